@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A completion that can be used again and waited for with a time limit.
+//!
+//! C header: [`include/linux/completion.h`](srctree/include/linux/completion.h)
+
+use crate::sys;
+use kernel::{
+    prelude::*,
+    types::Opaque, //
+};
+
+/// Lets one side wait until the other side has done something.
+#[pin_data]
+pub(crate) struct Completion {
+    /// The C object.
+    #[pin]
+    inner: Opaque<sys::completion>,
+}
+
+// SAFETY: A `struct completion` belongs to no thread.
+unsafe impl Send for Completion {}
+
+// SAFETY: The functions called on a `struct completion` take its lock, or are documented to need
+// nothing from the caller (`reinit_completion` is a plain store, see `reinit`).
+unsafe impl Sync for Completion {}
+
+impl Completion {
+    /// Makes a completion that is not done.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            inner <- Opaque::ffi_init(|slot: *mut sys::completion| {
+                // SAFETY: `slot` is valid for writes of a `struct completion` and does not move.
+                unsafe { sys::init_completion(slot) }
+            }),
+        })
+    }
+
+    /// Makes it not done again.
+    ///
+    /// Call it before whatever will call [`complete`](Self::complete) is started; what was signalled
+    /// before is forgotten.
+    pub(crate) fn reinit(&self) {
+        // SAFETY: The object is initialised. A concurrent `complete` may be lost or kept, both are
+        // results that its users have to expect; memory is not affected.
+        unsafe { sys::reinit_completion(self.inner.get()) }
+    }
+
+    /// Signals one waiter; if there is none, the next one does not wait.
+    ///
+    /// May be called from any context.
+    pub(crate) fn complete(&self) {
+        // SAFETY: The object is initialised.
+        unsafe { sys::complete(self.inner.get()) }
+    }
+
+    /// Signals all waiters, present and future, until [`reinit`](Self::reinit).
+    pub(crate) fn complete_all(&self) {
+        // SAFETY: The object is initialised.
+        unsafe { sys::complete_all(self.inner.get()) }
+    }
+
+    /// Waits until it is done. Not interruptible.
+    pub(crate) fn wait(&self) {
+        // SAFETY: The object is initialised; sleeping is what the caller asks for.
+        unsafe { sys::wait_for_completion(self.inner.get()) }
+    }
+
+    /// Waits until it is done, but no longer than `timeout` jiffies. Not interruptible.
+    ///
+    /// Returns whether it was done in time.
+    #[must_use]
+    pub(crate) fn wait_timeout(&self, timeout: usize) -> bool {
+        // SAFETY: As for `wait`.
+        unsafe { sys::wait_for_completion_timeout(self.inner.get(), timeout) != 0 }
+    }
+}
+
+#[kunit_tests(rpcrdma_kext_completion)]
+mod tests {
+    use super::*;
+    use kernel::sync::Arc;
+
+    /// A completion on the heap.
+    fn completion() -> Result<Arc<Completion>> {
+        Arc::pin_init(Completion::new(), GFP_KERNEL)
+    }
+
+    #[test]
+    fn times_out_when_nobody_completes() -> Result {
+        let c = completion()?;
+        assert!(!c.wait_timeout(1));
+        Ok(())
+    }
+
+    #[test]
+    fn one_complete_serves_one_wait() -> Result {
+        let c = completion()?;
+        c.complete();
+        assert!(c.wait_timeout(1));
+        assert!(!c.wait_timeout(1));
+        Ok(())
+    }
+
+    #[test]
+    fn complete_all_lasts_until_reinit() -> Result {
+        let c = completion()?;
+        c.complete_all();
+        c.wait();
+        assert!(c.wait_timeout(1));
+        c.reinit();
+        assert!(!c.wait_timeout(1));
+        Ok(())
+    }
+}

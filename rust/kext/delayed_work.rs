@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Delayed work that can be cancelled.
+//!
+//! The in-tree wrapper cannot cancel what was enqueued. This one can, and gives the reference that
+//! a cancelled item held back to where it came from.
+//!
+//! C header: [`include/linux/workqueue.h`](srctree/include/linux/workqueue.h)
+
+use crate::sys;
+use core::marker::PhantomData;
+use kernel::{
+    prelude::*,
+    sync::{
+        Arc,
+        LockClassKey, //
+    },
+    types::Opaque, //
+};
+
+/// A `struct delayed_work` inside a reference-counted `T`.
+///
+/// A pending item owns one reference to its `T`; while it runs, [`HasDelayedWork::run`] owns it.
+/// Items run on the kernel's unbound queue for long work.
+///
+/// `ID` tells several items of one type apart.
+#[pin_data]
+pub(crate) struct DelayedWork<T, const ID: u64 = 0> {
+    /// The C object.
+    #[pin]
+    work: Opaque<sys::delayed_work>,
+    /// The work function is made for `T`.
+    _owner: PhantomData<fn(Arc<T>)>,
+}
+
+// SAFETY: A `struct delayed_work` belongs to no thread, and `Arc<T>` may be sent, because
+// `HasDelayedWork` demands `Send + Sync` of `T`.
+unsafe impl<T: HasDelayedWork<ID>, const ID: u64> Send for DelayedWork<T, ID> {}
+
+// SAFETY: All functions called on a `struct delayed_work` may be called concurrently.
+unsafe impl<T: HasDelayedWork<ID>, const ID: u64> Sync for DelayedWork<T, ID> {}
+
+/// A type with a [`DelayedWork`] in it. Use `impl_has_delayed_work_ext!` for the unsafe part.
+///
+/// # Safety
+///
+/// `work_of` returns a pointer to a field of the object, and `object_of` is its inverse.
+pub(crate) unsafe trait HasDelayedWork<const ID: u64 = 0>:
+    DelayedWorkItem<ID> + Send + Sync + Sized
+{
+    /// The work item of an object.
+    ///
+    /// # Safety
+    ///
+    /// `object` points at a valid object.
+    unsafe fn work_of(object: *const Self) -> *const DelayedWork<Self, ID>;
+
+    /// The object that a work item is part of.
+    ///
+    /// # Safety
+    ///
+    /// `work` was returned by [`work_of`](Self::work_of).
+    unsafe fn object_of(work: *const DelayedWork<Self, ID>) -> *const Self;
+}
+
+/// What a [`DelayedWork`] does when its time has come.
+pub(crate) trait DelayedWorkItem<const ID: u64 = 0>: Sized {
+    /// Does the work.
+    fn run(this: Arc<Self>);
+}
+
+/// Implements [`HasDelayedWork`] for a type and one of its fields.
+macro_rules! impl_has_delayed_work_ext {
+    (impl HasDelayedWork<$id:literal> for $ty:ty { self.$field:ident }) => {
+        // The argument is this macro's, so that its users need not have `unsafe` code.
+        #[allow(unsafe_code)]
+        // SAFETY: One is the address of the field, the other `container_of`.
+        unsafe impl $crate::kext::delayed_work::HasDelayedWork<$id> for $ty {
+            unsafe fn work_of(
+                object: *const Self,
+            ) -> *const $crate::kext::delayed_work::DelayedWork<Self, $id> {
+                // SAFETY: The caller guarantees that `object` is valid.
+                unsafe { &raw const (*object).$field }
+            }
+
+            unsafe fn object_of(
+                work: *const $crate::kext::delayed_work::DelayedWork<Self, $id>,
+            ) -> *const Self {
+                // SAFETY: The caller guarantees that `work` points at this field.
+                unsafe { ::kernel::container_of!(work, Self, $field) }
+            }
+        }
+    };
+}
+#[allow(unused_imports)]
+pub(crate) use impl_has_delayed_work_ext;
+
+/// Makes a [`DelayedWork`] with a lock class of its own.
+macro_rules! new_delayed_work_ext {
+    ($name:literal) => {
+        $crate::kext::delayed_work::DelayedWork::new(
+            ::kernel::c_str!($name),
+            ::kernel::sync::static_lock_class!(),
+        )
+    };
+}
+#[allow(unused_imports)]
+pub(crate) use new_delayed_work_ext;
+
+impl<T: HasDelayedWork<ID>, const ID: u64> DelayedWork<T, ID> {
+    /// Makes an item that is not pending; usually called by `new_delayed_work_ext!`. Lockdep knows
+    /// the item by `name` and `key`.
+    pub(crate) fn new(name: &'static CStr, key: Pin<&'static LockClassKey>) -> impl PinInit<Self> {
+        pin_init!(Self {
+            work <- Opaque::ffi_init(|slot: *mut sys::delayed_work| {
+                // SAFETY: `slot` is valid for writes and does not move; `run_callback` matches the
+                // objects that `enqueue` enqueues; name and key live forever.
+                unsafe {
+                    sys::init_delayed_work(
+                        slot,
+                        Some(Self::run_callback),
+                        name.as_char_ptr(),
+                        key.as_ptr(),
+                    )
+                }
+            }),
+            _owner: PhantomData,
+        })
+    }
+
+    /// The work function.
+    ///
+    /// # Safety
+    ///
+    /// `work` is the `work` of a `DelayedWork<T, ID>` in a `T`, and the item holds a reference to
+    /// that `T` from [`Arc::into_raw`].
+    unsafe extern "C" fn run_callback(work: *mut sys::work_struct) {
+        // SAFETY: `work` is the first step into the `delayed_work` that `new` initialised.
+        let dwork = unsafe { kernel::container_of!(work, sys::delayed_work, work) };
+        let this: *const Self = Opaque::cast_from(dwork).cast();
+        // SAFETY: `work` is the only sized field of `Self`, so both have one address; `schedule`
+        // enqueued it inside a `T`.
+        let object = unsafe { T::object_of(this) };
+        // SAFETY: `schedule` left this reference to the item, and the item runs once for it.
+        T::run(unsafe { Arc::from_raw(object) });
+    }
+
+    /// Lets the item run in `delay` jiffies. Returns `false` if it was pending already; then
+    /// nothing changes.
+    pub(crate) fn schedule(owner: &Arc<T>, delay: usize) -> bool {
+        Self::enqueue(owner, |work| {
+            // SAFETY: `work` is initialised; the queue lives as long as the kernel.
+            unsafe { sys::queue_delayed_work(sys::system_dfl_long_wq, work, delay) }
+        })
+    }
+
+    /// Lets the item run in `delay` jiffies, even if it was to run at another time. Returns `true`
+    /// if it was not pending before.
+    pub(crate) fn reschedule(owner: &Arc<T>, delay: usize) -> bool {
+        Self::enqueue(owner, |work| {
+            // SAFETY: As in `schedule`.
+            unsafe { !sys::mod_delayed_work(sys::system_dfl_long_wq, work, delay) }
+        })
+    }
+
+    /// Calls `start` with one more reference to `owner`, which stays with the item if `start`
+    /// returns that the item was not pending.
+    fn enqueue(owner: &Arc<T>, start: impl FnOnce(*mut sys::delayed_work) -> bool) -> bool {
+        let object = Arc::into_raw(owner.clone());
+        // SAFETY: `object` is valid, it comes from an `Arc`.
+        let work = unsafe { T::work_of(object) };
+        // SAFETY: `work` points into a valid object.
+        let started = start(unsafe { (*work).work.get() });
+        if !started {
+            // SAFETY: The item did not take the reference made above.
+            drop(unsafe { Arc::from_raw(object) });
+        }
+        started
+    }
+
+    /// Sees to it that the item is neither pending nor running when this returns. Returns whether
+    /// it was pending.
+    ///
+    /// Must not be called by the item itself. It does not keep others from scheduling the item
+    /// again.
+    pub(crate) fn cancel_sync(owner: &Arc<T>) -> bool {
+        let object = Arc::as_ptr(owner);
+        // SAFETY: `object` is valid, it comes from an `Arc`.
+        let work = unsafe { T::work_of(object) };
+        // SAFETY: The item is initialised; the caller may sleep.
+        let pending = unsafe { sys::cancel_delayed_work_sync((*work).work.get()) };
+        if pending {
+            // SAFETY: The item was pending, so it held a reference that it will not use any more.
+            drop(unsafe { Arc::from_raw(object) });
+        }
+        pending
+    }
+}
+
+#[kunit_tests(rpcrdma_kext_delayed_work)]
+mod tests {
+    use super::*;
+    use crate::kext::Completion;
+    use kernel::sync::atomic::{
+        Atomic,
+        Relaxed, //
+    };
+
+    /// Counts how often it ran and how often it was dropped.
+    #[pin_data]
+    struct Item {
+        #[pin]
+        work: DelayedWork<Item, 0>,
+        #[pin]
+        ran: Completion,
+        runs: Atomic<u32>,
+    }
+
+    impl_has_delayed_work_ext! {
+        impl HasDelayedWork<0> for Item { self.work }
+    }
+
+    impl DelayedWorkItem<0> for Item {
+        fn run(this: Arc<Self>) {
+            this.runs.fetch_add(1, Relaxed);
+            this.ran.complete();
+        }
+    }
+
+    /// A new item.
+    fn item() -> Result<Arc<Item>> {
+        Arc::pin_init(
+            pin_init!(Item {
+                work <- new_delayed_work_ext!("rpcrdma_kext_test"),
+                ran <- Completion::new(),
+                runs: Atomic::new(0),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Whether `item` is the only reference left.
+    fn is_last(item: Arc<Item>) -> bool {
+        Arc::into_unique_or_drop(item).is_some()
+    }
+
+    #[test]
+    fn runs_once_and_returns_its_reference() -> Result {
+        let i = item()?;
+        assert!(DelayedWork::schedule(&i, 0));
+        assert!(i.ran.wait_timeout(1000));
+        assert!(!DelayedWork::cancel_sync(&i));
+        assert_eq!(i.runs.load(Relaxed), 1);
+        assert!(is_last(i));
+        Ok(())
+    }
+
+    #[test]
+    fn cancelled_item_returns_its_reference() -> Result {
+        let i = item()?;
+        assert!(DelayedWork::schedule(&i, 100_000));
+        assert!(!DelayedWork::schedule(&i, 100_000));
+        assert!(DelayedWork::cancel_sync(&i));
+        assert!(!DelayedWork::cancel_sync(&i));
+        assert_eq!(i.runs.load(Relaxed), 0);
+        assert!(is_last(i));
+        Ok(())
+    }
+
+    #[test]
+    fn reschedule_moves_a_pending_item() -> Result {
+        let i = item()?;
+        assert!(DelayedWork::schedule(&i, 100_000));
+        assert!(!DelayedWork::reschedule(&i, 0));
+        assert!(i.ran.wait_timeout(1000));
+        assert!(!DelayedWork::cancel_sync(&i));
+        assert!(is_last(i));
+        Ok(())
+    }
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Permission to dip into the memory reserves.
+//!
+//! C header: [`include/linux/sched/mm.h`](srctree/include/linux/sched/mm.h)
+
+use crate::sys;
+use core::marker::PhantomData;
+use kernel::ffi::c_uint;
+
+/// While it lives, allocations of the current thread may use the reserves and do not reclaim.
+///
+/// For work that memory reclaim itself waits for: connecting a transport that carries swap.
+pub(crate) struct NoReclaim {
+    /// The flags of the thread before, as far as they matter here.
+    old: c_uint,
+    /// Belongs to the thread that made it.
+    _not_send: PhantomData<*mut ()>,
+}
+
+impl NoReclaim {
+    /// Enters the scope if `wanted`.
+    pub(crate) fn enter_if(wanted: bool) -> Option<Self> {
+        wanted.then(|| Self {
+            // SAFETY: Changes a flag of the current thread only.
+            old: unsafe { sys::memalloc_noreclaim_save() },
+            _not_send: PhantomData,
+        })
+    }
+}
+
+impl Drop for NoReclaim {
+    fn drop(&mut self) {
+        // SAFETY: The thread is the one that called `memalloc_noreclaim_save`, because `Self` is
+        // not `Send`.
+        unsafe { sys::memalloc_noreclaim_restore(self.old) }
+    }
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A piece of a page.
+
+use crate::sys;
+use core::ptr::NonNull;
+
+/// Some bytes within one page.
+///
+/// It says where memory is and keeps nothing alive. Who registers memory with a device must see to
+/// it that the memory outlives the registration: for the memory of an RPC the rule is that
+/// `Transport::buf_free` (in `sunrpc`) fences whatever is still registered before it returns.
+///
+/// # Invariants
+///
+/// - `len` is not zero, and `offset + len` is not more than the size of a page.
+/// - `page` points at a page of the kernel's memory map that was valid when the fragment was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PageFragment {
+    /// The page.
+    page: NonNull<sys::page>,
+    /// Where in the page the fragment starts.
+    offset: u32,
+    /// How long it is.
+    len: u32,
+}
+
+// SAFETY: A `PageFragment` is a mere description; what may be done with the memory is the matter
+// of those who use it.
+unsafe impl Send for PageFragment {}
+
+// SAFETY: As for `Send`.
+unsafe impl Sync for PageFragment {}
+
+impl PageFragment {
+    /// Describes `len` bytes at `offset` of `page`.
+    ///
+    /// # Safety
+    ///
+    /// - `page` is a valid page, and stays so while the fragment is used.
+    /// - `len` is not zero, and `offset + len` does not exceed the size of a page.
+    pub(crate) unsafe fn new(page: NonNull<sys::page>, offset: u32, len: u32) -> Self {
+        // INVARIANT: The caller guarantees it.
+        Self { page, offset, len }
+    }
+
+    /// The page, for C functions.
+    pub(crate) fn page(&self) -> *mut sys::page {
+        self.page.as_ptr()
+    }
+
+    /// Where in the page the fragment starts.
+    pub(crate) fn offset(&self) -> u32 {
+        self.offset
+    }
+
+    /// How long it is, never zero.
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether `next` starts where a page ends and this one fills its page to the end, so that one
+    /// memory region can hold both.
+    pub(crate) fn joins(&self, next: &Self) -> bool {
+        next.offset == 0 && self.offset as usize + self.len as usize == kernel::page::PAGE_SIZE
+    }
+}

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The clocks that the in-tree crate does not read.
+//!
+//! C headers: [`include/linux/jiffies.h`](srctree/include/linux/jiffies.h),
+//! [`include/linux/ktime.h`](srctree/include/linux/ktime.h)
+
+use crate::sys;
+use kernel::num::casts;
+
+/// Jiffies per second.
+pub(crate) const HZ: usize = casts::u32_as_usize(sys::RPCRDMA_HZ);
+
+/// The present value of `jiffies`.
+pub(crate) fn jiffies() -> usize {
+    // SAFETY: No preconditions.
+    unsafe { sys::jiffies() }
+}
+
+/// Monotonic time in nanoseconds.
+pub(crate) fn ktime() -> i64 {
+    // SAFETY: No preconditions.
+    unsafe { sys::ktime_get() }
+}

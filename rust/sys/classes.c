@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The transport classes that SUNRPC knows the module by, and the end of a
+ * transport's life.
+ *
+ * The class structures are C because their list of network identifiers is a
+ * flexible array, which no Rust static can have.
+ */
+#include <linux/err.h>
+#include <linux/module.h>
+#include <linux/sunrpc/xprt.h>
+
+#include "rpcrdma_c.h"
+
+static struct rpc_xprt *rpcrdma_class_no_setup(struct xprt_create *args)
+{
+	return ERR_PTR(-EPROTONOSUPPORT);
+}
+
+/* Its setup function is given by rpcrdma_class_register(). */
+struct xprt_class rpcrdma_class_client = {
+	.list	= LIST_HEAD_INIT(rpcrdma_class_client.list),
+	.name	= "rdma",
+	.owner	= THIS_MODULE,
+	.ident	= XPRT_TRANSPORT_RDMA,
+	.netid	= { "rdma", "rdma6", "" },
+};
+
+/*
+ * The Requester of a server: it sends Calls to a client over the connection
+ * which that client made. There is none yet.
+ */
+struct xprt_class rpcrdma_class_backchannel = {
+	.list	= LIST_HEAD_INIT(rpcrdma_class_backchannel.list),
+	.name	= "rdma backchannel",
+	.owner	= THIS_MODULE,
+	.ident	= XPRT_TRANSPORT_BC_RDMA,
+	.setup	= rpcrdma_class_no_setup,
+	.netid	= { "" },
+};
+
+/**
+ * rpcrdma_class_register - make the transport classes known to SUNRPC
+ * @setup: makes a client transport
+ *
+ * Return values:
+ *   %0:	both classes are registered
+ *   %-EEXIST:	the kernel has a transport of the same kind already
+ */
+int rpcrdma_class_register(struct rpc_xprt *(*setup)(struct xprt_create *args))
+{
+	int rc;
+
+	rpcrdma_class_client.setup = setup;
+	rc = xprt_register_transport(&rpcrdma_class_client);
+	if (rc)
+		return rc;
+
+	rc = xprt_register_transport(&rpcrdma_class_backchannel);
+	if (rc)
+		xprt_unregister_transport(&rpcrdma_class_client);
+	return rc;
+}
+
+/**
+ * rpcrdma_class_unregister - undo rpcrdma_class_register()
+ */
+void rpcrdma_class_unregister(void)
+{
+	xprt_unregister_transport(&rpcrdma_class_backchannel);
+	xprt_unregister_transport(&rpcrdma_class_client);
+}
+
+/**
+ * rpcrdma_class_xprt_destroy - the destroy method of our transports
+ * @xprt: transport that nobody else refers to
+ *
+ * The Rust side lets go of its state first. If it cannot (something still
+ * refers to that state, which is a bug), memory and module stay: a leak, not a
+ * use after free.
+ *
+ * The reference that the transport holds to the module is given back by the
+ * very last thing done here, so that no Rust destructor is still to run when
+ * the module may go away.
+ */
+void rpcrdma_class_xprt_destroy(struct rpc_xprt *xprt)
+{
+	struct rpcrdma_xprt *rx = container_of(xprt, struct rpcrdma_xprt, xprt);
+
+	if (!rx->release(xprt))
+		return;
+	xprt_free(xprt);
+	module_put(THIS_MODULE);
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#include <linux/ktime.h>
+
+s64 rpcrdma_helper_ktime_get(void)
+{
+	return ktime_get();
+}
+
+s64 rpcrdma_helper_ktime_to_ns(ktime_t kt)
+{
+	return ktime_to_ns(kt);
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#include <linux/module.h>
+
+bool rpcrdma_helper_this_module_try_get(void)
+{
+	return try_module_get(THIS_MODULE);
+}
+
+void rpcrdma_helper_this_module_put(void)
+{
+	module_put(THIS_MODULE);
+}

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#include <linux/slab.h>
+
+void *rpcrdma_helper_kmalloc(size_t size, gfp_t flags)
+{
+	return kmalloc(size, flags);
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#include <linux/sunrpc/xprt.h>
+
+int rpcrdma_helper_bc_prealloc(struct rpc_rqst *req)
+{
+	return bc_prealloc(req);
+}
+
+int rpcrdma_helper_xprt_bound(struct rpc_xprt *xprt)
+{
+	return xprt_bound(xprt);
+}
+
+void rpcrdma_helper_xprt_clear_connected(struct rpc_xprt *xprt)
+{
+	xprt_clear_connected(xprt);
+}
+
+void rpcrdma_helper_xprt_clear_connecting(struct rpc_xprt *xprt)
+{
+	xprt_clear_connecting(xprt);
+}
+
+int rpcrdma_helper_xprt_connected(struct rpc_xprt *xprt)
+{
+	return xprt_connected(xprt);
+}
+
+void rpcrdma_helper_xprt_set_bound(struct rpc_xprt *xprt)
+{
+	xprt_set_bound(xprt);
+}
+
+void rpcrdma_helper_xprt_set_connected(struct rpc_xprt *xprt)
+{
+	xprt_set_connected(xprt);
+}
+
+int rpcrdma_helper_xprt_swapping(struct rpc_xprt *xprt)
+{
+	return atomic_read(&xprt->swapper);
+}
+
+bool rpcrdma_helper_xprt_has_bc_server(struct rpc_xprt *xprt)
+{
+#ifdef CONFIG_SUNRPC_BACKCHANNEL
+	return READ_ONCE(xprt->bc_serv);
+#else
+	return false;
+#endif
+}
+
+void rpcrdma_helper_xprt_bc_slot_inc(struct rpc_xprt *xprt)
+{
+#ifdef CONFIG_SUNRPC_BACKCHANNEL
+	atomic_inc(&xprt->bc_slot_count);
+#endif
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#include <linux/workqueue.h>
+
+void rpcrdma_helper_init_delayed_work(struct delayed_work *dwork,
+				      work_func_t func, const char *name,
+				      struct lock_class_key *key)
+{
+	INIT_DELAYED_WORK(dwork, func);
+	lockdep_init_map(&dwork->work.lockdep_map, name, key, 0);
+}
+
+bool rpcrdma_helper_mod_delayed_work(struct workqueue_struct *wq,
+				     struct delayed_work *dwork,
+				     unsigned long delay)
+{
+	return mod_delayed_work(wq, dwork, delay);
+}
+
+bool rpcrdma_helper_queue_delayed_work(struct workqueue_struct *wq,
+				       struct delayed_work *dwork,
+				       unsigned long delay)
+{
+	return queue_delayed_work(wq, dwork, delay);
+}
