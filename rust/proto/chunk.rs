@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Chunks: the parts of a message that are moved by RDMA Read and Write (RFC 8166, 3.4).
+//!
+//! [`ReadList`], [`WriteList`] and [`Chunk`] are views of received bytes. Their constructors check
+//! everything that can be checked without knowing the RPC; from then on counts and totals are plain
+//! values and the iterators cannot fail.
+//!
+//! The functions `put_*` and `*_len` are the way out, and its exact size.
+
+mod array;
+mod read_list;
+mod write_list;
+
+pub(crate) use self::{
+    array::{
+        chunk_len,
+        put_chunk,
+        put_reply_chunk,
+        reply_chunk_len,
+        Chunk, //
+    },
+    read_list::{
+        position_zero_len,
+        put_read_list,
+        read_list_len,
+        ReadList, //
+    },
+    write_list::{
+        put_write_list,
+        write_list_len,
+        WriteList, //
+    },
+};
+
+use super::{
+    error::{
+        Fault,
+        Result, //
+    },
+    xdr::{
+        Reader,
+        Writer, //
+    },
+};
+
+/// The encoded size of a plain segment: handle, length, and two words of offset.
+pub(crate) const SEGMENT_LEN: usize = 16;
+
+/// The encoded size of an entry of the Read list: "is present", position, and the segment.
+pub(crate) const READ_ENTRY_LEN: usize = 24;
+
+/// One contiguous memory region of the Requester (RFC 8166, 3.4.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Segment {
+    /// The steering tag or R_key under which the region is registered.
+    pub(crate) handle: u32,
+    /// The length of the region in octets. In a Reply: how much of it was used.
+    pub(crate) length: u32,
+    /// The address of the region's first octet.
+    pub(crate) offset: u64,
+}
+
+impl Segment {
+    /// Reads a segment and checks that it lies within the offset space.
+    fn get(reader: &mut Reader<'_>) -> Result<Self> {
+        let segment = Self {
+            handle: reader.u32()?,
+            length: reader.u32()?,
+            offset: reader.u64()?,
+        };
+        segment.check()?;
+        Ok(segment)
+    }
+
+    /// Checks that the region does not run past the end of the offset space.
+    fn check(&self) -> Result {
+        match self.offset.checked_add(u64::from(self.length)) {
+            Some(_) => Ok(()),
+            None => Err(Fault::OffsetOverflow),
+        }
+    }
+
+    /// Writes the segment.
+    fn put(&self, writer: &mut Writer<'_>) -> Result {
+        self.check()?;
+        writer.u32(self.handle)?;
+        writer.u32(self.length)?;
+        writer.u64(self.offset)
+    }
+}
+
+/// A segment of a Read chunk and where the chunk belongs (RFC 8166, 3.4.5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReadSegment {
+    /// The offset in the unreduced RPC message at which the data is to be inserted; zero if the
+    /// chunk holds the RPC message itself.
+    pub(crate) position: u32,
+    /// Where the data is.
+    pub(crate) segment: Segment,
+}
+
+impl ReadSegment {
+    /// Reads a Read segment and checks its position's alignment.
+    fn get(reader: &mut Reader<'_>) -> Result<Self> {
+        let position = reader.u32()?;
+        check_position(position)?;
+        Ok(Self {
+            position,
+            segment: Segment::get(reader)?,
+        })
+    }
+
+    /// Writes the Read segment.
+    fn put(&self, writer: &mut Writer<'_>) -> Result {
+        check_position(self.position)?;
+        writer.u32(self.position)?;
+        self.segment.put(writer)
+    }
+}
+
+/// Checks that a position is a multiple of four.
+fn check_position(position: u32) -> Result {
+    if position & 3 == 0 {
+        Ok(())
+    } else {
+        Err(Fault::UnalignedPosition(position))
+    }
+}
+
+/// How much a header may hold.
+///
+/// A decoder does not allocate, so what these limits bound is the work and memory of whoever acts
+/// on a header. The size of the Receive buffer is a bound too, but grows with tunables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// The number of segments in the Read list.
+    pub(crate) read_segments: usize,
+    /// The number of chunks in the Write list.
+    pub(crate) write_chunks: usize,
+    /// The number of segments in one Write chunk or in the Reply chunk.
+    pub(crate) chunk_segments: usize,
+}
+
+impl Limits {
+    /// Limits that no sensible peer comes near to: 1 MiB in pages of 4 KiB is 256 segments, one
+    /// more if the buffer is not aligned.
+    pub(crate) const DEFAULT: Self = Self {
+        read_segments: 272,
+        write_chunks: 16,
+        chunk_segments: 272,
+    };
+
+    /// No limits: for going through again what was checked before.
+    const NONE: Self = Self {
+        read_segments: usize::MAX,
+        write_chunks: usize::MAX,
+        chunk_segments: usize::MAX,
+    };
+}

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The Write list (RFC 8166, 3.4.6 and 4.3.2).
+
+use super::{
+    super::{
+        error::{
+            Fault,
+            Result, //
+        },
+        xdr::{
+            Reader,
+            Writer,
+            UNIT, //
+        },
+    },
+    chunk_len,
+    put_chunk,
+    Chunk,
+    Limits,
+    Segment, //
+};
+
+/// A checked Write list.
+///
+/// # Invariants
+///
+/// `entries` is a whole number of entries: each an "is present" word and a chunk that
+/// [`Chunk::get`] accepts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WriteList<'a> {
+    /// The entries as received, without the word that ends the list.
+    entries: &'a [u8],
+    /// The number of chunks.
+    count: usize,
+    /// The sum of all segment lengths of all chunks.
+    total: u64,
+}
+
+impl<'a> WriteList<'a> {
+    /// Reads and checks a Write list.
+    pub(crate) fn get(reader: &mut Reader<'a>, limits: &Limits) -> Result<Self> {
+        let start = *reader;
+        let mut len = 0_usize;
+        let mut count = 0_usize;
+        let mut total = 0_u64;
+
+        while reader.bool()? {
+            if count >= limits.write_chunks {
+                return Err(Fault::TooManyChunks);
+            }
+            let chunk = Chunk::get(reader, limits)?;
+            total = total
+                .checked_add(u64::from(chunk.total()))
+                .ok_or(Fault::ChunkTooLong)?;
+            count = count.saturating_add(1);
+            len = reader.position().saturating_sub(start.position());
+        }
+
+        // INVARIANT: `len` octets are `count` entries that were read above.
+        Ok(Self {
+            entries: start.rest().get(..len).ok_or(Fault::Truncated)?,
+            count,
+            total,
+        })
+    }
+
+    /// Returns the number of chunks.
+    pub(crate) const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Returns whether the list is marked "not present".
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Returns the sum of all segment lengths of all chunks.
+    pub(crate) const fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Returns the only chunk of the list, or nothing if there are none or several.
+    pub(crate) fn single(&self) -> Option<Chunk<'a>> {
+        let mut chunks = self.iter();
+        let first = chunks.next()?;
+        match chunks.next() {
+            None => Some(first),
+            Some(_) => None,
+        }
+    }
+
+    /// Returns the chunks in list order.
+    pub(crate) const fn iter(&self) -> Chunks<'a> {
+        Chunks {
+            rest: Reader::new(self.entries),
+        }
+    }
+}
+
+/// Iterator over the chunks of a [`WriteList`].
+///
+/// # Invariants
+///
+/// `rest` is a whole number of checked entries.
+#[derive(Clone, Debug)]
+pub(crate) struct Chunks<'a> {
+    /// The entries still to come.
+    rest: Reader<'a>,
+}
+
+impl<'a> Iterator for Chunks<'a> {
+    type Item = Chunk<'a>;
+
+    fn next(&mut self) -> Option<Chunk<'a>> {
+        // At the end of the entries there is no word left to read. Before it, by the type
+        // invariant, there is a whole entry.
+        self.rest.bool().ok()?;
+        Chunk::get(&mut self.rest, &Limits::NONE).ok()
+    }
+}
+
+/// Returns the encoded size of a Write list whose chunks have so many segments each.
+pub(crate) fn write_list_len(chunks: impl IntoIterator<Item = usize>) -> Result<usize> {
+    chunks.into_iter().try_fold(UNIT, |len, segments| {
+        chunk_len(segments)?
+            .checked_add(UNIT)
+            .and_then(|entry| entry.checked_add(len))
+            .ok_or(Fault::NoSpace)
+    })
+}
+
+/// Writes a Write list.
+pub(crate) fn put_write_list(writer: &mut Writer<'_>, chunks: &[&[Segment]]) -> Result {
+    for segments in chunks {
+        writer.bool(true)?;
+        put_chunk(writer, segments)?;
+    }
+    writer.bool(false)
+}
+
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    allow(unsafe_code),
+    ::kernel::macros::kunit_tests(rpcrdma_proto_chunk_write_list)
+)]
+#[cfg_attr(not(CONFIG_KUNIT = "y"), cfg(test))]
+mod tests {
+    use super::{
+        super::super::testing::Bytes,
+        *, //
+    };
+
+    /// A segment of its own for each `handle`.
+    const fn segment(handle: u32, length: u32) -> Segment {
+        Segment {
+            handle,
+            length,
+            offset: 0x0001_0002_0003_0004,
+        }
+    }
+
+    /// Decodes a Write list made of words.
+    fn write_list(words: &[u32]) -> Result<usize> {
+        let bytes = Bytes::from_words(words)?;
+        WriteList::get(&mut Reader::new(bytes.get()), &Limits::DEFAULT).map(|list| list.len())
+    }
+
+    /// The example of RFC 8166, section 4.7.
+    #[test]
+    fn list_looks_as_in_the_rfc() -> Result {
+        let bytes = Bytes::from_writer(|writer| {
+            put_write_list(
+                writer,
+                &[&[segment(1, 2), segment(3, 4)], &[], &[segment(5, 6)]],
+            )
+        })?;
+        let (high, low) = (0x0001_0002, 0x0003_0004);
+        assert!(bytes
+            .is_words(&[1, 2, 1, 2, high, low, 3, 4, high, low, 1, 0, 1, 1, 5, 6, high, low, 0,]));
+        let bytes = Bytes::from_writer(|writer| put_write_list(writer, &[]))?;
+        assert!(bytes.is_words(&[0]));
+        Ok(())
+    }
+
+    /// A list of one empty chunk is not the same as no list.
+    #[test]
+    fn absent_is_not_empty() -> Result {
+        let bytes = Bytes::from_words(&[0])?;
+        let list = WriteList::get(&mut Reader::new(bytes.get()), &Limits::DEFAULT)?;
+        assert!(list.is_empty());
+        assert_eq!(list.len(), 0);
+        assert_eq!(list.single(), None);
+        assert_eq!(list, WriteList::default());
+
+        let bytes = Bytes::from_words(&[1, 0, 0])?;
+        let list = WriteList::get(&mut Reader::new(bytes.get()), &Limits::DEFAULT)?;
+        assert!(!list.is_empty());
+        assert_eq!(list.len(), 1);
+        assert_eq!(list.single(), Some(Chunk::default()));
+        Ok(())
+    }
+
+    #[test]
+    fn write_list_comes_back() -> Result {
+        let chunks: [&[Segment]; 3] = [&[segment(1, 10), segment(2, 20)], &[], &[segment(3, 5)]];
+        let bytes = Bytes::from_writer(|writer| put_write_list(writer, &chunks))?;
+        assert_eq!(
+            bytes.get().len(),
+            write_list_len(chunks.iter().map(|chunk| chunk.len()))?
+        );
+
+        let mut reader = Reader::new(bytes.get());
+        let list = WriteList::get(&mut reader, &Limits::DEFAULT)?;
+        assert!(reader.is_empty());
+        assert_eq!(list.len(), 3);
+        assert_eq!(list.total(), 35);
+        assert!(list.single().is_none());
+        assert!(list.iter().map(|chunk| chunk.total()).eq([30, 0, 5]));
+        assert!(list
+            .iter()
+            .map(|chunk| chunk.is_empty())
+            .eq([false, true, false]));
+        for (chunk, expected) in list.iter().zip(chunks) {
+            assert!(chunk.iter().eq(expected.iter().copied()));
+        }
+        Ok(())
+    }
+
+    /// Chunks are data items of their own: only each of them is bounded by an XDR stream.
+    #[test]
+    fn totals_may_exceed_32_bits() -> Result {
+        let max = u32::MAX;
+        let bytes = Bytes::from_words(&[1, 1, 1, max, 0, 0, 1, 1, 1, max, 0, 0, 0])?;
+        let list = WriteList::get(&mut Reader::new(bytes.get()), &Limits::DEFAULT)?;
+        assert_eq!(list.total(), 0x1_ffff_fffe);
+        assert_eq!(
+            write_list(&[1, 2, 1, max, 0, 0, 1, 1, 0, 0, 0]),
+            Err(Fault::ChunkTooLong)
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn chunks_are_limited() -> Result {
+        let limits = Limits {
+            write_chunks: 2,
+            chunk_segments: 1,
+            ..Limits::DEFAULT
+        };
+        for (words, expected) in [
+            (&[1, 0, 1, 0, 0][..], Ok(2)),
+            (&[1, 0, 1, 0, 1, 0, 0], Err(Fault::TooManyChunks)),
+            (&[1, 2], Err(Fault::TooManySegments)),
+        ] {
+            let bytes = Bytes::from_words(words)?;
+            let list = WriteList::get(&mut Reader::new(bytes.get()), &limits);
+            assert_eq!(list.map(|list| list.len()), expected);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn no_strict_prefix_is_accepted() -> Result {
+        let bytes = Bytes::from_writer(|writer| {
+            put_write_list(writer, &[&[segment(1, 2)], &[], &[segment(3, 4)]])
+        })?;
+        for len in 0..bytes.get().len() {
+            let list = WriteList::get(&mut Reader::new(bytes.prefix(len)), &Limits::DEFAULT);
+            assert_eq!(list, Err(Fault::Truncated));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn bad_discriminators_are_refused() {
+        assert_eq!(write_list(&[3]), Err(Fault::BadDiscriminator(3)));
+        assert_eq!(write_list(&[1, 0, 4]), Err(Fault::BadDiscriminator(4)));
+    }
+
+    #[test]
+    fn sizes_are_checked() {
+        assert_eq!(write_list_len([]), Ok(4));
+        assert_eq!(write_list_len([0, 2]), Ok(4 + 8 + 40));
+        assert_eq!(write_list_len([usize::MAX]), Err(Fault::NoSpace));
+        assert_eq!(
+            write_list_len([usize::MAX / 32, usize::MAX / 32, 2]),
+            Err(Fault::NoSpace)
+        );
+    }
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Flow control: how many messages may be on their way.
+//!
+//! Version One counts transactions: each Reply says how many Calls may be unanswered at a time
+//! (RFC 8166, 3.3.1). The two directions of a connection are counted apart (RFC 8167, 4.1), each by
+//! a [`Grant`] of its Requester.
+
+/// Whether a message may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// It may, and was counted.
+    Granted,
+    /// It has to wait until something completes or more is granted.
+    MustWait,
+}
+
+/// What a Version One Requester may send.
+///
+/// # Invariants
+///
+/// `1 <= limit <= requested`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    /// What we ask for in each Call, because we can receive as many Replies.
+    requested: u32,
+    /// How many Calls may be unanswered at the moment.
+    limit: u32,
+    /// How many are.
+    in_flight: u32,
+}
+
+impl Grant {
+    /// The state of a new connection, on which `requested` credits, at least one, will be asked
+    /// for.
+    ///
+    /// Until the first Reply one Call is allowed (RFC 8166, 3.3.3).
+    pub(crate) fn new(requested: u32) -> Self {
+        // INVARIANT: `requested` is at least 1.
+        Self {
+            requested: requested.max(1),
+            limit: 1,
+            in_flight: 0,
+        }
+    }
+
+    /// Returns the credit value for our Calls.
+    pub(crate) const fn requested(&self) -> u32 {
+        self.requested
+    }
+
+    /// Returns how many Calls may be unanswered at the moment.
+    pub(crate) const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Returns how many Calls are unanswered.
+    pub(crate) const fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Returns whether another Call may be sent on top of `in_flight` unanswered ones: for a caller
+    /// who counts for itself.
+    pub(crate) const fn admits(&self, in_flight: u32) -> bool {
+        in_flight < self.limit
+    }
+
+    /// Takes note of the credit value in a Reply and returns the new limit.
+    ///
+    /// More than was asked for is of no use. A grant of zero, which is forbidden because nothing
+    /// could follow it, counts as one.
+    pub(crate) fn update(&mut self, granted: u32) -> u32 {
+        // INVARIANT: `requested` is at least 1, so that the range is not empty.
+        self.limit = granted.max(1).min(self.requested);
+        self.limit
+    }
+
+    /// Counts a Call that is about to be sent, if it may be.
+    pub(crate) fn consume(&mut self) -> Admission {
+        if !self.admits(self.in_flight) {
+            return Admission::MustWait;
+        }
+        self.in_flight = self.in_flight.saturating_add(1);
+        Admission::Granted
+    }
+
+    /// Takes note that a Call was answered, or was not sent after all.
+    pub(crate) fn complete(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+}
+
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    allow(unsafe_code),
+    ::kernel::macros::kunit_tests(rpcrdma_proto_credits)
+)]
+#[cfg_attr(not(CONFIG_KUNIT = "y"), cfg(test))]
+mod tests {
+    use super::*;
+
+    /// RFC 8166, section 3.3.3: one Call until its Reply tells the grant.
+    #[test]
+    fn one_call_until_the_first_reply() {
+        let mut grant = Grant::new(128);
+        assert_eq!(grant.requested(), 128);
+        assert_eq!(grant.limit(), 1);
+        assert_eq!(grant.consume(), Admission::Granted);
+        assert_eq!(grant.consume(), Admission::MustWait);
+        assert_eq!(grant.in_flight(), 1);
+
+        // It has to be a Reply: that the Call is over does not tell a grant.
+        grant.complete();
+        assert_eq!(grant.limit(), 1);
+        assert_eq!(grant.consume(), Admission::Granted);
+        assert_eq!(grant.update(32), 32);
+        grant.complete();
+        for _ in 0..32 {
+            assert_eq!(grant.consume(), Admission::Granted);
+        }
+        assert_eq!(grant.consume(), Admission::MustWait);
+    }
+
+    /// RFC 8166, section 3.3.1: the lower of the requested and the granted value.
+    #[test]
+    fn grants_are_clamped() {
+        let mut grant = Grant::new(16);
+        for (granted, limit) in [(16, 16), (17, 16), (u32::MAX, 16), (1, 1), (0, 1), (5, 5)] {
+            assert_eq!(grant.update(granted), limit);
+            assert_eq!(grant.limit(), limit);
+            assert!(grant.admits(limit.saturating_sub(1)));
+            assert!(!grant.admits(limit));
+        }
+        let mut grant = Grant::new(0);
+        assert_eq!(grant.requested(), 1);
+        assert_eq!(grant.update(9), 1);
+    }
+
+    #[test]
+    fn a_smaller_grant_stops_what_is_new() {
+        let mut grant = Grant::new(8);
+        grant.update(8);
+        for _ in 0..8 {
+            assert_eq!(grant.consume(), Admission::Granted);
+        }
+        grant.update(3);
+        for in_flight in (3..8).rev() {
+            grant.complete();
+            assert_eq!(grant.in_flight(), in_flight);
+            assert_eq!(grant.consume(), Admission::MustWait);
+        }
+        grant.complete();
+        assert_eq!(grant.consume(), Admission::Granted);
+        assert_eq!(grant.consume(), Admission::MustWait);
+    }
+
+    #[test]
+    fn completing_too_often_is_harmless() {
+        let mut grant = Grant::new(2);
+        grant.complete();
+        assert_eq!(grant.in_flight(), 0);
+        assert_eq!(grant.consume(), Admission::Granted);
+        assert_eq!(grant.consume(), Admission::MustWait);
+    }
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What can be wrong with a message.
+
+/// Result of the codecs.
+pub(crate) type Result<T = ()> = core::result::Result<T, Fault>;
+
+/// Why bytes are not a valid message, or why a message cannot be written.
+///
+/// The protocol has few codes to answer with and the kernel has errnos; both are chosen by the
+/// caller. See [`super::v1::DecodeError::answer`] for what Version One answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Too short for its transaction ID to be trusted: to be discarded without an answer
+    /// (RFC 8166, section 4.5).
+    Runt,
+
+    /// The header names a protocol version that this decoder does not speak.
+    Version(u32),
+
+    /// The bytes end inside an item.
+    Truncated,
+
+    /// A counted item is longer than its maximum.
+    ItemTooLong,
+
+    /// The "is present" word of an optional item is neither 0 nor 1.
+    BadDiscriminator(u32),
+
+    /// The procedure number is not defined.
+    BadProcedure(u32),
+
+    /// The obsolete RDMA_MSGP procedure (RFC 8166, section 4.6.1).
+    ObsoleteMsgp,
+
+    /// The obsolete RDMA_DONE procedure (RFC 8166, section 4.6.2).
+    ObsoleteDone,
+
+    /// The code in an RDMA_ERROR message is not defined.
+    BadErrorCode(u32),
+
+    /// The version range of an ERR_VERS error is empty: its low end is above its high end.
+    BadVersionRange,
+
+    /// A chunk has more segments than the limits allow.
+    TooManySegments,
+
+    /// A list has more chunks than the limits allow.
+    TooManyChunks,
+
+    /// The lengths of a chunk's segments add up to more than an XDR stream can hold.
+    ChunkTooLong,
+
+    /// A segment runs past the end of the 64-bit offset space.
+    OffsetOverflow,
+
+    /// A Read segment's position is not a multiple of four (RFC 8166, section 3.4.5).
+    UnalignedPosition(u32),
+
+    /// The RPC message follows the header, and a Read segment claims to hold it too
+    /// (RFC 8166, section 3.5.3).
+    UnexpectedPositionZero,
+
+    /// No item of the header holds the RPC message (RFC 8166, section 4.2.4).
+    NoPayload,
+
+    /// There are bytes behind a header that says that none follow.
+    TrailingBytes,
+
+    /// The transaction IDs of the transport header and of the RPC message differ
+    /// (RFC 8166, section 4.5.2).
+    XidMismatch,
+
+    /// The RPC message is neither a Call nor a Reply.
+    BadDirection(u32),
+
+    /// A Reply has a Read list (RFC 8166, section 4.3.1).
+    ReadListInReply,
+
+    /// A returned chunk does not match the chunk that was offered (RFC 8166, section 3.4.6).
+    ChunkMismatch,
+
+    /// A grant of no credits at all (RFC 8166, section 3.3.1).
+    ZeroCredits,
+
+    /// What is to be written does not fit the buffer, or no payload format can carry it.
+    NoSpace,
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The RPC-over-RDMA protocol as pure code.
+//!
+//! What is here turns bytes into meaning and meaning into bytes, and takes the decisions that
+//! depend on sizes alone. It uses `core` only: it does not allocate, reads no clock, logs nothing,
+//! touches no kernel type and cannot panic. So it is compiled twice, as a module of the kernel
+//! module and into the crate under `tools/`, where property tests, fuzz targets and benchmarks run
+//! it in user space. Each `mod tests` runs under KUnit as well as under `cargo test`.
+//!
+//! Everything received is untrusted. A decoder checks a message once, as a whole; the views it
+//! returns borrow from the received bytes and iterate without errors.
+
+#![deny(unsafe_code)]
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used
+)]
+#![warn(clippy::alloc_instead_of_core, clippy::std_instead_of_core)]
+// A library: which halves of it are in use depends on the roles built around it.
+#![allow(dead_code)]
+
+pub(crate) mod chunk;
+pub(crate) mod cm_private;
+pub(crate) mod credits;
+pub(crate) mod error;
+pub(crate) mod format;
+pub(crate) mod v1;
+pub(crate) mod xdr;
+
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+mod testing;

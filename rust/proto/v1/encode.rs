@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! From meaning to the bytes of a Version One message.
+
+use super::{
+    super::{
+        chunk::{
+            self,
+            ReadSegment,
+            Segment, //
+        },
+        error::{
+            Fault,
+            Result, //
+        },
+        xdr::{
+            Writer,
+            UNIT, //
+        },
+    },
+    error_code,
+    header_len,
+    procedure,
+    Prefix,
+    RdmaError,
+    PREFIX_LEN,
+    VERSION, //
+};
+
+/// The header of a Call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CallHeader<'a> {
+    /// The transaction ID, which is that of the RPC message.
+    pub(crate) xid: u32,
+    /// The number of credits asked for.
+    pub(crate) credits: u32,
+    /// The Read list; the segments of a chunk follow each other.
+    pub(crate) read: &'a [ReadSegment],
+    /// The only Write chunk, or empty for none.
+    pub(crate) write: &'a [Segment],
+    /// The Reply chunk, or empty for none.
+    pub(crate) reply: &'a [Segment],
+    /// Whether the RPC message is in the Read list instead of behind the header.
+    pub(crate) nomsg: bool,
+}
+
+impl CallHeader<'_> {
+    /// Returns the size of the header.
+    pub(crate) fn encoded_len(&self) -> Result<usize> {
+        header_len(
+            self.read.len(),
+            Some(self.write.len()).filter(|segments| *segments != 0),
+            Some(self.reply.len()).filter(|segments| *segments != 0),
+        )
+    }
+
+    /// Writes the header to the front of `buf` and returns its size.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::NoSpace`] if `buf` is too short, [`Fault::NoPayload`] if `nomsg` is set but no
+    /// segment at position zero holds anything, [`Fault::UnexpectedPositionZero`] if one is there
+    /// without `nomsg`, and what is wrong with a segment.
+    pub(crate) fn encode(&self, buf: &mut [u8]) -> Result<usize> {
+        match chunk::position_zero_len(self.read.iter().copied()) {
+            None | Some(0) if self.nomsg => return Err(Fault::NoPayload),
+            Some(_) if !self.nomsg => return Err(Fault::UnexpectedPositionZero),
+            _ => {}
+        }
+        let write: &[&[Segment]] = match self.write {
+            [] => &[],
+            segments => &[segments],
+        };
+        let reply = match self.reply {
+            [] => None,
+            segments => Some(segments),
+        };
+        encode(
+            buf,
+            &Prefix {
+                xid: self.xid,
+                version: VERSION,
+                credits: self.credits,
+                procedure: msg_procedure(self.nomsg),
+            },
+            self.read,
+            write,
+            reply,
+        )
+    }
+}
+
+/// The header of a Reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReplyHeader<'a> {
+    /// The transaction ID of the Call.
+    pub(crate) xid: u32,
+    /// The number of credits granted, at least one.
+    pub(crate) credits: u32,
+    /// The Call's Write chunks, the lengths of their segments replaced by what was written.
+    pub(crate) write: &'a [&'a [Segment]],
+    /// The Call's Reply chunk, the lengths of its segments replaced by what was written.
+    pub(crate) reply: Option<&'a [Segment]>,
+    /// Whether the RPC message was written to the Reply chunk instead of following the header.
+    pub(crate) nomsg: bool,
+}
+
+impl ReplyHeader<'_> {
+    /// Returns the size of the header.
+    pub(crate) fn encoded_len(&self) -> Result<usize> {
+        header_len(
+            0,
+            self.write.iter().map(|segments| segments.len()),
+            self.reply.map(<[Segment]>::len),
+        )
+    }
+
+    /// Writes the header to the front of `buf` and returns its size.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::NoSpace`] if `buf` is too short, [`Fault::NoPayload`] if `nomsg` is set but the
+    /// Reply chunk holds nothing, [`Fault::ZeroCredits`] if there is no grant, and what is wrong with a
+    /// segment.
+    pub(crate) fn encode(&self, buf: &mut [u8]) -> Result<usize> {
+        let reply = self.reply.unwrap_or_default();
+        if self.nomsg && reply.iter().all(|segment| segment.length == 0) {
+            return Err(Fault::NoPayload);
+        }
+        if self.credits == 0 {
+            return Err(Fault::ZeroCredits);
+        }
+        encode(
+            buf,
+            &Prefix {
+                xid: self.xid,
+                version: VERSION,
+                credits: self.credits,
+                procedure: msg_procedure(self.nomsg),
+            },
+            &[],
+            self.write,
+            self.reply,
+        )
+    }
+}
+
+/// Returns the procedure number of a message with or without an RPC message behind its header.
+const fn msg_procedure(nomsg: bool) -> u32 {
+    if nomsg {
+        procedure::NOMSG
+    } else {
+        procedure::MSG
+    }
+}
+
+/// Writes a header with chunk lists to the front of `buf` and returns its size.
+fn encode(
+    buf: &mut [u8],
+    prefix: &Prefix,
+    read: &[ReadSegment],
+    write: &[&[Segment]],
+    reply: Option<&[Segment]>,
+) -> Result<usize> {
+    let mut writer = Writer::new(buf);
+    prefix.put(&mut writer)?;
+    chunk::put_read_list(&mut writer, read)?;
+    chunk::put_write_list(&mut writer, write)?;
+    chunk::put_reply_chunk(&mut writer, reply)?;
+    Ok(writer.len())
+}
+
+/// An RDMA_ERROR message. Only a Responder sends one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ErrorHeader {
+    /// The transaction ID of the Call.
+    pub(crate) xid: u32,
+    /// The version of the Call, whether supported or not.
+    pub(crate) version: u32,
+    /// The number of credits granted, at least one.
+    pub(crate) credits: u32,
+    /// What went wrong.
+    pub(crate) error: RdmaError,
+}
+
+impl ErrorHeader {
+    /// The size of the longest error message.
+    pub(crate) const MAX_LEN: usize = PREFIX_LEN + 3 * UNIT;
+
+    /// Writes the message to the front of `buf` and returns its size.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::NoSpace`] if `buf` is too short, [`Fault::ZeroCredits`] if there is no grant.
+    pub(crate) fn encode(&self, buf: &mut [u8]) -> Result<usize> {
+        if self.credits == 0 {
+            return Err(Fault::ZeroCredits);
+        }
+        let mut writer = Writer::new(buf);
+        Prefix {
+            xid: self.xid,
+            version: self.version,
+            credits: self.credits,
+            procedure: procedure::ERROR,
+        }
+        .put(&mut writer)?;
+        match self.error {
+            RdmaError::Version { low, high } => {
+                writer.u32(error_code::VERS)?;
+                writer.u32(low)?;
+                writer.u32(high)?;
+            }
+            RdmaError::Chunk => writer.u32(error_code::CHUNK)?,
+        }
+        Ok(writer.len())
+    }
+}
+
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    allow(unsafe_code),
+    ::kernel::macros::kunit_tests(rpcrdma_proto_v1_encode)
+)]
+#[cfg_attr(not(CONFIG_KUNIT = "y"), cfg(test))]
+mod tests {
+    use super::*;
+
+    /// The transaction ID of the examples.
+    const XID: u32 = 0x1234_5678;
+
+    /// A segment, of `length` octets.
+    const fn segment(length: u32) -> Segment {
+        Segment {
+            handle: 0xaaaa_0000,
+            length,
+            offset: 0x0001_0000_0000,
+        }
+    }
+
+    /// A Read segment, of `length` octets.
+    const fn read_segment(position: u32, length: u32) -> ReadSegment {
+        ReadSegment {
+            position,
+            segment: segment(length),
+        }
+    }
+
+    /// A Call without chunks.
+    const CALL: CallHeader<'_> = CallHeader {
+        xid: XID,
+        credits: 32,
+        read: &[],
+        write: &[],
+        reply: &[],
+        nomsg: false,
+    };
+
+    /// A Reply without chunks.
+    const REPLY: ReplyHeader<'_> = ReplyHeader {
+        xid: XID,
+        credits: 32,
+        write: &[],
+        reply: None,
+        nomsg: false,
+    };
+
+    #[test]
+    fn encoders_refuse_what_must_not_be_sent() {
+        let mut buf = [0; 256];
+        let position_zero = [read_segment(0, 0), read_segment(4, 8)];
+        let mut call = CallHeader {
+            read: &position_zero,
+            nomsg: true,
+            ..CALL
+        };
+        assert_eq!(call.encode(&mut buf), Err(Fault::NoPayload));
+        call.nomsg = false;
+        assert_eq!(call.encode(&mut buf), Err(Fault::UnexpectedPositionZero));
+        call.read = &[];
+        call.nomsg = true;
+        assert_eq!(call.encode(&mut buf), Err(Fault::NoPayload));
+
+        let empty = [segment(0)];
+        let mut reply = ReplyHeader {
+            nomsg: true,
+            ..REPLY
+        };
+        assert_eq!(reply.encode(&mut buf), Err(Fault::NoPayload));
+        reply.reply = Some(&empty);
+        assert_eq!(reply.encode(&mut buf), Err(Fault::NoPayload));
+
+        // RFC 8166, section 3.3.1: a grant is never zero.
+        reply = ReplyHeader {
+            credits: 0,
+            ..REPLY
+        };
+        assert_eq!(reply.encode(&mut buf), Err(Fault::ZeroCredits));
+        let error = ErrorHeader {
+            xid: XID,
+            version: 1,
+            credits: 0,
+            error: RdmaError::Chunk,
+        };
+        assert_eq!(error.encode(&mut buf), Err(Fault::ZeroCredits));
+    }
+
+    #[test]
+    fn encoders_need_exactly_their_room() -> Result {
+        let call = CallHeader {
+            read: &[read_segment(64, 100)],
+            write: &[segment(1)],
+            reply: &[segment(2), segment(3)],
+            ..CALL
+        };
+        let len = call.encoded_len()?;
+        assert_eq!(len, 16 + (24 + 4) + (4 + 4 + 16 + 4) + (4 + 4 + 32));
+        let mut buf = [0; 256];
+        for room in 0..len {
+            let room = buf.get_mut(..room).ok_or(Fault::NoSpace)?;
+            assert_eq!(call.encode(room), Err(Fault::NoSpace));
+        }
+        let room = buf.get_mut(..len).ok_or(Fault::NoSpace)?;
+        assert_eq!(call.encode(room), Ok(len));
+        Ok(())
+    }
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The RPC-over-RDMA protocol core in user space.
+//!
+//! The core is the code of the kernel module, unchanged. Its unit tests, which are KUnit suites in
+//! the kernel, run here under `cargo test`, together with property tests. What fuzz targets and
+//! benchmarks need of it is in [`oracle`] and [`workload`]; the core itself stays private, as it is
+//! in the module.
+
+#[path = "../../rust/proto/mod.rs"]
+mod proto;
+
+pub mod oracle;
+pub mod workload;
+
+#[cfg(test)]
+mod properties;

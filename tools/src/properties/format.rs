@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The chosen payload format always fits, and is the cheapest that does.
+
+use proptest::prelude::*;
+
+use crate::{
+    oracle::plan_fits,
+    proto::{
+        error::Fault,
+        format::{
+            choose,
+            CallFormat,
+            CallShape,
+            Message,
+            ReplyFormat,
+            Sizes, //
+        },
+        v1::header_len,
+    }, //
+};
+
+/// A size: often one near the thresholds.
+fn size() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        1 => 0..16_u32,
+        2 => 0..300_u32,
+        4 => 0..5000_u32,
+        2 => 900..1100_u32,
+        2 => 0..(4_u32 << 20),
+        1 => any::<u32>(),
+    ]
+}
+
+/// A message with segment counts as they come from registering regions of a few pages.
+fn message() -> impl Strategy<Value = Message> {
+    let segments = || prop_oneof![4 => 1..4_usize, 2 => 1..40_usize, 1 => 1..300_usize];
+    let sizes = (size(), size(), size());
+    (sizes, any::<bool>(), segments(), segments(), segments()).prop_map(
+        |((head, pages, tail), ddp_eligible, payload_segments, rest_segments, whole_segments)| {
+            Message {
+                sizes: Sizes { head, pages, tail },
+                ddp_eligible,
+                payload_segments,
+                rest_segments,
+                whole_segments,
+            }
+        },
+    )
+}
+
+/// Any shape. The head of a Call is made of whole XDR units in most cases.
+fn shape() -> impl Strategy<Value = CallShape> {
+    let threshold = || prop_oneof![Just(1024_u32), Just(4096), 1024..=65536_u32];
+    let aligned = prop::bool::weighted(0.9);
+    (
+        message(),
+        message(),
+        threshold(),
+        threshold(),
+        any::<bool>(),
+        aligned,
+    )
+        .prop_map(
+            |(mut call, reply, call_inline, reply_inline, ddp_allowed, aligned)| {
+                if aligned {
+                    call.sizes.head &= !3;
+                }
+                CallShape {
+                    call,
+                    reply,
+                    call_inline,
+                    reply_inline,
+                    ddp_allowed,
+                }
+            },
+        )
+}
+
+/// Returns whether a Call with so many segments in its lists fits, apart from what `choose` does.
+fn call_fits(shape: &CallShape, read: usize, offer: (usize, usize), inline: u64) -> bool {
+    let (write, reply) = offer;
+    let header = header_len(
+        read,
+        Some(write).filter(|count| *count != 0),
+        Some(reply).filter(|count| *count != 0),
+    );
+    header.unwrap() as u64 + inline <= u64::from(shape.call_inline)
+}
+
+/// Returns the size of a message.
+fn total(sizes: &Sizes) -> u64 {
+    u64::from(sizes.head) + u64::from(sizes.pages) + u64::from(sizes.tail)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn plans_fit(shape in shape()) {
+        if let Ok(plan) = choose(&shape) {
+            plan_fits(&shape, &plan);
+        }
+    }
+
+    /// No format is chosen while a cheaper one fits.
+    #[test]
+    fn plans_are_the_cheapest(shape in shape()) {
+        let Ok(plan) = choose(&shape) else { return Ok(()) };
+        let (call, reply) = (&shape.call, &shape.reply);
+        let reply_inline = u64::from(shape.reply_inline);
+        let rest = u64::from(reply.sizes.head) + u64::from(reply.sizes.tail);
+        let may_reduce =
+            |message: &Message| shape.ddp_allowed && message.ddp_eligible && message.sizes.pages != 0;
+
+        let write_header = header_len(0, Some(reply.payload_segments), None).unwrap() as u64;
+        let expected = if 28 + total(&reply.sizes) <= reply_inline {
+            ReplyFormat::Inline
+        } else if !may_reduce(reply) {
+            ReplyFormat::ReplyChunk
+        } else if write_header + rest <= reply_inline {
+            ReplyFormat::WriteChunk
+        } else {
+            ReplyFormat::WriteAndReplyChunk
+        };
+        prop_assert_eq!(plan.reply, expected);
+
+        let offer = match plan.reply {
+            ReplyFormat::Inline => (0, 0),
+            ReplyFormat::WriteChunk => (reply.payload_segments, 0),
+            ReplyFormat::ReplyChunk => (0, reply.whole_segments),
+            ReplyFormat::WriteAndReplyChunk => (reply.payload_segments, reply.rest_segments),
+        };
+        let inline_fits = call_fits(&shape, 0, offer, total(&call.sizes));
+        prop_assert_eq!(plan.call == CallFormat::Inline, inline_fits);
+        if !inline_fits {
+            let pad = (4 - call.sizes.pages % 4) % 4;
+            let rest = u64::from(call.sizes.head) + u64::from(call.sizes.tail.saturating_sub(pad));
+            let read_fits = may_reduce(call)
+                && call.sizes.head % 4 == 0
+                && call.sizes.head >= 8
+                && call_fits(&shape, call.payload_segments, offer, rest);
+            let is_read = matches!(plan.call, CallFormat::ReadChunk { .. });
+            prop_assert_eq!(is_read, read_fits);
+        }
+    }
+
+    /// With one segment for each chunk everything can be sent that an XDR stream can hold.
+    #[test]
+    fn there_is_always_a_way(mut shape in shape()) {
+        for message in [&mut shape.call, &mut shape.reply] {
+            message.payload_segments = 1;
+            message.rest_segments = 1;
+            message.whole_segments = 1;
+        }
+        let possible = [&shape.call, &shape.reply]
+            .iter()
+            .all(|message| total(&message.sizes) <= u64::from(u32::MAX) - 8);
+        match choose(&shape) {
+            Ok(_) => {}
+            Err(fault) => {
+                prop_assert!(!possible);
+                prop_assert_eq!(fault, Fault::NoSpace);
+            }
+        }
+    }
+
+    /// Larger thresholds never make a plan dearer.
+    #[test]
+    fn larger_thresholds_help(shape in shape(), more in 0..65536_u32) {
+        let Ok(plan) = choose(&shape) else { return Ok(()) };
+        let larger = choose(&CallShape {
+            call_inline: shape.call_inline + more,
+            reply_inline: shape.reply_inline + more,
+            ..shape
+        });
+        let larger = larger.unwrap();
+        let rank = |format| match format {
+            CallFormat::Inline => 0,
+            CallFormat::ReadChunk { .. } => 1,
+            CallFormat::Special => 2,
+        };
+        prop_assert!(rank(larger.call) <= rank(plan.call));
+        prop_assert!(larger.write_len <= plan.write_len);
+        prop_assert!(larger.reply_len <= plan.reply_len);
+    }
+}

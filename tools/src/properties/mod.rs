@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Property tests.
+
+mod bytes;
+mod format;
+mod generate;
+mod messages;
