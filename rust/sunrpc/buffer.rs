@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory that an RPC is encoded into or decoded from.
+
+use crate::sys;
+use core::ptr;
+use kernel::{
+    alloc::Flags,
+    prelude::*, //
+};
+
+/// Zeroed memory from `kmalloc`, which so has a `struct page` and may be registered with a device.
+///
+/// # Invariants
+///
+/// `ptr` is an allocation of at least `size` bytes, or null, and then `size` is zero.
+pub(super) struct Buffer {
+    /// The memory.
+    ptr: *mut u8,
+    /// How much of it may be used.
+    size: usize,
+}
+
+// SAFETY: The memory belongs to the object.
+unsafe impl Send for Buffer {}
+
+// SAFETY: A shared reference allows to read `ptr` and `size` only.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// Allocates `size` bytes.
+    pub(super) fn new(size: usize, flags: Flags) -> Result<Self> {
+        let memory: KVec<u8> = KVec::from_elem(0, size, flags)?;
+        if size == 0 {
+            return Ok(Self {
+                ptr: ptr::null_mut(),
+                size: 0,
+            });
+        }
+        let (ptr, _, _) = memory.into_raw_parts();
+        // INVARIANT: The vector had at least `size` elements.
+        Ok(Self { ptr, size })
+    }
+
+    /// Sees to it that there are `size` bytes at least. Returns by how much it grew.
+    ///
+    /// The former memory is freed, its contents are lost.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; then nothing has changed.
+    pub(super) fn ensure(&mut self, size: usize, gfp: sys::gfp_t) -> Result<usize> {
+        if self.size >= size {
+            return Ok(0);
+        }
+        // SAFETY: No preconditions; `gfp` says what the caller may do in its context.
+        let ptr = unsafe { sys::kmalloc(size, gfp | sys::__GFP_ZERO) };
+        if ptr.is_null() {
+            return Err(ENOMEM);
+        }
+        let grown = size - self.size;
+        self.free();
+        // INVARIANT: `ptr` is an allocation of `size` bytes.
+        self.ptr = ptr.cast();
+        self.size = size;
+        Ok(grown)
+    }
+
+    /// The memory, for C code.
+    pub(super) fn as_ptr(&self) -> *mut u8 {
+        self.ptr
+    }
+
+    /// How much there is.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Gives the memory back.
+    fn free(&mut self) {
+        // SAFETY: `ptr` comes from `kmalloc` or is null, by the invariant, and is replaced or
+        // dropped by all callers.
+        unsafe { sys::kfree(self.ptr.cast()) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.free();
+    }
+}
+
+#[kunit_tests(rpcrdma_sunrpc_buffer)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grows_and_never_shrinks() -> Result {
+        let mut b = Buffer::new(100, GFP_KERNEL)?;
+        assert_eq!(b.size(), 100);
+        assert_eq!(b.ensure(60, sys::GFP_KERNEL)?, 0);
+        assert_eq!(b.size(), 100);
+        assert_eq!(b.ensure(5000, sys::GFP_KERNEL)?, 4900);
+        assert_eq!(b.size(), 5000);
+        // SAFETY: The buffer has this byte.
+        let last = unsafe { b.as_ptr().add(4999).read() };
+        assert_eq!(last, 0);
+        Ok(())
+    }
+
+    #[test]
+    fn empty_buffer_can_grow() -> Result {
+        let mut b = Buffer::new(0, GFP_KERNEL)?;
+        assert_eq!(b.size(), 0);
+        assert!(b.as_ptr().is_null());
+        assert_eq!(b.ensure(8, sys::GFP_KERNEL)?, 8);
+        assert!(!b.as_ptr().is_null());
+        Ok(())
+    }
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Transport classes, and how a transport comes into being.
+
+use super::{
+    address,
+    handle::XprtHandle,
+    ops::Ops,
+    transport::Transport,
+    tunables, //
+};
+use crate::{
+    kext::{
+        module_ref::ModuleRef,
+        time::HZ, //
+    },
+    sys, //
+};
+use core::{
+    marker::PhantomData,
+    mem,
+    ptr::{
+        self,
+        NonNull, //
+    }, //
+};
+use kernel::{
+    error::to_result,
+    prelude::*,
+    sync::Arc,
+    types::ScopeGuard, //
+};
+
+/// How long an RPC waits for its Reply, and a task for a port lookup or a connection, in jiffies.
+const TIMEOUT: usize = 60 * HZ;
+
+/// How long after a failed attempt to connect the next one is made, to begin with, in jiffies.
+const REESTABLISH: usize = 5 * HZ;
+
+/// How long a connection that is not used is kept, in jiffies.
+const IDLE: usize = 5 * 60 * HZ;
+
+/// What SUNRPC wants of a new transport.
+pub(crate) struct CreateArgs<'a> {
+    /// Set by `XPRT_CREATE_*`.
+    flags: u32,
+    /// The C object is SUNRPC's.
+    _args: PhantomData<&'a sys::xprt_create>,
+}
+
+impl CreateArgs<'_> {
+    /// Whether the connection is to be kept although it is not used.
+    pub(crate) fn no_idle_timeout(&self) -> bool {
+        self.flags & sys::XPRT_CREATE_NO_IDLE_TIMEOUT != 0
+    }
+}
+
+/// The `setup` operation of a class: makes a transport.
+///
+/// # Safety
+///
+/// `args` is valid, and so are its `dstaddr` (for `addrlen` octets) and its `net`.
+unsafe extern "C" fn setup_callback<T: Transport>(
+    args: *mut sys::xprt_create,
+) -> *mut sys::rpc_xprt {
+    // SAFETY: The caller guarantees it.
+    match unsafe { setup::<T>(&*args) } {
+        Ok(xprt) => xprt.as_ptr(),
+        Err(error) => error.to_ptr(),
+    }
+}
+
+/// Makes a transport.
+///
+/// # Safety
+///
+/// As for [`setup_callback`].
+unsafe fn setup<T: Transport>(args: &sys::xprt_create) -> Result<NonNull<sys::rpc_xprt>> {
+    if args.addrlen > mem::size_of::<sys::__kernel_sockaddr_storage>() {
+        return Err(EBADF);
+    }
+    // SUNRPC lets go of its reference when this returns; the transport keeps this one.
+    let module = ModuleRef::get().ok_or(EIO)?;
+
+    // SAFETY: The namespace is valid. The memory is zeroed, and `xprt` is its start.
+    let xprt = unsafe {
+        sys::xprt_alloc(
+            args.net,
+            mem::size_of::<sys::rpcrdma_xprt>(),
+            0,
+            tunables::slot_table_entries(),
+        )
+    };
+    let rx = NonNull::new(xprt.cast::<sys::rpcrdma_xprt>()).ok_or(ENOMEM)?;
+    let free = ScopeGuard::new_with_data(rx, |rx| {
+        // SAFETY: Only we know the transport, unless its handle went astray.
+        unsafe {
+            let rx = rx.as_ptr();
+            if XprtHandle::is_gone(rx) {
+                address::free_strings(rx);
+                sys::xprt_free(&raw mut (*rx).xprt);
+            } else {
+                kernel::warn_on!(true);
+            }
+        }
+    });
+
+    // SAFETY: The transport is valid and ours; the address is as long as SUNRPC says, which was checked to
+    // fit.
+    unsafe {
+        initialise::<T>(rx.as_ptr());
+        address::set_address(rx.as_ptr(), args.dstaddr, args.addrlen)?;
+    }
+    let create = CreateArgs {
+        flags: args.flags,
+        _args: PhantomData,
+    };
+    // SAFETY: The memory is freed only when the handle is gone, above and in `release_callback`; this is the
+    // only handle.
+    let handle = unsafe { XprtHandle::new(rx) };
+    let state = T::setup(&create, handle)?;
+    if !ptr::eq(state.xprt().as_ptr(), xprt) {
+        kernel::warn_on!(true);
+        return Err(EINVAL);
+    }
+    // SAFETY: The transport is valid and ours.
+    unsafe { (*rx.as_ptr()).state = Arc::into_raw(state).cast() };
+
+    free.dismiss();
+    // `rpcrdma_class_xprt_destroy` gives it back.
+    module.leave_to_c();
+    Ok(rx.cast())
+}
+
+/// Sets what all our transports have in common.
+///
+/// # Safety
+///
+/// `rx` is a new transport that only the caller knows.
+unsafe fn initialise<T: Transport>(rx: *mut sys::rpcrdma_xprt) {
+    // SAFETY: The caller guarantees it. Table and class are static; the timeout lives as long as the transport.
+    unsafe {
+        (*rx).release = Some(Ops::<T>::release_callback);
+        (*rx).timeout.to_initval = TIMEOUT;
+        (*rx).timeout.to_maxval = TIMEOUT;
+        let xprt = &raw mut (*rx).xprt;
+        (*xprt).ops = &Ops::<T>::TABLE;
+        (*xprt).xprt_class = &raw const sys::rpcrdma_class_client;
+        (*xprt).timeout = &raw const (*rx).timeout;
+        (*xprt).connect_timeout = TIMEOUT;
+        (*xprt).max_reconnect_timeout = TIMEOUT;
+        (*xprt).bind_timeout = TIMEOUT;
+        (*xprt).reestablish_timeout = REESTABLISH;
+        (*xprt).idle_timeout = IDLE;
+        (*xprt).max_payload = T::MAX_PAYLOAD;
+        // The address is one of IP, for protocols that look at it.
+        (*xprt).prot = sys::IPPROTO_TCP as c_int;
+    }
+}
+
+/// Keeps the transport classes registered. Transports of the client's class are `T`s.
+pub(crate) struct Registration<T: Transport>(PhantomData<fn() -> T>);
+
+impl<T: Transport> Registration<T> {
+    /// Registers the classes.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` if the kernel has another transport of this kind, which a line in the log says.
+    pub(crate) fn new() -> Result<Self> {
+        // SAFETY: The function is a setup operation; `Drop` unregisters the classes before the module goes.
+        let registered =
+            to_result(unsafe { sys::rpcrdma_class_register(Some(setup_callback::<T>)) });
+        if registered == Err(EEXIST) {
+            pr_err!(
+                "this kernel already has an RPC-over-RDMA transport; \
+                 boot one without (CONFIG_SUNRPC_XPRT_RDMA=m or =n)\n"
+            );
+        }
+        registered.map(|()| Self(PhantomData))
+    }
+}
+
+impl<T: Transport> Drop for Registration<T> {
+    fn drop(&mut self) {
+        // SAFETY: `new` registered them. No transport is left, since each holds a reference to the module.
+        unsafe { sys::rpcrdma_class_unregister() }
+    }
+}

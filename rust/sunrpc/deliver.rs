@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Putting a Reply where the XDR decoders look for it.
+//!
+//! The decoders see a Reply as one stream: the head, then the pages, then the tail. The upper layer
+//! sets up these parts beforehand, by what it expects. A stream transport fills them one after the
+//! other. Here some of the octets are there already, put into the pages by RDMA Write, and the
+//! rest has to be put around them:
+//!
+//! ```text
+//!   inline:   | header ............ | what follows the payload |
+//!   stream:   | header (head) | payload, rounded up (pages) | what follows (pages, tail) |
+//! ```
+//!
+//! RFC 8166 section 3.4.6: the inline part does not say where the payload was taken out. It is where
+//! the pages begin, because the requester offered the pages for it; so the header is as long as the
+//! head, or shorter if nothing follows the payload.
+
+use super::xdr_buf::{
+    XdrBuf,
+    XDR_UNIT, //
+};
+use kernel::{
+    num::casts,
+    prelude::*, //
+};
+
+/// Where the octets that the peer wrote into the pages end in the stream, and how long they are
+/// there.
+struct Payload {
+    /// Rounded up to an XDR unit, RFC 4506 section 4.10.
+    rounded: usize,
+}
+
+impl Payload {
+    /// Checks that what was written fits the pages.
+    ///
+    /// The round-up octets may count as written: some peers write them too, to where the requester
+    /// has room for them (RFC 8166 section 3.4.6.2).
+    fn new(buf: &XdrBuf, written: u32) -> Result<Self> {
+        let round_up = |len: usize| len.checked_next_multiple_of(XDR_UNIT).ok_or(EIO);
+        let rounded = round_up(casts::u32_as_usize(written))?;
+        if rounded > round_up(buf.page_len())? {
+            return Err(EIO);
+        }
+        Ok(Self { rounded })
+    }
+}
+
+/// Shortens the head, so that the pages follow its last octet.
+///
+/// # Safety
+///
+/// Nobody else uses the buffers.
+unsafe fn shorten_head(bufs: [&XdrBuf; 2], len: usize) {
+    for buf in bufs {
+        let excess = buf.head_len().saturating_sub(len);
+        let buf = buf.as_raw();
+        // SAFETY: The buffer is valid, and the caller guarantees exclusive use. The new length is
+        // below the old one.
+        unsafe {
+            (*buf).head[0].iov_len -= excess;
+            (*buf).buflen = (*buf)
+                .buflen
+                .saturating_sub(u32::try_from(excess).unwrap_or(u32::MAX));
+        }
+    }
+}
+
+/// Delivers a Reply whose inline part is `inline`, and of which `written` octets are in the pages.
+///
+/// `bufs` are `rq_rcv_buf` and `rq_private_buf`, which describe the same memory and must stay equal.
+/// Returns the length of the Reply, which includes the octets in the pages.
+///
+/// What is longer than the upper layer expects is cut off, as a stream transport does; the decoders
+/// notice.
+///
+/// # Errors
+///
+/// `EIO` if more octets were written than the pages hold.
+///
+/// # Safety
+///
+/// Head, pages and tail are valid for writes; nobody else uses them or the buffers.
+pub(super) unsafe fn inline(bufs: [&XdrBuf; 2], inline: &[u8], written: u32) -> Result<usize> {
+    let [buf, _] = bufs;
+    if written == 0 {
+        // SAFETY: The caller guarantees it.
+        return Ok(unsafe { buf.write_at(0, inline.as_ptr(), inline.len()) });
+    }
+
+    let payload = Payload::new(buf, written)?;
+    let head_len = buf.head_len().min(inline.len());
+    // SAFETY: The caller guarantees it.
+    unsafe { shorten_head(bufs, head_len) };
+    let (header, rest) = inline.split_at_checked(head_len).ok_or(EIO)?;
+    let at = head_len + payload.rounded;
+    // SAFETY: The caller guarantees it; the slices are as long as they say.
+    let copied = unsafe {
+        buf.write_at(0, header.as_ptr(), header.len()) + buf.write_at(at, rest.as_ptr(), rest.len())
+    };
+    Ok(payload.rounded + copied)
+}
+
+/// Delivers a Reply that is where it belongs: `len` octets of head, pages and tail, all written by the
+/// peer as one Reply chunk.
+///
+/// # Errors
+///
+/// `EIO` if it is longer than the memory offered for it.
+pub(super) fn placed(buf: &XdrBuf, len: u32) -> Result<usize> {
+    let len = casts::u32_as_usize(len);
+    if len > buf.head_len() + buf.page_len() + buf.tail_len() {
+        return Err(EIO);
+    }
+    Ok(len)
+}
+
+/// Delivers a Reply whose payload of `written` octets went to the pages by a Write chunk, and the
+/// rest, `len` octets, to head and tail by a Reply chunk.
+///
+/// # Errors
+///
+/// `EIO` if one of them is longer than the memory offered for it.
+///
+/// # Safety
+///
+/// As for [`inline`].
+pub(super) unsafe fn split(bufs: [&XdrBuf; 2], len: u32, written: u32) -> Result<usize> {
+    let [buf, _] = bufs;
+    let len = casts::u32_as_usize(len);
+    if len > buf.head_len() + buf.tail_len() {
+        return Err(EIO);
+    }
+    let payload = Payload::new(buf, written)?;
+    let head_len = buf.head_len().min(len);
+    let rest = len - head_len;
+    if payload.rounded > 0 {
+        // SAFETY: The caller guarantees it.
+        unsafe { shorten_head(bufs, head_len) };
+    }
+    // SAFETY: The caller guarantees it.
+    let moved = unsafe { buf.move_tail(head_len + payload.rounded, rest) };
+    Ok(head_len + payload.rounded + moved)
+}
+
+/// How `xprt_complete_rqst` wants to be told a length.
+pub(super) fn length_for_c(len: usize) -> c_int {
+    c_int::try_from(len).unwrap_or(c_int::MAX)
+}
+
+#[kunit_tests(rpcrdma_sunrpc_deliver)]
+mod tests {
+    use super::*;
+    use crate::{
+        sunrpc::testing::{
+            pattern,
+            shape,
+            Message,
+            Shape,
+            SHAPES,
+            UNTOUCHED, //
+        },
+        sys, //
+    };
+    use kernel::page::PAGE_SIZE;
+
+    /// `len` octets of a Reply, from `at` on.
+    fn reply(at: usize, len: usize) -> Result<KVVec<u8>> {
+        let mut bytes = KVVec::with_capacity(len, GFP_KERNEL)?;
+        for at in at..at + len {
+            bytes.push(pattern(at), GFP_KERNEL)?;
+        }
+        Ok(bytes)
+    }
+
+    /// A message with a payload in its pages, as if the peer had written it there.
+    fn with_payload(shape: Shape, at: usize, len: usize) -> Result<Message> {
+        let mut m = Message::new(shape)?;
+        for i in 0..len {
+            m.set(shape.head + i, pattern(at + i))?;
+        }
+        Ok(m)
+    }
+
+    /// Decodes a Reply as SUNRPC does: `header` octets, a payload of `payload` octets in the pages, then
+    /// `rest` octets. Returns how many octets are not what [`reply`] made them.
+    fn decode_errors(
+        m: &Message,
+        len: usize,
+        header: usize,
+        payload: usize,
+        rest: usize,
+    ) -> Result<usize> {
+        let buf = m.buf().as_raw();
+        let mut stream: sys::xdr_stream = pin_init::zeroed();
+        let mut wrong = 0;
+        let mut check = |p: *const u8, at: usize, len: usize| {
+            for i in 0..len {
+                // SAFETY: The decoder says that these octets are there.
+                if unsafe { p.add(i).read() } != pattern(at + i) {
+                    wrong += 1;
+                }
+            }
+        };
+        // SAFETY: The message is the test's own, and describes valid memory.
+        unsafe {
+            (*buf).len = len as u32;
+            sys::xdr_init_decode(
+                &mut stream,
+                buf,
+                (*buf).head[0].iov_base.cast(),
+                core::ptr::null_mut(),
+            );
+            let p = sys::xdr_inline_decode(&mut stream, header);
+            if p.is_null() {
+                return Err(EBADMSG);
+            }
+            check(p.cast(), 0, header);
+            if payload > 0 {
+                let have = sys::xdr_read_pages(&mut stream, payload as u32);
+                if casts::u32_as_usize(have) < payload {
+                    return Err(EMSGSIZE);
+                }
+                for i in 0..payload {
+                    let at = casts::u32_as_usize((*buf).page_base) + i;
+                    let page = (*buf).pages.add(at / PAGE_SIZE).read();
+                    let mut byte = 0u8;
+                    sys::memcpy_from_page((&raw mut byte).cast(), page, at % PAGE_SIZE, 1);
+                    check(&byte, header + i, 1);
+                }
+            }
+            if rest > 0 {
+                let p = sys::xdr_inline_decode(&mut stream, rest);
+                if p.is_null() {
+                    return Err(ENODATA);
+                }
+                check(p.cast(), header + payload.next_multiple_of(XDR_UNIT), rest);
+            }
+        }
+        Ok(wrong)
+    }
+
+    #[test]
+    fn inline_reply_fills_the_parts_in_order() -> Result {
+        for s in SHAPES {
+            for len in [0, 24, s.head, s.total() / 2, s.total()] {
+                let len = len.min(s.total());
+                let m = Message::new(*s)?;
+                let src = reply(0, len)?;
+                // SAFETY: The message is the test's own.
+                let got = unsafe { inline(m.bufs(), &src, 0) }?;
+                assert_eq!(got, len);
+                for at in 0..s.total() {
+                    let expected = if at < len { pattern(at) } else { UNTOUCHED };
+                    assert_eq!(m.get(at)?, expected);
+                }
+                assert_eq!(m.damage()?, 0);
+                assert!(m.bufs_are_equal());
+                assert_eq!(m.buf().head_len(), s.head);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn too_long_inline_reply_is_cut_off() -> Result {
+        for s in SHAPES {
+            let m = Message::new(*s)?;
+            let src = reply(0, s.total() + 100)?;
+            // SAFETY: The message is the test's own.
+            let got = unsafe { inline(m.bufs(), &src, 0) }?;
+            assert_eq!(got, s.total());
+            assert_eq!(m.damage()?, 0);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn payload_stays_where_it_was_written() -> Result {
+        // Header as long as the head, or shorter: then the head is too.
+        for header in [128, 100] {
+            for pages in [1, 2, 3, 4, 4093, PAGE_SIZE, 2 * PAGE_SIZE + 1] {
+                let s = shape(128, 60, pages, 0);
+                let m = with_payload(s, header, pages)?;
+                let src = reply(0, header)?;
+                // SAFETY: The message is the test's own.
+                let got = unsafe { inline(m.bufs(), &src, pages as u32) }?;
+                assert_eq!(got, header + pages.next_multiple_of(4));
+                assert_eq!(m.buf().head_len(), header);
+                assert_eq!(m.buf().buflen(), s.total() - (128 - header));
+                assert!(m.bufs_are_equal());
+                assert_eq!(m.damage()?, 0);
+                assert_eq!(decode_errors(&m, got, header, pages, 0), Ok(0));
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn short_payload_is_decoded() -> Result {
+        for written in [4, 7, 100, PAGE_SIZE - 1, PAGE_SIZE, PAGE_SIZE + 2] {
+            let s = shape(128, 0, 2 * PAGE_SIZE, 0);
+            let m = with_payload(s, 88, written)?;
+            let src = reply(0, 88)?;
+            // SAFETY: The message is the test's own.
+            let got = unsafe { inline(m.bufs(), &src, written as u32) }?;
+            assert_eq!(got, 88 + written.next_multiple_of(4));
+            assert_eq!(decode_errors(&m, got, 88, written, 0), Ok(0));
+            assert_eq!(m.damage()?, 0);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_follows_the_payload_is_decoded() -> Result {
+        // The tail has room for the padding and what follows. With a short payload, what follows begins in the
+        // pages.
+        for pages in [5, 6, 7, 8, PAGE_SIZE - 3, PAGE_SIZE, PAGE_SIZE + 1] {
+            for written in [pages, pages / 2 + 1] {
+                let s = shape(128, 12, pages, 3 + 32);
+                let m = with_payload(s, 128, written)?;
+                let rest_at = 128 + written.next_multiple_of(4);
+                let mut src = reply(0, 128)?;
+                src.extend_from_slice(&reply(rest_at, 32)?, GFP_KERNEL)?;
+                // SAFETY: The message is the test's own.
+                let got = unsafe { inline(m.bufs(), &src, written as u32) }?;
+                assert_eq!(got, rest_at + 32);
+                assert_eq!(m.buf().head_len(), 128);
+                assert_eq!(m.damage()?, 0);
+                assert_eq!(decode_errors(&m, got, 128, written, 32), Ok(0));
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_follows_is_cut_off_at_the_end() -> Result {
+        let s = shape(16, 0, 64, 8);
+        let m = with_payload(s, 16, 64)?;
+        let src = reply(0, 16 + 100)?;
+        // SAFETY: The message is the test's own.
+        let got = unsafe { inline(m.bufs(), &src, 64) }?;
+        assert_eq!(got, s.total());
+        assert_eq!(m.damage()?, 0);
+        // The payload is what it was.
+        for i in 0..64 {
+            assert_eq!(m.get(16 + i)?, pattern(16 + i));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn more_payload_than_pages_is_refused() -> Result {
+        for (pages, written, fits) in [
+            (0, 1, false),
+            (0, u32::MAX, false),
+            (5, 5, true),
+            // The round-up octets may have been written too.
+            (5, 8, true),
+            (5, 9, false),
+            (8, 9, false),
+            (8, u32::MAX, false),
+        ] {
+            let m = Message::new(shape(40, 0, pages, 8))?;
+            let src = reply(0, 40)?;
+            // SAFETY: The message is the test's own.
+            let (a, b) = unsafe {
+                (
+                    inline(m.bufs(), &src, written).is_ok(),
+                    split(m.bufs(), 40, written).is_ok(),
+                )
+            };
+            assert_eq!(a, fits);
+            assert_eq!(b, fits);
+            assert_eq!(m.damage()?, 0);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn placed_reply_must_fit() -> Result {
+        for s in SHAPES {
+            let m = Message::new(*s)?;
+            let total = u32::try_from(s.total()).map_err(|_| EINVAL)?;
+            assert_eq!(placed(m.buf(), total), Ok(s.total()));
+            assert_eq!(placed(m.buf(), total + 1), Err(EIO));
+            assert_eq!(placed(m.buf(), u32::MAX), Err(EIO));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn split_reply_is_decoded() -> Result {
+        // `len` octets came to head and tail, `written` to the pages.
+        for pages in [1, 6, 8, PAGE_SIZE + 3] {
+            for written in [0, pages, pages / 2 + 1] {
+                for len in [64, 128, 128 + 24] {
+                    let s = shape(128, 0, pages, 24 + 3);
+                    let (header, rest) = (len.min(128), len - len.min(128));
+                    let mut m = with_payload(s, header, written)?;
+                    for at in 0..header {
+                        m.set(at, pattern(at))?;
+                    }
+                    let rest_at = header + written.next_multiple_of(4);
+                    for i in 0..rest {
+                        m.set(s.head + s.pages + i, pattern(rest_at + i))?;
+                    }
+                    // SAFETY: The message is the test's own.
+                    let got = unsafe { split(m.bufs(), len as u32, written as u32) }?;
+                    assert_eq!(got, rest_at + rest);
+                    assert!(m.bufs_are_equal());
+                    assert_eq!(m.damage()?, 0);
+                    if written > 0 {
+                        assert_eq!(decode_errors(&m, got, header, written, rest), Ok(0));
+                    } else {
+                        for at in 0..len {
+                            assert_eq!(m.get(at)?, pattern(at));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn split_reply_must_fit() -> Result {
+        let m = Message::new(shape(40, 0, 16, 8))?;
+        // SAFETY: The message is the test's own.
+        unsafe {
+            assert_eq!(split(m.bufs(), 49, 16), Err(EIO));
+            assert_eq!(split(m.bufs(), 49, 0), Err(EIO));
+            assert_eq!(split(m.bufs(), u32::MAX, 0), Err(EIO));
+            assert_eq!(split(m.bufs(), 48, 17), Err(EIO));
+        }
+        assert_eq!(m.damage()?, 0);
+        Ok(())
+    }
+
+    #[test]
+    fn length_saturates() {
+        assert_eq!(length_for_c(0), 0);
+        assert_eq!(length_for_c(4096), 4096);
+        assert_eq!(length_for_c(usize::MAX), c_int::MAX);
+    }
+}

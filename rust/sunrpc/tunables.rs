@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The sysctls under `/proc/sys/sunrpc`.
+
+use crate::sys;
+use kernel::{
+    error::to_result,
+    prelude::*, //
+};
+
+/// Keeps the sysctls visible.
+pub(crate) struct Tunables(());
+
+impl Tunables {
+    /// Makes them visible.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn register() -> Result<Self> {
+        // SAFETY: `Drop` takes them back before the module goes.
+        to_result(unsafe { sys::rpcrdma_sysctl_register() })?;
+        Ok(Self(()))
+    }
+}
+
+impl Drop for Tunables {
+    fn drop(&mut self) {
+        // SAFETY: `register` succeeded.
+        unsafe { sys::rpcrdma_sysctl_unregister() }
+    }
+}
+
+/// Reads a variable that an administrator may change at any time.
+///
+/// # Safety
+///
+/// `value` is valid.
+unsafe fn read(value: *const u32) -> u32 {
+    // SAFETY: The caller guarantees it; sysctl stores aligned words.
+    unsafe { value.read_volatile() }
+}
+
+/// Slots of a new transport: 4 to 16384.
+pub(crate) fn slot_table_entries() -> u32 {
+    // SAFETY: The variable is static.
+    unsafe { read(&raw const sys::rpcrdma_sysctl_slot_table_entries) }
+}
+
+/// Octets of the largest inline message that a new connection receives: 1024 to 65536.
+pub(crate) fn max_inline_read() -> u32 {
+    // SAFETY: The variable is static.
+    unsafe { read(&raw const sys::rpcrdma_sysctl_max_inline_read) }
+}
+
+/// Octets of the largest inline message that a new connection sends: 1024 to 65536.
+pub(crate) fn max_inline_write() -> u32 {
+    // SAFETY: The variable is static.
+    unsafe { read(&raw const sys::rpcrdma_sysctl_max_inline_write) }
+}

@@ -1,0 +1,555 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! An RPC message in memory: head, pages and tail.
+//!
+//! C header: [`include/linux/sunrpc/xdr.h`](srctree/include/linux/sunrpc/xdr.h)
+
+use crate::{
+    kext::PageFragment,
+    sys, //
+};
+use core::{
+    marker::PhantomData,
+    ptr::{
+        self,
+        NonNull, //
+    }, //
+};
+use kernel::{
+    num::casts,
+    page::PAGE_SIZE,
+    prelude::*,
+    types::Opaque, //
+};
+
+/// A `struct xdr_buf`: the three parts of an RPC message, in the order in which they are sent.
+///
+/// # Invariants
+///
+/// Head and tail are memory with a `struct page` (from `kmalloc` or a page of its own), valid for
+/// reads of `iov_len` bytes each. If `page_len` is not zero, `pages` has an entry for every page
+/// that the bytes from `page_base` on lie in; entries may be null until
+/// `SendRqst::fill_sparse_pages` was called. All of this stays as it is while a reference lives,
+/// except that `Pinned::deliver` may shorten the head.
+#[repr(transparent)]
+pub(crate) struct XdrBuf(Opaque<sys::xdr_buf>);
+
+/// Which parts of a message are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Parts {
+    /// The head.
+    pub(crate) head: bool,
+    /// The pages.
+    pub(crate) pages: bool,
+    /// The tail.
+    pub(crate) tail: bool,
+}
+
+impl Parts {
+    /// The pages only: the payload that a Read or Write chunk carries.
+    pub(crate) const PAGES: Self = Self {
+        head: false,
+        pages: true,
+        tail: false,
+    };
+
+    /// The whole message.
+    pub(crate) const ALL: Self = Self {
+        head: true,
+        pages: true,
+        tail: true,
+    };
+
+    /// What is left when the pages go another way.
+    pub(crate) const HEAD_AND_TAIL: Self = Self {
+        head: true,
+        pages: false,
+        tail: true,
+    };
+}
+
+impl XdrBuf {
+    /// Wraps a C object.
+    ///
+    /// # Safety
+    ///
+    /// The invariants of the type hold for `*buf`, for as long as the result lives.
+    pub(super) unsafe fn from_raw<'a>(buf: *const sys::xdr_buf) -> &'a Self {
+        // SAFETY: The caller guarantees that `buf` is valid; the type is transparent.
+        unsafe { &*buf.cast() }
+    }
+
+    /// The C object.
+    pub(super) fn as_raw(&self) -> *mut sys::xdr_buf {
+        self.0.get()
+    }
+
+    /// Start and length of the head.
+    fn head(&self) -> (*mut u8, usize) {
+        // SAFETY: The object is valid; places are read, no reference is made.
+        unsafe {
+            let head = &raw const (*self.as_raw()).head[0];
+            ((*head).iov_base.cast(), (*head).iov_len)
+        }
+    }
+
+    /// Start and length of the tail.
+    fn tail(&self) -> (*mut u8, usize) {
+        // SAFETY: As for `head`.
+        unsafe {
+            let tail = &raw const (*self.as_raw()).tail[0];
+            ((*tail).iov_base.cast(), (*tail).iov_len)
+        }
+    }
+
+    /// Octets of the head.
+    pub(crate) fn head_len(&self) -> usize {
+        self.head().1
+    }
+
+    /// Octets of the pages.
+    pub(crate) fn page_len(&self) -> usize {
+        // SAFETY: The object is valid.
+        casts::u32_as_usize(unsafe { (*self.as_raw()).page_len })
+    }
+
+    /// Where in the pages the octets start, counted from the start of the first page. May be more
+    /// than a page.
+    pub(crate) fn page_base(&self) -> usize {
+        // SAFETY: The object is valid.
+        casts::u32_as_usize(unsafe { (*self.as_raw()).page_base })
+    }
+
+    /// Octets of the tail.
+    pub(crate) fn tail_len(&self) -> usize {
+        self.tail().1
+    }
+
+    /// Octets of the encoded message, as SUNRPC keeps count of them.
+    pub(crate) fn len(&self) -> usize {
+        // SAFETY: The object is valid.
+        casts::u32_as_usize(unsafe { (*self.as_raw()).len })
+    }
+
+    /// Octets of storage.
+    pub(crate) fn buflen(&self) -> usize {
+        // SAFETY: The object is valid.
+        casts::u32_as_usize(unsafe { (*self.as_raw()).buflen })
+    }
+
+    /// The `XDRBUF_*` flags.
+    fn flags(&self) -> u32 {
+        // SAFETY: The object is valid.
+        unsafe { (*self.as_raw()).flags }
+    }
+
+    /// Whether the pages receive the payload of a read.
+    pub(crate) fn is_read(&self) -> bool {
+        self.flags() & sys::XDRBUF_READ != 0
+    }
+
+    /// Whether the pages hold the payload of a write.
+    pub(crate) fn is_write(&self) -> bool {
+        self.flags() & sys::XDRBUF_WRITE != 0
+    }
+
+    /// Whether pages may still be missing.
+    pub(super) fn is_sparse(&self) -> bool {
+        self.flags() & sys::XDRBUF_SPARSE_PAGES != 0
+    }
+
+    /// The entries of the page list in which the octets lie, and where in the first one they start.
+    pub(super) fn page_list(&self) -> (*mut *mut sys::page, usize, usize) {
+        let base = self.page_base();
+        let offset = base % PAGE_SIZE;
+        let count = match self.page_len() {
+            0 => 0,
+            len => (offset + len).div_ceil(PAGE_SIZE),
+        };
+        // SAFETY: The object is valid. By the invariant the list has an entry at this index, unless
+        // there are no pages, and then the pointer is not used.
+        let first = unsafe { (*self.as_raw()).pages }.wrapping_add(base / PAGE_SIZE);
+        (first, offset, count)
+    }
+
+    /// Copies the whole message to `dst`, as it is sent. Returns its length, [`None`] if it does not
+    /// fit.
+    pub(crate) fn copy_message(&self, dst: &mut [u8]) -> Option<usize> {
+        let (head, tail) = (self.head(), self.tail());
+        let (head_dst, rest) = dst.split_at_mut_checked(head.1)?;
+        let (pages_dst, rest) = rest.split_at_mut_checked(self.page_len())?;
+        let tail_dst = rest.get_mut(..tail.1)?;
+        copy_from(head.0, head_dst);
+        self.copy_pages(pages_dst)?;
+        copy_from(tail.0, tail_dst);
+        Some(head_dst.len() + pages_dst.len() + tail_dst.len())
+    }
+
+    /// Copies what is sent inline when the pages travel as a Read chunk: the head, and of the tail
+    /// what follows the padding of the pages. Returns the length, [`None`] if it does not fit.
+    ///
+    /// RFC 8166 section 3.4.5.2: the round-up octets of a chunk's payload are not part of the inline
+    /// message. The XDR encoders put them at the start of the tail.
+    pub(crate) fn copy_without_pages(&self, dst: &mut [u8]) -> Option<usize> {
+        let (head, tail) = (self.head(), self.tail());
+        let padding = (self.page_len().wrapping_neg() % XDR_UNIT).min(tail.1);
+        let (head_dst, rest) = dst.split_at_mut_checked(head.1)?;
+        let tail_dst = rest.get_mut(..tail.1 - padding)?;
+        copy_from(head.0, head_dst);
+        copy_from(tail.0.wrapping_add(padding), tail_dst);
+        Some(head_dst.len() + tail_dst.len())
+    }
+
+    /// Copies the octets of the pages, as many as `dst` is long. [`None`] if a page is missing.
+    fn copy_pages(&self, dst: &mut [u8]) -> Option<()> {
+        let (list, first_offset, count) = self.page_list();
+        let mut offset = first_offset;
+        let mut rest = dst;
+        for index in 0..count {
+            let len = (PAGE_SIZE - offset).min(rest.len());
+            let (now, later) = rest.split_at_mut_checked(len)?;
+            // SAFETY: `index` is below the number of entries.
+            let page = NonNull::new(unsafe { list.add(index).read() })?;
+            // SAFETY: The page is valid by the invariant, `offset + len` is within it, and `now` is
+            // as long.
+            unsafe { sys::memcpy_from_page(now.as_mut_ptr().cast(), page.as_ptr(), offset, len) };
+            offset = 0;
+            rest = later;
+        }
+        Some(())
+    }
+
+    /// The memory of some parts of the message, page by page and in order.
+    pub(crate) fn fragments(&self, parts: Parts) -> Fragments<'_> {
+        let (pages, page_offset, _) = self.page_list();
+        let take =
+            |wanted: bool, (start, len): (*mut u8, usize)| (start, if wanted { len } else { 0 });
+        Fragments {
+            head: take(parts.head, self.head()),
+            pages,
+            page_offset,
+            page_left: if parts.pages { self.page_len() } else { 0 },
+            tail: take(parts.tail, self.tail()),
+            _buf: PhantomData,
+        }
+    }
+
+    /// Writes `len` octets from `src` into the message, `at` octets from its start, across head,
+    /// pages and tail. What does not fit is left out. Returns how many octets were written.
+    ///
+    /// # Safety
+    ///
+    /// - Head, pages and tail are valid for writes, and nobody else uses them.
+    /// - `src` is valid for reads of `len` octets. It may lie in the tail, but then the octets must
+    ///   not move towards the end of the message by more than they do within the tail.
+    pub(super) unsafe fn write_at(&self, at: usize, src: *const u8, len: usize) -> usize {
+        let (head, tail, page_len) = (self.head(), self.tail(), self.page_len());
+        let mut skip = at;
+        let mut done = 0;
+
+        let room = head.1.saturating_sub(skip).min(len);
+        if room > 0 {
+            // SAFETY: `skip + room` is within the head; `src` is valid for `len` octets.
+            unsafe { ptr::copy(src, head.0.add(skip), room) };
+            done += room;
+        }
+        skip = skip.saturating_sub(head.1);
+
+        let (list, first_offset, _) = self.page_list();
+        while done < len && skip < page_len {
+            let from_start = first_offset + skip;
+            let (index, offset) = (from_start / PAGE_SIZE, from_start % PAGE_SIZE);
+            let room = (PAGE_SIZE - offset).min(page_len - skip).min(len - done);
+            // SAFETY: `skip` is below `page_len`, so there is an entry at `index`.
+            let page = unsafe { list.add(index).read() };
+            if page.is_null() {
+                return done;
+            }
+            // SAFETY: The page is valid, `offset + room` is within it, `src` has `len` octets.
+            unsafe { sys::memcpy_to_page(page, offset, src.add(done).cast(), room) };
+            done += room;
+            skip += room;
+        }
+        skip = skip.saturating_sub(page_len);
+
+        let room = tail.1.saturating_sub(skip).min(len - done);
+        if room > 0 {
+            // SAFETY: `skip + room` is within the tail; `src` is valid for `len` octets. They may
+            // overlap.
+            unsafe { ptr::copy(src.add(done), tail.0.add(skip), room) };
+            done += room;
+        }
+        done
+    }
+
+    /// Moves `len` octets from the start of the tail to `at` octets from the start of the message.
+    /// What does not fit is left out. Returns how many octets were moved.
+    ///
+    /// # Safety
+    ///
+    /// As for [`write_at`](Self::write_at).
+    pub(super) unsafe fn move_tail(&self, at: usize, len: usize) -> usize {
+        let (start, tail_len) = self.tail();
+        // SAFETY: The octets are part of the tail. If the target begins in the pages, octets only
+        // move towards the start; if it begins in the tail, one overlapping copy does it all.
+        unsafe { self.write_at(at, start, len.min(tail_len)) }
+    }
+}
+
+/// Octets of an XDR unit, RFC 4506 section 3.
+pub(super) const XDR_UNIT: usize = 4;
+
+/// Copies as many octets as `dst` is long.
+///
+/// A function of its own only for the sake of null pointers: an empty head or tail may have one.
+fn copy_from(src: *const u8, dst: &mut [u8]) {
+    if !dst.is_empty() {
+        // SAFETY: Callers pass a part of a message and a slice of at most its length, or what is
+        // left of it from `src` on. The slice is exclusive, so they do not overlap.
+        unsafe { ptr::copy_nonoverlapping(src, dst.as_mut_ptr(), dst.len()) }
+    }
+}
+
+/// The memory of a message, page by page. Made by [`XdrBuf::fragments`].
+///
+/// Yields no empty fragments. It ends early where a page is missing, which is not the case after
+/// `SendRqst::fill_sparse_pages`.
+pub(crate) struct Fragments<'a> {
+    /// What is left of the head.
+    head: (*mut u8, usize),
+    /// The list entry of the next page.
+    pages: *mut *mut sys::page,
+    /// Where the octets start in the next page.
+    page_offset: usize,
+    /// Octets left in the pages.
+    page_left: usize,
+    /// What is left of the tail.
+    tail: (*mut u8, usize),
+    /// The message must not go away.
+    _buf: PhantomData<&'a XdrBuf>,
+}
+
+/// Makes a fragment of what `offset` and `len` say, which are within a page.
+///
+/// # Safety
+///
+/// `page` is valid, `len` is not zero, and `offset + len` is at most a page.
+unsafe fn fragment(page: NonNull<sys::page>, offset: usize, len: usize) -> PageFragment {
+    // CAST: Both are at most `PAGE_SIZE`.
+    // SAFETY: The caller guarantees it.
+    unsafe { PageFragment::new(page, offset as u32, len as u32) }
+}
+
+/// Takes the first fragment off a piece of memory.
+fn take_fragment(memory: &mut (*mut u8, usize)) -> Option<PageFragment> {
+    let (start, left) = *memory;
+    if left == 0 {
+        return None;
+    }
+    let offset = start.addr() % PAGE_SIZE;
+    let len = left.min(PAGE_SIZE - offset);
+    *memory = (start.wrapping_add(len), left - len);
+    // SAFETY: Head and tail of a message have a `struct page`.
+    let page = NonNull::new(unsafe { sys::virt_to_page(start.cast()) })?;
+    // SAFETY: The page is valid; `len` is neither zero nor beyond the page.
+    Some(unsafe { fragment(page, offset, len) })
+}
+
+impl Iterator for Fragments<'_> {
+    type Item = PageFragment;
+
+    fn next(&mut self) -> Option<PageFragment> {
+        if let Some(fragment) = take_fragment(&mut self.head) {
+            return Some(fragment);
+        }
+        if self.page_left > 0 {
+            let offset = self.page_offset;
+            let len = self.page_left.min(PAGE_SIZE - offset);
+            // SAFETY: Octets are left, so there is an entry for them.
+            let Some(page) = NonNull::new(unsafe { self.pages.read() }) else {
+                // Nothing after a hole may be taken for what belongs into it.
+                self.page_left = 0;
+                self.tail.1 = 0;
+                return None;
+            };
+            self.pages = self.pages.wrapping_add(1);
+            self.page_offset = 0;
+            self.page_left -= len;
+            // SAFETY: The page is valid; `len` is neither zero nor beyond the page.
+            return Some(unsafe { fragment(page, offset, len) });
+        }
+        take_fragment(&mut self.tail)
+    }
+}
+
+#[kunit_tests(rpcrdma_sunrpc_xdr_buf)]
+mod tests {
+    use super::*;
+    use crate::sunrpc::testing::{
+        pattern,
+        shape,
+        Message,
+        SHAPES, //
+    };
+
+    #[test]
+    fn parts_have_their_sizes() -> Result {
+        for s in SHAPES {
+            let m = Message::new(*s)?;
+            let b = m.buf();
+            assert_eq!(b.head_len(), s.head);
+            assert_eq!(b.page_base(), s.base);
+            assert_eq!(b.page_len(), s.pages);
+            assert_eq!(b.tail_len(), s.tail);
+            assert_eq!(b.buflen(), s.total());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn message_is_copied_in_order() -> Result {
+        for s in SHAPES {
+            let m = Message::filled(*s)?;
+            let mut dst = KVVec::from_elem(0u8, s.total(), GFP_KERNEL)?;
+            assert_eq!(m.buf().copy_message(&mut dst), Some(s.total()));
+            let wrong = dst.iter().enumerate().filter(|(at, b)| **b != pattern(*at));
+            assert_eq!(wrong.count(), 0);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn message_that_does_not_fit_is_refused() -> Result {
+        for s in SHAPES {
+            let m = Message::filled(*s)?;
+            let mut dst = KVVec::from_elem(0u8, s.total() - 1, GFP_KERNEL)?;
+            assert_eq!(m.buf().copy_message(&mut dst), None);
+            assert_eq!(m.buf().copy_message(&mut []), None);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn rest_is_copied_without_padding() -> Result {
+        for s in SHAPES {
+            let m = Message::filled(*s)?;
+            let padding = ((4 - s.pages % 4) % 4).min(s.tail);
+            let len = s.head + s.tail - padding;
+            let mut dst = KVVec::from_elem(0u8, len, GFP_KERNEL)?;
+            assert_eq!(m.buf().copy_without_pages(&mut dst), Some(len));
+            for (at, b) in dst.iter().enumerate() {
+                let from = if at < s.head {
+                    at
+                } else {
+                    at + s.pages + padding
+                };
+                assert_eq!(*b, pattern(from));
+            }
+            if len > 0 {
+                let short = dst.get_mut(..len - 1).ok_or(EINVAL)?;
+                assert_eq!(m.buf().copy_without_pages(short), None);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn fragments_are_the_message() -> Result {
+        for s in SHAPES {
+            for (parts, ranges) in [
+                (Parts::ALL, [0..s.total(), 0..0]),
+                (Parts::PAGES, [s.head..s.head + s.pages, 0..0]),
+                (
+                    Parts::HEAD_AND_TAIL,
+                    [0..s.head, s.head + s.pages..s.total()],
+                ),
+            ] {
+                let [first, second] = ranges;
+                let mut expected = Iterator::chain(first, second);
+                let m = Message::filled(*s)?;
+                for f in m.buf().fragments(parts) {
+                    let (offset, len) = (f.offset() as usize, f.len() as usize);
+                    assert!(len > 0);
+                    assert!(offset + len <= PAGE_SIZE);
+                    for at in offset..offset + len {
+                        let mut byte = 0u8;
+                        // SAFETY: The octet is within the page.
+                        unsafe { sys::memcpy_from_page((&raw mut byte).cast(), f.page(), at, 1) };
+                        assert_eq!(Some(byte), expected.next().map(pattern));
+                    }
+                }
+                assert_eq!(expected.next(), None);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn full_pages_join() -> Result {
+        let m = Message::filled(shape(0, 100, 2 * PAGE_SIZE, 0))?;
+        let mut fragments = m.buf().fragments(Parts::PAGES);
+        let (a, b, c) = (
+            fragments.next().ok_or(EINVAL)?,
+            fragments.next().ok_or(EINVAL)?,
+            fragments.next().ok_or(EINVAL)?,
+        );
+        assert!(fragments.next().is_none());
+        assert_eq!((a.offset(), a.len() as usize), (100, PAGE_SIZE - 100));
+        assert_eq!((b.offset(), b.len() as usize), (0, PAGE_SIZE));
+        assert_eq!((c.offset(), c.len()), (0, 100));
+        assert!(a.joins(&b) && b.joins(&c));
+        assert!(!c.joins(&a) && !a.joins(&a));
+        Ok(())
+    }
+
+    #[test]
+    fn missing_page_ends_the_message() -> Result {
+        let m = Message::filled(shape(8, 0, 3 * PAGE_SIZE, 8))?;
+        let (list, _, _) = m.buf().page_list();
+        // SAFETY: The list has three entries; the test's own message keeps the page.
+        unsafe { *list.add(1) = ptr::null_mut() };
+        assert_eq!(m.buf().fragments(Parts::ALL).count(), 2);
+        let mut dst = KVVec::from_elem(0u8, 3 * PAGE_SIZE + 16, GFP_KERNEL)?;
+        assert_eq!(m.buf().copy_message(&mut dst), None);
+        // SAFETY: The message is the test's own.
+        let written = unsafe { m.buf().write_at(0, dst.as_ptr(), dst.len()) };
+        assert_eq!(written, 8 + PAGE_SIZE);
+        Ok(())
+    }
+
+    #[test]
+    fn writes_stay_within_the_parts() -> Result {
+        for s in SHAPES {
+            let extra = 50;
+            let src: KVVec<u8> = {
+                let mut v = KVVec::with_capacity(s.total() + extra, GFP_KERNEL)?;
+                for at in 0..s.total() + extra {
+                    v.push(pattern(at), GFP_KERNEL)?;
+                }
+                v
+            };
+            for at in [
+                0,
+                1,
+                s.head,
+                s.head + s.pages / 2,
+                s.head + s.pages,
+                s.total(),
+            ] {
+                let m = Message::new(*s)?;
+                let from = src.get(at..).ok_or(EINVAL)?;
+                // SAFETY: The message is the test's own.
+                let written = unsafe { m.buf().write_at(at, from.as_ptr(), from.len()) };
+                assert_eq!(written, s.total() - at);
+                assert_eq!(m.damage()?, 0);
+                for i in at..s.total() {
+                    assert_eq!(m.get(i)?, pattern(i));
+                }
+                for i in 0..at {
+                    assert_eq!(m.get(i)?, crate::sunrpc::testing::UNTOUCHED);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What an RDMA device can do, as far as this transport asks.
+//!
+//! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
+
+use crate::sys;
+use core::ffi::CStr;
+use core::ptr::NonNull;
+
+/// A snapshot of the attributes of a device, taken while a CM id holds the device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeviceLimits {
+    /// The device has fast registration, local invalidation and Send With Invalidate.
+    pub(crate) memory_management: bool,
+    /// The deepest fast registration, in pages.
+    pub(crate) fast_reg_pages: u32,
+    /// The most work requests that a queue takes.
+    pub(crate) queue_depth: u32,
+    /// The most scatter/gather elements of a Send.
+    pub(crate) send_sges: u32,
+    /// How many RDMA Reads of the peer the device answers at a time on one QP.
+    pub(crate) inbound_reads: u8,
+    /// The most scatter/gather elements of an RDMA Read; the stock transport reads a preferred registration
+    /// depth out of it.
+    pub(crate) read_sges: u32,
+}
+
+impl DeviceLimits {
+    /// Reads the limits of a device.
+    ///
+    /// # Safety
+    ///
+    /// `device` must point to a device that stays registered during the call.
+    pub(super) unsafe fn read(device: NonNull<sys::ib_device>) -> Self {
+        // SAFETY: The caller guarantees that `device` is live; the attributes do not change after registration.
+        let attrs = unsafe { &(*device.as_ptr()).attrs };
+        Self {
+            memory_management: attrs.device_cap_flags
+                & (sys::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS as u64)
+                != 0,
+            fast_reg_pages: attrs.max_fast_reg_page_list_len,
+            queue_depth: u32::try_from(attrs.max_qp_wr).unwrap_or(0),
+            send_sges: u32::try_from(attrs.max_send_sge).unwrap_or(0),
+            inbound_reads: u8::try_from(attrs.max_qp_rd_atom).unwrap_or(u8::MAX),
+            read_sges: u32::try_from(attrs.max_sge_rd).unwrap_or(0),
+        }
+    }
+}
+
+/// The name of a device.
+///
+/// # Safety
+///
+/// `device` must point to a device that stays registered for `'a`.
+pub(super) unsafe fn name<'a>(device: NonNull<sys::ib_device>) -> &'a CStr {
+    // SAFETY: `name` is a NUL-terminated array inside the device, which the caller keeps registered.
+    unsafe { CStr::from_ptr((*device.as_ptr()).name.as_ptr().cast()) }
+}

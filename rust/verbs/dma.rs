@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory of our own that a device sends from or receives into.
+
+use crate::sys;
+use core::cell::Cell;
+use core::ptr::NonNull;
+use core::slice;
+use kernel::prelude::*;
+
+/// Which way the data goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Direction {
+    /// The device reads: Sends, and regions that the peer reads.
+    ToDevice,
+    /// The device writes: Receives, and regions that the peer writes.
+    FromDevice,
+}
+
+impl Direction {
+    pub(super) fn as_raw(self) -> sys::dma_data_direction {
+        match self {
+            Direction::ToDevice => sys::dma_data_direction::DMA_TO_DEVICE,
+            Direction::FromDevice => sys::dma_data_direction::DMA_FROM_DEVICE,
+        }
+    }
+}
+
+/// A buffer from the slab, mapped for one device as long as an endpoint lives.
+///
+/// # Invariants
+///
+/// `ptr` and `capacity` come from a `KVec<u8>` of `len` initialised bytes. If `mapped` is set, `[ptr, len)` is
+/// mapped for that device at `address`.
+pub(super) struct DmaBuffer {
+    ptr: NonNull<u8>,
+    len: usize,
+    capacity: usize,
+    direction: Direction,
+    address: Cell<u64>,
+    mapped: Cell<Option<NonNull<sys::ib_device>>>,
+}
+
+// SAFETY: The memory is owned; the cells are written only by `map` and `unmap`, whose callers
+// have the buffer to themselves.
+unsafe impl Send for DmaBuffer {}
+// SAFETY: As above; shared references give out raw addresses only, or are marked unsafe.
+unsafe impl Sync for DmaBuffer {}
+
+impl DmaBuffer {
+    /// Allocates `len` bytes, zeroed, not yet mapped.
+    pub(super) fn new(len: usize, direction: Direction) -> Result<Self> {
+        let (ptr, len, capacity) = KVec::<u8>::from_elem(0, len, GFP_KERNEL)?.into_raw_parts();
+        Ok(Self {
+            ptr: NonNull::new(ptr).ok_or(ENOMEM)?,
+            len,
+            capacity,
+            direction,
+            address: Cell::new(0),
+            mapped: Cell::new(None),
+        })
+    }
+
+    /// Maps the buffer for `device`.
+    ///
+    /// # Safety
+    ///
+    /// `device` must stay registered until [`Self::unmap`] has been called. Nobody else may call a method of
+    /// the buffer at the same time, and it must not be mapped.
+    pub(super) unsafe fn map(&self, device: NonNull<sys::ib_device>) -> Result {
+        // SAFETY: `[ptr, len)` is slab memory that lives until `self` is dropped; the device is live.
+        let address = unsafe {
+            sys::ib_dma_map_single(
+                device.as_ptr(),
+                self.ptr.as_ptr().cast(),
+                self.len,
+                self.direction.as_raw(),
+            )
+        };
+        // SAFETY: The device is live; the address was just returned for it.
+        if unsafe { sys::ib_dma_mapping_error(device.as_ptr(), address) } != 0 {
+            return Err(ENOMEM);
+        }
+        self.address.set(address);
+        self.mapped.set(Some(device));
+        Ok(())
+    }
+
+    /// Ends the mapping, if there is one.
+    ///
+    /// # Safety
+    ///
+    /// The device must not use the buffer any more, and nobody else may call a method of it at the same time.
+    pub(super) unsafe fn unmap(&self) {
+        if let Some(device) = self.mapped.take() {
+            // SAFETY: By the invariant, this is the mapping made by `map`; it is taken only once.
+            unsafe {
+                sys::ib_dma_unmap_single(
+                    device.as_ptr(),
+                    self.address.get(),
+                    self.len,
+                    self.direction.as_raw(),
+                )
+            };
+        }
+    }
+
+    /// The bus address.
+    pub(super) fn address(&self) -> u64 {
+        self.address.get()
+    }
+
+    /// The size in bytes.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The first `len` bytes, for reading.
+    ///
+    /// # Safety
+    ///
+    /// Neither the device nor anybody else may write to the buffer during `'a`.
+    pub(super) unsafe fn bytes<'a>(&self, len: usize) -> &'a [u8] {
+        // SAFETY: The memory is initialised and at least that long; the caller excludes writers.
+        unsafe { slice::from_raw_parts(self.ptr.as_ptr(), len.min(self.len)) }
+    }
+
+    /// All bytes, for writing.
+    ///
+    /// # Safety
+    ///
+    /// The caller must have the buffer to itself during `'a`: neither posted nor looked at by anybody else.
+    #[expect(clippy::mut_from_ref)]
+    pub(super) unsafe fn bytes_mut<'a>(&self) -> &'a mut [u8] {
+        // SAFETY: The memory is initialised and `len` bytes long; the caller has it to itself.
+        unsafe { slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
+    }
+
+    /// Hands the first `len` bytes to the device.
+    ///
+    /// # Safety
+    ///
+    /// The buffer must be mapped, and its device registered.
+    pub(super) unsafe fn sync_for_device(&self, len: usize) {
+        if let Some(device) = self.mapped.get() {
+            // SAFETY: The range lies within the mapping.
+            unsafe {
+                sys::ib_dma_sync_single_for_device(
+                    device.as_ptr(),
+                    self.address.get(),
+                    len.min(self.len),
+                    self.direction.as_raw(),
+                )
+            };
+        }
+    }
+
+    /// Takes the first `len` bytes back from the device.
+    ///
+    /// # Safety
+    ///
+    /// The buffer must be mapped, and its device registered.
+    pub(super) unsafe fn sync_for_cpu(&self, len: usize) {
+        if let Some(device) = self.mapped.get() {
+            // SAFETY: The range lies within the mapping.
+            unsafe {
+                sys::ib_dma_sync_single_for_cpu(
+                    device.as_ptr(),
+                    self.address.get(),
+                    len.min(self.len),
+                    self.direction.as_raw(),
+                )
+            };
+        }
+    }
+}
+
+impl Drop for DmaBuffer {
+    fn drop(&mut self) {
+        // A mapping is ended by the endpoint, which knows when the device is done: see `Endpoint::shutdown`.
+        // SAFETY: By the type invariant these are the parts of a `KVec<u8>`.
+        drop(unsafe { KVec::<u8>::from_raw_parts(self.ptr.as_ptr(), self.len, self.capacity) });
+    }
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One end of an RDMA connection: its QP, its buffers, its regions.
+//!
+//! # Operation
+//!
+//! Sending: the caller takes a [`SendBuffer`], fills it and posts it, together with the registrations that the
+//! message speaks of, as one chain. The buffer comes back with the completion of a signaled Send; only some are
+//! signaled.
+//!
+//! Receiving: every Receive buffer is posted from the start. A message that arrives is lent out as
+//! [`Received`]; when that is dropped, the buffer is posted again, a batch at a time.
+//!
+//! Regions: [`Endpoint::region`] lends one out of the pool. Whoever drops a [`RegionHandle`] need not care how
+//! far it has come: what is still registered is deregistered, which fences it.
+
+mod life;
+mod receive;
+mod regions;
+mod send;
+
+pub(crate) use life::EndpointOwner;
+pub(crate) use receive::{Received, RECEIVE_BATCH};
+pub(crate) use regions::RegionHandle;
+pub(crate) use send::{PostError, SendBuffer};
+
+use crate::sys;
+use crate::verbs::cm::{CmId, ConnectionEvents, Context};
+use crate::verbs::dma::{Direction, DmaBuffer};
+use crate::verbs::send_queue::SendQueue;
+use core::ptr::NonNull;
+use kernel::prelude::*;
+use kernel::sync::atomic::Atomic;
+use kernel::sync::{new_condvar, new_mutex, new_spinlock, Arc, CondVar, Mutex, SpinLock};
+use life::Objects;
+use receive::{ReceiveGate, ReceiveSlot};
+use regions::Pool;
+use send::{SendGate, SendSlot};
+
+/// Told what happens on an endpoint. All run in process context, in the RDMA core's completion workqueue;
+/// those of one kind never at the same time for one endpoint.
+pub(crate) trait EndpointEvents: ConnectionEvents + Sized {
+    /// A message has arrived.
+    fn received(this: &Arc<Self>, message: Received<Self>);
+
+    /// The fence posted with `tag` has completed. `done` is false if the connection was lost before: then
+    /// nothing is known about its regions.
+    fn fenced(this: &Arc<Self>, tag: u32, done: bool);
+
+    /// There is room in the Send Queue again.
+    fn send_room(&self);
+}
+
+/// How large an endpoint is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// Receive buffers, all of them posted but for one batch.
+    pub(crate) receives: u32,
+    /// Octets of each.
+    pub(crate) receive_size: usize,
+    /// Send buffers.
+    pub(crate) sends: u32,
+    /// Octets of each.
+    pub(crate) send_size: usize,
+    /// Work requests of the Send Queue.
+    pub(crate) send_queue: u32,
+    /// Pages that one region holds at most.
+    pub(crate) region_depth: u32,
+    /// Regions at most.
+    pub(crate) regions: u32,
+}
+
+/// One end of a connection.
+#[pin_data]
+pub(crate) struct Endpoint<H: EndpointEvents> {
+    #[pin]
+    send: SpinLock<SendGate>,
+    #[pin]
+    receive: SpinLock<ReceiveGate>,
+    #[pin]
+    pool: SpinLock<Pool>,
+    /// Signaled when the last lent region comes home.
+    #[pin]
+    home: CondVar,
+    #[pin]
+    objects: Mutex<Option<Objects<H>>>,
+    receives: KVec<ReceiveSlot>,
+    sends: KVec<SendSlot>,
+    sizes: Sizes,
+    device: NonNull<sys::ib_device>,
+    context: Arc<Context<H>>,
+}
+
+// SAFETY: The raw pointer names a device that the endpoint's CM id holds; everything else is behind locks.
+unsafe impl<H: EndpointEvents> Send for Endpoint<H> {}
+// SAFETY: As above. The slots are used by one party at a time: the device, or the holder of the buffer.
+unsafe impl<H: EndpointEvents> Sync for Endpoint<H> {}
+
+impl<H: EndpointEvents> Endpoint<H> {
+    fn allocate(cm: CmId<H>, sizes: Sizes) -> Result<Arc<Self>> {
+        let device = cm.device().ok_or(ENODEV)?;
+        let receive_count = usize::try_from(sizes.receives)?;
+        let mut receives = KVec::with_capacity(receive_count, GFP_KERNEL)?;
+        let mut idle = KVec::with_capacity(receive_count, GFP_KERNEL)?;
+        for index in 0..sizes.receives {
+            let slot = ReceiveSlot {
+                cqe: sys::ib_cqe {
+                    done: Some(Self::receive_callback),
+                },
+                index,
+                buffer: DmaBuffer::new(sizes.receive_size, Direction::FromDevice)?,
+            };
+            receives.push(slot, GFP_KERNEL)?;
+            idle.push(index, GFP_KERNEL)?;
+        }
+
+        let send_count = usize::try_from(sizes.sends)?;
+        let mut sends = KVec::with_capacity(send_count, GFP_KERNEL)?;
+        let mut free = KVec::with_capacity(send_count, GFP_KERNEL)?;
+        for index in 0..sizes.sends {
+            let slot = SendSlot {
+                cqe: sys::ib_cqe {
+                    done: Some(Self::send_callback),
+                },
+                sequence: Atomic::new(0),
+                buffer: DmaBuffer::new(sizes.send_size, Direction::ToDevice)?,
+            };
+            sends.push(slot, GFP_KERNEL)?;
+            free.push(index, GFP_KERNEL)?;
+        }
+
+        let region_count = usize::try_from(sizes.regions)?;
+        let pool = Pool {
+            free: KVec::with_capacity(region_count, GFP_KERNEL)?,
+            dead: KVec::with_capacity(region_count, GFP_KERNEL)?,
+            total: 0,
+            out: 0,
+            recycled: 0,
+        };
+        let send = SendGate {
+            qp: None,
+            lkey: 0,
+            queue: SendQueue::new(sizes.send_queue)?,
+            free,
+        };
+        let receive = ReceiveGate {
+            qp: None,
+            lkey: 0,
+            idle,
+        };
+        let context = cm.context().clone();
+        let objects = Objects {
+            cm,
+            pd: None,
+            queues: None,
+            has_qp: false,
+        };
+        Arc::pin_init(
+            try_pin_init!(Self {
+                send <- new_spinlock!(send, "rpcrdma::Endpoint::send"),
+                receive <- new_spinlock!(receive, "rpcrdma::Endpoint::receive"),
+                pool <- new_spinlock!(pool, "rpcrdma::Endpoint::pool"),
+                home <- new_condvar!("rpcrdma::Endpoint::home"),
+                objects <- new_mutex!(Some(objects), "rpcrdma::Endpoint::objects"),
+                receives,
+                sends,
+                sizes,
+                device,
+                context,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The sizes it was made with.
+    pub(crate) fn sizes(&self) -> &Sizes {
+        &self.sizes
+    }
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The beginning and the end of an endpoint.
+
+use crate::sys;
+use crate::verbs::cm::{Accepted, CmId, ConnectionEvents};
+use crate::verbs::completion::CompletionQueue;
+use crate::verbs::endpoint::{Endpoint, EndpointEvents, Sizes};
+use core::ptr::{self, NonNull};
+use kernel::error::{from_err_ptr, to_result};
+use kernel::prelude::*;
+use kernel::sync::{Arc, CondVarTimeoutResult};
+use kernel::time::{msecs_to_jiffies, Msecs};
+
+/// How long the end of an endpoint waits for a region handle before it complains. Nothing that holds one may
+/// wait for the endpoint, so this is never reached but by a defect.
+const HANDLE_WAIT: Msecs = 10_000;
+
+/// What must be torn down in order.
+pub(super) struct Objects<H: ConnectionEvents> {
+    pub(super) cm: CmId<H>,
+    pub(super) pd: Option<NonNull<sys::ib_pd>>,
+    pub(super) queues: Option<(CompletionQueue, CompletionQueue)>,
+    pub(super) has_qp: bool,
+}
+
+// SAFETY: The verbs objects may be used from any context; exclusion is by the mutex around this.
+unsafe impl<H: ConnectionEvents> Send for Objects<H> {}
+
+impl<H: EndpointEvents> Endpoint<H> {
+    /// Makes the verbs objects, maps the buffers and posts the Receives.
+    fn set_up(&self) -> Result {
+        let mut objects = self.objects.lock();
+        let objects = (*objects).as_mut().ok_or(ENOTCONN)?;
+
+        // SAFETY: The CM id holds the device.
+        let pd = from_err_ptr(unsafe { sys::ib_alloc_pd(self.device.as_ptr(), 0) })?;
+        objects.pd = NonNull::new(pd);
+        // SAFETY: The PD was just allocated.
+        let lkey = unsafe { (*pd).local_dma_lkey };
+
+        let receives = self.receives.iter().map(|slot| &slot.buffer);
+        let sends = self.sends.iter().map(|slot| &slot.buffer);
+        for buffer in Iterator::chain(receives, sends) {
+            // SAFETY: The device stays until `tear_down`, which unmaps first. Nobody else knows the endpoint.
+            unsafe { buffer.map(self.device) }?;
+        }
+
+        let context: *mut c_void = ptr::from_ref(self).cast_mut().cast();
+        // One entry more than work requests in each, for the marker of the drain.
+        let send_depth = self.sizes.send_queue.checked_add(1).ok_or(EINVAL)?;
+        let receive_depth = self.sizes.receives.checked_add(1).ok_or(EINVAL)?;
+        // SAFETY: `self` is in an `Arc`, which `EndpointOwner` keeps until the queues are gone.
+        let send_queue = unsafe { CompletionQueue::new(self.device, context, send_depth) }?;
+        // SAFETY: As above.
+        let receive_queue = unsafe { CompletionQueue::new(self.device, context, receive_depth) }?;
+
+        let mut attributes = sys::ib_qp_init_attr {
+            send_cq: send_queue.as_ptr(),
+            recv_cq: receive_queue.as_ptr(),
+            cap: sys::ib_qp_cap {
+                max_send_wr: send_depth,
+                max_recv_wr: receive_depth,
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                ..pin_init::zeroed()
+            },
+            sq_sig_type: sys::ib_sig_type_IB_SIGNAL_REQ_WR,
+            qp_type: sys::ib_qp_type_IB_QPT_RC,
+            port_num: u32::MAX,
+            ..pin_init::zeroed()
+        };
+        objects.queues = Some((send_queue, receive_queue));
+        let id = objects.cm.as_ptr();
+        // SAFETY: The id, the PD and the CQs are live.
+        to_result(unsafe { sys::rdma_create_qp(id, pd, &raw mut attributes) })?;
+        objects.has_qp = true;
+        // SAFETY: `rdma_create_qp` has set the id's QP.
+        let qp = NonNull::new(unsafe { (*id).qp }).ok_or(EINVAL)?;
+
+        {
+            let mut gate = self.send.lock();
+            gate.lkey = lkey;
+            gate.qp = Some(qp);
+        }
+        let mut gate = self.receive.lock();
+        gate.lkey = lkey;
+        gate.qp = Some(qp);
+        while !gate.idle.is_empty() {
+            self.post_receives(&mut gate)?;
+        }
+        Ok(())
+    }
+
+    /// First half of the end: no more posting, no more completions.
+    fn quiesce(&self) {
+        self.context.silence();
+        let qp = self.send.lock().qp.take();
+        self.receive.lock().qp = None;
+
+        let mut guard = self.objects.lock();
+        let Some(objects) = (*guard).as_mut() else {
+            return;
+        };
+        objects.cm.disconnect();
+        if let Some(qp) = qp {
+            // Receives first: a Reply may still want to post a fence (which the gate refuses).
+            // SAFETY: The QP is live; nobody posts to it any more.
+            unsafe { sys::ib_drain_rq(qp.as_ptr()) };
+            // SAFETY: As above.
+            unsafe { sys::ib_drain_sq(qp.as_ptr()) };
+        }
+        if objects.has_qp {
+            objects.has_qp = false;
+            // SAFETY: The id is live and has a QP.
+            unsafe { sys::rdma_destroy_qp(objects.cm.as_ptr()) };
+        }
+        // Waits for handlers that still run.
+        objects.queues = None;
+    }
+
+    /// Second half: gives everything up. Whoever held regions must have dropped them, or be about to.
+    fn tear_down(&self) {
+        let mut pool = self.pool.lock();
+        while pool.out > 0 {
+            let waited = self
+                .home
+                .wait_interruptible_timeout(&mut pool, msecs_to_jiffies(HANDLE_WAIT));
+            if matches!(waited, CondVarTimeoutResult::Timeout) {
+                pr_warn!("{} memory regions are still held\n", pool.out);
+            }
+        }
+        loop {
+            let region = pool.free.pop().or_else(|| pool.dead.pop());
+            let Some(region) = region else { break };
+            drop(pool);
+            // Deregisters, which sleeps.
+            drop(region);
+            pool = self.pool.lock();
+        }
+        pool.total = 0;
+        drop(pool);
+
+        for slot in &self.receives {
+            // SAFETY: The QP is gone: the device is done with the buffer. A `Received` reads, but calls no
+            // method of the mapping.
+            unsafe { slot.buffer.unmap() };
+        }
+        for slot in &self.sends {
+            // SAFETY: As above, and `SendBuffer` uses the mapping only under an open gate.
+            unsafe { slot.buffer.unmap() };
+        }
+        let objects = self.objects.lock().take();
+        if let Some(objects) = objects {
+            if let Some(pd) = objects.pd {
+                // SAFETY: Everything made in the PD is gone.
+                unsafe { sys::ib_dealloc_pd(pd.as_ptr()) };
+            }
+            // The CM id is destroyed last: it holds the device.
+            drop(objects);
+        }
+    }
+}
+
+/// The one owner of an [`Endpoint`], who ends it.
+pub(crate) struct EndpointOwner<H: EndpointEvents>(Option<Arc<Endpoint<H>>>);
+
+impl<H: EndpointEvents> EndpointOwner<H> {
+    /// Makes an endpoint on a CM id whose route is resolved. All Receives are posted.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `ENODEV`, or what the device reports.
+    pub(crate) fn new(cm: CmId<H>, sizes: Sizes) -> Result<Self> {
+        let endpoint = Endpoint::allocate(cm, sizes)?;
+        // From here on `drop` undoes what is done.
+        let owner = Self(Some(endpoint.clone()));
+        endpoint.set_up()?;
+        Ok(owner)
+    }
+
+    /// Connects, and waits for the peer's answer.
+    ///
+    /// # Errors
+    ///
+    /// See [`CmId::connect`].
+    pub(crate) fn connect(&self, private_data: &[u8], timeout: Msecs) -> Result<Accepted> {
+        let endpoint = self.0.as_ref().ok_or(ENOTCONN)?;
+        let mut objects = endpoint.objects.lock();
+        let objects = (*objects).as_mut().ok_or(ENOTCONN)?;
+        let limits = objects.cm.device_limits().ok_or(ENODEV)?;
+        objects.cm.connect(private_data, &limits, timeout)
+    }
+
+    /// The endpoint.
+    pub(crate) fn endpoint(&self) -> Option<&Arc<Endpoint<H>>> {
+        self.0.as_ref()
+    }
+
+    /// Ends the endpoint. In between, when nothing completes any more, `reclaim` is called: it must drop all
+    /// [`RegionHandle`]s that wait for something to happen on this connection.
+    pub(crate) fn shutdown(mut self, reclaim: impl FnOnce()) {
+        if let Some(endpoint) = self.0.take() {
+            endpoint.quiesce();
+            reclaim();
+            endpoint.tear_down();
+        }
+    }
+}
+
+impl<H: EndpointEvents> Drop for EndpointOwner<H> {
+    fn drop(&mut self) {
+        if let Some(endpoint) = self.0.take() {
+            endpoint.quiesce();
+            endpoint.tear_down();
+        }
+    }
+}

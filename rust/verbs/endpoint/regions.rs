@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The memory regions of an endpoint.
+
+use crate::kext::page_fragment::PageFragment;
+use crate::verbs::dma::Direction;
+use crate::verbs::endpoint::{Endpoint, EndpointEvents};
+use crate::verbs::region::{Region, RegionState, RemoteSegment};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// The pool of regions.
+pub(super) struct Pool {
+    pub(super) free: KVec<KBox<Region>>,
+    /// Deregistered, but their work requests may still complete.
+    pub(super) dead: KVec<KBox<Region>>,
+    /// How many exist, dead ones not counted.
+    pub(super) total: u32,
+    /// How many are lent out.
+    pub(super) out: u32,
+    /// How many were deregistered because their state was not known.
+    pub(super) recycled: u32,
+}
+
+impl<H: EndpointEvents> Endpoint<H> {
+    /// Lends out a clean region, if the pool has one.
+    pub(crate) fn region(self: &Arc<Self>) -> Option<RegionHandle<H>> {
+        let mut pool = self.pool.lock();
+        let region = pool.free.pop()?;
+        pool.out += 1;
+        drop(pool);
+        Some(RegionHandle {
+            region: Some(region),
+            endpoint: self.clone(),
+        })
+    }
+
+    /// Whether [`Self::region`] would find one now.
+    pub(crate) fn has_region(&self) -> bool {
+        !self.pool.lock().free.is_empty()
+    }
+
+    /// Adds up to `count` regions to the pool. Sleeps. Returns how many were added.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` after shutdown, `ENOMEM`, or what the device reports, if not even one could be made.
+    pub(crate) fn add_regions(&self, count: u32) -> Result<u32> {
+        let objects = self.objects.lock();
+        let pd = objects
+            .as_ref()
+            .and_then(|objects| objects.pd)
+            .ok_or(ENOTCONN)?;
+        let mut added = 0;
+        while added < count {
+            // SAFETY: The PD is live while `objects` is locked and present; `tear_down` deregisters every
+            // region before it gives up the PD.
+            let region = unsafe {
+                Region::new(
+                    pd,
+                    self.sizes.region_depth,
+                    Self::register_callback,
+                    Self::fence_callback,
+                )
+            };
+            let region = match region {
+                Ok(region) => region,
+                Err(_) if added > 0 => break,
+                Err(error) => return Err(error),
+            };
+            let mut pool = self.pool.lock();
+            // The dead count as well: both lists must be able to hold all there are.
+            let made = pool.total as usize + pool.dead.len();
+            if made >= self.sizes.regions as usize
+                || pool.free.push_within_capacity(region).is_err()
+            {
+                break;
+            }
+            pool.total += 1;
+            added += 1;
+        }
+        Ok(added)
+    }
+
+    /// How many regions exist, how many of them are lent out, and how many had to be given up.
+    pub(crate) fn region_counts(&self) -> (u32, u32, u32) {
+        let pool = self.pool.lock();
+        (pool.total, pool.out, pool.recycled)
+    }
+}
+
+/// A region on loan.
+pub(crate) struct RegionHandle<H: EndpointEvents> {
+    /// Always present until `drop`.
+    pub(super) region: Option<KBox<Region>>,
+    pub(super) endpoint: Arc<Endpoint<H>>,
+}
+
+impl<H: EndpointEvents> RegionHandle<H> {
+    /// Puts the next run of `fragments` into the region, see `Region::map`.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` if the memory can't be mapped, `EINVAL` if there is no fragment left.
+    pub(crate) fn map(
+        &mut self,
+        fragments: &mut core::iter::Peekable<impl Iterator<Item = PageFragment>>,
+        direction: Direction,
+        tag: u32,
+    ) -> Result {
+        let region = self.region.as_mut().ok_or(EINVAL)?;
+        if region.state != RegionState::Clean || !region.usable() {
+            return Err(EINVAL);
+        }
+        // SAFETY: The device is that of the endpoint's PD; the handle is given up before `tear_down` ends, and
+        // its drop unmaps. The maker of a `PageFragment` vouches for the memory until then.
+        unsafe { region.map(self.endpoint.device, fragments, direction, tag) }
+    }
+
+    /// What to tell the peer about it.
+    pub(crate) fn segment(&self) -> RemoteSegment {
+        self.region.as_ref().map_or(
+            RemoteSegment {
+                handle: 0,
+                length: 0,
+                offset: 0,
+            },
+            |region| region.segment(),
+        )
+    }
+
+    /// The region is fenced: by a fence that completed, or by the peer (`by_peer`), which gives the room kept
+    /// for the fence back. The CPU may look at the memory afterwards.
+    pub(crate) fn fenced(&mut self, by_peer: bool) {
+        if by_peer {
+            self.endpoint.send.lock().queue.unreserve(1);
+        }
+        if let Some(region) = self.region.as_mut() {
+            region.clean();
+        }
+    }
+}
+
+impl<H: EndpointEvents> Drop for RegionHandle<H> {
+    fn drop(&mut self) {
+        let Some(mut region) = self.region.take() else {
+            return;
+        };
+        let recycled = region.state == RegionState::Registered;
+        match region.state {
+            RegionState::Clean => {}
+            RegionState::Mapped => region.clean(),
+            // Nobody knows whether the peer can still use it: deregistration is the fence that always works.
+            RegionState::Registered => region.deregister(),
+        }
+        let mut pool = self.endpoint.pool.lock();
+        // Neither list exceeds its capacity: `add_regions` sees to it.
+        if recycled {
+            pool.total = pool.total.saturating_sub(1);
+            pool.recycled = pool.recycled.saturating_add(1);
+            // Its work requests may still complete, so the memory stays until the queues are gone.
+            let _ = pool.dead.push_within_capacity(region);
+        } else {
+            let _ = pool.free.push_within_capacity(region);
+        }
+        pool.out = pool.out.saturating_sub(1);
+        let last = pool.out == 0;
+        drop(pool);
+        if last {
+            self.endpoint.home.notify_all();
+        }
+    }
+}

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The sending half of an endpoint: messages, registrations and fences.
+
+use crate::sys;
+use crate::verbs::completion::Completion;
+use crate::verbs::dma::DmaBuffer;
+use crate::verbs::endpoint::regions::RegionHandle;
+use crate::verbs::endpoint::{Endpoint, EndpointEvents};
+use crate::verbs::region::{Region, RegionState};
+use crate::verbs::send_queue::SendQueue;
+use crate::verbs::work_request::{set_send_cqe, PlainRequest};
+use core::ops::{Deref, DerefMut};
+use core::ptr::{self, NonNull};
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::{Arc, ArcBorrow};
+
+/// A work request could not be posted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PostError {
+    /// The endpoint is being shut down.
+    Closed,
+    /// The Send Queue is full. [`EndpointEvents::send_room`] will be called.
+    Full,
+    /// The device refused. The connection must end: part of the chain may have been taken.
+    Refused,
+}
+
+/// A Send buffer with its completion entry.
+#[repr(C)]
+pub(super) struct SendSlot {
+    pub(super) cqe: sys::ib_cqe,
+    /// Where in the Send Queue it was posted last.
+    pub(super) sequence: Atomic<u64>,
+    pub(super) buffer: DmaBuffer,
+}
+
+/// The gate of the Send Queue: no pointer, no posting.
+pub(super) struct SendGate {
+    pub(super) qp: Option<NonNull<sys::ib_qp>>,
+    pub(super) lkey: u32,
+    pub(super) queue: SendQueue,
+    pub(super) free: KVec<u32>,
+}
+
+// SAFETY: A QP may be used from any context; the gate is used under its lock.
+unsafe impl Send for SendGate {}
+
+impl<H: EndpointEvents> Endpoint<H> {
+    /// # Safety
+    ///
+    /// Called by the CQ core for a Send of this endpoint.
+    pub(super) unsafe extern "C" fn send_callback(cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
+        // SAFETY: As in `receive_callback`.
+        let this = unsafe { ArcBorrow::<Self>::from_raw((*cq).cq_context.cast_const().cast()) };
+        // SAFETY: As in `receive_callback`.
+        let Some(completion) = (unsafe { Completion::from_raw(wc) }) else {
+            return;
+        };
+        if !completion.ok() {
+            this.context.lost();
+            return;
+        }
+        // SAFETY: As in `receive_callback`, for `SendSlot`.
+        let slot = unsafe { &*completion.cqe().cast::<SendSlot>() };
+        this.retire(slot.sequence.load(Relaxed));
+    }
+
+    /// # Safety
+    ///
+    /// Called by the CQ core for a REG_MR of this endpoint; since it is never signaled, on failure only.
+    pub(super) unsafe extern "C" fn register_callback(cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
+        // SAFETY: As in `receive_callback`.
+        let this = unsafe { ArcBorrow::<Self>::from_raw((*cq).cq_context.cast_const().cast()) };
+        // SAFETY: As in `receive_callback`.
+        let ok = unsafe { Completion::from_raw(wc) }.is_some_and(Completion::ok);
+        if !ok {
+            this.context.lost();
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Called by the CQ core for a LOCAL_INV of this endpoint.
+    pub(super) unsafe extern "C" fn fence_callback(cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
+        // SAFETY: As in `receive_callback`.
+        let this = unsafe { ArcBorrow::<Self>::from_raw((*cq).cq_context.cast_const().cast()) };
+        // SAFETY: As in `receive_callback`.
+        let Some(completion) = (unsafe { Completion::from_raw(wc) }) else {
+            return;
+        };
+        // SAFETY: This handler belongs to the fence entries of `Region`s only.
+        let region = unsafe { kernel::container_of!(completion.cqe(), Region, fence_cqe) };
+        // SAFETY: The entry is that of a region, which stays in memory until its completions have come, or the
+        // queues are gone (see `RegionHandle::drop`). These two members were written before it was posted, and
+        // are not written again before `fenced` was called for it.
+        let (tag, sequence) = unsafe { ((*region).fence_tag, (*region).fence_sequence) };
+        if completion.ok() {
+            this.retire(sequence);
+        } else {
+            this.context.lost();
+        }
+        if let Some(tag) = tag {
+            H::fenced(this.context.handler(), tag, completion.ok());
+        }
+    }
+
+    /// Everything up to `sequence` has been sent.
+    fn retire(&self, sequence: u64) {
+        {
+            let mut gate = self.send.lock();
+            let SendGate { queue, free, .. } = &mut *gate;
+            // Never more than the capacity: each buffer is out once.
+            queue.retire(sequence, |buffer| {
+                let _ = free.push_within_capacity(buffer);
+            });
+        }
+        self.context.handler().send_room();
+    }
+
+    /// Lends out a Send buffer, if there is one and the queue has room for a Send.
+    pub(crate) fn send_buffer(self: &Arc<Self>) -> Option<SendBuffer<H>> {
+        let mut gate = self.send.lock();
+        gate.qp?;
+        if !gate.queue.has_room(1, 0) {
+            return None;
+        }
+        let index = gate.free.pop()?;
+        drop(gate);
+        Some(SendBuffer {
+            index,
+            posted: false,
+            endpoint: self.clone(),
+        })
+    }
+
+    /// Whether [`Self::send_buffer`] would find one now.
+    pub(crate) fn has_send_room(&self) -> bool {
+        let gate = self.send.lock();
+        !gate.free.is_empty() && gate.queue.has_room(1, 0)
+    }
+
+    /// Posts the registrations of `regions` and then the first `len` octets of `message`, as one chain.
+    ///
+    /// # Errors
+    ///
+    /// See [`PostError`]. Except for `Refused`, nothing was posted.
+    pub(crate) fn post_message(
+        &self,
+        mut message: SendBuffer<H>,
+        len: usize,
+        regions: &mut [RegionHandle<H>],
+    ) -> Result<(), PostError> {
+        let slot = self
+            .sends
+            .get(message.index as usize)
+            .ok_or(PostError::Refused)?;
+        let fences = u32::try_from(regions.len()).map_err(|_| PostError::Full)?;
+        let requests = fences.checked_add(1).ok_or(PostError::Full)?;
+
+        let mut gate = self.send.lock();
+        let qp = gate.qp.ok_or(PostError::Closed)?;
+        if !gate.queue.has_room(requests, fences) {
+            return Err(PostError::Full);
+        }
+        // SAFETY: The gate is open, so the buffer is mapped and the device live; the message is complete.
+        unsafe { slot.buffer.sync_for_device(len) };
+        let mut sge = sys::ib_sge {
+            addr: slot.buffer.address(),
+            length: u32::try_from(len.min(slot.buffer.len())).map_err(|_| PostError::Full)?,
+            lkey: gate.lkey,
+        };
+        let signaled = gate.queue.must_signal(requests, self.sizes.sends);
+        let mut send = sys::ib_send_wr {
+            sg_list: &raw mut sge,
+            num_sge: 1,
+            opcode: sys::ib_wr_opcode_IB_WR_SEND,
+            send_flags: if signaled {
+                sys::ib_send_flags_IB_SEND_SIGNALED as c_int
+            } else {
+                0
+            },
+            ..sys::ib_send_wr::zeroed()
+        };
+        set_send_cqe(&mut send, ptr::from_ref(&slot.cqe).cast_mut());
+
+        let mut first = &raw mut send;
+        for handle in regions.iter_mut() {
+            if let Some(region) = handle.region.as_mut() {
+                first = region.register_wr(first);
+            }
+        }
+        let sequence = gate
+            .queue
+            .posted(requests, signaled, Some(message.index))
+            .ok_or(PostError::Full)?;
+        slot.sequence.store(sequence, Relaxed);
+        // SAFETY: The gate's QP is live; the chain is valid for the call; what completes later (the entries of
+        // the slot and of the regions) outlives the QP.
+        let refused =
+            unsafe { sys::ib_post_send(qp.as_ptr(), first.cast_const(), ptr::null_mut()) } != 0;
+        if refused {
+            gate.queue.unpost();
+        } else {
+            gate.queue.reserve(fences);
+            message.posted = true;
+        }
+        drop(gate);
+        for region in regions.iter_mut().filter_map(|h| h.region.as_mut()) {
+            region.state = RegionState::Registered;
+        }
+        if refused {
+            return Err(PostError::Refused);
+        }
+        Ok(())
+    }
+
+    /// Posts the invalidation of `regions` as one chain. When it is done, [`EndpointEvents::fenced`] is called
+    /// with `tag`, once.
+    ///
+    /// # Errors
+    ///
+    /// `Closed` or `Refused`: `fenced` will not be called. Room was kept, so the queue is never full.
+    pub(crate) fn post_fence(
+        &self,
+        regions: &mut [RegionHandle<H>],
+        tag: u32,
+    ) -> Result<(), PostError> {
+        let requests = u32::try_from(regions.len()).map_err(|_| PostError::Refused)?;
+        let mut gate = self.send.lock();
+        let qp = gate.qp.ok_or(PostError::Closed)?;
+        let sequence = gate
+            .queue
+            .posted(requests, true, None)
+            .ok_or(PostError::Refused)?;
+        let mut first: *mut sys::ib_send_wr = ptr::null_mut();
+        // Built from the end: the first region's request is the chain's last, and the only one signaled.
+        // Work requests are done in order, so with it all are.
+        for region in regions.iter_mut().filter_map(|h| h.region.as_mut()) {
+            let last = first.is_null();
+            region.fence_tag = last.then_some(tag);
+            region.fence_sequence = sequence;
+            first = region.fence_wr(first, last);
+        }
+        if first.is_null() {
+            gate.queue.unpost();
+            return Err(PostError::Refused);
+        }
+        gate.queue.unreserve(requests);
+        let mut refused_at: *const sys::ib_send_wr = ptr::null();
+        // SAFETY: As in `post_message`.
+        let refused =
+            unsafe { sys::ib_post_send(qp.as_ptr(), first.cast_const(), &raw mut refused_at) } != 0;
+        if refused {
+            gate.queue.unpost();
+        }
+        drop(gate);
+        if refused {
+            self.context.lost();
+            return Err(PostError::Refused);
+        }
+        Ok(())
+    }
+}
+
+/// A Send buffer on loan. Dropped without having been posted, it goes back.
+pub(crate) struct SendBuffer<H: EndpointEvents> {
+    index: u32,
+    posted: bool,
+    endpoint: Arc<Endpoint<H>>,
+}
+
+impl<H: EndpointEvents> Deref for SendBuffer<H> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self.endpoint.sends.get(self.index as usize) {
+            // SAFETY: The index was taken from the free list, so the buffer is ours alone until it is posted,
+            // which consumes `self`.
+            Some(slot) => unsafe { slot.buffer.bytes(slot.buffer.len()) },
+            None => &[],
+        }
+    }
+}
+
+impl<H: EndpointEvents> DerefMut for SendBuffer<H> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self.endpoint.sends.get(self.index as usize) {
+            // SAFETY: As in `deref`.
+            Some(slot) => unsafe { slot.buffer.bytes_mut() },
+            None => &mut [],
+        }
+    }
+}
+
+impl<H: EndpointEvents> Drop for SendBuffer<H> {
+    fn drop(&mut self) {
+        if !self.posted {
+            // Never more than the capacity: the index came from this list.
+            let _ = self
+                .endpoint
+                .send
+                .lock()
+                .free
+                .push_within_capacity(self.index);
+        }
+    }
+}

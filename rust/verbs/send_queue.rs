@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Accounting of a Send Queue: who waits for which completion, and how much room is left.
+//!
+//! Completions come in the order of posting, and only some work requests are signaled. So what was posted is
+//! kept in order, and the completion of a signaled work request retires everything up to it.
+
+use kernel::prelude::*;
+
+/// One chain of work requests.
+#[derive(Clone, Copy)]
+struct Posted {
+    /// The place of its last work request.
+    sequence: u64,
+    /// How many work requests it has.
+    requests: u32,
+    /// The Send buffer that comes free with it.
+    buffer: Option<u32>,
+}
+
+/// A fixed-size queue of what is posted. No allocation after `new`.
+pub(super) struct SendQueue {
+    ring: KVec<Posted>,
+    head: usize,
+    len: usize,
+    next_sequence: u64,
+    depth: u32,
+    used: u32,
+    unsignaled: u32,
+    /// Room kept for the fences of what is registered, so that a fence never finds the queue full.
+    reserved: u32,
+}
+
+impl SendQueue {
+    /// A queue for `depth` work requests.
+    pub(super) fn new(depth: u32) -> Result<Self> {
+        let ring = KVec::from_elem(
+            Posted {
+                sequence: 0,
+                requests: 0,
+                buffer: None,
+            },
+            usize::try_from(depth)?,
+            GFP_KERNEL,
+        )?;
+        Ok(Self {
+            ring,
+            head: 0,
+            len: 0,
+            next_sequence: 1,
+            depth,
+            used: 0,
+            unsignaled: 0,
+            reserved: 0,
+        })
+    }
+
+    /// Whether `requests` more fit, with `fences` to follow some day.
+    pub(super) fn has_room(&self, requests: u32, fences: u32) -> bool {
+        let wanted = self
+            .used
+            .saturating_add(self.reserved)
+            .saturating_add(requests)
+            .saturating_add(fences);
+        wanted <= self.depth
+    }
+
+    /// Whether the next chain must be signaled, so that a queue that is full always has a completion to come.
+    ///
+    /// A quarter of the queue is the most that may be posted behind the last signaled work request: then
+    /// whoever finds less than three quarters free can wait.
+    pub(super) fn must_signal(&self, requests: u32, buffers: u32) -> bool {
+        self.unsignaled.saturating_add(requests) >= (self.depth / 4).min(buffers / 4).max(1)
+    }
+
+    /// Notes a chain. Returns the place of its last work request, to be given to [`Self::retire`].
+    pub(super) fn posted(
+        &mut self,
+        requests: u32,
+        signaled: bool,
+        buffer: Option<u32>,
+    ) -> Option<u64> {
+        let capacity = self.ring.len();
+        if self.len >= capacity {
+            return None;
+        }
+        let sequence = self.next_sequence;
+        let at = (self.head + self.len) % capacity;
+        *self.ring.get_mut(at)? = Posted {
+            sequence,
+            requests,
+            buffer,
+        };
+        self.len += 1;
+        self.next_sequence += 1;
+        self.used = self.used.saturating_add(requests);
+        self.unsignaled = if signaled {
+            0
+        } else {
+            self.unsignaled.saturating_add(requests)
+        };
+        Some(sequence)
+    }
+
+    /// Takes back the chain noted last, which the device refused.
+    pub(super) fn unpost(&mut self) {
+        if self.len == 0 {
+            return;
+        }
+        let at = (self.head + self.len - 1) % self.ring.len();
+        if let Some(posted) = self.ring.get(at) {
+            self.used = self.used.saturating_sub(posted.requests);
+            self.len -= 1;
+        }
+    }
+
+    /// The sequence number that the next chain will have.
+    pub(super) fn next_sequence(&self) -> u64 {
+        self.next_sequence
+    }
+
+    /// Keeps room for `fences` fences.
+    pub(super) fn reserve(&mut self, fences: u32) {
+        self.reserved = self.reserved.saturating_add(fences);
+    }
+
+    /// Gives the room of `fences` fences back (they were posted, or the peer made them needless).
+    pub(super) fn unreserve(&mut self, fences: u32) {
+        self.reserved = self.reserved.saturating_sub(fences);
+    }
+
+    /// Retires everything up to and including `sequence`; calls `free` for each Send buffer that comes free.
+    pub(super) fn retire(&mut self, sequence: u64, mut free: impl FnMut(u32)) {
+        let capacity = self.ring.len();
+        while self.len > 0 {
+            let Some(posted) = self.ring.get(self.head).copied() else {
+                return;
+            };
+            if posted.sequence > sequence {
+                return;
+            }
+            self.head = (self.head + 1) % capacity;
+            self.len -= 1;
+            self.used = self.used.saturating_sub(posted.requests);
+            if let Some(buffer) = posted.buffer {
+                free(buffer);
+            }
+        }
+    }
+}
+
+#[kernel::prelude::kunit_tests(rpcrdma_send_queue)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn completion_retires_what_was_posted_before_it() -> Result {
+        let mut queue = SendQueue::new(8)?;
+        let first = queue.posted(2, false, Some(0)).ok_or(EINVAL)?;
+        let second = queue.posted(1, true, Some(1)).ok_or(EINVAL)?;
+        queue.posted(1, false, Some(2)).ok_or(EINVAL)?;
+        assert!(first < second);
+        let mut freed = KVec::with_capacity(4, GFP_KERNEL)?;
+        queue.retire(second, |b| drop(freed.push_within_capacity(b)));
+        assert_eq!(freed.as_slice(), &[0, 1]);
+        assert!(queue.has_room(7, 0));
+        assert!(!queue.has_room(8, 0));
+        Ok(())
+    }
+
+    #[test]
+    fn fences_find_their_room() -> Result {
+        let mut queue = SendQueue::new(4)?;
+        assert!(queue.has_room(2, 1));
+        queue.posted(2, true, None).ok_or(EINVAL)?;
+        queue.reserve(1);
+        assert!(!queue.has_room(2, 0));
+        assert!(queue.has_room(1, 0));
+        queue.unreserve(1);
+        assert!(queue.has_room(2, 0));
+        Ok(())
+    }
+
+    #[test]
+    fn a_full_queue_has_a_signaled_request_in_it() -> Result {
+        let mut queue = SendQueue::new(16)?;
+        let mut signaled = 0;
+        while queue.has_room(1, 0) {
+            let signal = queue.must_signal(1, 16);
+            signaled += u32::from(signal);
+            queue.posted(1, signal, None).ok_or(EINVAL)?;
+        }
+        assert!(signaled >= 3);
+        Ok(())
+    }
+
+    #[test]
+    fn a_refused_chain_leaves_no_trace() -> Result {
+        let mut queue = SendQueue::new(4)?;
+        queue.posted(4, false, Some(3)).ok_or(EINVAL)?;
+        queue.unpost();
+        assert!(queue.has_room(4, 0));
+        Ok(())
+    }
+}
