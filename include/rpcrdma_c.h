@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the C objects of the module and its Rust code know of each other.
+ */
+#ifndef RPCRDMA_C_H
+#define RPCRDMA_C_H
+
+#include <linux/types.h>
+#include <linux/sunrpc/xprt.h>
+
+struct dentry;
+struct seq_file;
+
+/**
+ * struct rpcrdma_xprt - a transport of ours, as memory
+ * @xprt: what SUNRPC sees
+ * @timeout: the timeouts of @xprt
+ * @state: the Rust object that is the transport, one reference to it
+ * @release: gives up @state; true if nothing can reach @xprt any more
+ * @handles: 1 while the Rust side can reach @xprt, else 0
+ * @cong_epoch: counts resets of the congestion window, under transport_lock
+ * @hex_addr: one of the address strings of @xprt
+ * @port: likewise
+ * @hex_port: likewise
+ */
+struct rpcrdma_xprt {
+	struct rpc_xprt xprt;
+	struct rpc_timeout timeout;
+	const void *state;
+	bool (*release)(struct rpc_xprt *xprt);
+	u32 handles;
+	u32 cong_epoch;
+	char hex_addr[33];
+	char port[6];
+	char hex_port[5];
+};
+
+/* rust/sys/classes.c */
+extern struct xprt_class rpcrdma_class_client;
+extern struct xprt_class rpcrdma_class_backchannel;
+int rpcrdma_class_register(struct rpc_xprt *(*setup)(struct xprt_create *args));
+void rpcrdma_class_unregister(void);
+void rpcrdma_class_xprt_destroy(struct rpc_xprt *xprt);
+
+/* rust/sys/sysctl.c */
+extern unsigned int rpcrdma_sysctl_slot_table_entries;
+extern unsigned int rpcrdma_sysctl_max_inline_read;
+extern unsigned int rpcrdma_sysctl_max_inline_write;
+int rpcrdma_sysctl_register(void);
+void rpcrdma_sysctl_unregister(void);
+
+/**
+ * struct rpcrdma_debugfs_file - what a file in debugfs shows
+ * @show: writes the contents; may sleep. It is given this structure, which is
+ *	part of a larger one.
+ */
+struct rpcrdma_debugfs_file {
+	void (*show)(struct seq_file *m, const struct rpcrdma_debugfs_file *file);
+};
+
+/* rust/observe/debugfs.c */
+void rpcrdma_debugfs_init(void);
+void rpcrdma_debugfs_exit(void);
+struct dentry *rpcrdma_debugfs_add_dir(unsigned int id);
+void rpcrdma_debugfs_add_file(struct dentry *dir, const char *name,
+			      const struct rpcrdma_debugfs_file *file);
+void rpcrdma_debugfs_remove_dir(struct dentry *dir);
+
+#endif

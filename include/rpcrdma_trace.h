@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The values that trace events show by name. Rust takes them from here too.
+ */
+#ifndef RPCRDMA_TRACE_H
+#define RPCRDMA_TRACE_H
+
+/**
+ * enum rpcrdma_trace_end - why a connection was ended
+ * @RPCRDMA_END_CLOSED: SUNRPC closed it, or it was lost and SUNRPC followed
+ * @RPCRDMA_END_FAILED: a message could not be posted
+ * @RPCRDMA_END_REPLACED: SUNRPC connects anew
+ * @RPCRDMA_END_DESTROYED: the transport goes away
+ */
+enum rpcrdma_trace_end {
+	RPCRDMA_END_CLOSED,
+	RPCRDMA_END_FAILED,
+	RPCRDMA_END_REPLACED,
+	RPCRDMA_END_DESTROYED,
+};
+
+/**
+ * enum rpcrdma_trace_direction - which way the payload of a region goes
+ * @RPCRDMA_PEER_READS: the peer reads from it
+ * @RPCRDMA_PEER_WRITES: the peer writes to it
+ */
+enum rpcrdma_trace_direction {
+	RPCRDMA_PEER_READS,
+	RPCRDMA_PEER_WRITES,
+};
+
+/**
+ * enum rpcrdma_trace_call - how a Call travels
+ * @RPCRDMA_CALL_INLINE: all of it in the Send
+ * @RPCRDMA_CALL_READ_CHUNK: its payload in a Read chunk
+ * @RPCRDMA_CALL_SPECIAL: all of it in a Read chunk (RDMA_NOMSG)
+ */
+enum rpcrdma_trace_call {
+	RPCRDMA_CALL_INLINE,
+	RPCRDMA_CALL_READ_CHUNK,
+	RPCRDMA_CALL_SPECIAL,
+};
+
+/**
+ * enum rpcrdma_trace_offer - what a Call offers for its Reply
+ * @RPCRDMA_OFFER_NONE: the Reply comes inline
+ * @RPCRDMA_OFFER_WRITE_CHUNK: a Write chunk for the payload
+ * @RPCRDMA_OFFER_REPLY_CHUNK: a Reply chunk for all of it
+ * @RPCRDMA_OFFER_BOTH: a chunk for the payload and one for the rest
+ */
+enum rpcrdma_trace_offer {
+	RPCRDMA_OFFER_NONE,
+	RPCRDMA_OFFER_WRITE_CHUNK,
+	RPCRDMA_OFFER_REPLY_CHUNK,
+	RPCRDMA_OFFER_BOTH,
+};
+
+/**
+ * enum rpcrdma_trace_post - why a message was not posted
+ * @RPCRDMA_POST_CLOSED: the connection is being shut down
+ * @RPCRDMA_POST_FULL: the Send Queue is full
+ * @RPCRDMA_POST_REFUSED: the device refused
+ */
+enum rpcrdma_trace_post {
+	RPCRDMA_POST_CLOSED,
+	RPCRDMA_POST_FULL,
+	RPCRDMA_POST_REFUSED,
+};
+
+/**
+ * enum rpcrdma_trace_work - whose completion it is
+ * @RPCRDMA_WORK_RECEIVE: a Receive's
+ * @RPCRDMA_WORK_SEND: a Send's
+ * @RPCRDMA_WORK_REGISTER: a registration's
+ * @RPCRDMA_WORK_INVALIDATE: a local invalidation's
+ */
+enum rpcrdma_trace_work {
+	RPCRDMA_WORK_RECEIVE,
+	RPCRDMA_WORK_SEND,
+	RPCRDMA_WORK_REGISTER,
+	RPCRDMA_WORK_INVALIDATE,
+};
+
+/**
+ * enum rpcrdma_trace_verdict - what is thought of a Reply
+ * @RPCRDMA_VERDICT_INLINE: its message came with it
+ * @RPCRDMA_VERDICT_PLACED: its message is in the Reply chunk
+ * @RPCRDMA_VERDICT_FAILED: an error, or not an answer to what was asked
+ */
+enum rpcrdma_trace_verdict {
+	RPCRDMA_VERDICT_INLINE,
+	RPCRDMA_VERDICT_PLACED,
+	RPCRDMA_VERDICT_FAILED,
+};
+
+#endif

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Calls that the server sends to the client: NFSv4.1 callbacks (RFC 8167).
+//!
+//! Version One knows no chunks in this direction (RFC 8167 section 4.3): a Call and its Reply are one inline
+//! message each.
+
+use crate::client::Client;
+use crate::kext::ratelimit::pr_warn_ratelimited;
+use crate::link::sizing::REVERSE_CREDITS;
+use crate::proto::v1;
+use crate::requester::call::Call;
+use crate::requester::Host;
+use crate::sunrpc::{enqueue_bc_call, BcReply, SendError, Slot};
+use crate::verbs::endpoint::{PostError, Received};
+use kernel::page::PAGE_SIZE;
+use kernel::prelude::*;
+use kernel::sync::{new_spinlock, Arc, SpinLock};
+
+/// Slots for reverse-direction Calls, made when the callback service is set up.
+#[pin_data]
+pub(super) struct ReverseSlots<T: Host> {
+    #[pin]
+    slots: SpinLock<Slots<T>>,
+}
+
+struct Slots<T: Host> {
+    free: KVec<Arc<Slot<Call<T>>>>,
+    /// How many exist: in `free` or with SUNRPC.
+    made: u32,
+    /// The transport goes away: what comes back is freed.
+    closed: bool,
+}
+
+impl<T: Host> ReverseSlots<T> {
+    /// No slots yet.
+    pub(super) fn new() -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            slots <- new_spinlock!(
+                Slots {
+                    free: KVec::with_capacity(REVERSE_CREDITS as usize, GFP_KERNEL)?,
+                    made: 0,
+                    closed: false,
+                },
+                "rpcrdma::ReverseSlots::slots"
+            ),
+        }? Error)
+    }
+
+    /// Makes all slots that may be needed. Calling it again does nothing.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn fill(&self, owner: &Arc<T>) -> Result {
+        loop {
+            if self.slots.lock().made >= REVERSE_CREDITS {
+                return Ok(());
+            }
+            let slot = Slot::new_bc(owner, Call::new(u32::MAX), PAGE_SIZE, GFP_KERNEL)?;
+            let mut slots = self.slots.lock();
+            if slots.made >= REVERSE_CREDITS || slots.closed {
+                return Ok(());
+            }
+            slots.free.push_within_capacity(slot).map_err(|_| ENOMEM)?;
+            slots.made += 1;
+        }
+    }
+
+    fn take(&self) -> Option<Arc<Slot<Call<T>>>> {
+        self.slots.lock().free.pop()
+    }
+
+    /// Takes a slot back from SUNRPC.
+    pub(super) fn put(&self, slot: Arc<Slot<Call<T>>>) {
+        let mut slots = self.slots.lock();
+        if slots.closed {
+            slots.made = slots.made.saturating_sub(1);
+            drop(slots);
+            drop(slot);
+            return;
+        }
+        // Never more than the capacity: `fill` made no more.
+        let _ = slots.free.push_within_capacity(slot);
+    }
+
+    /// Frees what is not with SUNRPC.
+    pub(super) fn clear(&self) {
+        let mut slots = self.slots.lock();
+        let free = core::mem::replace(&mut slots.free, KVec::new());
+        slots.made = slots.made.saturating_sub(free.len() as u32);
+        slots.closed = true;
+        drop(slots);
+        drop(free);
+    }
+}
+
+/// A reverse-direction Call has arrived.
+pub(super) fn received(this: &Arc<Client>, message: &Received<Client>, xid: u32, at: usize) {
+    let call = message.bytes().get(at..).unwrap_or(&[]);
+    // Without a callback service there is nobody to answer, and no credit was ever granted.
+    if !this.xprt.has_bc_server() {
+        return;
+    }
+    let Some(slot) = this.reverse.take() else {
+        // More Calls than credits. RFC 8167 section 4.1.2: the connection may be ended.
+        pr_warn_ratelimited!("server exceeds its reverse-direction credits; disconnecting\n");
+        this.xprt.force_disconnect();
+        return;
+    };
+    this.requester.stats.reverse_calls.count();
+    if let Err((slot, _)) = enqueue_bc_call(this, slot, xid, call) {
+        this.reverse.put(slot);
+    }
+}
+
+/// Sends the Reply of a reverse-direction Call. The caller holds the send lock.
+///
+/// # Errors
+///
+/// As for [`crate::requester::send::call`].
+pub(super) fn reply(this: &Arc<Client>, rqst: &BcReply<'_>) -> Result<(), SendError> {
+    if !this.xprt.is_connected() {
+        return Err(SendError::NotConnected);
+    }
+    let Some(link) = this.requester.link() else {
+        return Err(SendError::NotConnected);
+    };
+    let endpoint = link.endpoint();
+    let Some(mut buffer) = endpoint.send_buffer() else {
+        return Err(SendError::Again);
+    };
+    let header = v1::ReplyHeader {
+        xid: rqst.xid(),
+        // Grants of the two directions are separate, RFC 8167 section 4.1.
+        credits: REVERSE_CREDITS,
+        write: &[],
+        reply: None,
+        nomsg: false,
+    };
+    let header_len = header.encode(&mut buffer).map_err(|_| SendError::Io)?;
+    let rest = buffer.get_mut(header_len..).ok_or(SendError::Io)?;
+    let len = rqst.snd_buf().copy_message(rest).ok_or(SendError::Io)? + header_len;
+    if len > link.inline_send() as usize {
+        return Err(SendError::Io);
+    }
+    match endpoint.post_message(buffer, len, &mut []) {
+        Ok(()) => {
+            this.requester.stats.work_requests.count();
+            Ok(())
+        }
+        Err(PostError::Full) => Err(SendError::Again),
+        Err(PostError::Closed | PostError::Refused) => {
+            Client::disconnect(this);
+            Err(SendError::NotConnected)
+        }
+    }
+}
+
+/// The largest reverse-direction message, header not counted: RFC 8167 section 4.2.
+pub(super) fn max_payload(client: &Client) -> usize {
+    let inline = client.requester.link().map_or(v1::MIN_INLINE, |link| {
+        link.inline_send().min(link.inline_receive())
+    });
+    (inline as usize)
+        .min(PAGE_SIZE)
+        .saturating_sub(v1::MIN_HEADER_LEN)
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connecting, again and again.
+
+use crate::client::{Client, CONNECT_WORK};
+use crate::kext::delayed_work::DelayedWork;
+use crate::kext::memalloc::NoReclaim;
+use crate::kext::time::HZ;
+use crate::link::sizing::Wanted;
+use crate::link::{Link, Parameters};
+use crate::module_parameters;
+use crate::sunrpc::{tunables, RpcTask};
+use crate::verbs::cm::AbortHandle;
+use crate::verbs::endpoint::EndpointOwner;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::{new_spinlock, Arc, SpinLock};
+
+/// How long to wait before the second attempt, in jiffies. SUNRPC doubles it with each further failure, up to
+/// the transport's maximum.
+const FIRST_DELAY: usize = HZ;
+
+/// Regions of a new connection, and how many are added at a time later.
+const REGION_STEP: u32 = 16;
+
+/// How connecting stands.
+#[pin_data]
+pub(super) struct Connecting {
+    /// The last attempt failed.
+    failed: Atomic<bool>,
+    #[pin]
+    current: SpinLock<Current>,
+}
+
+/// The attempt under way.
+struct Current {
+    /// The transport goes away: no more attempts.
+    aborted: bool,
+    /// Ends the wait of the attempt.
+    handle: Option<AbortHandle<Client>>,
+}
+
+impl Connecting {
+    pub(super) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            failed: Atomic::new(false),
+            current <- new_spinlock!(
+                Current { aborted: false, handle: None },
+                "rpcrdma::Connecting::current"
+            ),
+        })
+    }
+
+    /// The transport goes away: ends an attempt that is under way, and every later one.
+    pub(super) fn abort(&self) {
+        let mut current = self.current.lock();
+        current.aborted = true;
+        let handle = current.handle.take();
+        drop(current);
+        if let Some(handle) = handle {
+            handle.abort();
+        }
+    }
+
+    /// An attempt begins.
+    fn begin(&self, handle: AbortHandle<Client>) {
+        let mut current = self.current.lock();
+        if current.aborted {
+            drop(current);
+            handle.abort();
+        } else {
+            current.handle = Some(handle);
+        }
+    }
+
+    /// The attempt is over.
+    fn end(&self) {
+        let handle = self.current.lock().handle.take();
+        // Outside the lock: it may be the last reference to the CM's context.
+        drop(handle);
+    }
+}
+
+/// SUNRPC wants a connection. `task` holds the send lock, which is handed to the worker.
+pub(super) fn schedule(this: &Arc<Client>, task: &RpcTask) {
+    let xprt = &this.xprt;
+    if !xprt.lock_connect(task) {
+        // SUNRPC calls this only where the lock is free to be handed over.
+        return;
+    }
+    let delay = if this.connecting.failed.load(Relaxed) {
+        let delay = xprt.reconnect_delay();
+        xprt.reconnect_backoff(FIRST_DELAY);
+        delay
+    } else {
+        0
+    };
+    DelayedWork::<Client, CONNECT_WORK>::schedule(this, delay);
+}
+
+/// The worker. Runs with the send lock.
+pub(super) fn work(this: &Arc<Client>) {
+    let xprt = &this.xprt;
+    // Swapping may wait for this very connection: then memory must not be reclaimed by swapping.
+    let _noreclaim = NoReclaim::enter_if(xprt.swapping());
+    // What is left of the former connection, if SUNRPC did not close it.
+    this.disconnect_link();
+
+    let result = attempt(this);
+    xprt.clear_connecting();
+    this.connecting.failed.store(result.is_err(), Relaxed);
+    let status = match result {
+        Ok(()) => {
+            xprt.bump_connect_cookie();
+            xprt.count_connect();
+            xprt.set_connected();
+            // Everybody that waits shall try again.
+            EAGAIN
+        }
+        Err(error) => {
+            this.disconnect_link();
+            for_sunrpc(error)
+        }
+    };
+    xprt.unlock_connect();
+    xprt.wake_pending_tasks(status);
+}
+
+fn attempt(this: &Arc<Client>) -> Result {
+    let xprt = &this.xprt;
+    xprt.clear_connected();
+    // One Call until the peer's first grant, RFC 8166 section 3.3.3.
+    xprt.reset_congestion();
+
+    let parameters = Parameters {
+        net: xprt.net(),
+        address: xprt.address(),
+        wanted: Wanted {
+            credits: xprt.max_reqs(),
+            inline_send: tunables::max_inline_write(),
+            inline_receive: tunables::max_inline_read(),
+            region_pages: module_parameters::max_region_pages.value(),
+        },
+    };
+    let connected = Link::connect(parameters, this, |handle| this.connecting.begin(handle));
+    this.connecting.end();
+    let (owner, link) = connected?;
+    let result = populate(this, &owner);
+    *this.owner.lock() = Some(owner);
+    result?;
+    this.requester.set_link(Some(link));
+    Ok(())
+}
+
+fn populate(this: &Arc<Client>, owner: &EndpointOwner<Client>) -> Result {
+    let endpoint = owner.endpoint().ok_or(ENOTCONN)?;
+    let added = endpoint.add_regions(REGION_STEP)?;
+    this.requester
+        .stats
+        .regions_allocated
+        .add_value(u64::from(added));
+    Ok(())
+}
+
+/// The region worker: makes the pool larger, and lets who waits for it try again.
+pub(super) fn add_regions(this: &Arc<Client>) {
+    let _noreclaim = NoReclaim::enter_if(this.xprt.swapping());
+    if let Some(link) = this.requester.link() {
+        // An error leaves what there is; regions also come back with every Reply.
+        if let Ok(added) = link.endpoint().add_regions(REGION_STEP) {
+            this.requester
+                .stats
+                .regions_allocated
+                .add_value(u64::from(added));
+        }
+    }
+    this.xprt.write_space();
+}
+
+/// What SUNRPC understands as "try again" instead of "fail the RPC", for all that may pass.
+fn for_sunrpc(error: Error) -> Error {
+    match error {
+        // These mean something to it already.
+        ECONNREFUSED | ECONNRESET | ECONNABORTED | ENETUNREACH | EHOSTUNREACH | ETIMEDOUT
+        | ENOTCONN | EPIPE | EPROTO => error,
+        // No device of ours can ever do it: the mount fails.
+        EOPNOTSUPP => EIO,
+        // The device that leads there is gone, or not yet there.
+        ENODEV | EADDRNOTAVAIL => EHOSTUNREACH,
+        _ => ENOTCONN,
+    }
+}

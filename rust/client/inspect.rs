@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The files of a transport in debugfs.
+//!
+//! Each shows one `name: value` per line. What belongs to a connection is shown only while there is
+//! one. A reader takes the locks of the data path for a moment, and keeps the connection's memory (not the
+//! connection) while it prints.
+
+use crate::client::Client;
+use crate::observe::debugfs::{File, Inspect};
+use kernel::prelude::*;
+use kernel::seq_file::SeqFile;
+use kernel::seq_print;
+
+impl Inspect for Client {
+    const FILES: &'static [File<Self>] = &[
+        File {
+            name: c"state",
+            show: state,
+        },
+        File {
+            name: c"limits",
+            show: limits,
+        },
+        File {
+            name: c"credits",
+            show: credits,
+        },
+        File {
+            name: c"regions",
+            show: regions,
+        },
+        File {
+            name: c"counters",
+            show: counters,
+        },
+    ];
+}
+
+/// Prints lines of `name: value`.
+macro_rules! lines {
+    ($m:expr, $($name:literal: $value:expr),* $(,)?) => {
+        $(seq_print!($m, concat!($name, ": {}\n"), $value);)*
+    };
+}
+
+/// Whom the transport talks to, and what was agreed.
+fn state(client: &Client, m: &SeqFile) {
+    let peer = client.xprt.display();
+    let link = client.requester.link();
+    lines!(m,
+        "connected": u8::from(client.xprt.is_connected() && link.is_some()),
+        "address": peer.address(),
+        "port": peer.port(),
+    );
+    let Some(link) = link else { return };
+    let told = link.peer();
+    lines!(m,
+        "device": link.device().to_str().unwrap_or("?"),
+        "inline_send": link.inline_send(),
+        "inline_receive": link.inline_receive(),
+        "peer_send_size": told.send_size,
+        "peer_receive_size": told.receive_size,
+        "peer_remote_invalidation": u8::from(told.remote_invalidation),
+    );
+}
+
+/// How large the connection was made.
+fn limits(client: &Client, m: &SeqFile) {
+    let Some(link) = client.requester.link() else {
+        return;
+    };
+    let sizes = link.endpoint().sizes();
+    lines!(m,
+        "region_depth": sizes.region_depth,
+        "regions": sizes.regions,
+        "receives": sizes.receives,
+        "receive_size": sizes.receive_size,
+        "sends": sizes.sends,
+        "send_size": sizes.send_size,
+        "send_queue": sizes.send_queue,
+    );
+}
+
+/// Credits, and the slots that may want them.
+fn credits(client: &Client, m: &SeqFile) {
+    lines!(m,
+        "slots": client.xprt.max_reqs(),
+        "slots_in_use": client.requester.slots_in_use(),
+        "in_use": client.xprt.credits_in_use(),
+    );
+    let Some(link) = client.requester.link() else {
+        return;
+    };
+    lines!(m,
+        "wanted": link.credits_wanted(),
+        "granted": link.credits_granted(),
+    );
+}
+
+/// The connection's memory regions.
+fn regions(client: &Client, m: &SeqFile) {
+    let Some(link) = client.requester.link() else {
+        return;
+    };
+    let (allocated, lent, recycled) = link.endpoint().region_counts();
+    lines!(m,
+        "allocated": allocated,
+        "lent": lent,
+        "recycled": recycled,
+    );
+}
+
+/// All that is counted, over all connections; first what SUNRPC counts.
+fn counters(client: &Client, m: &SeqFile) {
+    let xprt = client.xprt.stats();
+    lines!(m,
+        "connects": xprt.connect_count,
+        "sends": xprt.sends,
+        "receives": xprt.recvs,
+        "bad_xids": xprt.bad_xids,
+    );
+    client
+        .requester
+        .stats
+        .for_each(|name, value| seq_print!(m, "{}: {}\n", name, value));
+}

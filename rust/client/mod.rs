@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The client face: what SUNRPC sees as an `rpc_xprt` of class "rdma".
+//!
+//! # Who owns what, and what ends it
+//!
+//! - A [`Client`] is owned by its `rpc_xprt`. Its Requester, its reverse-direction slots and its workers live as
+//!   long.
+//! - A connection is made by the connecting worker, while SUNRPC's send lock is held for it
+//!   (`xprt_lock_connect`), and ended by [`Client::disconnect`], whose callers hold that lock too or are the
+//!   last to know the transport. So there is one connection at the most, and nobody is sending on it when it
+//!   ends.
+//! - Endpoint, CM id and slots refer to the [`Client`] while a connection lives. `disconnect` drops all of these
+//!   references, and `destroy` begins with it; so the transport's own reference is the last.
+
+mod backchannel;
+mod connect;
+mod mountstats;
+
+use crate::kext::delayed_work::{
+    impl_has_delayed_work_ext, new_delayed_work_ext, DelayedWork, DelayedWorkItem,
+};
+use crate::link::sizing::{MAX_PAYLOAD, REVERSE_CREDITS};
+use crate::requester::call::Call;
+use crate::requester::{self, Host, Requester};
+use crate::sunrpc::{
+    self, BcReply, CreateArgs, RpcTask, SendError, SendRqst, Slot, Transport, XprtHandle,
+};
+use crate::verbs::cm::ConnectionEvents;
+use crate::verbs::endpoint::{EndpointEvents, EndpointOwner, Received};
+use backchannel::ReverseSlots;
+use connect::Connecting;
+use kernel::prelude::*;
+use kernel::seq_file::SeqFile;
+use kernel::sync::{new_mutex, Arc, Mutex};
+
+/// Octets of a slot's buffers to begin with: twice the smallest inline threshold, so that most RPCs fit.
+const SLOT_BUFFER: usize = 2048;
+
+/// The work of connecting.
+const CONNECT_WORK: u64 = 0;
+/// The work of adding regions.
+const REGION_WORK: u64 = 1;
+
+/// A transport of the client.
+#[pin_data]
+pub(crate) struct Client {
+    xprt: XprtHandle,
+    #[pin]
+    requester: Requester<Client>,
+    #[pin]
+    reverse: ReverseSlots<Client>,
+    /// The connection's owner. Locked by connecting and disconnecting only.
+    #[pin]
+    owner: Mutex<Option<EndpointOwner<Client>>>,
+    #[pin]
+    connecting: Connecting,
+    #[pin]
+    connect_work: DelayedWork<Client, CONNECT_WORK>,
+    #[pin]
+    region_work: DelayedWork<Client, REGION_WORK>,
+}
+
+impl_has_delayed_work_ext! {
+    impl HasDelayedWork<0> for Client { self.connect_work }
+}
+
+impl_has_delayed_work_ext! {
+    impl HasDelayedWork<1> for Client { self.region_work }
+}
+
+impl DelayedWorkItem<CONNECT_WORK> for Client {
+    fn run(this: Arc<Self>) {
+        connect::work(&this);
+    }
+}
+
+impl DelayedWorkItem<REGION_WORK> for Client {
+    fn run(this: Arc<Self>) {
+        connect::add_regions(&this);
+    }
+}
+
+impl Client {
+    /// Ends the connection, if there is one. The caller excludes sending and connecting, see above.
+    fn disconnect_link(&self) {
+        let owner = self.owner.lock().take();
+        if let Some(owner) = owner {
+            self.requester.end_link(owner);
+        }
+    }
+
+    /// Ends the connection and tells SUNRPC.
+    fn close_link(this: &Arc<Self>) {
+        this.disconnect_link();
+        this.xprt.set_reestablish_timeout(0);
+        this.xprt.bump_connect_cookie();
+        this.xprt.disconnect_done();
+    }
+}
+
+impl Host for Client {
+    fn requester(&self) -> &Requester<Self> {
+        &self.requester
+    }
+
+    fn want_regions(this: &Arc<Self>) {
+        DelayedWork::<Self, REGION_WORK>::schedule(this, 0);
+    }
+
+    fn reverse_call(this: &Arc<Self>, message: &Received<Self>, xid: u32, at: usize) {
+        backchannel::received(this, message, xid, at);
+    }
+
+    fn disconnect(this: &Arc<Self>) {
+        Self::close_link(this);
+    }
+}
+
+impl ConnectionEvents for Client {
+    fn lost(&self) {
+        self.xprt.force_disconnect();
+    }
+}
+
+impl EndpointEvents for Client {
+    fn received(this: &Arc<Self>, message: Received<Self>) {
+        requester::reply::received(this, message);
+    }
+
+    fn fenced(this: &Arc<Self>, tag: u32, done: bool) {
+        requester::reply::fenced(this, tag, done);
+    }
+
+    fn send_room(&self) {
+        self.requester.stats.completions.count();
+        self.xprt.write_space();
+    }
+}
+
+impl Transport for Client {
+    type Call = Call<Client>;
+    const MAX_PAYLOAD: usize = MAX_PAYLOAD + kernel::page::PAGE_SIZE;
+
+    fn xprt(&self) -> &XprtHandle {
+        &self.xprt
+    }
+
+    fn setup(_args: &CreateArgs<'_>, xprt: XprtHandle) -> Result<Arc<Self>> {
+        let slots = xprt.max_reqs();
+        Arc::pin_init(
+            try_pin_init!(Self {
+                xprt,
+                requester <- Requester::new(slots, SLOT_BUFFER),
+                reverse <- ReverseSlots::new(),
+                owner <- new_mutex!(None, "rpcrdma::Client::owner"),
+                connecting <- Connecting::new(),
+                connect_work <- new_delayed_work_ext!("rpcrdma_connect"),
+                region_work <- new_delayed_work_ext!("rpcrdma_regions"),
+            }? Error),
+            GFP_KERNEL,
+        )
+    }
+
+    fn alloc_slot(this: &Arc<Self>) -> Option<Arc<Slot<Self::Call>>> {
+        this.requester.take_slot()
+    }
+
+    fn free_slot(this: &Arc<Self>, slot: Arc<Slot<Self::Call>>) {
+        this.requester.put_slot(slot);
+    }
+
+    fn grown(&self, bytes: usize) {
+        self.requester.stats.hardway_bytes.add_value(bytes as u64);
+    }
+
+    fn buf_free(this: &Arc<Self>, slot: &Arc<Slot<Self::Call>>) {
+        let endpoint = this.requester.link().map(|link| link.endpoint().clone());
+        slot.call.abandon(endpoint);
+    }
+
+    fn send_request(this: &Arc<Self>, rqst: SendRqst<'_, Self>) -> Result<(), SendError> {
+        requester::send::call(this, &rqst)
+    }
+
+    fn send_bc_reply(this: &Arc<Self>, rqst: BcReply<'_>) -> Result<(), SendError> {
+        backchannel::reply(this, &rqst)
+    }
+
+    fn connect(this: &Arc<Self>, task: &RpcTask) {
+        connect::schedule(this, task);
+    }
+
+    fn close(this: &Arc<Self>) {
+        Self::close_link(this);
+    }
+
+    fn timer(this: &Arc<Self>) {
+        // There is no keep-alive: to connect anew is the way to learn whether the peer is there, and to have
+        // what is pending sent again.
+        this.xprt.force_disconnect();
+    }
+
+    fn inject_disconnect(this: &Arc<Self>) {
+        this.xprt.force_disconnect();
+    }
+
+    fn print_stats(&self, m: &SeqFile) {
+        mountstats::print(self, m);
+    }
+
+    fn bc_setup(this: &Arc<Self>, _requests: u32) -> Result {
+        this.reverse.fill(this)
+    }
+
+    fn bc_maxpayload(&self) -> usize {
+        backchannel::max_payload(self)
+    }
+
+    fn bc_num_slots(&self) -> u32 {
+        REVERSE_CREDITS
+    }
+
+    fn bc_free_rqst(this: &Arc<Self>, slot: Arc<Slot<Self::Call>>) {
+        this.reverse.put(slot);
+    }
+
+    fn bc_destroy(this: &Arc<Self>) {
+        this.reverse.clear();
+    }
+
+    fn destroy(this: &Arc<Self>) {
+        this.connecting.abort();
+        DelayedWork::<Self, CONNECT_WORK>::cancel_sync(this);
+        this.disconnect_link();
+        DelayedWork::<Self, REGION_WORK>::cancel_sync(this);
+        this.reverse.clear();
+    }
+}
+
+/// Registers the client's transport classes; dropping it takes them back.
+pub(crate) type Registration = sunrpc::Registration<Client>;

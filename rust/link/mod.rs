@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One RPC-over-RDMA connection, whichever side of it we are and whichever way the Calls go.
+//!
+//! # Who owns what, and what ends it
+//!
+//! A [`Link`] is made by the connecting worker and published by the transport; it is ended by the transport's
+//! disconnect, which alone holds the [`EndpointOwner`]. Others hold references to the [`Link`] or to its
+//! endpoint for the time of one operation; they then find its gates closed.
+//! The credit limit is written by the Receive handler only, one message at a time.
+
+pub(crate) mod sizing;
+
+use crate::proto::cm_private::{Agreed, CmPrivate};
+use crate::proto::credits::Grant;
+use crate::sunrpc::{Net, SockAddr};
+use crate::verbs::cm::{AbortHandle, CmId};
+use crate::verbs::endpoint::{Endpoint, EndpointEvents, EndpointOwner};
+use core::ffi::CStr;
+use kernel::prelude::*;
+use kernel::sync::{new_spinlock, Arc, SpinLock};
+use kernel::time::Msecs;
+use sizing::Wanted;
+
+/// How long to wait for the resolution of an address, or of a route.
+const RESOLVE_TIMEOUT: Msecs = 5_000;
+
+/// How long to wait for the peer's answer. The CM gives up by itself, later than an administrator would.
+const CONNECT_TIMEOUT: Msecs = 30_000;
+
+/// What a link needs to be made.
+pub(crate) struct Parameters<'a> {
+    /// The network namespace.
+    pub(crate) net: Net<'a>,
+    /// The peer.
+    pub(crate) address: SockAddr<'a>,
+    /// The sizes to aim at.
+    pub(crate) wanted: Wanted,
+}
+
+/// A connection that is up, or was.
+#[pin_data]
+pub(crate) struct Link<H: EndpointEvents> {
+    endpoint: Arc<Endpoint<H>>,
+    /// Inline thresholds in force, RFC 8797.
+    agreed: Agreed,
+    /// What we ask for in every Call.
+    credits_wanted: u32,
+    #[pin]
+    grant: SpinLock<Grant>,
+    device: [u8; DEVICE_NAME],
+}
+
+/// Octets of a device's name, the final NUL counted.
+const DEVICE_NAME: usize = 64;
+
+impl<H: EndpointEvents> Link<H> {
+    /// Connects to a peer. Sleeps until it has answered. `begun` is given the means to end the wait.
+    ///
+    /// # Errors
+    ///
+    /// - `EOPNOTSUPP`: the device can't register memory as this transport needs it; trying again is no use.
+    /// - Anything else: this attempt failed.
+    pub(crate) fn connect(
+        parameters: Parameters<'_>,
+        handler: &Arc<H>,
+        begun: impl FnOnce(AbortHandle<H>),
+    ) -> Result<(EndpointOwner<H>, Arc<Self>)> {
+        let mut cm = CmId::new(parameters.net, handler.clone())?;
+        begun(cm.abort_handle());
+        cm.resolve_address(parameters.address, RESOLVE_TIMEOUT)?;
+        cm.resolve_route(RESOLVE_TIMEOUT)?;
+
+        let limits = cm.device_limits().ok_or(ENODEV)?;
+        let (wanted, sizes) = sizing::choose(&parameters.wanted, &limits).inspect_err(|error| {
+            if *error == EOPNOTSUPP {
+                pr_err!(
+                    "device {} has no fast memory registration; NFS/RDMA can't use it\n",
+                    cm.device_name()
+                );
+            }
+        })?;
+        let device = copy_name(cm.device_name());
+
+        let own = CmPrivate {
+            send_size: wanted.inline_send,
+            receive_size: wanted.inline_receive,
+            remote_invalidation: true,
+        };
+        let owner = EndpointOwner::new(cm, sizes)?;
+        let accepted = owner.connect(&own.encode(), CONNECT_TIMEOUT)?;
+        let peer = CmPrivate::decode(accepted.private_data());
+        let agreed = Agreed::new(&own, &peer);
+
+        let endpoint = owner.endpoint().ok_or(ENOTCONN)?.clone();
+        let link = Arc::pin_init(
+            try_pin_init!(Self {
+                endpoint,
+                agreed,
+                credits_wanted: wanted.credits,
+                grant <- new_spinlock!(Grant::new(wanted.credits), "rpcrdma::Link::grant"),
+                device,
+            }),
+            GFP_KERNEL,
+        )?;
+        Ok((owner, link))
+    }
+
+    /// The verbs side.
+    pub(crate) fn endpoint(&self) -> &Arc<Endpoint<H>> {
+        &self.endpoint
+    }
+
+    /// The largest message we may send inline, header included.
+    pub(crate) fn inline_send(&self) -> u32 {
+        self.agreed.send_inline
+    }
+
+    /// The largest message that the peer may send inline, header included.
+    pub(crate) fn inline_receive(&self) -> u32 {
+        self.agreed.receive_inline
+    }
+
+    /// The credits to ask for, RFC 8166 section 3.3.1.
+    pub(crate) fn credits_wanted(&self) -> u32 {
+        self.credits_wanted
+    }
+
+    /// The credits granted by the peer last.
+    pub(crate) fn credits_granted(&self) -> u32 {
+        self.grant.lock().limit()
+    }
+
+    /// Notes what the peer granted. Returns the new limit if it has changed.
+    pub(crate) fn update_credits(&self, granted: u32) -> Option<u32> {
+        let mut grant = self.grant.lock();
+        let before = grant.limit();
+        let now = grant.update(granted);
+        (now != before).then_some(now)
+    }
+
+    /// The device's name.
+    pub(crate) fn device(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.device).unwrap_or(c"?")
+    }
+}
+
+/// Copies a device's name, which goes away with the device.
+fn copy_name(name: &CStr) -> [u8; DEVICE_NAME] {
+    let mut copy = [0; DEVICE_NAME];
+    // The last octet stays NUL.
+    for (to, from) in copy
+        .iter_mut()
+        .take(DEVICE_NAME - 1)
+        .zip(name.to_bytes().iter())
+    {
+        *to = *from;
+    }
+    copy
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How large a connection is made, from what is wanted and what the device can do.
+
+use crate::verbs::device::DeviceLimits;
+use crate::verbs::endpoint::{Sizes, RECEIVE_BATCH};
+use kernel::page::PAGE_SIZE;
+use kernel::prelude::*;
+
+/// The largest payload of one RPC, in octets: what NFS caps its read and write sizes at.
+pub(crate) const MAX_PAYLOAD: usize = 1 << 20;
+
+/// Pages of the largest payload that does not begin on a page boundary.
+const MAX_PAYLOAD_PAGES: u32 = (MAX_PAYLOAD / PAGE_SIZE) as u32 + 1;
+
+/// The most segments that one chunk of ours has. With a whole header of such Read segments (24 octets each) the
+/// smallest inline threshold still has room for an RPC message.
+pub(crate) const MAX_SEGMENTS: u32 = 16;
+
+/// Reverse-direction Calls that may be under way at once; their number is what we grant the peer (RFC 8167
+/// section 4.1).
+pub(crate) const REVERSE_CREDITS: u32 = 16;
+
+/// Receives kept for the reverse direction: twice its credits, so that a peer that sends again after it gave
+/// one of its Calls up does not find the queue empty.
+const REVERSE_RECEIVES: u32 = 2 * REVERSE_CREDITS;
+
+/// Regions that one credit may use. One is enough for an aligned payload on most devices.
+const REGIONS_PER_CREDIT: u32 = 4;
+
+/// The fewest credits that are of use.
+const MIN_CREDITS: u32 = 2;
+
+/// What the transport would like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// Calls under way at once.
+    pub(crate) credits: u32,
+    /// Octets that we may send inline, header included.
+    pub(crate) inline_send: u32,
+    /// Octets that the peer may send inline, header included.
+    pub(crate) inline_receive: u32,
+    /// Pages per memory region at most; 0 for what the device can do.
+    pub(crate) region_pages: u32,
+}
+
+/// Fits what is wanted to the device.
+///
+/// # Errors
+///
+/// - `EOPNOTSUPP`: the device lacks fast registration, or is too small for the largest payload.
+/// - `EINVAL`: sizes that overflow.
+pub(crate) fn choose(wanted: &Wanted, limits: &DeviceLimits) -> Result<(Wanted, Sizes)> {
+    if !limits.memory_management || limits.fast_reg_pages == 0 || limits.send_sges == 0 {
+        return Err(EOPNOTSUPP);
+    }
+    let mut region_depth = limits.fast_reg_pages.min(MAX_PAYLOAD_PAGES);
+    if wanted.region_pages > 0 {
+        region_depth = region_depth.min(wanted.region_pages);
+    }
+    // The largest payload, and a Reply's head and tail, within one chunk.
+    let regions_per_payload = MAX_PAYLOAD_PAGES.div_ceil(region_depth);
+    if regions_per_payload + 2 > MAX_SEGMENTS {
+        return Err(EOPNOTSUPP);
+    }
+
+    // One work request of each queue is kept for the marker of a drain.
+    let depth = limits.queue_depth.saturating_sub(1);
+    let receives_beside = REVERSE_RECEIVES + RECEIVE_BATCH;
+    let mut credits = wanted.credits.min(depth.saturating_sub(receives_beside));
+    // Room for one full-size Call in flight at the least, whatever the device.
+    let largest_call = 2 * MAX_SEGMENTS + 1;
+    if depth < largest_call + REVERSE_CREDITS {
+        return Err(EOPNOTSUPP);
+    }
+    let send_queue = loop {
+        // A Send, a registration and its fence each; more registrations wait for room.
+        let needed = (credits + REVERSE_CREDITS) * 3 + largest_call;
+        if needed <= depth {
+            break needed;
+        }
+        if credits <= MIN_CREDITS {
+            break depth;
+        }
+        credits = (credits / 2).max(MIN_CREDITS);
+    };
+    if credits < MIN_CREDITS {
+        return Err(EOPNOTSUPP);
+    }
+
+    let sizes = Sizes {
+        receives: credits + receives_beside,
+        receive_size: usize::try_from(wanted.inline_receive)?,
+        sends: credits + REVERSE_CREDITS,
+        send_size: usize::try_from(wanted.inline_send)?,
+        send_queue,
+        region_depth,
+        regions: credits * REGIONS_PER_CREDIT + MAX_SEGMENTS,
+    };
+    Ok((Wanted { credits, ..*wanted }, sizes))
+}
+
+#[kernel::prelude::kunit_tests(rpcrdma_link_sizing)]
+mod tests {
+    use super::*;
+
+    const DEVICE: DeviceLimits = DeviceLimits {
+        memory_management: true,
+        fast_reg_pages: 512,
+        queue_depth: 16_384,
+        send_sges: 32,
+        inbound_reads: 128,
+        read_sges: 32,
+    };
+    const WANTED: Wanted = Wanted {
+        credits: 128,
+        inline_send: 4096,
+        inline_receive: 4096,
+        region_pages: 0,
+    };
+
+    #[test]
+    fn one_region_holds_the_largest_payload() -> Result {
+        let (_, sizes) = choose(&WANTED, &DEVICE)?;
+        assert_eq!(sizes.region_depth, 257);
+        Ok(())
+    }
+
+    #[test]
+    fn the_administrator_may_want_shallow_regions() -> Result {
+        let wanted = Wanted {
+            region_pages: 32,
+            ..WANTED
+        };
+        assert_eq!(choose(&wanted, &DEVICE)?.1.region_depth, 32);
+        let wanted = Wanted {
+            region_pages: 8,
+            ..WANTED
+        };
+        assert_eq!(choose(&wanted, &DEVICE).err(), Some(EOPNOTSUPP));
+        Ok(())
+    }
+
+    #[test]
+    fn a_device_without_fast_registration_is_refused() {
+        let device = DeviceLimits {
+            memory_management: false,
+            ..DEVICE
+        };
+        assert_eq!(choose(&WANTED, &device).err(), Some(EOPNOTSUPP));
+    }
+
+    #[test]
+    fn queues_never_exceed_the_device() -> Result {
+        for queue_depth in [64, 100, 200, 400, 1000, 4096] {
+            let device = DeviceLimits {
+                queue_depth,
+                ..DEVICE
+            };
+            let (wanted, sizes) = choose(&WANTED, &device)?;
+            assert!(sizes.send_queue < queue_depth);
+            assert!(sizes.receives < queue_depth);
+            assert!(wanted.credits >= 2);
+        }
+        Ok(())
+    }
+}

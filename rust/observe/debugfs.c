@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * debugfs: one directory per transport, files to read.
+ *
+ * The files refer to the module, which kernel::debugfs can't make them do: a
+ * file that is still open when its transport has gone is closed by code of
+ * this module.
+ */
+#include <linux/debugfs.h>
+#include <linux/kernel.h>
+#include <linux/module.h>
+#include <linux/seq_file.h>
+
+#include "rpcrdma_c.h"
+
+static struct dentry *rpcrdma_debugfs_root;
+
+static int rpcrdma_debugfs_show(struct seq_file *m, void *unused)
+{
+	const struct rpcrdma_debugfs_file *file = m->private;
+
+	file->show(m, file);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(rpcrdma_debugfs);
+
+/**
+ * rpcrdma_debugfs_init - make the directory of all transports
+ *
+ * Nothing depends on debugfs: if this fails, there are no files.
+ */
+void rpcrdma_debugfs_init(void)
+{
+	rpcrdma_debugfs_root = debugfs_create_dir("rpcrdma", NULL);
+}
+
+/**
+ * rpcrdma_debugfs_exit - undo rpcrdma_debugfs_init()
+ */
+void rpcrdma_debugfs_exit(void)
+{
+	debugfs_remove(rpcrdma_debugfs_root);
+	rpcrdma_debugfs_root = NULL;
+}
+
+/**
+ * rpcrdma_debugfs_add_dir - make the directory of a transport
+ * @id: number of the transport
+ *
+ * Return: the directory or an error pointer; the other functions take either.
+ */
+struct dentry *rpcrdma_debugfs_add_dir(unsigned int id)
+{
+	char name[12];
+
+	if (!rpcrdma_debugfs_root)
+		return ERR_PTR(-ENODEV);
+	snprintf(name, sizeof(name), "%u", id);
+	return debugfs_create_dir(name, rpcrdma_debugfs_root);
+}
+
+/**
+ * rpcrdma_debugfs_add_file - make a file
+ * @dir: result of rpcrdma_debugfs_add_dir()
+ * @name: name of the file
+ * @file: called for each read, until rpcrdma_debugfs_remove_dir() returns
+ */
+void rpcrdma_debugfs_add_file(struct dentry *dir, const char *name,
+			      const struct rpcrdma_debugfs_file *file)
+{
+	debugfs_create_file(name, 0400, dir, (void *)file,
+			    &rpcrdma_debugfs_fops);
+}
+
+/**
+ * rpcrdma_debugfs_remove_dir - remove a transport's directory with its files
+ * @dir: result of rpcrdma_debugfs_add_dir()
+ *
+ * Waits for reads under way. Later reads of files that are open fail.
+ */
+void rpcrdma_debugfs_remove_dir(struct dentry *dir)
+{
+	debugfs_remove(dir);
+}

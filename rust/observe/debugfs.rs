@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A directory in debugfs with files about one object.
+//!
+//! `kernel::debugfs` would do but for one thing: its files do not refer to the module, so that one
+//! which somebody still has open may be closed by code that has gone. See `debugfs.c`.
+//!
+//! # Who owns what, and what ends it
+//!
+//! A [`Directory`] owns a reference to the object. The object, if it owns the directory in turn,
+//! must drop it before it can itself be freed.
+
+use crate::sys;
+use kernel::prelude::*;
+use kernel::seq_file::SeqFile;
+use kernel::sync::Arc;
+
+/// An object that can be looked into.
+pub(crate) trait Inspect: Send + Sync + Sized + 'static {
+    /// The files of its directory.
+    const FILES: &'static [File<Self>];
+}
+
+/// One file.
+pub(crate) struct File<T> {
+    /// Its name.
+    pub(crate) name: &'static CStr,
+    /// Writes its contents. May sleep, but must not wait for anybody who drops a [`Directory`].
+    pub(crate) show: fn(&T, &SeqFile),
+}
+
+/// What is behind an open file.
+#[repr(C)]
+struct Entry<T> {
+    /// First, so that C's pointer is also one to all of it.
+    raw: sys::rpcrdma_debugfs_file,
+    show: fn(&T, &SeqFile),
+    object: *const T,
+}
+
+/// A directory, with its files. Dropped, it is removed; that waits for reads under way.
+///
+/// # Invariants
+///
+/// Every entry's `object` is what `object` refers to. `entries` does not move while `dir` exists.
+pub(crate) struct Directory<T: Inspect> {
+    dir: *mut sys::dentry,
+    /// Freed after the directory was removed, which `drop` does.
+    entries: KVec<Entry<T>>,
+    object: Arc<T>,
+}
+
+// SAFETY: debugfs does its own locking; the entries are only read, and refer to a `T`, which may be
+// used from any thread.
+unsafe impl<T: Inspect> Send for Directory<T> {}
+
+impl<T: Inspect> Directory<T> {
+    /// Makes the directory called `id`, with the files of `object`.
+    ///
+    /// A directory or file that can't be made is missing: that is no error, as is usual with debugfs.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(id: u32, object: Arc<T>) -> Result<Self> {
+        let mut entries = KVec::with_capacity(T::FILES.len(), GFP_KERNEL)?;
+        for file in T::FILES {
+            let entry = Entry {
+                raw: sys::rpcrdma_debugfs_file {
+                    show: Some(Self::show_callback),
+                },
+                show: file.show,
+                object: Arc::as_ptr(&object),
+            };
+            entries.push(entry, GFP_KERNEL)?;
+        }
+        // SAFETY: No preconditions.
+        let dir = unsafe { sys::rpcrdma_debugfs_add_dir(id) };
+        for (entry, file) in entries.iter().zip(T::FILES) {
+            let entry: *const Entry<T> = entry;
+            // SAFETY: `dir` is from `rpcrdma_debugfs_add_dir`; the name is copied. The entry is in
+            // the heap memory of `entries`, which does not grow any more and is freed only after
+            // the directory was removed.
+            unsafe { sys::rpcrdma_debugfs_add_file(dir, file.name.as_char_ptr(), entry.cast()) };
+        }
+        // INVARIANT: Set so above.
+        Ok(Self {
+            dir,
+            entries,
+            object,
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Called by `rpcrdma_debugfs_show` with a live `seq_file` and an entry that `new` handed out,
+    /// before the removal of its directory returned.
+    unsafe extern "C" fn show_callback(
+        m: *mut sys::seq_file,
+        file: *const sys::rpcrdma_debugfs_file,
+    ) {
+        // SAFETY: The caller vouches for the entry, whose first member `file` is.
+        let entry = unsafe { &*file.cast::<Entry<T>>() };
+        // SAFETY: By the type invariant, the directory's reference keeps the object until `drop` has
+        // removed the directory, which waits for us.
+        let object = unsafe { &*entry.object };
+        // SAFETY: The caller vouches for the `seq_file`.
+        let m = unsafe { SeqFile::from_raw(m) };
+        (entry.show)(object, m);
+    }
+}
+
+impl<T: Inspect> Drop for Directory<T> {
+    fn drop(&mut self) {
+        // SAFETY: `dir` is from `rpcrdma_debugfs_add_dir` and was not removed before.
+        unsafe { sys::rpcrdma_debugfs_remove_dir(self.dir) };
+    }
+}
+
+/// The directory of all directories. There must be one only, made by the module's init.
+pub(crate) struct Root(());
+
+impl Root {
+    /// Makes it.
+    pub(crate) fn new() -> Self {
+        // SAFETY: Called once, before any directory is made.
+        unsafe { sys::rpcrdma_debugfs_init() };
+        Self(())
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        // SAFETY: The module is being unloaded, so there is no transport, and no directory in it.
+        unsafe { sys::rpcrdma_debugfs_exit() };
+    }
+}

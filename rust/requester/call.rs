@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a slot carries beside its `rpc_rqst`.
+
+use crate::kext::completion::Completion;
+use crate::link::sizing::MAX_SEGMENTS;
+use crate::proto::chunk::Segment;
+use crate::requester::reply::Verdict;
+use crate::requester::Host;
+use crate::sunrpc::Pinned;
+use crate::verbs::endpoint::{Endpoint, Received, RegionHandle};
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::{new_spinlock, Arc, SpinLock};
+
+/// The most regions that one Call registers: a Read chunk and the larger of Write and Reply chunk.
+pub(crate) const MAX_REGIONS: usize = 2 * MAX_SEGMENTS as usize;
+
+/// The regions of one Call, in the order Read, Write, Reply. Its capacity is [`MAX_REGIONS`] from the start.
+pub(crate) type Regions<T> = KVec<RegionHandle<T>>;
+
+/// What a Call offered, as counts of its regions.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Offer {
+    /// Segments of the Read list.
+    pub(crate) read: usize,
+    /// Segments of the Write chunk.
+    pub(crate) write: usize,
+    /// Segments of the Reply chunk.
+    pub(crate) reply: usize,
+}
+
+/// How far a Call has come. See the module above for the transitions.
+pub(crate) enum CallState<T: Host> {
+    /// Nothing of it is registered. The list is empty, and kept for its memory.
+    Idle(Regions<T>),
+    /// Sent. The peer may use its regions.
+    Sent {
+        /// What is registered.
+        regions: Regions<T>,
+        /// What of it is for what.
+        offer: Offer,
+    },
+    /// Its Reply is here; what the peer did not invalidate is being fenced.
+    Fencing {
+        /// What is being fenced.
+        regions: Regions<T>,
+        /// What to do with the Reply then.
+        verdict: Verdict,
+        /// The Reply.
+        message: Received<T>,
+        /// Keeps the RPC from going away.
+        rqst: Pinned<T>,
+    },
+    /// Its task is being killed and waits for the fence.
+    Killed(Regions<T>),
+    /// Somebody is working on it, under the lock or as its only owner.
+    Busy,
+}
+
+/// The Call of one slot.
+#[pin_data]
+pub(crate) struct Call<T: Host> {
+    index: u32,
+    #[pin]
+    state: SpinLock<CallState<T>>,
+    /// Completed when the fence of a killed Call is done.
+    #[pin]
+    fence: Completion,
+    /// Whether that fence succeeded.
+    fence_done: Atomic<bool>,
+}
+
+impl<T: Host> Call<T> {
+    /// A Call that is idle.
+    pub(crate) fn new(index: u32) -> impl PinInit<Self, Error> {
+        pin_init::pin_init_scope(move || {
+            let regions = KVec::with_capacity(MAX_REGIONS, GFP_KERNEL)?;
+            Ok(try_pin_init!(Self {
+                index,
+                state <- new_spinlock!(CallState::Idle(regions), "rpcrdma::Call::state"),
+                fence <- Completion::new(),
+                fence_done: Atomic::new(false),
+            }? Error))
+        })
+    }
+
+    /// Its place among the slots, and the tag of its fences.
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Its state.
+    pub(super) fn state(&self) -> &SpinLock<CallState<T>> {
+        &self.state
+    }
+
+    /// Takes the list of an idle Call, to fill it. The Call is `Busy` until [`Self::send`] or
+    /// [`Self::set_idle`].
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if the Call is not idle: SUNRPC does not send a Call twice on one connection.
+    pub(super) fn begin(&self) -> Result<Regions<T>> {
+        let mut state = self.state.lock();
+        match core::mem::replace(&mut *state, CallState::Busy) {
+            CallState::Idle(regions) => Ok(regions),
+            other => {
+                *state = other;
+                Err(EBUSY)
+            }
+        }
+    }
+
+    /// The Call is idle again. Regions that are still listed are given up first.
+    pub(super) fn set_idle(&self, mut regions: Regions<T>) {
+        // Outside the lock: deregistration sleeps.
+        regions.clear();
+        *self.state.lock() = CallState::Idle(regions);
+    }
+
+    /// Fences what a killed task leaves behind. Sleeps.
+    ///
+    /// On return the device does not touch the RPC's memory any more.
+    pub(crate) fn abandon(&self, endpoint: Option<Arc<Endpoint<T>>>) {
+        let mut state = self.state.lock();
+        let mut regions = match core::mem::replace(&mut *state, CallState::Busy) {
+            CallState::Sent { regions, .. } => regions,
+            other => {
+                *state = other;
+                return;
+            }
+        };
+        let posted = if regions.is_empty() {
+            false
+        } else {
+            self.fence.reinit();
+            endpoint.is_some_and(|endpoint| endpoint.post_fence(&mut regions, self.index).is_ok())
+        };
+        if !posted {
+            drop(state);
+            // What is registered still is deregistered by this.
+            self.set_idle(regions);
+            return;
+        }
+        *state = CallState::Killed(regions);
+        drop(state);
+        self.fence.wait();
+
+        let mut state = self.state.lock();
+        match core::mem::replace(&mut *state, CallState::Busy) {
+            CallState::Killed(mut regions) => {
+                drop(state);
+                if self.fence_done.load(Relaxed) {
+                    for region in &mut regions {
+                        region.fenced(false);
+                    }
+                }
+                self.set_idle(regions);
+            }
+            other => *state = other,
+        }
+    }
+
+    /// The fence of a killed Call has completed. Called with the Call in `Killed`.
+    pub(super) fn wake_killed(&self, done: bool) {
+        self.fence_done.store(done, Relaxed);
+        self.fence.complete();
+    }
+
+    /// The connection is gone: takes everything back. Returns how many regions were still held.
+    pub(super) fn reclaim(&self) -> u64 {
+        let mut state = self.state.lock();
+        match core::mem::replace(&mut *state, CallState::Busy) {
+            CallState::Sent { regions, .. } => {
+                drop(state);
+                let held = regions.len() as u64;
+                self.set_idle(regions);
+                held
+            }
+            CallState::Fencing {
+                regions,
+                message,
+                rqst,
+                ..
+            } => {
+                drop(state);
+                let held = regions.len() as u64;
+                self.set_idle(regions);
+                drop(message);
+                // Unpins: the RPC is sent again on the next connection. Only after the Call is idle.
+                drop(rqst);
+                held
+            }
+            other => {
+                *state = other;
+                0
+            }
+        }
+    }
+}
+
+/// Segments for a header, collected on the stack.
+pub(super) struct Segments {
+    list: [Segment; MAX_SEGMENTS as usize],
+    len: usize,
+}
+
+impl Segments {
+    /// None yet.
+    pub(super) fn new() -> Self {
+        Self {
+            list: [Segment::default(); MAX_SEGMENTS as usize],
+            len: 0,
+        }
+    }
+
+    /// Those of `regions`, as far as they fit.
+    pub(super) fn of<T: Host>(regions: &[RegionHandle<T>]) -> Self {
+        let mut segments = Self::new();
+        for (to, region) in segments.list.iter_mut().zip(regions) {
+            let segment = region.segment();
+            *to = Segment {
+                handle: segment.handle,
+                length: segment.length,
+                offset: segment.offset,
+            };
+            segments.len += 1;
+        }
+        segments
+    }
+
+    /// As a slice.
+    pub(super) fn as_slice(&self) -> &[Segment] {
+        self.list.get(..self.len).unwrap_or(&[])
+    }
+
+    /// Octets in all.
+    pub(super) fn total(&self) -> u64 {
+        self.as_slice().iter().map(|s| u64::from(s.length)).sum()
+    }
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The Requester: Calls out, Replies in. It does not know which end of the connection it is on.
+//!
+//! # Operation
+//!
+//! [`send::call`] runs with the transport's send lock held. It chooses a payload format, registers what has to
+//! be registered, writes header and inline part into a Send buffer and posts all of it as one chain.
+//!
+//! [`reply::received`] runs in the completion workqueue. It finds the Call, checks that what was returned
+//! fits what was offered, and has every region fenced that the peer did not invalidate. Only then is the RPC
+//! completed, at once or from [`reply::fenced`].
+//!
+//! # Who owns what, and what ends it
+//!
+//! A Call's regions belong to its [`CallState`], under the Call's own spinlock, from just before they are
+//! posted until they are fenced:
+//!
+//! ```text
+//!   Idle --send--> Sent --Reply, all fenced by the peer--> Idle
+//!                   | \--Reply, fence posted--> Fencing --fence done--> Idle
+//!                   \--killed--> Killed --fence done--> Idle
+//! ```
+//!
+//! - SUNRPC does not call `buf_free` while an RPC is pinned, and a Call is `Fencing` only while we pin it. So a
+//!   killed task meets `Idle` or `Sent` only.
+//! - When a connection ends, [`Requester::reclaim`] runs after its queues were freed: it takes everything out of
+//!   `Sent` and `Fencing`. What is not known to be fenced is deregistered. A Call in `Killed` is left to its
+//!   waiter, which the flushed fence has woken.
+//! - Lock order: the Call's lock, then the endpoint's. Handles are dropped outside of both, since
+//!   deregistration sleeps.
+
+pub(crate) mod call;
+pub(crate) mod reply;
+pub(crate) mod send;
+pub(crate) mod stats;
+
+use crate::link::Link;
+use crate::sunrpc::{Slot, Transport};
+use crate::verbs::endpoint::{EndpointEvents, EndpointOwner, Received};
+use call::Call;
+use kernel::prelude::*;
+use kernel::sync::{new_spinlock, Arc, SpinLock};
+use stats::Stats;
+
+/// A transport that has a Requester.
+pub(crate) trait Host: Transport<Call = Call<Self>> + EndpointEvents {
+    /// Its Requester.
+    fn requester(&self) -> &Requester<Self>;
+
+    /// More regions are wanted. Must not sleep.
+    fn want_regions(this: &Arc<Self>);
+
+    /// A Call of the other direction has arrived: `payload` octets of `message`, from `at` on.
+    fn reverse_call(this: &Arc<Self>, message: &Received<Self>, xid: u32, at: usize);
+
+    /// Ends the connection. The caller holds the send lock.
+    fn disconnect(this: &Arc<Self>);
+}
+
+/// The Requester of one transport. It survives its connections.
+#[pin_data]
+pub(crate) struct Requester<T: Host> {
+    #[pin]
+    link: SpinLock<Option<Arc<Link<T>>>>,
+    /// Every slot there is, in the order of their Calls' indices.
+    slots: KVec<Arc<Slot<Call<T>>>>,
+    #[pin]
+    free: SpinLock<KVec<Arc<Slot<Call<T>>>>>,
+    /// What was counted, over all connections.
+    pub(crate) stats: Stats,
+}
+
+impl<T: Host> Requester<T> {
+    /// A Requester with room for `slots` Calls, each with buffers of `size` octets to begin with.
+    pub(crate) fn new(slots: u32, size: usize) -> impl PinInit<Self, Error> {
+        pin_init::pin_init_scope(move || {
+            let count = usize::try_from(slots)?;
+            let mut all = KVec::with_capacity(count, GFP_KERNEL)?;
+            let mut free = KVec::with_capacity(count, GFP_KERNEL)?;
+            for index in 0..slots {
+                let slot = Slot::new(Call::new(index), size, size, GFP_KERNEL)?;
+                all.push(slot.clone(), GFP_KERNEL)?;
+                free.push(slot, GFP_KERNEL)?;
+            }
+            Ok(try_pin_init!(Self {
+                link <- new_spinlock!(None, "rpcrdma::Requester::link"),
+                slots: all,
+                free <- new_spinlock!(free, "rpcrdma::Requester::free"),
+                stats: Stats::new(),
+            }? Error))
+        })
+    }
+
+    /// The connection, if there is one.
+    pub(crate) fn link(&self) -> Option<Arc<Link<T>>> {
+        self.link.lock().clone()
+    }
+
+    /// Publishes a new connection, or takes the old one away.
+    pub(crate) fn set_link(&self, link: Option<Arc<Link<T>>>) {
+        let mut guard = self.link.lock();
+        let former = core::mem::replace(&mut *guard, link);
+        drop(guard);
+        drop(former);
+    }
+
+    /// Takes a free slot.
+    pub(crate) fn take_slot(&self) -> Option<Arc<Slot<Call<T>>>> {
+        self.free.lock().pop()
+    }
+
+    /// Gives a slot back.
+    pub(crate) fn put_slot(&self, slot: Arc<Slot<Call<T>>>) {
+        // Never more than the capacity: all of them are in `slots`.
+        let _ = self.free.lock().push_within_capacity(slot);
+    }
+
+    /// The slot whose Call has this index.
+    fn slot(&self, index: u32) -> Option<&Arc<Slot<Call<T>>>> {
+        self.slots.get(index as usize)
+    }
+
+    /// How many slots are in use.
+    pub(crate) fn slots_in_use(&self) -> usize {
+        self.slots.len() - self.free.lock().len()
+    }
+
+    /// Shuts a connection down and takes back all that waited for it.
+    ///
+    /// The caller excludes [`send::call`]: it holds the send lock, or the transport is going away.
+    pub(crate) fn end_link(&self, owner: EndpointOwner<T>) {
+        self.set_link(None);
+        if let Some(endpoint) = owner.endpoint() {
+            let (_, _, recycled) = endpoint.region_counts();
+            self.stats.regions_recycled.add_value(u64::from(recycled));
+        }
+        owner.shutdown(|| self.reclaim());
+    }
+
+    /// See the module's documentation. No completion may come any more.
+    fn reclaim(&self) {
+        for slot in &self.slots {
+            let orphaned = slot.call.reclaim();
+            self.stats.regions_orphaned.add_value(orphaned);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Taking a Reply in.
+
+use crate::proto::v1::{self, Body, Direction, Header};
+use crate::requester::call::{CallState, Offer, Regions, Segments};
+use crate::requester::Host;
+use crate::sunrpc::Pinned;
+use crate::verbs::endpoint::Received;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// What a Reply's header says, checked against what was offered. Made before the fence, used after it: the
+/// message stays in its Receive buffer in between, where the peer can't reach it.
+#[derive(Clone, Copy)]
+pub(crate) enum Verdict {
+    /// The RPC message, or what is left of it, is in the message.
+    Inline {
+        /// Where it begins.
+        at: usize,
+        /// What the peer wrote into the Write chunk, in octets.
+        written: u32,
+    },
+    /// The whole RPC message is in the Reply chunk (and the Write chunk).
+    Placed {
+        /// Octets in the Reply chunk.
+        len: u32,
+        /// Octets in the Write chunk.
+        written: u32,
+        /// A Write chunk was offered, so the Reply chunk is without the pages.
+        split: bool,
+    },
+    /// The peer reported an error, or its Reply does not fit the Call.
+    Failed,
+}
+
+/// A message has arrived.
+pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T>) {
+    let stats = &this.requester().stats;
+    stats.completions.count();
+    let xprt = this.xprt();
+    // The connection works: the next one need not be delayed.
+    xprt.set_reestablish_timeout(0);
+
+    let (xid, credits, header) = match v1::decode(message.bytes()) {
+        Ok(header) => (header.xid, Some(header.credits), Some(header)),
+        Err(error) => {
+            stats.bad_replies.count();
+            // Too short to say anything: dropped, RFC 8166 section 4.5.
+            let Some(prefix) = error.prefix else { return };
+            (prefix.xid, None, None)
+        }
+    };
+    if let Some(header) = &header {
+        if header.rpc_direction() == Direction::Call {
+            let at = header.header_len();
+            T::reverse_call(this, &message, xid, at);
+            return;
+        }
+    }
+
+    let Some(rqst) = xprt.lookup_and_pin(this, xid) else {
+        // Duplicate, or of a task that was killed.
+        return;
+    };
+    if let (Some(credits), Some(link)) = (credits, this.requester().link()) {
+        if let Some(limit) = link.update_credits(credits) {
+            xprt.set_credits(limit);
+        }
+    }
+
+    let call = &rqst.slot().clone().call;
+    let mut state = call.state().lock();
+    let (mut regions, offer) = match core::mem::replace(&mut *state, CallState::Busy) {
+        CallState::Sent { regions, offer } => (regions, offer),
+        other => {
+            // Answered already, or not sent yet.
+            *state = other;
+            drop(state);
+            stats.bad_replies.count();
+            return;
+        }
+    };
+    let verdict = header.map_or(Verdict::Failed, |header| judge(&header, &regions, offer));
+
+    if let Some(rkey) = message.invalidated() {
+        let found = regions
+            .iter()
+            .position(|region| region.segment().handle == rkey);
+        let Some(region) = found.and_then(|at| regions.remove(at).ok()) else {
+            // It took something away that was not this Call's. Nobody knows the state of that region now.
+            *state = CallState::Sent { regions, offer };
+            drop(state);
+            stats.bad_replies.count();
+            xprt.force_disconnect();
+            return;
+        };
+        stats.remote_invalidations.count();
+        // Back to the pool at once; it is clean, so this does not sleep.
+        let mut region = region;
+        region.fenced(true);
+        drop(region);
+    }
+
+    if regions.is_empty() {
+        *state = CallState::Idle(regions);
+        drop(state);
+        complete(this, rqst, verdict, message.bytes());
+        if offer.read + offer.write + offer.reply > 0 {
+            // Somebody may have waited for the region that came back.
+            xprt.write_space();
+        }
+        return;
+    }
+
+    let count = regions.len() as u64;
+    let endpoint = message.endpoint().clone();
+    // The fence may be done before the post returns; its handler waits for the lock.
+    match endpoint.post_fence(&mut regions, call.index()) {
+        Ok(()) => {
+            *state = CallState::Fencing {
+                regions,
+                verdict,
+                message,
+                rqst,
+            };
+            drop(state);
+            stats.local_invalidations.add_value(count);
+            stats.work_requests.add_value(count);
+        }
+        Err(_) => {
+            // The connection is ending, and takes the regions with it. The RPC is sent again.
+            *state = CallState::Sent { regions, offer };
+            drop(state);
+            drop(rqst);
+        }
+    }
+}
+
+/// The fence of the Call with index `tag` has completed.
+pub(crate) fn fenced<T: Host>(this: &Arc<T>, tag: u32, done: bool) {
+    this.requester().stats.completions.count();
+    let Some(slot) = this.requester().slot(tag).cloned() else {
+        return;
+    };
+    let call = &slot.call;
+    let mut state = call.state().lock();
+    match core::mem::replace(&mut *state, CallState::Busy) {
+        CallState::Fencing {
+            mut regions,
+            verdict,
+            message,
+            rqst,
+        } if done => {
+            drop(state);
+            release(&mut regions);
+            call.set_idle(regions);
+            complete(this, rqst, verdict, message.bytes());
+            this.xprt().write_space();
+        }
+        other => {
+            // Not done: the connection is lost, and its end takes a Call in `Fencing` back.
+            let killed = matches!(other, CallState::Killed(_));
+            *state = other;
+            if killed {
+                call.wake_killed(done);
+            }
+        }
+    }
+}
+
+/// The regions are fenced: back to the pool with them.
+fn release<T: Host>(regions: &mut Regions<T>) {
+    for region in regions.iter_mut() {
+        region.fenced(false);
+    }
+    regions.clear();
+}
+
+/// Checks a Reply's header against what its Call offered.
+///
+/// RFC 8166 section 4.3.2: the Responder returns the chunks that were offered, with the lengths that it used.
+fn judge<T: Host>(header: &Header<'_>, regions: &Regions<T>, offer: Offer) -> Verdict {
+    match checked(header, regions, offer) {
+        Some(verdict) => verdict,
+        None => Verdict::Failed,
+    }
+}
+
+fn checked<T: Host>(header: &Header<'_>, regions: &Regions<T>, offer: Offer) -> Option<Verdict> {
+    if let Body::Error(_) = header.body {
+        return None;
+    }
+    // A Reply has no Read list.
+    if !header.read_list().is_empty() {
+        return None;
+    }
+    let rest = regions.get(offer.read..)?;
+    let (write, reply) = rest.split_at_checked(offer.write)?;
+
+    let written = match header.write_list().single() {
+        Some(chunk) => chunk.check_returned(Segments::of(write).as_slice()).ok()?,
+        None if header.write_list().is_empty() => 0,
+        None => return None,
+    };
+    let placed = match header.reply_chunk() {
+        Some(chunk) => chunk.check_returned(Segments::of(reply).as_slice()).ok()?,
+        None => 0,
+    };
+    if header.is_nomsg() {
+        (placed > 0).then_some(Verdict::Placed {
+            len: placed,
+            written,
+            split: offer.write > 0,
+        })
+    } else {
+        (placed == 0).then_some(Verdict::Inline {
+            at: header.header_len(),
+            written,
+        })
+    }
+}
+
+/// Hands the RPC back to SUNRPC. Every region of the Call is fenced, and the Call is idle: with this the slot
+/// may be used again.
+fn complete<T: Host>(this: &Arc<T>, rqst: Pinned<T>, verdict: Verdict, message: &[u8]) {
+    let stats = &this.requester().stats;
+    let delivered = match verdict {
+        Verdict::Inline { at, written } => {
+            let inline = message.get(at..).unwrap_or(&[]);
+            stats.copied_bytes.add_value(inline.len() as u64);
+            stats.bytes_written.add_value(u64::from(written));
+            rqst.deliver(inline, written)
+        }
+        Verdict::Placed {
+            len,
+            written,
+            split,
+        } => {
+            stats
+                .bytes_written
+                .add_value(u64::from(len) + u64::from(written));
+            if split {
+                rqst.deliver_split(len, written)
+            } else {
+                rqst.deliver_placed(len, written)
+            }
+        }
+        Verdict::Failed => Err(EIO),
+    };
+    match delivered {
+        Ok(len) => rqst.complete(len),
+        Err(_) => {
+            stats.bad_replies.count();
+            rqst.fail(EIO);
+        }
+    }
+}

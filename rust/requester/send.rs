@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sending a Call.
+
+use crate::link::sizing::MAX_SEGMENTS;
+use crate::link::Link;
+use crate::proto::chunk::{ReadSegment, Segment};
+use crate::proto::format::{self, CallFormat, CallShape, Message, Plan, ReplyFormat, Sizes};
+use crate::proto::v1;
+use crate::requester::call::{CallState, Offer, Regions, Segments};
+use crate::requester::Host;
+use crate::sunrpc::{Fragments, Parts, SendError, SendRqst, XdrBuf};
+use crate::verbs::dma::Direction;
+use crate::verbs::endpoint::{PostError, SendBuffer};
+use kernel::page::PAGE_SIZE;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// Sends one Call. The caller holds the transport's send lock.
+///
+/// # Errors
+///
+/// As SUNRPC expects them of `send_request`; see [`SendError`]. Unless it is `NotConnected`, nothing was sent.
+pub(crate) fn call<T: Host>(this: &Arc<T>, rqst: &SendRqst<'_, T>) -> Result<(), SendError> {
+    let xprt = this.xprt();
+    if !xprt.is_connected() {
+        return Err(SendError::NotConnected);
+    }
+    let Some(link) = this.requester().link() else {
+        return Err(SendError::NotConnected);
+    };
+    // Every Call costs a credit, RFC 8166 section 3.3.1.
+    if !rqst.get_congestion() {
+        return Err(SendError::BadSlot);
+    }
+    // The same Call twice on one connection would spend two credits and have one Reply: it is sent again on a
+    // new connection only.
+    if rqst.sent_on_this_connection() {
+        T::disconnect(this);
+        return Err(SendError::NotConnected);
+    }
+
+    let result = marshal_and_post(this, &link, rqst);
+    match result {
+        Ok(()) => {}
+        Err(SendError::NotConnected) => {
+            T::disconnect(this);
+            return Err(SendError::NotConnected);
+        }
+        Err(error) => {
+            this.requester().stats.failed_marshal.count();
+            return Err(error);
+        }
+    }
+    // A Call without a Reply leaves its credit spent for good. A new connection is the only way to get it back.
+    if !rqst.reply_expected() {
+        T::disconnect(this);
+        return Err(SendError::NotConnected);
+    }
+    Ok(())
+}
+
+/// The sizes of a buffer's parts.
+fn sizes_of(buf: &XdrBuf) -> Result<Sizes, SendError> {
+    let size = |len: usize| u32::try_from(len).map_err(|_| SendError::Io);
+    Ok(Sizes {
+        head: size(buf.head_len())?,
+        pages: size(buf.page_len())?,
+        tail: size(buf.tail_len())?,
+    })
+}
+
+/// How a message can be cut into segments of at most `depth` pages.
+fn message_of(buf: &XdrBuf, eligible: bool, depth: u32) -> Result<Message, SendError> {
+    let pages = if buf.page_len() == 0 {
+        0
+    } else {
+        (buf.page_base() % PAGE_SIZE + buf.page_len()).div_ceil(PAGE_SIZE)
+    };
+    let depth = usize::try_from(depth).map_err(|_| SendError::Io)?.max(1);
+    let payload_segments = pages.div_ceil(depth);
+    let rest_segments = usize::from(buf.head_len() > 0) + usize::from(buf.tail_len() > 0);
+    Ok(Message {
+        sizes: sizes_of(buf)?,
+        ddp_eligible: eligible,
+        payload_segments,
+        rest_segments,
+        whole_segments: payload_segments + rest_segments,
+    })
+}
+
+/// Chooses the format of a Call and of what it offers for its Reply.
+fn choose<T: Host>(link: &Link<T>, rqst: &SendRqst<'_, T>) -> Result<Plan, SendError> {
+    let depth = link.endpoint().sizes().region_depth;
+    let call = message_of(rqst.snd_buf(), rqst.snd_buf().is_write(), depth)?;
+    let reply = if rqst.reply_expected() {
+        message_of(rqst.rcv_buf(), rqst.rcv_buf().is_read(), depth)?
+    } else {
+        Message::default()
+    };
+    let plan = format::choose(&CallShape {
+        call,
+        reply,
+        call_inline: link.inline_send(),
+        reply_inline: link.inline_receive(),
+        ddp_allowed: rqst.ddp_allowed(),
+    })
+    .map_err(|_| SendError::MsgSize)?;
+    Ok(plan)
+}
+
+fn marshal_and_post<T: Host>(
+    this: &Arc<T>,
+    link: &Link<T>,
+    rqst: &SendRqst<'_, T>,
+) -> Result<(), SendError> {
+    rqst.fill_sparse_pages()?;
+    let plan = choose(link, rqst)?;
+
+    let call = &rqst.slot().call;
+    let mut regions = call.begin().map_err(|_| SendError::NotConnected)?;
+    let built = build(this, link, rqst, &plan, &mut regions);
+    let (buffer, len, offer) = match built {
+        Ok(built) => built,
+        Err(error) => {
+            call.set_idle(regions);
+            return Err(error);
+        }
+    };
+
+    let stats = &this.requester().stats;
+    let count = regions.len() as u64;
+    rqst.stamp();
+    // The Reply may be here before the post returns, so the Call must be `Sent` by then: its lock is held
+    // over the post, and the Reply's handler waits for it.
+    let mut state = call.state().lock();
+    let posted = link.endpoint().post_message(buffer, len, &mut regions);
+    match posted {
+        Ok(()) => {
+            *state = CallState::Sent { regions, offer };
+            drop(state);
+            stats.registrations.add_value(count);
+            stats.work_requests.add_value(count + 1);
+            rqst.count_sent();
+            Ok(())
+        }
+        Err(error) => {
+            drop(state);
+            call.set_idle(regions);
+            if error == PostError::Full {
+                return Err(wait_for_send_room(this, link));
+            }
+            Err(SendError::NotConnected)
+        }
+    }
+}
+
+/// Registers what the plan says, and writes the message. Returns its buffer and length, and what it offers.
+fn build<T: Host>(
+    this: &Arc<T>,
+    link: &Link<T>,
+    rqst: &SendRqst<'_, T>,
+    plan: &Plan,
+    regions: &mut Regions<T>,
+) -> Result<(SendBuffer<T>, usize, Offer), SendError> {
+    let stats = &this.requester().stats;
+    let xid = rqst.xid();
+    let (call_buf, reply_buf) = (rqst.snd_buf(), rqst.rcv_buf());
+    let Some(mut buffer) = link.endpoint().send_buffer() else {
+        return Err(wait_for_send_room(this, link));
+    };
+    let mut offer = Offer::default();
+
+    let (read_parts, position) = match plan.call {
+        CallFormat::Inline => (None, 0),
+        CallFormat::ReadChunk { position, .. } => (Some(Parts::PAGES), position),
+        CallFormat::Special => (Some(Parts::ALL), 0),
+    };
+    if let Some(parts) = read_parts {
+        let fragments = call_buf.fragments(parts);
+        offer.read = register(this, link, fragments, Direction::ToDevice, xid, regions)?;
+    }
+    let (write_parts, reply_parts) = match plan.reply {
+        ReplyFormat::Inline => (None, None),
+        ReplyFormat::WriteChunk => (Some(Parts::PAGES), None),
+        ReplyFormat::ReplyChunk => (None, Some(Parts::ALL)),
+        ReplyFormat::WriteAndReplyChunk => (Some(Parts::PAGES), Some(Parts::HEAD_AND_TAIL)),
+    };
+    if let Some(parts) = write_parts {
+        let fragments = reply_buf.fragments(parts);
+        offer.write = register(this, link, fragments, Direction::FromDevice, xid, regions)?;
+    }
+    if let Some(parts) = reply_parts {
+        let fragments = reply_buf.fragments(parts);
+        offer.reply = register(this, link, fragments, Direction::FromDevice, xid, regions)?;
+    }
+
+    let (read, rest) = regions.split_at_checked(offer.read).ok_or(SendError::Io)?;
+    let (write, reply) = rest.split_at_checked(offer.write).ok_or(SendError::Io)?;
+    let (read, write, reply) = (Segments::of(read), Segments::of(write), Segments::of(reply));
+    let mut read_list = [ReadSegment::default(); MAX_SEGMENTS as usize];
+    let read_list = fill_read_list(&mut read_list, read.as_slice(), position);
+
+    let header = v1::CallHeader {
+        xid,
+        credits: link.credits_wanted(),
+        read: read_list,
+        write: write.as_slice(),
+        reply: reply.as_slice(),
+        nomsg: plan.call == CallFormat::Special,
+    };
+    let header_len = header.encode(&mut buffer).map_err(|_| SendError::MsgSize)?;
+    let rest = buffer.get_mut(header_len..).ok_or(SendError::MsgSize)?;
+    let inline_len = match plan.call {
+        CallFormat::Inline => call_buf.copy_message(rest),
+        CallFormat::ReadChunk { .. } => call_buf.copy_without_pages(rest),
+        CallFormat::Special => Some(0),
+    }
+    .ok_or(SendError::MsgSize)?;
+    let len = header_len + inline_len;
+    if len > link.inline_send() as usize {
+        return Err(SendError::MsgSize);
+    }
+
+    stats.read_segments.add_value(offer.read as u64);
+    stats.write_segments.add_value(offer.write as u64);
+    stats.reply_segments.add_value(offer.reply as u64);
+    stats.bytes_offered.add_value(write.total() + reply.total());
+    match plan.call {
+        CallFormat::Inline => stats
+            .pullup_bytes
+            .add_value((call_buf.page_len() + call_buf.tail_len()) as u64),
+        CallFormat::ReadChunk { .. } => {}
+        CallFormat::Special => stats.nomsg_calls.count(),
+    }
+    Ok((buffer, len, offer))
+}
+
+/// Gives every segment its place in the RPC message. RFC 8166 section 3.4.5: those of one chunk have the same.
+fn fill_read_list<'a>(
+    list: &'a mut [ReadSegment; MAX_SEGMENTS as usize],
+    segments: &[Segment],
+    position: u32,
+) -> &'a [ReadSegment] {
+    for (to, segment) in list.iter_mut().zip(segments) {
+        *to = ReadSegment {
+            position,
+            segment: *segment,
+        };
+    }
+    list.get(..segments.len()).unwrap_or(&[])
+}
+
+/// Registers a run of memory as one chunk. Returns the number of its segments.
+fn register<T: Host>(
+    this: &Arc<T>,
+    link: &Link<T>,
+    fragments: Fragments<'_>,
+    direction: Direction,
+    xid: u32,
+    regions: &mut Regions<T>,
+) -> Result<usize, SendError> {
+    let mut fragments = fragments.peekable();
+    let mut count = 0;
+    while fragments.peek().is_some() {
+        if count == MAX_SEGMENTS as usize {
+            return Err(SendError::MsgSize);
+        }
+        let Some(mut region) = link.endpoint().region() else {
+            return Err(wait_for_regions(this, link));
+        };
+        region
+            .map(&mut fragments, direction, xid)
+            .map_err(|_| SendError::Io)?;
+        regions
+            .push_within_capacity(region)
+            .map_err(|_| SendError::MsgSize)?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// The Send Queue is full: SUNRPC shall call again when there is room.
+fn wait_for_send_room<T: Host>(this: &Arc<T>, link: &Link<T>) -> SendError {
+    this.requester().stats.send_queue_full.count();
+    this.xprt().wait_for_buffer_space();
+    // A completion may have come before the flag was set, and the next one may be far.
+    if link.endpoint().has_send_room() {
+        this.xprt().write_space();
+    }
+    SendError::Again
+}
+
+/// The pool is empty: SUNRPC shall call again when there are more regions.
+fn wait_for_regions<T: Host>(this: &Arc<T>, link: &Link<T>) -> SendError {
+    this.xprt().wait_for_buffer_space();
+    T::want_regions(this);
+    if link.endpoint().has_region() {
+        this.xprt().write_space();
+    }
+    SendError::Again
+}
