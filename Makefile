@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# The module on a kernel of your own:   make KDIR=/path/to/build
+# The demonstration and the tests:      make demo, make check
+#
+# Kbuild has what the kernel's build system reads.
+
+KDIR ?= /lib/modules/$(shell uname -r)/build
+M := $(CURDIR)
+
+# What the build directory was configured with, where that shows in flags.
+config_has = $(shell grep -qs '^$(1)=y' $(KDIR)/.config && echo y)
+KFLAGS := $(if $(call config_has,CONFIG_CC_IS_CLANG),LLVM=1) \
+	$(if $(call config_has,CONFIG_UML),ARCH=um)
+
+.DEFAULT_GOAL := modules
+.PHONY: modules modules_install clean help setup demo check soak bench guest
+
+modules: $(KDIR)/.config
+	+$(MAKE) -C $(KDIR) M=$(M) $(KFLAGS) modules
+
+# In updates/, where depmod prefers it to the stock module of the same name.
+modules_install: $(KDIR)/.config
+	+$(MAKE) -C $(KDIR) M=$(M) $(KFLAGS) INSTALL_MOD_DIR=updates modules_install
+
+# Also without the kernel the objects were built for.
+clean:
+	@if [ -e $(KDIR)/.config ]; then \
+		$(MAKE) --no-print-directory -C $(KDIR) M=$(M) $(KFLAGS) clean; \
+	fi
+	@find Kbuild rust include -name target -prune -o \
+		\( -name '*.o' -o -name '*.ko' -o -name '*.mod' -o -name '*.mod.c' \
+		-o -name '.*.cmd' -o -name '*.o.d' -o -name '*_generated.rs' \) \
+		-type f -exec rm -f {} +
+	@rm -rf rpcrdma.o rpcrdma.ko rpcrdma.mod rpcrdma.mod.c rpcrdma.mod.o .*.cmd \
+		.module-common.o Module.symvers modules.order .tmp_versions
+
+$(KDIR)/.config:
+	@echo "error: $(KDIR) is no build directory of a kernel; say make KDIR=/path/to/build" >&2
+	@echo "       (configured with RUST, INFINIBAND and SUNRPC; Linux 7.2 or 7.3)" >&2
+	@false
+
+setup:
+	@scripts/setup all
+
+demo:
+	@tools/demo
+
+check:
+	@tools/check
+
+soak:
+	@tools/check --soak
+
+bench:
+	@tools/bench
+
+guest:
+	@tools/guest shell
+
+help:
+	@echo 'Module, with the kernel build directory KDIR (default: the running kernel):'
+	@echo '  make [KDIR=DIR]                  build rpcrdma.ko'
+	@echo '  make [KDIR=DIR] modules_install  install it under updates/ (and INSTALL_MOD_PATH)'
+	@echo '  make clean                       remove what was built in this directory'
+	@echo
+	@echo 'With kernels and guests of its own; as root on Debian 12 or 13, x86-64. All'
+	@echo 'set-up is done once, in the directory $$RPCRDMA_CACHE (~/.cache/rpcrdma):'
+	@echo '  make demo    mount a stock NFS server through this module, write, read, compare'
+	@echo '  make check   all tests (tools/check PATTERN for some of them)'
+	@echo '  make soak    the same tests with full counts; takes hours'
+	@echo '  make bench   compare with the stock module'
+	@echo '  make guest   a shell in a guest with an RDMA device and an NFS server beside it'
+	@echo '  make setup   only the set-up of everything'

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: GPL-2.0
+# Cache directory, messages and cached steps. Sourced, never run.
+
+TREE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
+SCRIPTS=$TREE/scripts
+RPCRDMA_CACHE=${RPCRDMA_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/rpcrdma}
+case $RPCRDMA_CACHE in
+/*) ;;
+*) RPCRDMA_CACHE=$PWD/$RPCRDMA_CACHE ;;
+esac
+export RPCRDMA_CACHE
+. "$SCRIPTS/versions"
+
+# Everything here reads tools' messages, so they must be in English.
+export LC_ALL=C.UTF-8
+export PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+
+# Prints a line of progress. Standard output is for results.
+say() {
+	echo "$*" >&2
+}
+
+# Prints one line about what is wrong and what to do, and gives up.
+die() {
+	echo "error: $*" >&2
+	exit 1
+}
+
+need_root() {
+	[ "$(id -u)" = 0 ] ||
+		die "this needs root (mount namespaces, chroot); run it with sudo or as root"
+	[ "$(uname -m)" = x86_64 ] ||
+		die "this needs an x86_64 machine, not $(uname -m)"
+}
+
+# Dies unless GIB of disk space are free where the cache is.
+need_space() {
+	local gib=$1 name=$2 free
+
+	free=$(df -Pk "$RPCRDMA_CACHE" | awk 'NR == 2 { print int($4 / 1048576) }')
+	[ "$free" -ge "$gib" ] ||
+		die "$name needs $gib GiB of disk space in $RPCRDMA_CACHE, $free GiB are free; make room or set RPCRDMA_CACHE to another directory"
+}
+
+# Installs the Debian packages given as COMMAND=PACKAGE whose command is missing.
+need_packages() {
+	local pair missing=() log=$RPCRDMA_CACHE/logs/host-packages.log
+
+	for pair; do
+		command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
+	done
+	[ ${#missing[@]} = 0 ] && return
+	command -v apt-get >/dev/null ||
+		die "missing on this machine: ${missing[*]}; install it"
+	say "installing on this machine: ${missing[*]}"
+	{
+		DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends "${missing[@]}" ||
+			{
+				apt-get -q update &&
+					DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends "${missing[@]}"
+			}
+	} >"$log" 2>&1 </dev/null || {
+		explain_log "$log"
+		die "cannot install ${missing[*]}; install it by hand, then try again"
+	}
+}
+
+# Prints the end of a log, its name, and what a well-known failure in it means.
+explain_log() {
+	local log=$1
+
+	tail -n 25 "$log" | sed 's/^/  | /' >&2
+	say "full log: $log"
+	if grep -qE 'Temporary failure resolving|Could not resolve|Could not connect|Unable to connect|Network is unreachable|Connection timed out' "$log"; then
+		say "error: no network: the package mirror or registry cannot be reached; check the connection (and http_proxy), then run the same command again"
+	elif grep -qE 'No space left on device|not enough free space' "$log"; then
+		say "error: no space left on the disk of $RPCRDMA_CACHE; make room or set RPCRDMA_CACHE to another directory"
+	fi
+}
+
+# Prints a short hash of its arguments.
+key_of() {
+	printf '%s\n' "$@" | sha256sum | cut -c 1-10
+}
+
+# Prints a hash of the contents of the files given.
+hash_files() {
+	cat "$@" | sha256sum | cut -c 1-10
+}
+
+# Prints seconds as m:ss.
+clock() {
+	printf '%d:%02d' $(($1 / 60)) $(($1 % 60))
+}
+
+# step NAME RESULT GIB FUNCTION
+#
+# Runs FUNCTION, which makes RESULT, unless it is there already. RESULT is a
+# path that has the hash of all inputs in its name; RESULT.ok says that it is
+# complete. FUNCTION runs in a process of its own which dies with this one, so
+# an interrupted step leaves neither a half result that counts nor a process.
+step() {
+	local name=$1 result=$2 gib=$3 function=$4
+	local log=$RPCRDMA_CACHE/logs/setup-${name// /-}.log lock pid start=$SECONDS shown status
+
+	[ -e "$result.ok" ] && return
+	need_root
+	mkdir -p "$RPCRDMA_CACHE/logs" "$(dirname "$result")"
+	exec {lock}>"$result.lock"
+	if ! flock -n "$lock"; then
+		say "$name: another run is at it, waiting"
+		flock "$lock"
+	fi
+	if [ ! -e "$result.ok" ]; then
+		need_space "$gib" "$name"
+		say "$name: started, log in $log"
+		setpriv --pdeathsig KILL "$SCRIPTS/setup" --do "$function" "$result" \
+			>"$log" 2>&1 </dev/null &
+		pid=$!
+		trap 'kill -KILL $pid 2>/dev/null; exit 130' INT TERM HUP
+		shown=$SECONDS
+		while kill -0 "$pid" 2>/dev/null; do
+			sleep 0.5
+			if [ -t 2 ]; then
+				printf '\r\033[K%s: %s %.60s' "$name" "$(clock $((SECONDS - start)))" \
+					"$(tail -n 1 "$log" | tr -cd '[:print:]')" >&2
+			elif [ $((SECONDS - shown)) -ge 30 ]; then
+				shown=$SECONDS
+				say "$name: $(clock $((SECONDS - start))), $(wc -l <"$log") lines of log"
+			fi
+		done
+		[ -t 2 ] && printf '\r\033[K' >&2
+		status=0
+		wait "$pid" || status=$?
+		trap - INT TERM HUP
+		if [ "$status" != 0 ]; then
+			explain_log "$log"
+			die "$name failed after $(clock $((SECONDS - start)))"
+		fi
+		grep '^RESULT: ' "$log" | sed "s/^RESULT: /$name: /" >&2
+		touch "$result.ok"
+		say "$name: done in $(clock $((SECONDS - start)))"
+	fi
+	exec {lock}>&-
+}
+
+# A line of a step's log that is shown to the user when the step is done.
+result() {
+	echo "RESULT: $*"
+}

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0
+# The kernel "debian": the distribution's own, unmodified, and a build
+# directory that our module can be built in. Sourced, never run.
+#
+# Debian's headers have Module.symvers, but not the metadata of the kernel's
+# Rust crates. Preparing the same source with the same configuration and the
+# same compiler makes them, down to the hash in every symbol name.
+
+# Prints the release of the archive's binary kernel of one source version.
+debian_release() {
+	local upstream=$1 version=$2 package
+
+	while read -r package; do
+		if archive_apt apt-cache madison "$package" 2>/dev/null |
+			awk -F'|' -v version="$version" '{ gsub(/ /, "", $2) } $2 == version { found = 1 } END { exit !found }'; then
+			echo "${package#linux-binary-unsigned-}"
+			return
+		fi
+	done < <(archive_apt apt-cache pkgnames "linux-binary-unsigned-$upstream" |
+		grep -E "^linux-binary-unsigned-${upstream//./\\.}(\+deb[0-9]+)?-amd64$")
+}
+
+make_kernel_debian() {
+	local result=$1 upstream package version release build=$1/build debs=$1/debs name
+
+	read -r upstream package version <"$SOURCE/VERSION"
+	clear_directory "$result"
+	mkdir -p "$build" "$debs" "$result/modules"
+	release=
+	if [ "$version" != - ] && archive_update; then
+		release=$(debian_release "$upstream" "$version")
+	fi
+	if [ -z "$release" ]; then
+		echo "the package archive has no kernel of the source that was taken ($upstream $version)" \
+			>"$result/unavailable"
+		result "not available: $(cat "$result/unavailable")"
+		return
+	fi
+	CHROOT_CWD=$debs archive_apt apt-get download \
+		"linux-binary-unsigned-$release=$version" "linux-modules-$release=$version" \
+		"linux-headers-$release=$version"
+	for name in "$debs"/*.deb; do
+		dpkg -x "$name" "$debs/x"
+	done
+	echo "$release" >"$result/release"
+	mv "$(find "$debs/x" -name 'vmlinuz*' -type f | head -n 1)" "$result/image"
+	if [ -d "$debs/x/usr/lib/modules" ]; then
+		mkdir -p "$result/modules/lib"
+		mv "$debs/x/usr/lib/modules" "$result/modules/lib/"
+	else
+		mv "$debs/x/lib" "$result/modules/lib"
+	fi
+	rm -f "$result/modules/lib/modules/$release"/{build,source}
+	take_stock_module "$result" "$release"
+
+	cp "$debs/x/usr/src/linux-headers-$release/.config" "$build/.config"
+	# shellcheck disable=SC2046
+	CHROOT_CWD=$SOURCE/linux chroot_sysroot make $(kernel_make_flags debian) O="$build" \
+		-j$(($(nproc) + 1)) olddefconfig prepare modules_prepare
+	name=$(cat "$build/include/config/kernel.release")
+	[ "$name" = "$release" ] || die "prepared a tree of $name for the kernel $release"
+	cp "$debs/x/usr/src/linux-headers-$release/Module.symvers" "$build/"
+	make_initrd "$result" "$release"
+	rm -rf "$debs"
+	result "Linux $release ($version), unmodified; $(du -sh "$result" | cut -f 1)"
+}
+
+# Makes the small first root file system that a kernel needs whose 9p is a
+# module: it mounts the real root and goes there.
+make_initrd() {
+	local result=$1 release=$2 root=$1/initrd.d module file
+
+	clear_directory "$root"
+	mkdir -p "$root"/{bin,dev,proc,root,modules}
+	cp "$SYSROOT/bin/busybox" "$root/bin/"
+	: >"$root/order"
+	for module in virtio_pci 9pnet_virtio 9p; do
+		chroot_sysroot modprobe -d "$result/modules" -S "$release" --show-depends "$module"
+	done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' |
+		while read -r file; do
+			module=$(basename "$file")
+			module=${module%%.ko*}.ko
+			case $file in
+			*.xz) xz -dc "$file" >"$root/modules/$module" ;;
+			*.zst) chroot "$SYSROOT" zstd -dcq <"$file" >"$root/modules/$module" ;;
+			*) cp "$file" "$root/modules/$module" ;;
+			esac
+			echo "$module" >>"$root/order"
+		done
+	cat >"$root/init" <<'END'
+#!/bin/busybox sh
+busybox mount -t devtmpfs devtmpfs /dev
+busybox mount -t proc proc /proc
+while read -r module; do
+	busybox insmod "/modules/$module"
+done </order
+for word in $(busybox cat /proc/cmdline); do
+	case $word in
+	init=*) init=${word#init=} ;;
+	rootflags=*) flags=${word#rootflags=} ;;
+	esac
+done
+busybox mount -t 9p -o "$flags" root /root || exec busybox reboot -f
+busybox umount /proc
+busybox mount -o move /dev /root/dev
+exec busybox switch_root /root "$init"
+END
+	chmod 755 "$root/init"
+	CHROOT_CWD=$root chroot_sysroot sh -c 'find . | cpio -o -H newc --quiet >../initrd'
+	rm -rf "$root"
+}

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: GPL-2.0
+# Test kernels that are built here: uml, uml-kasan, debug. Sourced, never run.
+#
+# $(kernel_dir NAME) holds
+#   build/    the build directory, where modules are built against
+#   modules/  lib/modules/RELEASE without rpcrdma
+#   stock/rpcrdma.ko
+#   image     what is booted: the UML program or a bzImage
+#   release   what uname -r says
+
+# Prints the fragments of a kernel.
+kernel_fragments() {
+	case $1 in
+	uml) echo common uml fail ;;
+	uml-kasan) echo common uml sanitize ;;
+	debug) echo common x86 sanitize lockdep ;;
+	*) die "no such kernel: $1 (uml, uml-kasan, debug, debian)" ;;
+	esac
+}
+
+# Prints the make variables of a kernel.
+kernel_make_flags() {
+	case $1 in
+	uml) echo ARCH=um ;;
+	uml-kasan) echo ARCH=um LLVM=1 ;;
+	debug) echo ARCH=x86_64 LLVM=1 ;;
+	debian) echo ARCH=x86_64 LOCALVERSION=+"$(cut -d+ -f2- "$(kernel_dir debian)/release")" ;;
+	esac
+}
+
+kernel_dir() {
+	local name=$1 fragment files=()
+
+	if [ "$name" = debian ]; then
+		echo "$RPCRDMA_CACHE/kernel/debian-$(key_of 1 "${SOURCE##*-}")"
+		return
+	fi
+	for fragment in $(kernel_fragments "$name"); do
+		files+=("$SCRIPTS/kconfig/$fragment.config")
+	done
+	echo "$RPCRDMA_CACHE/kernel/$name-$(key_of 1 "${SOURCE##*-}" "$(kernel_make_flags "$name")" \
+		"$(hash_files "${files[@]}")")"
+}
+
+# Writes build/.config from tinyconfig and the fragments, and checks that every
+# symbol got what was asked: olddefconfig drops silently what cannot be.
+configure_kernel() {
+	local name=$1 build=$2 fragment files=() line symbol value missed=()
+
+	for fragment in $(kernel_fragments "$name"); do
+		files+=("$SCRIPTS/kconfig/$fragment.config")
+	done
+	# shellcheck disable=SC2046
+	{
+		CHROOT_CWD=$SOURCE/linux chroot_sysroot make -s $(kernel_make_flags "$name") O="$build" tinyconfig
+		CHROOT_CWD=$build chroot_sysroot "$SOURCE/linux/scripts/kconfig/merge_config.sh" \
+			-m -Q -O "$build" "$build/.config" "${files[@]}" >"$build/merge.log"
+		CHROOT_CWD=$build chroot_sysroot make -s $(kernel_make_flags "$name") olddefconfig
+	}
+	# The last fragment that names a symbol counts.
+	while read -r line; do
+		symbol=${line%%=*} value=${line#*=}
+		if [ "$value" = n ]; then
+			! grep -q "^$symbol=[ym]" "$build/.config" || missed+=("$line")
+		else
+			grep -qxF "$line" "$build/.config" || missed+=("$line")
+		fi
+	done < <(cat "${files[@]}" | awk -F= '/^CONFIG_/ { last[$1] = $0 } END { for (s in last) print last[s] }')
+	[ ${#missed[@]} = 0 ] || die "kernel $name: not in the configuration: ${missed[*]}"
+}
+
+make_kernel() {
+	local name=$1 result=$2 build=$2/build flags
+
+	flags=$(kernel_make_flags "$name")
+	mkdir -p "$build"
+	# The build directory is kept when a run is interrupted: make goes on there.
+	[ -e "$result/configured" ] || configure_kernel "$name" "$build"
+	touch "$result/configured"
+	# shellcheck disable=SC2086
+	CHROOT_CWD=$build chroot_sysroot make $flags -j$(($(nproc) + 1))
+	install_kernel "$name" "$result"
+}
+
+# Puts beside the build directory what guests need.
+install_kernel() {
+	local name=$1 result=$2 build=$2/build release
+
+	clear_directory "$result/modules"
+	# shellcheck disable=SC2046
+	CHROOT_CWD=$build chroot_sysroot make -s $(kernel_make_flags "$name") \
+		INSTALL_MOD_PATH="$result/modules" modules_install
+	release=$(ls "$result/modules/lib/modules")
+	echo "$release" >"$result/release"
+	rm -f "$result/modules/lib/modules/$release"/{build,source}
+	take_stock_module "$result" "$release"
+	case $name in
+	uml*) ln -sfn build/linux "$result/image" ;;
+	*) ln -sfn build/arch/x86/boot/bzImage "$result/image" ;;
+	esac
+	result "Linux $release, $(du -sh "$result" | cut -f 1)"
+}
+
+# Moves the stock rpcrdma out of the module directory. What modprobe cannot
+# find, a request for a transport does not load behind our back.
+take_stock_module() {
+	local result=$1 release=$2 stock
+
+	mkdir -p "$result/stock"
+	stock=$(find "$result/modules/lib/modules/$release" -name 'rpcrdma.ko*')
+	[ -n "$stock" ] || die "the kernel built no rpcrdma module"
+	case $stock in
+	*.xz) xz -dc "$stock" >"$result/stock/rpcrdma.ko" ;;
+	*.zst) chroot "$SYSROOT" zstd -dcq <"$stock" >"$result/stock/rpcrdma.ko" ;;
+	*) cp "$stock" "$result/stock/rpcrdma.ko" ;;
+	esac
+	rm "$stock"
+	chroot_sysroot depmod -b "$result/modules" "$release"
+}
+
+make_kernel_uml() { make_kernel uml "$1"; }
+make_kernel_uml_kasan() { make_kernel uml-kasan "$1"; }
+make_kernel_debug() { make_kernel debug "$1"; }
+
+setup_kernel() {
+	local name=$1
+
+	setup_source
+	case $name in
+	uml) step "kernel uml" "$(kernel_dir uml)" 3 make_kernel_uml ;;
+	uml-kasan) step "kernel uml-kasan" "$(kernel_dir uml-kasan)" 5 make_kernel_uml_kasan ;;
+	debug) step "kernel debug" "$(kernel_dir debug)" 5 make_kernel_debug ;;
+	debian) step "kernel debian" "$(kernel_dir debian)" 3 make_kernel_debian ;;
+	*) die "no such kernel: $name (uml, uml-kasan, debug, debian)" ;;
+	esac
+}

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: GPL-2.0
+# Our module, built for each test kernel in a copy of the sources, so that the
+# tree stays clean and kernels do not share objects. Sourced, never run.
+
+# What the module is made of.
+MODULE_SOURCES=(Kbuild rust include)
+
+# The copy for a kernel: one for each tree that uses this cache.
+module_dir() {
+	echo "$RPCRDMA_CACHE/module/$(key_of "$TREE")-$(basename "$(kernel_dir "$1")")"
+}
+
+# Prints a hash over names and contents of the module's sources.
+module_sources_hash() {
+	(
+		cd "$TREE"
+		find "${MODULE_SOURCES[@]}" -type f \
+			! -name '*.o' ! -name '*.ko' ! -name '*.mod' ! -name '*.mod.c' \
+			! -name '*_generated*' ! -name '.*' -print0 |
+			sort -z | xargs -0 sha256sum
+	) | sha256sum | cut -c 1-10
+}
+
+have_module_sources() {
+	[ -e "$TREE/Kbuild" ] && [ -d "$TREE/rust" ]
+}
+
+make_module() {
+	local kernel=$1 dir sources=()
+
+	dir=$(module_dir "$kernel")
+	mkdir -p "$dir"
+	sources=("${MODULE_SOURCES[@]/#/$TREE/}")
+	chroot_sysroot rsync -a --checksum --delete \
+		--exclude='*.o' --exclude='*.ko' --exclude='*.mod' --exclude='*.mod.c' \
+		--exclude='.*' --exclude='*.symvers' --exclude='modules.order' \
+		--exclude='*_generated*' "${sources[@]}" "$dir/"
+	# shellcheck disable=SC2046
+	CHROOT_CWD=$dir chroot_sysroot make $(kernel_make_flags "$kernel") \
+		-C "$(kernel_dir "$kernel")/build" M="$dir" -j"$(nproc)" modules
+	[ -e "$dir/rpcrdma.ko" ] || die "the build made no rpcrdma.ko"
+}
+
+make_module_uml() { make_module uml; }
+make_module_uml_kasan() { make_module uml-kasan; }
+make_module_debug() { make_module debug; }
+make_module_debian() { make_module debian; }
+
+# Builds the module for a kernel if its sources changed since the last time.
+setup_module() {
+	local kernel=$1 dir
+
+	setup_kernel "$kernel"
+	have_module_sources || return 0
+	dir=$(module_dir "$kernel")
+	mkdir -p "$dir"
+	find "$dir" -maxdepth 1 -name 'built-*' ! -name "built-$(module_sources_hash)*" -delete
+	step "module for $kernel" "$dir/built-$(module_sources_hash)" 1 "make_module_${kernel//-/_}"
+}

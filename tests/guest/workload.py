@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+# Files, names, attributes and locks over every NFS version; every octet compared.
+# mode: pair
+# fabrics: rxe siw
+# variants: 3 4.0 4.1 4.2
+# kernels: uml
+# smoke: uml-kasan debug debian
+# smoke-fabrics: rxe
+# smoke-variants: 4.2
+# timeout: 180 900
+"""The matrix: the whole workload on one mount."""
+
+import os
+import sys
+
+sys.path.insert(0, "tests/lib")
+import workload  # noqa: E402
+from case import main  # noqa: E402
+from common import Mount, check, log, xprt_stats  # noqa: E402
+
+
+def client():
+    """Runs it, and looks at the transport's own counters at the end."""
+    with Mount(os.environ["VARIANT"]) as mount:
+        log(f"mounted: {','.join(mount.shown)}")
+        workload.everything(mount)
+        stats = xprt_stats(mount.path)
+        log(f"counters: {stats}")
+        check(stats["connect_count"] == 1, f"connected {stats['connect_count']} times")
+        check(stats["sends"] >= stats["recvs"] > 0, "sends and receives")
+        check(stats["bad_xids"] == 0 and stats["bad_reply"] == 0, "bad Replies")
+        check(stats["read_chunks"] and stats["write_chunks"] and stats["reply_chunks"],
+              "a kind of chunk was never used")
+
+
+main(client)
