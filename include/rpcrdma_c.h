@@ -14,7 +14,7 @@ struct seq_file;
 /**
  * struct rpcrdma_xprt - a transport of ours, as memory
  * @xprt: what SUNRPC sees
- * @timeout: the timeouts of @xprt
+ * @timeout: the timeouts of @xprt once somebody has changed them
  * @state: the Rust object that is the transport, one reference to it
  * @release: gives up @state; true if nothing can reach @xprt any more
  * @handles: 1 while the Rust side can reach @xprt, else 0

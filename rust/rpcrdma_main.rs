@@ -6,16 +6,15 @@ use kernel::prelude::*;
 
 #[deny(unsafe_code)]
 mod client;
-#[allow(dead_code)]
 mod kext;
 #[deny(unsafe_code)]
 mod link;
+mod observe;
 #[allow(dead_code)]
 #[deny(unsafe_code)]
 mod proto;
 #[deny(unsafe_code)]
 mod requester;
-#[allow(dead_code)]
 mod sunrpc;
 mod sys;
 #[allow(dead_code)]
@@ -40,15 +39,20 @@ module! {
 struct RpcRdma {
     /// No new transports from the moment that this is dropped; there are none left by then.
     _client: client::Registration,
-    _tunables: sunrpc::Tunables,
+    _debugfs: observe::debugfs::Root,
+    /// Without them the transport works with its defaults.
+    _tunables: Option<sunrpc::Tunables>,
 }
 
 impl kernel::Module for RpcRdma {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let tunables = sunrpc::Tunables::register()?;
+        let debugfs = observe::debugfs::Root::new();
+        // Before the sysctls, since only this tells whether the kernel has such a transport already.
+        let client = client::Registration::new()?;
         Ok(Self {
-            _client: client::Registration::new()?,
-            _tunables: tunables,
+            _client: client,
+            _debugfs: debugfs,
+            _tunables: sunrpc::Tunables::register().ok(),
         })
     }
 }

@@ -2,16 +2,19 @@
 
 //! Calls that the server sends to the client: NFSv4.1 callbacks (RFC 8167).
 //!
-//! Version One knows no chunks in this direction (RFC 8167 section 4.3): a Call and its Reply are one inline
-//! message each.
+//! No chunks are used in this direction, which RFC 8167 section 5.3 leaves to the implementation: a Call and
+//! its Reply are one inline message each.
 
 use crate::client::Client;
 use crate::kext::ratelimit::pr_warn_ratelimited;
 use crate::link::sizing::REVERSE_CREDITS;
-use crate::proto::v1;
+use crate::observe::trace;
+use crate::proto::v1::{self, DecodeError, ErrorHeader, Header, RdmaError};
 use crate::requester::call::Call;
+use crate::requester::send::wait_for_send_room;
 use crate::requester::Host;
 use crate::sunrpc::{enqueue_bc_call, BcReply, SendError, Slot};
+use crate::verbs::cm::ConnectionEvents;
 use crate::verbs::endpoint::{PostError, Received};
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
@@ -96,14 +99,30 @@ impl<T: Host> ReverseSlots<T> {
 }
 
 /// A reverse-direction Call has arrived.
-pub(super) fn received(this: &Arc<Client>, message: &Received<Client>, xid: u32, at: usize) {
-    let call = message.bytes().get(at..).unwrap_or(&[]);
+pub(super) fn received(this: &Arc<Client>, message: &Received<Client>, header: &Header<'_>) {
+    let xid = header.xid;
+    let call = header.payload();
+    trace::reverse_call(this.number(), xid, call.len());
+    let chunks = header
+        .chunks()
+        .is_some_and(|c| !c.read.is_empty() || !c.write.is_empty() || c.reply.is_some());
+    if header.is_nomsg() || chunks {
+        // RFC 8167 section 5.3: there are no chunks in this direction.
+        let answer = ErrorHeader {
+            xid,
+            version: v1::VERSION,
+            credits: REVERSE_CREDITS,
+            error: RdmaError::Chunk,
+        };
+        send_error(this, message, &answer);
+        return;
+    }
     // Without a callback service there is nobody to answer, and no credit was ever granted.
     if !this.xprt.has_bc_server() {
         return;
     }
     let Some(slot) = this.reverse.take() else {
-        // More Calls than credits. RFC 8167 section 4.1.2: the connection may be ended.
+        // More Calls than credits. RFC 8166 section 3.3.1: the connection may be ended.
         pr_warn_ratelimited!("server exceeds its reverse-direction credits; disconnecting\n");
         this.xprt.force_disconnect();
         return;
@@ -111,6 +130,27 @@ pub(super) fn received(this: &Arc<Client>, message: &Received<Client>, xid: u32,
     this.requester.stats.reverse_calls.count();
     if let Err((slot, _)) = enqueue_bc_call(this, slot, xid, call) {
         this.reverse.put(slot);
+    }
+}
+
+/// A reverse-direction Call whose header makes no sense is answered with RDMA_ERROR, RFC 8166 section 4.5.
+pub(super) fn refuse(this: &Arc<Client>, message: &Received<Client>, error: &DecodeError) {
+    if let Some(answer) = error.answer(REVERSE_CREDITS) {
+        send_error(this, message, &answer);
+    }
+}
+
+/// Sends an RDMA_ERROR message where the Call came from. If there is no Send buffer, the peer does without.
+fn send_error(this: &Arc<Client>, message: &Received<Client>, error: &ErrorHeader) {
+    let endpoint = message.endpoint();
+    let Some(mut buffer) = endpoint.send_buffer() else {
+        return;
+    };
+    let Ok(len) = error.encode(&mut buffer) else {
+        return;
+    };
+    if endpoint.post_message(buffer, len, &mut []).is_ok() {
+        this.requester.stats.work_requests.count();
     }
 }
 
@@ -128,7 +168,7 @@ pub(super) fn reply(this: &Arc<Client>, rqst: &BcReply<'_>) -> Result<(), SendEr
     };
     let endpoint = link.endpoint();
     let Some(mut buffer) = endpoint.send_buffer() else {
-        return Err(SendError::Again);
+        return Err(wait_for_send_room(this, &link, rqst.xid()));
     };
     let header = v1::ReplyHeader {
         xid: rqst.xid(),
@@ -144,12 +184,17 @@ pub(super) fn reply(this: &Arc<Client>, rqst: &BcReply<'_>) -> Result<(), SendEr
     if len > link.inline_send() as usize {
         return Err(SendError::Io);
     }
-    match endpoint.post_message(buffer, len, &mut []) {
-        Ok(()) => {
+    let posted = endpoint.post_message(buffer, len, &mut []);
+    match posted {
+        Ok(_) => trace::reverse_reply(this.number(), rqst.xid(), len),
+        Err(error) => trace::post_failed(this.number(), rqst.xid(), error.into()),
+    }
+    match posted {
+        Ok(_) => {
             this.requester.stats.work_requests.count();
             Ok(())
         }
-        Err(PostError::Full) => Err(SendError::Again),
+        Err(PostError::Full) => Err(wait_for_send_room(this, &link, rqst.xid())),
         Err(PostError::Closed | PostError::Refused) => {
             Client::disconnect(this);
             Err(SendError::NotConnected)

@@ -9,8 +9,9 @@ use crate::kext::time::HZ;
 use crate::link::sizing::Wanted;
 use crate::link::{Link, Parameters};
 use crate::module_parameters;
+use crate::observe::trace;
 use crate::sunrpc::{tunables, RpcTask};
-use crate::verbs::cm::AbortHandle;
+use crate::verbs::cm::{AbortHandle, ConnectionEvents};
 use crate::verbs::endpoint::EndpointOwner;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -104,9 +105,10 @@ pub(super) fn work(this: &Arc<Client>) {
     // Swapping may wait for this very connection: then memory must not be reclaimed by swapping.
     let _noreclaim = NoReclaim::enter_if(xprt.swapping());
     // What is left of the former connection, if SUNRPC did not close it.
-    this.disconnect_link();
+    this.disconnect_link(trace::End::Replaced);
 
     let result = attempt(this);
+    trace_attempt(this, result);
     xprt.clear_connecting();
     this.connecting.failed.store(result.is_err(), Relaxed);
     let status = match result {
@@ -118,7 +120,7 @@ pub(super) fn work(this: &Arc<Client>) {
             EAGAIN
         }
         Err(error) => {
-            this.disconnect_link();
+            this.disconnect_link(trace::End::Failed);
             for_sunrpc(error)
         }
     };
@@ -150,6 +152,29 @@ fn attempt(this: &Arc<Client>) -> Result {
     result?;
     this.requester.set_link(Some(link));
     Ok(())
+}
+
+/// Raises the trace event of an attempt.
+fn trace_attempt(this: &Arc<Client>, result: Result) {
+    let peer = this.xprt.display();
+    let (address, port) = (peer.address_c(), peer.port_c());
+    match (result, this.requester.link()) {
+        (Ok(()), Some(link)) => trace::connect(
+            this.number(),
+            address,
+            port,
+            link.device(),
+            link.inline_send(),
+            link.inline_receive(),
+            link.credits_wanted(),
+            link.endpoint().sizes().region_depth,
+            0,
+        ),
+        (result, _) => {
+            let error = result.err().unwrap_or(ENOTCONN).to_errno();
+            trace::connect(this.number(), address, port, c"", 0, 0, 0, 0, error);
+        }
+    }
 }
 
 fn populate(this: &Arc<Client>, owner: &EndpointOwner<Client>) -> Result {

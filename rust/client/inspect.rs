@@ -8,7 +8,6 @@
 
 use crate::client::Client;
 use crate::observe::debugfs::{File, Inspect};
-use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 
@@ -40,7 +39,7 @@ impl Inspect for Client {
 /// Prints lines of `name: value`.
 macro_rules! lines {
     ($m:expr, $($name:literal: $value:expr),* $(,)?) => {
-        $(seq_print!($m, concat!($name, ": {}\n"), $value);)*
+        $(seq_print!($m, "{}: {}\n", $name, $value);)*
     };
 }
 

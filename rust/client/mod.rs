@@ -15,17 +15,19 @@
 
 mod backchannel;
 mod connect;
+mod inspect;
 mod mountstats;
 
 use crate::kext::delayed_work::{
     impl_has_delayed_work_ext, new_delayed_work_ext, DelayedWork, DelayedWorkItem,
 };
 use crate::link::sizing::{MAX_PAYLOAD, REVERSE_CREDITS};
+use crate::observe::debugfs::Directory;
+use crate::observe::trace;
+use crate::proto::v1::{DecodeError, Header};
 use crate::requester::call::Call;
 use crate::requester::{self, Host, Requester};
-use crate::sunrpc::{
-    self, BcReply, CreateArgs, RpcTask, SendError, SendRqst, Slot, Transport, XprtHandle,
-};
+use crate::sunrpc::{self, BcReply, RpcTask, SendError, SendRqst, Slot, Transport, XprtHandle};
 use crate::verbs::cm::ConnectionEvents;
 use crate::verbs::endpoint::{EndpointEvents, EndpointOwner, Received};
 use backchannel::ReverseSlots;
@@ -59,6 +61,9 @@ pub(crate) struct Client {
     connect_work: DelayedWork<Client, CONNECT_WORK>,
     #[pin]
     region_work: DelayedWork<Client, REGION_WORK>,
+    /// What debugfs shows. It refers back to us, so `destroy` takes it away.
+    #[pin]
+    directory: Mutex<Option<Directory<Client>>>,
 }
 
 impl_has_delayed_work_ext! {
@@ -83,16 +88,17 @@ impl DelayedWorkItem<REGION_WORK> for Client {
 
 impl Client {
     /// Ends the connection, if there is one. The caller excludes sending and connecting, see above.
-    fn disconnect_link(&self) {
+    fn disconnect_link(&self, reason: trace::End) {
         let owner = self.owner.lock().take();
         if let Some(owner) = owner {
+            trace::disconnect(self.number(), reason);
             self.requester.end_link(owner);
         }
     }
 
     /// Ends the connection and tells SUNRPC.
-    fn close_link(this: &Arc<Self>) {
-        this.disconnect_link();
+    fn close_link(this: &Arc<Self>, reason: trace::End) {
+        this.disconnect_link(reason);
         this.xprt.set_reestablish_timeout(0);
         this.xprt.bump_connect_cookie();
         this.xprt.disconnect_done();
@@ -108,18 +114,26 @@ impl Host for Client {
         DelayedWork::<Self, REGION_WORK>::schedule(this, 0);
     }
 
-    fn reverse_call(this: &Arc<Self>, message: &Received<Self>, xid: u32, at: usize) {
-        backchannel::received(this, message, xid, at);
+    fn reverse_call(this: &Arc<Self>, message: &Received<Self>, header: &Header<'_>) {
+        backchannel::received(this, message, header);
+    }
+
+    fn reverse_error(this: &Arc<Self>, message: &Received<Self>, error: &DecodeError) {
+        backchannel::refuse(this, message, error);
     }
 
     fn disconnect(this: &Arc<Self>) {
-        Self::close_link(this);
+        Self::close_link(this, trace::End::Failed);
     }
 }
 
 impl ConnectionEvents for Client {
     fn lost(&self) {
         self.xprt.force_disconnect();
+    }
+
+    fn number(&self) -> u32 {
+        self.xprt.number()
     }
 }
 
@@ -146,9 +160,9 @@ impl Transport for Client {
         &self.xprt
     }
 
-    fn setup(_args: &CreateArgs<'_>, xprt: XprtHandle) -> Result<Arc<Self>> {
+    fn setup(xprt: XprtHandle) -> Result<Arc<Self>> {
         let slots = xprt.max_reqs();
-        Arc::pin_init(
+        let this = Arc::pin_init(
             try_pin_init!(Self {
                 xprt,
                 requester <- Requester::new(slots, SLOT_BUFFER),
@@ -157,9 +171,14 @@ impl Transport for Client {
                 connecting <- Connecting::new(),
                 connect_work <- new_delayed_work_ext!("rpcrdma_connect"),
                 region_work <- new_delayed_work_ext!("rpcrdma_regions"),
+                directory <- new_mutex!(None, "rpcrdma::Client::directory"),
             }? Error),
             GFP_KERNEL,
-        )
+        )?;
+        // Without memory for it, the transport does without.
+        let directory = Directory::new(this.number(), this.clone()).ok();
+        *this.directory.lock() = directory;
+        Ok(this)
     }
 
     fn alloc_slot(this: &Arc<Self>) -> Option<Arc<Slot<Self::Call>>> {
@@ -192,7 +211,7 @@ impl Transport for Client {
     }
 
     fn close(this: &Arc<Self>) {
-        Self::close_link(this);
+        Self::close_link(this, trace::End::Closed);
     }
 
     fn timer(this: &Arc<Self>) {
@@ -230,9 +249,12 @@ impl Transport for Client {
     }
 
     fn destroy(this: &Arc<Self>) {
+        // Waits for readers, which take locks of ours.
+        let directory = this.directory.lock().take();
+        drop(directory);
         this.connecting.abort();
         DelayedWork::<Self, CONNECT_WORK>::cancel_sync(this);
-        this.disconnect_link();
+        this.disconnect_link(trace::End::Destroyed);
         DelayedWork::<Self, REGION_WORK>::cancel_sync(this);
         this.reverse.clear();
     }

@@ -20,16 +20,4 @@ macro_rules! pr_warn_ratelimited {
         }
     };
 }
-#[allow(unused_imports)]
 pub(crate) use pr_warn_ratelimited;
-
-/// As `pr_info!`, rate-limited.
-macro_rules! pr_info_ratelimited {
-    ($($arg:tt)*) => {
-        if $crate::kext::ratelimit::may_print() {
-            ::kernel::pr_info!($($arg)*);
-        }
-    };
-}
-#[allow(unused_imports)]
-pub(crate) use pr_info_ratelimited;

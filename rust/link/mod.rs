@@ -19,7 +19,8 @@ use crate::verbs::endpoint::{Endpoint, EndpointEvents, EndpointOwner};
 use core::ffi::CStr;
 use kernel::prelude::*;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
-use kernel::time::Msecs;
+use kernel::time::delay::fsleep;
+use kernel::time::{Delta, Msecs};
 use sizing::Wanted;
 
 /// How long to wait for the resolution of an address, or of a route.
@@ -27,6 +28,13 @@ const RESOLVE_TIMEOUT: Msecs = 5_000;
 
 /// How long to wait for the peer's answer. The CM gives up by itself, later than an administrator would.
 const CONNECT_TIMEOUT: Msecs = 30_000;
+
+/// How long to leave a new iWARP connection alone.
+///
+/// The active side must speak first (RFC 5044 section 7.1.2). But the passive side of the software iWARP device
+/// does not listen yet when it has sent its answer: what arrives in the next microseconds stays unread until
+/// something else arrives, which for the one Call that is allowed at first means until its timeout.
+const IWARP_PAUSE: Delta = Delta::from_millis(20);
 
 /// What a link needs to be made.
 pub(crate) struct Parameters<'a> {
@@ -44,6 +52,8 @@ pub(crate) struct Link<H: EndpointEvents> {
     endpoint: Arc<Endpoint<H>>,
     /// Inline thresholds in force, RFC 8797.
     agreed: Agreed,
+    /// What the peer's private data said.
+    peer: CmPrivate,
     /// What we ask for in every Call.
     credits_wanted: u32,
     #[pin]
@@ -72,13 +82,13 @@ impl<H: EndpointEvents> Link<H> {
         cm.resolve_route(RESOLVE_TIMEOUT)?;
 
         let limits = cm.device_limits().ok_or(ENODEV)?;
-        let (wanted, sizes) = sizing::choose(&parameters.wanted, &limits).inspect_err(|error| {
-            if *error == EOPNOTSUPP {
-                pr_err!(
-                    "device {} has no fast memory registration; NFS/RDMA can't use it\n",
-                    cm.device_name()
-                );
-            }
+        let (wanted, sizes) = sizing::choose(&parameters.wanted, &limits).map_err(|unfit| {
+            pr_err!(
+                "NFS/RDMA can't use device {}: {}\n",
+                cm.device_name(),
+                unfit.text()
+            );
+            EOPNOTSUPP
         })?;
         let device = copy_name(cm.device_name());
 
@@ -89,6 +99,9 @@ impl<H: EndpointEvents> Link<H> {
         };
         let owner = EndpointOwner::new(cm, sizes)?;
         let accepted = owner.connect(&own.encode(), CONNECT_TIMEOUT)?;
+        if limits.iwarp {
+            fsleep(IWARP_PAUSE);
+        }
         let peer = CmPrivate::decode(accepted.private_data());
         let agreed = Agreed::new(&own, &peer);
 
@@ -97,6 +110,7 @@ impl<H: EndpointEvents> Link<H> {
             try_pin_init!(Self {
                 endpoint,
                 agreed,
+                peer,
                 credits_wanted: wanted.credits,
                 grant <- new_spinlock!(Grant::new(wanted.credits), "rpcrdma::Link::grant"),
                 device,
@@ -119,6 +133,11 @@ impl<H: EndpointEvents> Link<H> {
     /// The largest message that the peer may send inline, header included.
     pub(crate) fn inline_receive(&self) -> u32 {
         self.agreed.receive_inline
+    }
+
+    /// What the peer told of itself when it accepted, RFC 8797.
+    pub(crate) fn peer(&self) -> &CmPrivate {
+        &self.peer
     }
 
     /// The credits to ask for, RFC 8166 section 3.3.1.

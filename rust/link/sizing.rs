@@ -44,15 +44,41 @@ pub(crate) struct Wanted {
     pub(crate) region_pages: u32,
 }
 
+/// Why a device can't be used at all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unfit {
+    /// It has no fast registration of memory.
+    NoFastRegistration,
+    /// Its regions, or those that the administrator wants, are too small for the largest payload.
+    SmallRegions,
+    /// Its queues are too small.
+    SmallQueues,
+}
+
+impl Unfit {
+    /// What it is, for people.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::NoFastRegistration => "it has no fast memory registration",
+            Self::SmallRegions => {
+                "its memory regions, or max_region_pages, are too small for the largest payload"
+            }
+            Self::SmallQueues => "its queues are too small",
+        }
+    }
+}
+
 /// Fits what is wanted to the device.
 ///
 /// # Errors
 ///
-/// - `EOPNOTSUPP`: the device lacks fast registration, or is too small for the largest payload.
-/// - `EINVAL`: sizes that overflow.
-pub(crate) fn choose(wanted: &Wanted, limits: &DeviceLimits) -> Result<(Wanted, Sizes)> {
+/// Why it does not fit. To try again is no use.
+pub(crate) fn choose(
+    wanted: &Wanted,
+    limits: &DeviceLimits,
+) -> core::result::Result<(Wanted, Sizes), Unfit> {
     if !limits.memory_management || limits.fast_reg_pages == 0 || limits.send_sges == 0 {
-        return Err(EOPNOTSUPP);
+        return Err(Unfit::NoFastRegistration);
     }
     let mut region_depth = limits.fast_reg_pages.min(MAX_PAYLOAD_PAGES);
     if wanted.region_pages > 0 {
@@ -61,7 +87,7 @@ pub(crate) fn choose(wanted: &Wanted, limits: &DeviceLimits) -> Result<(Wanted, 
     // The largest payload, and a Reply's head and tail, within one chunk.
     let regions_per_payload = MAX_PAYLOAD_PAGES.div_ceil(region_depth);
     if regions_per_payload + 2 > MAX_SEGMENTS {
-        return Err(EOPNOTSUPP);
+        return Err(Unfit::SmallRegions);
     }
 
     // One work request of each queue is kept for the marker of a drain.
@@ -71,7 +97,7 @@ pub(crate) fn choose(wanted: &Wanted, limits: &DeviceLimits) -> Result<(Wanted, 
     // Room for one full-size Call in flight at the least, whatever the device.
     let largest_call = 2 * MAX_SEGMENTS + 1;
     if depth < largest_call + REVERSE_CREDITS {
-        return Err(EOPNOTSUPP);
+        return Err(Unfit::SmallQueues);
     }
     let send_queue = loop {
         // A Send, a registration and its fence each; more registrations wait for room.
@@ -85,14 +111,14 @@ pub(crate) fn choose(wanted: &Wanted, limits: &DeviceLimits) -> Result<(Wanted, 
         credits = (credits / 2).max(MIN_CREDITS);
     };
     if credits < MIN_CREDITS {
-        return Err(EOPNOTSUPP);
+        return Err(Unfit::SmallQueues);
     }
 
     let sizes = Sizes {
         receives: credits + receives_beside,
-        receive_size: usize::try_from(wanted.inline_receive)?,
+        receive_size: wanted.inline_receive as usize,
         sends: credits + REVERSE_CREDITS,
-        send_size: usize::try_from(wanted.inline_send)?,
+        send_size: wanted.inline_send as usize,
         send_queue,
         region_depth,
         regions: credits * REGIONS_PER_CREDIT + MAX_SEGMENTS,
@@ -111,6 +137,7 @@ mod tests {
         send_sges: 32,
         inbound_reads: 128,
         read_sges: 32,
+        iwarp: false,
     };
     const WANTED: Wanted = Wanted {
         credits: 128,
@@ -121,7 +148,7 @@ mod tests {
 
     #[test]
     fn one_region_holds_the_largest_payload() -> Result {
-        let (_, sizes) = choose(&WANTED, &DEVICE)?;
+        let (_, sizes) = fits(&WANTED, &DEVICE)?;
         assert_eq!(sizes.region_depth, 257);
         Ok(())
     }
@@ -132,12 +159,12 @@ mod tests {
             region_pages: 32,
             ..WANTED
         };
-        assert_eq!(choose(&wanted, &DEVICE)?.1.region_depth, 32);
+        assert_eq!(fits(&wanted, &DEVICE)?.1.region_depth, 32);
         let wanted = Wanted {
             region_pages: 8,
             ..WANTED
         };
-        assert_eq!(choose(&wanted, &DEVICE).err(), Some(EOPNOTSUPP));
+        assert_eq!(choose(&wanted, &DEVICE).err(), Some(Unfit::SmallRegions));
         Ok(())
     }
 
@@ -147,7 +174,10 @@ mod tests {
             memory_management: false,
             ..DEVICE
         };
-        assert_eq!(choose(&WANTED, &device).err(), Some(EOPNOTSUPP));
+        assert_eq!(
+            choose(&WANTED, &device).err(),
+            Some(Unfit::NoFastRegistration)
+        );
     }
 
     #[test]
@@ -157,11 +187,15 @@ mod tests {
                 queue_depth,
                 ..DEVICE
             };
-            let (wanted, sizes) = choose(&WANTED, &device)?;
+            let (wanted, sizes) = fits(&WANTED, &device)?;
             assert!(sizes.send_queue < queue_depth);
             assert!(sizes.receives < queue_depth);
             assert!(wanted.credits >= 2);
         }
         Ok(())
+    }
+
+    fn fits(wanted: &Wanted, limits: &DeviceLimits) -> Result<(Wanted, Sizes)> {
+        choose(wanted, limits).map_err(|_| EOPNOTSUPP)
     }
 }

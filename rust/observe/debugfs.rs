@@ -42,12 +42,12 @@ struct Entry<T> {
 ///
 /// # Invariants
 ///
-/// Every entry's `object` is what `object` refers to. `entries` does not move while `dir` exists.
+/// Every entry's `object` is what `_object` refers to. The entries do not move while `dir` exists.
 pub(crate) struct Directory<T: Inspect> {
     dir: *mut sys::dentry,
     /// Freed after the directory was removed, which `drop` does.
-    entries: KVec<Entry<T>>,
-    object: Arc<T>,
+    _entries: KVec<Entry<T>>,
+    _object: Arc<T>,
 }
 
 // SAFETY: debugfs does its own locking; the entries are only read, and refer to a `T`, which may be
@@ -86,8 +86,8 @@ impl<T: Inspect> Directory<T> {
         // INVARIANT: Set so above.
         Ok(Self {
             dir,
-            entries,
-            object,
+            _entries: entries,
+            _object: object,
         })
     }
 

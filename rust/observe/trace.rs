@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn an_event_is_raised_only_while_it_is_on() -> Result {
         // A number that no transport has.
-        const XPRT: u32 = 0xffff_fff0;
+        const XPRT: u32 = 0xffff_ffe0;
         let probe = lost_probe as *mut c_void;
         let tracepoint = &raw mut sys::__tracepoint_rpcrdma_rs_lost;
 
@@ -390,11 +390,7 @@ mod tests {
             257,
             -111,
         );
-        cm_event(
-            XPRT,
-            sys::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED,
-            28,
-        );
+        cm_event(XPRT, sys::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED, 28);
         lost(XPRT);
         disconnect(XPRT, End::Replaced);
         credits(XPRT, 200, 128);

@@ -465,6 +465,13 @@ mod tests {
         reply.whole_segments = 63;
         assert_eq!(choose(&shape(small(0), reply)), Err(Fault::NoSpace));
 
+        // The Reply's header has to fit as well.
+        let mut larger_calls = shape(small(0), reply);
+        larger_calls.call_inline = 4096;
+        assert_eq!(choose(&larger_calls), Err(Fault::NoSpace));
+        larger_calls.reply.whole_segments = 62;
+        assert!(choose(&larger_calls).is_ok());
+
         let huge = with_pages(u32::MAX, 1, 0, true);
         assert_eq!(choose(&shape(huge, small(0))), Err(Fault::NoSpace));
         assert_eq!(choose(&shape(small(0), huge)), Err(Fault::NoSpace));

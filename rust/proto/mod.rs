@@ -11,7 +11,6 @@
 //! Everything received is untrusted. A decoder checks a message once, as a whole; the views it
 //! returns borrow from the received bytes and iterate without errors.
 
-#![deny(unsafe_code)]
 #![deny(
     clippy::arithmetic_side_effects,
     clippy::as_conversions,
@@ -21,8 +20,6 @@
     clippy::unwrap_used
 )]
 #![warn(clippy::alloc_instead_of_core, clippy::std_instead_of_core)]
-// A library: which halves of it are in use depends on the roles built around it.
-#![allow(dead_code)]
 
 pub(crate) mod chunk;
 pub(crate) mod cm_private;

@@ -9,7 +9,7 @@
 mod decode;
 mod encode;
 
-// Which of these are in use depends on the roles built around this library, too.
+// A library: which of these are in use depends on the roles built around it.
 #[allow(unused_imports)]
 pub(crate) use self::{
     decode::{

@@ -36,6 +36,7 @@ pub(crate) mod send;
 pub(crate) mod stats;
 
 use crate::link::Link;
+use crate::proto::v1::{DecodeError, Header};
 use crate::sunrpc::{Slot, Transport};
 use crate::verbs::endpoint::{EndpointEvents, EndpointOwner, Received};
 use call::Call;
@@ -51,8 +52,11 @@ pub(crate) trait Host: Transport<Call = Call<Self>> + EndpointEvents {
     /// More regions are wanted. Must not sleep.
     fn want_regions(this: &Arc<Self>);
 
-    /// A Call of the other direction has arrived: `payload` octets of `message`, from `at` on.
-    fn reverse_call(this: &Arc<Self>, message: &Received<Self>, xid: u32, at: usize);
+    /// A Call of the other direction has arrived: `message`, with this header.
+    fn reverse_call(this: &Arc<Self>, message: &Received<Self>, header: &Header<'_>);
+
+    /// A Call of the other direction has arrived, with a header that makes no sense.
+    fn reverse_error(this: &Arc<Self>, message: &Received<Self>, error: &DecodeError);
 
     /// Ends the connection. The caller holds the send lock.
     fn disconnect(this: &Arc<Self>);

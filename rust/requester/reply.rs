@@ -2,6 +2,7 @@
 
 //! Taking a Reply in.
 
+use crate::observe::trace;
 use crate::proto::v1::{self, Body, Direction, Header};
 use crate::requester::call::{CallState, Offer, Regions, Segments};
 use crate::requester::Host;
@@ -34,6 +35,21 @@ pub(crate) enum Verdict {
     Failed,
 }
 
+impl Verdict {
+    /// For a trace event: what it is, the octets of the RPC message that came inline or in the Reply chunk,
+    /// and the octets in the Write chunk.
+    fn traced(self, message_len: usize) -> (trace::Verdict, usize, u32) {
+        match self {
+            Self::Inline { at, written } => {
+                let len = message_len.saturating_sub(at);
+                (trace::Verdict::Inline, len, written)
+            }
+            Self::Placed { len, written, .. } => (trace::Verdict::Placed, len as usize, written),
+            Self::Failed => (trace::Verdict::Failed, 0, 0),
+        }
+    }
+}
+
 /// A message has arrived.
 pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T>) {
     let stats = &this.requester().stats;
@@ -45,16 +61,23 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T>) {
     let (xid, credits, header) = match v1::decode(message.bytes()) {
         Ok(header) => (header.xid, Some(header.credits), Some(header)),
         Err(error) => {
-            stats.bad_replies.count();
+            let xid = error.prefix.map_or(0, |prefix| prefix.xid);
+            trace::decode_error(this.number(), xid, error.fault, message.bytes().len());
+            if error.direction == Some(Direction::Call) {
+                T::reverse_error(this, &message, &error);
+                return;
+            }
             // Too short to say anything: dropped, RFC 8166 section 4.5.
-            let Some(prefix) = error.prefix else { return };
+            let Some(prefix) = error.prefix else {
+                stats.bad_replies.count();
+                return;
+            };
             (prefix.xid, None, None)
         }
     };
     if let Some(header) = &header {
         if header.rpc_direction() == Direction::Call {
-            let at = header.header_len();
-            T::reverse_call(this, &message, xid, at);
+            T::reverse_call(this, &message, header);
             return;
         }
     }
@@ -65,6 +88,7 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T>) {
     };
     if let (Some(credits), Some(link)) = (credits, this.requester().link()) {
         if let Some(limit) = link.update_credits(credits) {
+            trace::credits(this.number(), credits, limit);
             xprt.set_credits(limit);
         }
     }
@@ -82,6 +106,16 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T>) {
         }
     };
     let verdict = header.map_or(Verdict::Failed, |header| judge(&header, &regions, offer));
+    let (what, len, written) = verdict.traced(message.bytes().len());
+    trace::reply(
+        this.number(),
+        xid,
+        call.index(),
+        credits.unwrap_or(0),
+        what,
+        len,
+        written,
+    );
 
     if let Some(rkey) = message.invalidated() {
         let found = regions
@@ -95,6 +129,7 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T>) {
             xprt.force_disconnect();
             return;
         };
+        trace::remote_invalidation(this.number(), xid, rkey);
         stats.remote_invalidations.count();
         // Back to the pool at once; it is clean, so this does not sleep.
         let mut region = region;
@@ -179,7 +214,7 @@ fn release<T: Host>(regions: &mut Regions<T>) {
 
 /// Checks a Reply's header against what its Call offered.
 ///
-/// RFC 8166 section 4.3.2: the Responder returns the chunks that were offered, with the lengths that it used.
+/// RFC 8166 sections 3.4.6 and 4.3.3: the Responder returns the chunks that were offered, with the lengths that it used.
 fn judge<T: Host>(header: &Header<'_>, regions: &Regions<T>, offer: Offer) -> Verdict {
     match checked(header, regions, offer) {
         Some(verdict) => verdict,

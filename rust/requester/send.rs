@@ -4,6 +4,7 @@
 
 use crate::link::sizing::MAX_SEGMENTS;
 use crate::link::Link;
+use crate::observe::trace;
 use crate::proto::chunk::{ReadSegment, Segment};
 use crate::proto::format::{self, CallFormat, CallShape, Message, Plan, ReplyFormat, Sizes};
 use crate::proto::v1;
@@ -120,7 +121,7 @@ fn marshal_and_post<T: Host>(
     let call = &rqst.slot().call;
     let mut regions = call.begin().map_err(|_| SendError::NotConnected)?;
     let built = build(this, link, rqst, &plan, &mut regions);
-    let (buffer, len, offer) = match built {
+    let (buffer, header_len, len, offer) = match built {
         Ok(built) => built,
         Err(error) => {
             call.set_idle(regions);
@@ -136,7 +137,19 @@ fn marshal_and_post<T: Host>(
     let mut state = call.state().lock();
     let posted = link.endpoint().post_message(buffer, len, &mut regions);
     match posted {
-        Ok(()) => {
+        Ok(signaled) => {
+            // Before the Reply's handler gets the lock.
+            trace::post_call(
+                this.number(),
+                rqst.xid(),
+                call.index(),
+                plan.call,
+                plan.reply,
+                header_len,
+                len,
+                regions.len(),
+                signaled,
+            );
             *state = CallState::Sent { regions, offer };
             drop(state);
             stats.registrations.add_value(count);
@@ -146,28 +159,30 @@ fn marshal_and_post<T: Host>(
         }
         Err(error) => {
             drop(state);
+            trace::post_failed(this.number(), rqst.xid(), error.into());
             call.set_idle(regions);
             if error == PostError::Full {
-                return Err(wait_for_send_room(this, link));
+                return Err(wait_for_send_room(this, link, rqst.xid()));
             }
             Err(SendError::NotConnected)
         }
     }
 }
 
-/// Registers what the plan says, and writes the message. Returns its buffer and length, and what it offers.
+/// Registers what the plan says, and writes the message. Returns its buffer, the lengths of header and message,
+/// and what it offers.
 fn build<T: Host>(
     this: &Arc<T>,
     link: &Link<T>,
     rqst: &SendRqst<'_, T>,
     plan: &Plan,
     regions: &mut Regions<T>,
-) -> Result<(SendBuffer<T>, usize, Offer), SendError> {
+) -> Result<(SendBuffer<T>, usize, usize, Offer), SendError> {
     let stats = &this.requester().stats;
     let xid = rqst.xid();
     let (call_buf, reply_buf) = (rqst.snd_buf(), rqst.rcv_buf());
     let Some(mut buffer) = link.endpoint().send_buffer() else {
-        return Err(wait_for_send_room(this, link));
+        return Err(wait_for_send_room(this, link, xid));
     };
     let mut offer = Offer::default();
 
@@ -233,7 +248,7 @@ fn build<T: Host>(
         CallFormat::ReadChunk { .. } => {}
         CallFormat::Special => stats.nomsg_calls.count(),
     }
-    Ok((buffer, len, offer))
+    Ok((buffer, header_len, len, offer))
 }
 
 /// Gives every segment its place in the RPC message. RFC 8166 section 3.4.5: those of one chunk have the same.
@@ -267,7 +282,7 @@ fn register<T: Host>(
             return Err(SendError::MsgSize);
         }
         let Some(mut region) = link.endpoint().region() else {
-            return Err(wait_for_regions(this, link));
+            return Err(wait_for_regions(this, link, xid));
         };
         region
             .map(&mut fragments, direction, xid)
@@ -281,7 +296,8 @@ fn register<T: Host>(
 }
 
 /// The Send Queue is full: SUNRPC shall call again when there is room.
-fn wait_for_send_room<T: Host>(this: &Arc<T>, link: &Link<T>) -> SendError {
+pub(crate) fn wait_for_send_room<T: Host>(this: &Arc<T>, link: &Link<T>, xid: u32) -> SendError {
+    trace::send_queue_full(this.number(), xid);
     this.requester().stats.send_queue_full.count();
     this.xprt().wait_for_buffer_space();
     // A completion may have come before the flag was set, and the next one may be far.
@@ -292,7 +308,8 @@ fn wait_for_send_room<T: Host>(this: &Arc<T>, link: &Link<T>) -> SendError {
 }
 
 /// The pool is empty: SUNRPC shall call again when there are more regions.
-fn wait_for_regions<T: Host>(this: &Arc<T>, link: &Link<T>) -> SendError {
+fn wait_for_regions<T: Host>(this: &Arc<T>, link: &Link<T>, xid: u32) -> SendError {
+    trace::out_of_regions(this.number(), xid);
     this.xprt().wait_for_buffer_space();
     T::want_regions(this);
     if link.endpoint().has_region() {

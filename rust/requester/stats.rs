@@ -42,6 +42,11 @@ macro_rules! stats {
             pub(crate) const fn new() -> Self {
                 Self { $($name: Counter::new(),)* }
             }
+
+            /// Calls `f` with the name and the sum of each counter.
+            pub(crate) fn for_each(&self, mut f: impl FnMut(&'static str, u64)) {
+                $(f(stringify!($name), self.$name.get());)*
+            }
         }
     };
 }

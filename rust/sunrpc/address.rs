@@ -112,6 +112,16 @@ impl AddressText {
         Self::text(&self.port)
     }
 
+    /// The presentation address of the server, for C.
+    pub(crate) fn address_c(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.address).unwrap_or(c"?")
+    }
+
+    /// Its port, for C.
+    pub(crate) fn port_c(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.port).unwrap_or(c"?")
+    }
+
     /// Copies the strings of a transport.
     ///
     /// # Safety

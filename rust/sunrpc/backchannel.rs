@@ -17,6 +17,9 @@ use kernel::{
 #[cfg(CONFIG_SUNRPC_BACKCHANNEL)]
 const MIN_CALL: usize = 8;
 
+/// A slot that was not lent, and why.
+pub(crate) type Refused<T> = (Arc<Slot<<T as Transport>::Call>>, Error);
+
 /// Gives a reverse-direction Call to the service that answers such Calls.
 ///
 /// `call` is the RPC message, `xid` its XID in host order. The slot comes back by
@@ -33,7 +36,7 @@ pub(crate) fn enqueue_bc_call<T: Transport>(
     slot: Arc<Slot<T::Call>>,
     xid: u32,
     call: &[u8],
-) -> Result<(), (Arc<Slot<T::Call>>, Error)> {
+) -> Result<(), Refused<T>> {
     #[cfg(CONFIG_SUNRPC_BACKCHANNEL)]
     return enqueue(owner, slot, xid, call);
     #[cfg(not(CONFIG_SUNRPC_BACKCHANNEL))]
@@ -50,7 +53,7 @@ fn enqueue<T: Transport>(
     slot: Arc<Slot<T::Call>>,
     xid: u32,
     call: &[u8],
-) -> Result<(), (Arc<Slot<T::Call>>, Error)> {
+) -> Result<(), Refused<T>> {
     use crate::sys;
     use kernel::page::PAGE_SIZE;
 

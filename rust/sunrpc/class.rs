@@ -40,20 +40,15 @@ const REESTABLISH: usize = 5 * HZ;
 /// How long a connection that is not used is kept, in jiffies.
 const IDLE: usize = 5 * 60 * HZ;
 
-/// What SUNRPC wants of a new transport.
-pub(crate) struct CreateArgs<'a> {
-    /// Set by `XPRT_CREATE_*`.
-    flags: u32,
-    /// The C object is SUNRPC's.
-    _args: PhantomData<&'a sys::xprt_create>,
-}
-
-impl CreateArgs<'_> {
-    /// Whether the connection is to be kept although it is not used.
-    pub(crate) fn no_idle_timeout(&self) -> bool {
-        self.flags & sys::XPRT_CREATE_NO_IDLE_TIMEOUT != 0
-    }
-}
+/// The timeouts of a transport until somebody changes them. Static, because the clients of a transport keep
+/// pointers to it.
+static DEFAULT_TIMEOUT: sys::rpc_timeout = sys::rpc_timeout {
+    to_initval: TIMEOUT,
+    to_maxval: TIMEOUT,
+    to_increment: 0,
+    to_retries: 0,
+    to_exponential: 0,
+};
 
 /// The `setup` operation of a class: makes a transport.
 ///
@@ -111,14 +106,10 @@ unsafe fn setup<T: Transport>(args: &sys::xprt_create) -> Result<NonNull<sys::rp
         initialise::<T>(rx.as_ptr());
         address::set_address(rx.as_ptr(), args.dstaddr, args.addrlen)?;
     }
-    let create = CreateArgs {
-        flags: args.flags,
-        _args: PhantomData,
-    };
     // SAFETY: The memory is freed only when the handle is gone, above and in `release_callback`; this is the
     // only handle.
     let handle = unsafe { XprtHandle::new(rx) };
-    let state = T::setup(&create, handle)?;
+    let state = T::setup(handle)?;
     if !ptr::eq(state.xprt().as_ptr(), xprt) {
         kernel::warn_on!(true);
         return Err(EINVAL);
@@ -138,15 +129,13 @@ unsafe fn setup<T: Transport>(args: &sys::xprt_create) -> Result<NonNull<sys::rp
 ///
 /// `rx` is a new transport that only the caller knows.
 unsafe fn initialise<T: Transport>(rx: *mut sys::rpcrdma_xprt) {
-    // SAFETY: The caller guarantees it. Table and class are static; the timeout lives as long as the transport.
+    // SAFETY: The caller guarantees it. Table, class and timeouts are static.
     unsafe {
         (*rx).release = Some(Ops::<T>::release_callback);
-        (*rx).timeout.to_initval = TIMEOUT;
-        (*rx).timeout.to_maxval = TIMEOUT;
         let xprt = &raw mut (*rx).xprt;
         (*xprt).ops = &Ops::<T>::TABLE;
         (*xprt).xprt_class = &raw const sys::rpcrdma_class_client;
-        (*xprt).timeout = &raw const (*rx).timeout;
+        (*xprt).timeout = &DEFAULT_TIMEOUT;
         (*xprt).connect_timeout = TIMEOUT;
         (*xprt).max_reconnect_timeout = TIMEOUT;
         (*xprt).bind_timeout = TIMEOUT;
@@ -169,8 +158,8 @@ impl<T: Transport> Registration<T> {
     /// `EEXIST` if the kernel has another transport of this kind, which a line in the log says.
     pub(crate) fn new() -> Result<Self> {
         // SAFETY: The function is a setup operation; `Drop` unregisters the classes before the module goes.
-        let registered =
-            to_result(unsafe { sys::rpcrdma_class_register(Some(setup_callback::<T>)) });
+        let status = unsafe { sys::rpcrdma_class_register(Some(setup_callback::<T>)) };
+        let registered = to_result(status);
         if registered == Err(EEXIST) {
             pr_err!(
                 "this kernel already has an RPC-over-RDMA transport; \

@@ -267,15 +267,10 @@ impl XprtHandle {
         unsafe { sys::xprt_reconnect_backoff(self.as_ptr(), init) }
     }
 
-    /// The delay that [`reconnect_backoff`](Self::reconnect_backoff) doubles.
-    pub(crate) fn reestablish_timeout(&self) -> usize {
-        // SAFETY: The transport is valid; it is a word that SUNRPC reads without lock too.
-        unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).reestablish_timeout) }
-    }
-
-    /// Sets the delay; zero makes the next attempt immediate.
+    /// Sets the delay that [`reconnect_backoff`](Self::reconnect_backoff) doubles; zero makes the next
+    /// attempt immediate.
     pub(crate) fn set_reestablish_timeout(&self, jiffies: usize) {
-        // SAFETY: As for `reestablish_timeout`.
+        // SAFETY: The transport is valid; it is a word that SUNRPC reads without lock too.
         unsafe { ptr::write_volatile(&raw mut (*self.as_ptr()).reestablish_timeout, jiffies) }
     }
 
@@ -330,6 +325,19 @@ impl XprtHandle {
         let next = self.connect_cookie().wrapping_add(1);
         // SAFETY: As for `connect_cookie`.
         unsafe { ptr::write_volatile(&raw mut (*self.as_ptr()).connect_cookie, next) }
+    }
+
+    /// The number by which SUNRPC names the transport in sysfs. Its debugfs counts by itself.
+    pub(crate) fn number(&self) -> u32 {
+        // SAFETY: The transport is valid, and this does not change.
+        unsafe { (*self.as_ptr()).id }
+    }
+
+    /// The number of Calls that have a credit of the current connection.
+    pub(crate) fn credits_in_use(&self) -> usize {
+        // SAFETY: The transport is valid; it is a word that SUNRPC reads without lock too.
+        let cong = unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).cong) };
+        cong >> sys::RPC_CWNDSHIFT
     }
 
     /// The number of slots SUNRPC reckons with.

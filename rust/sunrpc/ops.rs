@@ -322,8 +322,10 @@ impl<T: Transport> Ops<T> {
             sys::spin_lock(&raw mut (*xprt).transport_lock);
             if connect < (*xprt).connect_timeout {
                 let initial = connect.max(MIN_TIMEOUT);
+                // The rest of it is zero, as in the default.
                 (*rx).timeout.to_initval = initial;
                 (*rx).timeout.to_maxval = initial;
+                (*xprt).timeout = &raw const (*rx).timeout;
                 (*xprt).connect_timeout = connect;
             }
             if reconnect < (*xprt).max_reconnect_timeout {

@@ -98,7 +98,7 @@ impl<'a, T: Transport> SendRqst<'a, T> {
     }
 
     /// Whether payload may go by direct data placement: not when a security flavor has to touch each
-    /// octet of it (RFC 8166 section 7.1).
+    /// octet of it (RFC 8166 section 8.2.2.3).
     pub(crate) fn ddp_allowed(&self) -> bool {
         // SAFETY: The request has a credential when it is encoded, and that has an `rpc_auth`.
         let flags = unsafe {

@@ -251,3 +251,67 @@ impl<C> Slot<C> {
         self.cong_epoch.store(epoch, Relaxed);
     }
 }
+
+#[kunit_tests(rpcrdma_sunrpc_slot)]
+mod tests {
+    use super::*;
+
+    /// A slot with a number.
+    fn slot(number: u32) -> Result<Arc<Slot<u32>>> {
+        Slot::new(Ok::<_, Error>(number), 64, 128, GFP_KERNEL)
+    }
+
+    #[test]
+    fn lent_slot_comes_back_clean() -> Result {
+        let rqst = Slot::lend(slot(7)?).ok_or(EINVAL)?;
+        // SAFETY: The slot is lent to the test.
+        unsafe {
+            (*rqst).rq_xid = 1;
+            (*rqst).rq_cong = 1;
+            assert_eq!(Slot::<u32>::of(rqst).call, 7);
+            let back = Slot::<u32>::take_back(rqst);
+            assert_eq!(back.call, 7);
+            assert_eq!((*back.rqst()).rq_xid, 0);
+            assert_eq!((*back.rqst()).rq_cong, 0);
+            // It can be lent again, and nobody else has it.
+            let rqst = Slot::lend(back).ok_or(EINVAL)?;
+            let back = Slot::<u32>::take_back(rqst);
+            assert!(Arc::into_unique_or_drop(back).is_some());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn buffers_grow_as_asked() -> Result {
+        let rqst = Slot::lend(slot(0)?).ok_or(EINVAL)?;
+        // SAFETY: The slot is lent to the test.
+        unsafe {
+            (*rqst).rq_callsize = 60;
+            (*rqst).rq_rcvsize = 128;
+            assert_eq!(Slot::<u32>::of(rqst).provide_buffers(sys::GFP_KERNEL)?, 0);
+            let first = (*rqst).rq_buffer;
+            assert!(!first.is_null() && !(*rqst).rq_rbuffer.is_null());
+            (*rqst).rq_callsize = 64;
+            (*rqst).rq_rcvsize = 9000;
+            assert_eq!(
+                Slot::<u32>::of(rqst).provide_buffers(sys::GFP_KERNEL)?,
+                9000 - 128
+            );
+            assert!(ptr::eq(first, (*rqst).rq_buffer));
+            ptr::write_bytes((*rqst).rq_rbuffer.cast::<u8>(), 1, 9000);
+            let [(send, send_size), (receive, receive_size)] = Slot::<u32>::of(rqst).buffers();
+            assert!(ptr::eq(send.cast(), (*rqst).rq_buffer));
+            assert!(ptr::eq(receive.cast(), (*rqst).rq_rbuffer));
+            assert_eq!((send_size, receive_size), (64, 9000));
+            drop(Slot::<u32>::take_back(rqst));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn slot_starts_with_its_request() -> Result {
+        let s = slot(0)?;
+        assert!(ptr::eq(Arc::as_ptr(&s).cast(), s.rqst()));
+        Ok(())
+    }
+}

@@ -3,7 +3,6 @@
 //! What a transport has to provide.
 
 use super::{
-    class::CreateArgs,
     handle::XprtHandle,
     send::{
         BcReply,
@@ -38,7 +37,7 @@ pub(crate) trait Transport: Send + Sync + Sized + 'static {
     /// # Errors
     ///
     /// Become those of mount.
-    fn setup(args: &CreateArgs<'_>, xprt: XprtHandle) -> Result<Arc<Self>>;
+    fn setup(xprt: XprtHandle) -> Result<Arc<Self>>;
 
     /// A free slot, if there is one. Must not sleep: `free_slot` of one task and `alloc_slot` of another
     /// may run anywhere that SUNRPC ends RPCs.

@@ -4,6 +4,7 @@
 //!
 //! C header: [`include/rdma/rdma_cm.h`](srctree/include/rdma/rdma_cm.h)
 
+use crate::observe::trace;
 use crate::sunrpc::{Net, SockAddr};
 use crate::sys;
 use crate::verbs::device::{self, DeviceLimits};
@@ -28,6 +29,9 @@ pub(crate) trait ConnectionEvents: Send + Sync + 'static {
     /// The peer disconnected, the address changed or the device goes away. Runs in the CM's handler: it must
     /// not wait for the connection's teardown.
     fn lost(&self);
+
+    /// By what number trace events name the connection.
+    fn number(&self) -> u32;
 }
 
 /// What the peer said when it accepted.
@@ -71,6 +75,7 @@ impl<H: ConnectionEvents> Context<H> {
     /// Reports that the connection is lost, once.
     pub(super) fn lost(&self) {
         if !self.reported.xchg(true, Full) {
+            trace::lost(self.number());
             self.handler.lost();
         }
     }
@@ -78,6 +83,11 @@ impl<H: ConnectionEvents> Context<H> {
     /// From now on no loss is reported: the owner ends the connection itself.
     pub(super) fn silence(&self) {
         self.reported.xchg(true, Full);
+    }
+
+    /// By what number trace events name the connection.
+    pub(super) fn number(&self) -> u32 {
+        self.handler.number()
     }
 
     /// Who handles the events of this connection.
@@ -168,6 +178,7 @@ impl<H: ConnectionEvents> CmId<H> {
         let context = unsafe { &*(*id).context.cast::<Context<H>>() };
         // SAFETY: The CM hands us a valid event.
         let event = unsafe { &*event };
+        trace::cm_event(context.number(), event.event, event.status);
         match event.event {
             sys::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED
             | sys::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED => context.set(Phase::Done),
@@ -342,9 +353,11 @@ impl<H: ConnectionEvents> CmId<H> {
 
     /// The limits of the device, once the address has been resolved.
     pub(crate) fn device_limits(&self) -> Option<DeviceLimits> {
+        let device = self.device()?;
+        // SAFETY: The id is live. With the device it was given a port of it.
+        let port = unsafe { (*self.id.as_ptr()).port_num };
         // SAFETY: The id holds its device.
-        self.device()
-            .map(|device| unsafe { DeviceLimits::read(device) })
+        Some(unsafe { DeviceLimits::read(device, port) })
     }
 
     /// The name of the device, once the address has been resolved.

@@ -4,6 +4,7 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
+use crate::observe::trace;
 use crate::sys;
 use core::ptr::NonNull;
 use kernel::error::from_err_ptr;
@@ -35,6 +36,18 @@ impl Completion {
     pub(super) fn status(self) -> sys::ib_wc_status {
         // SAFETY: Valid for the call, see `from_raw`.
         unsafe { (*self.wc.as_ptr()).status }
+    }
+
+    /// Raises the trace event of a completion without success.
+    pub(super) fn trace_error(self, number: u32, work: trace::Work) {
+        // SAFETY: Valid for the call.
+        let vendor_err = unsafe { (*self.wc.as_ptr()).vendor_err };
+        trace::completion_error(number, work, self.status(), vendor_err);
+    }
+
+    /// Whether the work request was flushed, since its QP was in error.
+    pub(super) fn flushed(self) -> bool {
+        self.status() == sys::ib_wc_status_IB_WC_WR_FLUSH_ERR
     }
 
     /// The work request's completion entry.

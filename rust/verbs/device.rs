@@ -24,15 +24,17 @@ pub(crate) struct DeviceLimits {
     /// The most scatter/gather elements of an RDMA Read; the stock transport reads a preferred registration
     /// depth out of it.
     pub(crate) read_sges: u32,
+    /// The connection runs over iWARP, that is, over TCP.
+    pub(crate) iwarp: bool,
 }
 
 impl DeviceLimits {
-    /// Reads the limits of a device.
+    /// Reads the limits of a device, for a connection on its port `port`.
     ///
     /// # Safety
     ///
-    /// `device` must point to a device that stays registered during the call.
-    pub(super) unsafe fn read(device: NonNull<sys::ib_device>) -> Self {
+    /// `device` must point to a device that stays registered during the call, and have that port.
+    pub(super) unsafe fn read(device: NonNull<sys::ib_device>, port: u32) -> Self {
         // SAFETY: The caller guarantees that `device` is live; the attributes do not change after registration.
         let attrs = unsafe { &(*device.as_ptr()).attrs };
         Self {
@@ -44,6 +46,8 @@ impl DeviceLimits {
             send_sges: u32::try_from(attrs.max_send_sge).unwrap_or(0),
             inbound_reads: u8::try_from(attrs.max_qp_rd_atom).unwrap_or(u8::MAX),
             read_sges: u32::try_from(attrs.max_sge_rd).unwrap_or(0),
+            // SAFETY: The caller guarantees device and port.
+            iwarp: unsafe { sys::rdma_protocol_iwarp(device.as_ptr(), port) },
         }
     }
 }

@@ -2,6 +2,7 @@
 
 //! Memory of our own that a device sends from or receives into.
 
+use crate::observe::trace;
 use crate::sys;
 use core::cell::Cell;
 use core::ptr::NonNull;
@@ -22,6 +23,15 @@ impl Direction {
         match self {
             Direction::ToDevice => sys::dma_data_direction::DMA_TO_DEVICE,
             Direction::FromDevice => sys::dma_data_direction::DMA_FROM_DEVICE,
+        }
+    }
+}
+
+impl From<Direction> for trace::Direction {
+    fn from(direction: Direction) -> Self {
+        match direction {
+            Direction::ToDevice => Self::PeerReads,
+            Direction::FromDevice => Self::PeerWrites,
         }
     }
 }

@@ -15,7 +15,7 @@ use core::ptr::{self, NonNull};
 use kernel::error::from_err_ptr;
 use kernel::prelude::*;
 
-/// What the peer is told about a region: RFC 8166 section 4.3.1 calls it an RDMA segment.
+/// What the peer is told about a region: RFC 8166 section 3.4.3 calls it an RDMA segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RemoteSegment {
     /// The R_key.
@@ -122,6 +122,11 @@ impl Region {
             unsafe { sys::ib_dereg_mr(mr) };
         }
         Ok(region?)
+    }
+
+    /// How many pages are mapped.
+    pub(super) fn pages(&self) -> u32 {
+        self.entries.unsigned_abs()
     }
 
     /// What to tell the peer.

@@ -24,10 +24,29 @@ make_kernel_debian() {
 	local result=$1 upstream package version release build=$1/build debs=$1/debs name
 
 	read -r upstream package version <"$SOURCE/VERSION"
+	if [ ! -e "$result/unpacked" ]; then
+		unpack_debian "$result" "$upstream" "$version" "$debs"
+	fi
+	[ ! -e "$result/unavailable" ] || return 0
+	release=$(cat "$result/release")
+	# shellcheck disable=SC2046
+	CHROOT_CWD=$SOURCE/linux chroot_sysroot make $(kernel_make_flags debian) O="$build" \
+		-j$(($(nproc) + 1)) olddefconfig prepare modules_prepare
+	name=$(cat "$build/include/config/kernel.release")
+	[ "$name" = "$release" ] || die "prepared a tree of $name for the kernel $release"
+	make_initrd "$result" "$release"
+	rm -rf "$debs"
+	result "Linux $release ($version), unmodified; $(du -sh "$result" | cut -f 1)"
+}
+
+# Fetches the packages and takes out what is wanted.
+unpack_debian() {
+	local result=$1 upstream=$2 version=$3 debs=$4 release= name build=$1/build
+
 	clear_directory "$result"
 	mkdir -p "$build" "$debs" "$result/modules"
-	release=
-	if [ "$version" != - ] && archive_update; then
+	if [ "$version" != - ]; then
+		archive_update || die "the package archive cannot be reached"
 		release=$(debian_release "$upstream" "$version")
 	fi
 	if [ -z "$release" ]; then
@@ -52,17 +71,8 @@ make_kernel_debian() {
 	fi
 	rm -f "$result/modules/lib/modules/$release"/{build,source}
 	take_stock_module "$result" "$release"
-
-	cp "$debs/x/usr/src/linux-headers-$release/.config" "$build/.config"
-	# shellcheck disable=SC2046
-	CHROOT_CWD=$SOURCE/linux chroot_sysroot make $(kernel_make_flags debian) O="$build" \
-		-j$(($(nproc) + 1)) olddefconfig prepare modules_prepare
-	name=$(cat "$build/include/config/kernel.release")
-	[ "$name" = "$release" ] || die "prepared a tree of $name for the kernel $release"
-	cp "$debs/x/usr/src/linux-headers-$release/Module.symvers" "$build/"
-	make_initrd "$result" "$release"
-	rm -rf "$debs"
-	result "Linux $release ($version), unmodified; $(du -sh "$result" | cut -f 1)"
+	cp "$debs/x/usr/src/linux-headers-$release"/{.config,Module.symvers} "$build/"
+	touch "$result/unpacked"
 }
 
 # Makes the small first root file system that a kernel needs whose 9p is a
@@ -74,8 +84,9 @@ make_initrd() {
 	mkdir -p "$root"/{bin,dev,proc,root,modules}
 	cp "$SYSROOT/bin/busybox" "$root/bin/"
 	: >"$root/order"
+	# Not found is what is built in.
 	for module in virtio_pci 9pnet_virtio 9p; do
-		chroot_sysroot modprobe -d "$result/modules" -S "$release" --show-depends "$module"
+		chroot_sysroot modprobe -q -d "$result/modules" -S "$release" --show-depends "$module" || true
 	done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' |
 		while read -r file; do
 			module=$(basename "$file")

@@ -26,6 +26,7 @@ def client():
         for n in range(rounds()):
             before = connects(mount)
             began = time.monotonic()
+            log("removing the client's device")
             delete_device()
             gone = time.monotonic() - began
             check(gone < 20, f"removal took {gone:.1f} s")

@@ -25,6 +25,7 @@ def client():
     with Mount(os.environ["VARIANT"]) as mount, Load(mount) as load:
         for n in range(rounds()):
             for seconds in (0.3, 6):
+                log(f"link down for {seconds} s")
                 run("ip", "link", "set", netdev(), "down")
                 time.sleep(seconds)
                 run("ip", "link", "set", netdev(), "up")

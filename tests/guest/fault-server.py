@@ -25,7 +25,9 @@ def client():
     with Mount(os.environ["VARIANT"]) as mount, Load(mount) as load:
         for n in range(rounds()):
             before = connects(mount)
+            log(f"round {n}: stopping the server")
             remote_call("nfsd_stop")
+            log("stopped")
             time.sleep(2)
             check("rdma" in remote_call("nfsd_start"), "the listener did not come back")
             took = load.wait_progress("after the server's restart")

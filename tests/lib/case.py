@@ -4,10 +4,11 @@
 import os
 import subprocess
 import sys
+import threading
 import traceback
 
 import nfs_server
-from common import Failure, client_setup, log
+from common import Failure, client_setup, log, watch
 
 
 class Skip(Exception):
@@ -25,6 +26,7 @@ def main(client, server=nfs_server.main):
         return
     try:
         client_setup()
+        threading.Thread(target=watch, daemon=True).start()
         client()
     except Skip as e:
         print(e, flush=True)

@@ -40,10 +40,33 @@ def check(condition, text):
 
 def log(text):
     """Prints one line of progress with the time since the program started."""
+    LAST[0] = time.monotonic()
     print(f"[{time.monotonic() - START:7.2f}] {text}", flush=True)
 
 
 START = time.monotonic()
+#: When `log` was last called.
+LAST = [START]
+
+
+def watch():
+    """Shows where everything hangs when there has been no progress for a while."""
+    shown = 0
+    while shown < 2:
+        time.sleep(1)
+        if time.monotonic() - LAST[0] > (40 + 40 * shown) * slowness():
+            shown += 1
+            print(f"no progress since {LAST[0] - START:.1f} s; sleeping in the kernel:", flush=True)
+            for pid in sorted(int(p) for p in os.listdir("/proc") if p.isdigit()):
+                try:
+                    if read(f"/proc/{pid}/stat").rsplit(")", 1)[1].split()[0] == "D":
+                        print(f"-- {pid} {read(f'/proc/{pid}/comm').strip()}")
+                        print(read(f"/proc/{pid}/stack"), flush=True)
+                except OSError:
+                    continue
+            print(status("sh", "-c", "grep -h . /sys/kernel/debug/sunrpc/rpc_clnt/*/tasks; "
+                         "grep -h . /sys/kernel/debug/sunrpc/rpc_xprt/*/info; "
+                         "rdma link; ip -br link; ps axo pid,ppid,stat,wchan:24,args | grep -v \"\\[\"; dmesg | tail -20")[1], flush=True)
 
 
 def rounds():
@@ -150,7 +173,10 @@ def fabric():
 
 def sent_bytes():
     """Octets this guest has sent on the network between the guests."""
-    return int(read(f"/sys/class/net/{netdev()}/statistics/tx_bytes"))
+    # Not from sysfs, which shows the namespace it was mounted in.
+    line = next(l for l in read("/proc/self/net/dev").splitlines()
+                if l.strip().startswith(netdev() + ":"))
+    return int(line.split(":")[1].split()[8])
 
 
 # ---- The server guest ------------------------------------------------------
@@ -249,7 +275,7 @@ class Mount:
         if options:
             self.options += "," + options
 
-    def mount(self, timeout=60, ok=(0,)):
+    def mount(self, timeout=150, ok=(0,)):
         """Mounts, and checks that RDMA carries it."""
         os.makedirs(self.path, exist_ok=True)
         out = run("mount", "-t", "nfs", "-o", self.options,

@@ -16,8 +16,10 @@ use rpcrdma_proto::workload::{
 
 fn main() {
     let mut criterion = Criterion::default()
-        .warm_up_time(Duration::from_millis(500))
-        .measurement_time(Duration::from_secs(1))
+        .warm_up_time(Duration::from_millis(100))
+        .measurement_time(Duration::from_millis(400))
+        .sample_size(50)
+        .nresamples(5_000)
         .without_plots()
         .configure_from_args();
 

@@ -7,6 +7,8 @@
 //! benchmarks need of it is in [`oracle`] and [`workload`]; the core itself stays private, as it is
 //! in the module.
 
+// A library: not all of it is of use here.
+#[allow(dead_code)]
 #[path = "../../rust/proto/mod.rs"]
 mod proto;
 

@@ -6,7 +6,7 @@
  * events, belong to the transport of the kernel itself.
  *
  * Each event begins with the number of the transport, the one by which
- * /sys/kernel/debug/rpcrdma and /sys/kernel/debug/sunrpc/rpc_xprt name it. A
+ * /sys/kernel/debug/rpcrdma and /sys/kernel/sunrpc/xprt-switches name it. A
  * Call is known by its XID, and from the post of the Call to its end also by
  * the index of its slot.
  */

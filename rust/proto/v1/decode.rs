@@ -49,6 +49,11 @@ impl<'a> ChunkLists<'a> {
             },
         })
     }
+
+    /// Returns whether all lists are marked "not present".
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.read.is_empty() && self.write.is_empty() && self.reply.is_none()
+    }
 }
 
 /// A received message that passed all checks.
@@ -140,6 +145,17 @@ impl<'a> Header<'a> {
     /// Returns the Reply chunk, if there is one.
     pub(crate) fn reply_chunk(&self) -> Option<Chunk<'a>> {
         self.chunks().and_then(|c| c.reply)
+    }
+
+    /// Returns whether any chunk list is marked "present".
+    ///
+    /// A Responder without support for chunks, as there are in the reverse direction, answers such
+    /// a Call with ERR_CHUNK (RFC 8167, 5.3).
+    pub(crate) const fn has_chunks(&self) -> bool {
+        match self.chunks() {
+            Some(chunks) => !chunks.is_empty(),
+            None => false,
+        }
     }
 
     /// Returns the chunk lists, which an RDMA_ERROR message does not have.
@@ -444,7 +460,7 @@ mod tests {
         assert_eq!(header.rpc_direction(), Direction::Call);
         assert_eq!(header.header_len(), MIN_HEADER_LEN);
         assert_eq!(header.payload().len(), 8);
-        assert!(!header.is_nomsg());
+        assert!(!header.is_nomsg() && !header.has_chunks());
         assert!(header.read_list().is_empty() && header.write_list().is_empty());
         assert!(header.reply_chunk().is_none() && header.error().is_none());
 
@@ -569,6 +585,26 @@ mod tests {
             for len in 0..bytes.get().len() {
                 assert!(decode(bytes.prefix(len)).is_err());
             }
+        }
+        Ok(())
+    }
+
+    /// RFC 8167, section 5.3: chunks are noticed wherever they are.
+    #[test]
+    fn any_chunk_is_a_chunk() -> Result {
+        for (words, has_chunks) in [
+            (&[XID, 1, 1, 0, 0, 0, 0, XID, 0][..], false),
+            (&[XID, 1, 1, 0, 1, 8, 1, 1, 0, 0, 0, 0, 0, XID, 0], true),
+            (&[XID, 1, 1, 0, 0, 1, 0, 0, 0, XID, 0], true),
+            (&[XID, 1, 1, 0, 0, 0, 1, 0, XID, 0], true),
+            (&[XID, 1, 1, 1, 1, 0, 1, 1, 0, 0, 0, 0, 0], true),
+            (&[XID, 1, 1, 4, 2], false),
+        ] {
+            let bytes = Bytes::from_words(words)?;
+            let Ok(header) = decode(bytes.get()) else {
+                return Err(Fault::NoPayload);
+            };
+            assert_eq!(header.has_chunks(), has_chunks);
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 //! The receiving half of an endpoint.
 
+use crate::observe::trace;
 use crate::sys;
 use crate::verbs::completion::Completion;
 use crate::verbs::dma::DmaBuffer;
@@ -97,12 +98,18 @@ impl<H: EndpointEvents> Endpoint<H> {
         // slots live as long as the endpoint.
         let slot = unsafe { &*completion.cqe().cast::<ReceiveSlot>() };
         if !completion.ok() {
+            trace::receive(this.context.number(), 0, completion.status());
+            // Every connection ends with flushed Receives.
+            if !completion.flushed() {
+                completion.trace_error(this.context.number(), trace::Work::Receive);
+            }
             // The QP is in error: to post the buffer again would only have it flushed again.
             let _ = this.receive.lock().idle.push_within_capacity(slot.index);
             this.context.lost();
             return;
         }
         let len = completion.byte_len() as usize;
+        trace::receive(this.context.number(), len, completion.status());
         // SAFETY: The device is done with the buffer, which stays mapped while the CQ exists.
         unsafe { slot.buffer.sync_for_cpu(len) };
         let message = Received {

@@ -3,6 +3,7 @@
 //! The memory regions of an endpoint.
 
 use crate::kext::page_fragment::PageFragment;
+use crate::observe::trace;
 use crate::verbs::dma::Direction;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents};
 use crate::verbs::region::{Region, RegionState, RemoteSegment};
@@ -114,7 +115,18 @@ impl<H: EndpointEvents> RegionHandle<H> {
         }
         // SAFETY: The device is that of the endpoint's PD; the handle is given up before `tear_down` ends, and
         // its drop unmaps. The maker of a `PageFragment` vouches for the memory until then.
-        unsafe { region.map(self.endpoint.device, fragments, direction, tag) }
+        unsafe { region.map(self.endpoint.device, fragments, direction, tag) }?;
+        let segment = region.segment();
+        trace::region_map(
+            self.endpoint.context.number(),
+            tag,
+            segment.handle,
+            segment.length,
+            segment.offset,
+            region.pages(),
+            direction.into(),
+        );
+        Ok(())
     }
 
     /// What to tell the peer about it.

@@ -2,6 +2,7 @@
 
 //! The sending half of an endpoint: messages, registrations and fences.
 
+use crate::observe::trace;
 use crate::sys;
 use crate::verbs::completion::Completion;
 use crate::verbs::dma::DmaBuffer;
@@ -25,6 +26,16 @@ pub(crate) enum PostError {
     Full,
     /// The device refused. The connection must end: part of the chain may have been taken.
     Refused,
+}
+
+impl From<PostError> for trace::Post {
+    fn from(error: PostError) -> Self {
+        match error {
+            PostError::Closed => Self::Closed,
+            PostError::Full => Self::Full,
+            PostError::Refused => Self::Refused,
+        }
+    }
 }
 
 /// A Send buffer with its completion entry.
@@ -59,6 +70,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             return;
         };
         if !completion.ok() {
+            completion.trace_error(this.context.number(), trace::Work::Send);
             this.context.lost();
             return;
         }
@@ -74,8 +86,11 @@ impl<H: EndpointEvents> Endpoint<H> {
         // SAFETY: As in `receive_callback`.
         let this = unsafe { ArcBorrow::<Self>::from_raw((*cq).cq_context.cast_const().cast()) };
         // SAFETY: As in `receive_callback`.
-        let ok = unsafe { Completion::from_raw(wc) }.is_some_and(Completion::ok);
-        if !ok {
+        let Some(completion) = (unsafe { Completion::from_raw(wc) }) else {
+            return;
+        };
+        if !completion.ok() {
+            completion.trace_error(this.context.number(), trace::Work::Register);
             this.context.lost();
         }
     }
@@ -99,9 +114,11 @@ impl<H: EndpointEvents> Endpoint<H> {
         if completion.ok() {
             this.retire(sequence);
         } else {
+            completion.trace_error(this.context.number(), trace::Work::Invalidate);
             this.context.lost();
         }
         if let Some(tag) = tag {
+            trace::region_fenced(this.context.number(), tag, completion.ok());
             H::fenced(this.context.handler(), tag, completion.ok());
         }
     }
@@ -141,7 +158,8 @@ impl<H: EndpointEvents> Endpoint<H> {
         !gate.free.is_empty() && gate.queue.has_room(1, 0)
     }
 
-    /// Posts the registrations of `regions` and then the first `len` octets of `message`, as one chain.
+    /// Posts the registrations of `regions` and then the first `len` octets of `message`, as one chain. Returns
+    /// whether the Send is signaled.
     ///
     /// # Errors
     ///
@@ -151,7 +169,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         mut message: SendBuffer<H>,
         len: usize,
         regions: &mut [RegionHandle<H>],
-    ) -> Result<(), PostError> {
+    ) -> Result<bool, PostError> {
         let slot = self
             .sends
             .get(message.index as usize)
@@ -213,7 +231,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         if refused {
             return Err(PostError::Refused);
         }
-        Ok(())
+        Ok(signaled)
     }
 
     /// Posts the invalidation of `regions` as one chain. When it is done, [`EndpointEvents::fenced`] is called
@@ -248,6 +266,8 @@ impl<H: EndpointEvents> Endpoint<H> {
             return Err(PostError::Refused);
         }
         gate.queue.unreserve(requests);
+        // Before the post, so that no completion can come first.
+        trace::region_fence_post(self.context.number(), tag, regions.len());
         let mut refused_at: *const sys::ib_send_wr = ptr::null();
         // SAFETY: As in `post_message`.
         let refused =

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+# The debugfs files of transports are read without end while mounts come, work and go.
+# mode: pair
+# fabrics: rxe
+# variants: 4.2
+# kernels: uml
+# smoke: uml-kasan debug
+# timeout: 120 1800
+# rounds: 10 200
+"""Readers against mount, I/O, umount; and a module that is removed afterwards."""
+
+import os
+import sys
+import threading
+import time
+
+sys.path.insert(0, "tests/lib")
+from case import main  # noqa: E402
+from common import Mount, check, log, module_refs, pattern, rounds, status, wait_for  # noqa: E402
+
+DEBUGFS = "/sys/kernel/debug/rpcrdma"
+FILES = {"state", "limits", "credits", "regions", "counters"}
+
+
+class Reader(threading.Thread):
+    """Reads every file there is, over and over. Each may go at any time."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.reads = self.gone = 0
+        self.wrong = []
+        self.stop = False
+
+    def run(self):
+        while not self.stop:
+            for number in os.listdir(DEBUGFS):
+                for name in FILES:
+                    self.one(f"{DEBUGFS}/{number}/{name}")
+
+    def one(self, path):
+        """One file: whole lines of the right form, or none since it has gone."""
+        try:
+            with open(path, encoding="ascii") as f:
+                text = f.read()
+        except (FileNotFoundError, OSError):
+            self.gone += 1
+            return
+        self.reads += 1
+        for line in text.splitlines():
+            name, _, value = line.partition(": ")
+            if not name.replace("_", "").isalpha() or not value:
+                self.wrong.append(f"{path}: {line!r}")
+
+
+def client():
+    """Each round is one mount."""
+    readers = [Reader() for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    data = pattern("debugfs", 300_000)
+    before = module_refs()
+    for n in range(rounds()):
+        with Mount(os.environ["VARIANT"]) as mount:
+            numbers = os.listdir(DEBUGFS)
+            check(len(numbers) == 1, f"{len(numbers)} transports in debugfs")
+            check(set(os.listdir(f"{DEBUGFS}/{numbers[0]}")) == FILES, "other files")
+            path = f"{mount.path}/file{n}"
+            with open(path, "wb") as f:
+                f.write(data)
+            with open(path, "rb") as f:
+                check(f.read() == data, "other data read than written")
+            os.unlink(path)
+        wait_for("end of the transport", 30, lambda: not os.listdir(DEBUGFS))
+    for reader in readers:
+        reader.stop = True
+    for reader in readers:
+        reader.join(20)
+        check(not reader.is_alive(), "a reader hangs")
+        check(not reader.wrong, "; ".join(reader.wrong[:5]))
+    log(f"{sum(r.reads for r in readers)} reads, {sum(r.gone for r in readers)} came too late")
+    check(sum(r.reads for r in readers) > rounds() * len(FILES), "hardly anything was read")
+
+    # A file kept open keeps the module, and only the module.
+    with Mount(os.environ["VARIANT"]):
+        held = os.open(f"{DEBUGFS}/{os.listdir(DEBUGFS)[0]}/state", os.O_RDONLY)
+    wait_for("end of the transport", 30, lambda: not os.listdir(DEBUGFS))
+    wait_for("release", 30, lambda: module_refs() == before + 1)
+    check(status("rmmod", "rpcrdma")[0] != 0, "the module went away under an open file")
+    os.close(held)
+    wait_for("release", 10, lambda: module_refs() == before)
+    time.sleep(0.1)
+    check(status("rmmod", "rpcrdma")[0] == 0, "the module cannot be removed")
+    check(not os.path.exists(DEBUGFS), "debugfs has a directory of a module that has gone")
+
+
+main(client)

@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+# NFSv4 callbacks over the mount: delegations are granted, and recalled by the server.
+# mode: pair
+# fabrics: rxe siw
+# variants: 4.1 4.2
+# kernels: uml
+# smoke: uml-kasan debug
+# timeout: 120 600
+# rounds: 5 100
+"""The reverse direction: CB_RECALL comes as a Call from the server on the same connection."""
+
+import os
+import sys
+import time
+
+sys.path.insert(0, "tests/lib")
+from case import main  # noqa: E402
+from common import (Mount, check, drop_caches, log, remote, rounds, rpc_counts,  # noqa: E402
+                    slowness, wait_for, xprt_stats)
+
+
+def client():
+    """Holds a file open, has the server open it too, and waits for the recall to be answered."""
+    with Mount(os.environ["VARIANT"]) as mount:
+        worst = 0
+        for n in range(rounds()):
+            path = f"{mount.path}/d{n % 10}"
+            with open(path, "w", encoding="ascii") as f:
+                f.write(f"version {n}\n")
+            # A first opening of a file that nobody else has open grants a delegation.
+            with open(path, encoding="ascii") as f:
+                check(f.read() == f"version {n}\n", "contents")
+                held = remote("cat /proc/fs/nfsd/clients/*/states")
+                check(f"d{n % 10}" in held and "type: deleg" in held,
+                      f"no delegation was granted:\n{held}")
+                before = rpc_counts(mount.path)["DELEGRETURN"]
+                began = time.monotonic()
+                # The server's own writer conflicts: it waits until the recall is answered.
+                remote(f"echo changed {n} > {mount_export()}/d{n % 10}", timeout=60)
+                took = time.monotonic() - began
+                worst = max(worst, took)
+                check(took < 5 * slowness(), f"the recall took {took:.1f} s")
+                # Its Reply may still be on its way.
+                wait_for("DELEGRETURN", 5,
+                         lambda: rpc_counts(mount.path)["DELEGRETURN"] > before)
+            drop_caches()
+            with open(path, encoding="ascii") as f:
+                check(f.read() == f"changed {n}\n", "the server's change is not seen")
+        log(f"{rounds()} recalls, the slowest took {worst:.2f} s")
+        stats = xprt_stats(mount.path)
+        check(stats["connect_count"] == 1, f"connected {stats['connect_count']} times")
+
+
+def mount_export():
+    """The exported directory in the server guest."""
+    from nfs_server import EXPORT
+    return EXPORT
+
+
+main(client)

@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+# A hostile server in user space: malformed, foreign, late and missing Replies.
+# mode: pair
+# server: none
+# fabrics: rxe siw
+# kernels: uml
+# smoke: uml-kasan debug
+# timeout: 600 1800
+"""Every case ends in an error for its RPC or in a dropped connection, never in a hang."""
+
+import ctypes
+import mmap
+import os
+import sys
+import time
+
+sys.path.insert(0, "tests/lib")
+import nfs_server  # noqa: E402,F401 - the frame imports it
+from case import main  # noqa: E402
+from common import (Failure, LIBC, ROOT, check, drop_caches, is_errno, log,  # noqa: E402
+                    module_refs, pattern, remote_call, slowness, wait_for)
+
+#: Length of the file that is read, of what is written, and entries of the root.
+READ, WRITE, ENTRIES = 70_001, 50_003, 300
+#: How long one system call may take, and how long until the mount works again.
+BOUND = 45
+
+
+def server():
+    """The server guest."""
+    import hostile_server
+    hostile_server.main()
+
+
+def mount(path):
+    """Mounts by the system call, so that no program asks for services that are not there."""
+    os.makedirs(path, exist_ok=True)
+    peer = os.environ["PEER_ADDR"]
+    data = (f"addr={peer},vers=3,proto=rdma,port=20050,mountaddr={peer},mountproto=tcp,"
+            "mountvers=3,mountport=20051,nolock,noac,nordirplus,soft,timeo=20,retrans=1,"
+            "rsize=131072,wsize=131072")
+    if LIBC.mount(f"{peer}:/".encode(), path.encode(), b"nfs", 0, data.encode()):
+        raise Failure(f"mount: {is_errno(ctypes.get_errno())}")
+
+
+def getattr_(path):
+    """A GETATTR of the root."""
+    return os.stat(path).st_nlink == 2
+
+
+def read(path):
+    """A direct READ; what comes back is compared."""
+    fd = os.open(f"{path}/d{READ}", os.O_RDONLY | os.O_DIRECT)
+    try:
+        memory = mmap.mmap(-1, 131072)
+        n = os.preadv(fd, [memory], 0)
+        check(n > 0, "an empty READ")
+        check(memory[:n] == pattern(("hostile", READ), READ)[:n], "wrong data were read")
+        return n == READ
+    finally:
+        os.close(fd)
+
+
+def write(path):
+    """A direct WRITE; the server compares what it got."""
+    fd = os.open(f"{path}/d{WRITE}", os.O_WRONLY | os.O_DIRECT)
+    try:
+        return os.write(fd, pattern(("written", WRITE), WRITE)) == WRITE
+    finally:
+        os.close(fd)
+
+
+def readdir(path):
+    """A READDIR of the root."""
+    names = os.listdir(path)
+    check(all(n[:1] == "d" and n[1:].isdigit() for n in names), f"wrong names: {names[:5]}")
+    return len(names) == ENTRIES
+
+
+OPERATIONS = {"GETATTR": getattr_, "READ": read, "WRITE": write, "READDIR": readdir}
+
+
+def attempt(operation, path):
+    """Does one operation; returns what happened and how long it took."""
+    if operation is readdir:
+        drop_caches()
+    began = time.monotonic()
+    try:
+        outcome = "ok" if operation(path) else "short"
+    except OSError as e:
+        outcome = is_errno(e.errno)
+    return outcome, time.monotonic() - began
+
+
+def one(name, case, path, problems):
+    """One case, and a correct operation after it."""
+    operation = OPERATIONS[case.procedure]
+    remote_call("set_case", name=name, procedure=case.procedure)
+    try:
+        outcome, took = attempt(operation, path)
+    except Failure as e:
+        outcome, took = str(e), 0
+        problems.append(f"{name}: {e}")
+    state = remote_call("set_case", name="", procedure="")
+    if not state["hits"]:
+        problems.append(f"{name}: the server was never asked")
+    if case.expect == "ok" and outcome != "ok":
+        problems.append(f"{name}: {outcome}, but the Reply was usable")
+    if case.expect == "error" and outcome == "ok":
+        problems.append(f"{name}: accepted")
+    if took > BOUND * slowness():
+        problems.append(f"{name}: took {took:.0f} s")
+    if "accepted" in state["notes"]:
+        problems.append(f"{name}: the client's memory was open")
+    began = time.monotonic()
+    while True:
+        try:
+            again, _ = attempt(operation, path)
+        except Failure as e:
+            problems.append(f"{name}: afterwards: {e}")
+            break
+        if again == "ok":
+            break
+        if time.monotonic() - began > BOUND * slowness():
+            problems.append(f"{name}: the mount does not recover: {again}")
+            break
+        time.sleep(0.1)
+    log(f"{name}: {outcome} after {took:.2f} s, well again {time.monotonic() - began:.2f} s later"
+        + (f", {' '.join(state['notes'])}" if state["notes"] else ""))
+
+
+def client():
+    """All cases, or those named on the command line."""
+    # Only the names are needed here, not the verbs.
+    from hostile_cases import CASES
+    path = f"{ROOT}/hostile"
+    before = module_refs()
+    mount(path)
+    problems = []
+    wanted = os.environ.get("CASES", "").split()
+    for name, case in CASES.items():
+        if not wanted or name in wanted:
+            one(name, case, path, problems)
+    began = time.monotonic()
+    check(LIBC.umount2(path.encode(), 0) == 0, f"umount: {is_errno(ctypes.get_errno())}")
+    log(f"unmounted in {time.monotonic() - began:.2f} s")
+    wait_for("release of the transport", 60, lambda: module_refs() == before)
+    check(not problems, f"{len(problems)} of {len(CASES)} cases:\n  " + "\n  ".join(problems))
+    log(f"{len(CASES)} cases")
+
+
+main(client, server)
