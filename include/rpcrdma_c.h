@@ -58,7 +58,7 @@ struct rpcrdma_debugfs_file {
 	void (*show)(struct seq_file *m, const struct rpcrdma_debugfs_file *file);
 };
 
-/* rust/observe/debugfs.c */
+/* rust/sys/debugfs.c */
 void rpcrdma_debugfs_init(void);
 void rpcrdma_debugfs_exit(void);
 struct dentry *rpcrdma_debugfs_add_dir(unsigned int id);

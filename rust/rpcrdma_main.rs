@@ -39,14 +39,14 @@ module! {
 struct RpcRdma {
     /// No new transports from the moment that this is dropped; there are none left by then.
     _client: client::Registration,
-    _debugfs: observe::debugfs::Root,
+    _debugfs: kext::debugfs::Root,
     /// Without them the transport works with its defaults.
     _tunables: Option<sunrpc::Tunables>,
 }
 
 impl kernel::Module for RpcRdma {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        let debugfs = observe::debugfs::Root::new();
+        let debugfs = kext::debugfs::Root::new();
         // Before the sysctls, since only this tells whether the kernel has such a transport already.
         let client = client::Registration::new()?;
         Ok(Self {

@@ -168,7 +168,7 @@ pub(super) fn reply(this: &Arc<Client>, rqst: &BcReply<'_>) -> Result<(), SendEr
     };
     let endpoint = link.endpoint();
     let Some(mut buffer) = endpoint.send_buffer() else {
-        return Err(wait_for_send_room(this, &link, rqst.xid()));
+        return Err(wait_for_send_room(this, &link, rqst.xid(), 0));
     };
     let header = v1::ReplyHeader {
         xid: rqst.xid(),
@@ -194,7 +194,7 @@ pub(super) fn reply(this: &Arc<Client>, rqst: &BcReply<'_>) -> Result<(), SendEr
             this.requester.stats.work_requests.count();
             Ok(())
         }
-        Err(PostError::Full) => Err(wait_for_send_room(this, &link, rqst.xid())),
+        Err(PostError::Full) => Err(wait_for_send_room(this, &link, rqst.xid(), 0)),
         Err(PostError::Closed | PostError::Refused) => {
             Client::disconnect(this);
             Err(SendError::NotConnected)

@@ -7,7 +7,7 @@
 //! connection) while it prints.
 
 use crate::client::Client;
-use crate::observe::debugfs::{File, Inspect};
+use crate::kext::debugfs::{File, Inspect};
 use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 

@@ -18,11 +18,11 @@ mod connect;
 mod inspect;
 mod mountstats;
 
+use crate::kext::debugfs::Directory;
 use crate::kext::delayed_work::{
     impl_has_delayed_work_ext, new_delayed_work_ext, DelayedWork, DelayedWorkItem,
 };
 use crate::link::sizing::{MAX_PAYLOAD, REVERSE_CREDITS};
-use crate::observe::debugfs::Directory;
 use crate::observe::trace;
 use crate::proto::v1::{DecodeError, Header};
 use crate::requester::call::Call;
@@ -194,8 +194,9 @@ impl Transport for Client {
     }
 
     fn buf_free(this: &Arc<Self>, slot: &Arc<Slot<Self::Call>>) {
-        let endpoint = this.requester.link().map(|link| link.endpoint().clone());
-        slot.call.abandon(endpoint);
+        slot.call.abandon();
+        // Somebody may have waited for its regions.
+        this.xprt.write_space();
     }
 
     fn send_request(this: &Arc<Self>, rqst: SendRqst<'_, Self>) -> Result<(), SendError> {

@@ -6,6 +6,7 @@
 //! RPC.
 
 pub(crate) mod completion;
+pub(crate) mod debugfs;
 pub(crate) mod delayed_work;
 pub(crate) mod memalloc;
 pub(crate) mod module_ref;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! To see into the module: trace events and debugfs.
+//! To see into the module: trace events.
+//!
+//! The files in debugfs are `kext::debugfs`, and what is in them is said by who knows it
+//! (`client::inspect`).
 //!
 //! Nothing here knows what is being observed; everybody may use it.
 
-pub(crate) mod debugfs;
 pub(crate) mod trace;

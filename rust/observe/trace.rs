@@ -202,6 +202,7 @@ macro_rules! events {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?);)*) => {$(
         $(#[$doc])*
         #[inline(always)]
+        #[allow(clippy::too_many_arguments)]
         pub(crate) fn $name($($arg: $type),*) {
             #[cfg(CONFIG_TRACEPOINTS)]
             kernel::macros::paste! {

@@ -52,7 +52,7 @@ pub(crate) enum CallState<T: Host> {
         /// Keeps the RPC from going away.
         rqst: Pinned<T>,
     },
-    /// Its task is being killed and waits for the fence.
+    /// Its task is being killed and waits for the fence, or for the end of the connection.
     Killed(Regions<T>),
     /// Somebody is working on it, under the lock or as its only owner.
     Busy,
@@ -122,7 +122,7 @@ impl<T: Host> Call<T> {
     /// Fences what a killed task leaves behind. Sleeps.
     ///
     /// On return the device does not touch the RPC's memory any more.
-    pub(crate) fn abandon(&self, endpoint: Option<Arc<Endpoint<T>>>) {
+    pub(crate) fn abandon(&self) {
         let mut state = self.state.lock();
         let mut regions = match core::mem::replace(&mut *state, CallState::Busy) {
             CallState::Sent { regions, .. } => regions,
@@ -131,18 +131,15 @@ impl<T: Host> Call<T> {
                 return;
             }
         };
-        let posted = if regions.is_empty() {
-            false
-        } else {
-            self.fence.reinit();
-            endpoint.is_some_and(|endpoint| endpoint.post_fence(&mut regions, self.index).is_ok())
-        };
-        if !posted {
-            drop(state);
-            // What is registered still is deregistered by this.
-            self.set_idle(regions);
+        let Some(endpoint) = regions.first().map(|region| region.endpoint().clone()) else {
+            *state = CallState::Idle(regions);
             return;
-        }
+        };
+        self.fence.reinit();
+        // If it can't be posted the connection is ending, and `reclaim` will wake us. Until its QP is gone no
+        // region may be deregistered: the registration may be in the Send Queue still, and a device in
+        // software looks at the MR when it gets there.
+        let _ = endpoint.post_fence(&mut regions, self.index);
         *state = CallState::Killed(regions);
         drop(state);
         self.fence.wait();
@@ -162,7 +159,8 @@ impl<T: Host> Call<T> {
         }
     }
 
-    /// The fence of a killed Call has completed. Called with the Call in `Killed`.
+    /// The fence of a killed Call has completed, or never will (`done` is false). Called with the Call in
+    /// `Killed`.
     pub(super) fn wake_killed(&self, done: bool) {
         self.fence_done.store(done, Relaxed);
         self.fence.complete();
@@ -191,6 +189,12 @@ impl<T: Host> Call<T> {
                 // Unpins: the RPC is sent again on the next connection. Only after the Call is idle.
                 drop(rqst);
                 held
+            }
+            CallState::Killed(regions) => {
+                // Left to its waiter. Perhaps there was no fence, or the device lost its completion.
+                *state = CallState::Killed(regions);
+                self.wake_killed(false);
+                0
             }
             other => {
                 *state = other;

@@ -26,7 +26,7 @@
 //!   killed task meets `Idle` or `Sent` only.
 //! - When a connection ends, [`Requester::reclaim`] runs after its queues were freed: it takes everything out of
 //!   `Sent` and `Fencing`. What is not known to be fenced is deregistered. A Call in `Killed` is left to its
-//!   waiter, which the flushed fence has woken.
+//!   waiter, which is woken, if the flushed fence has not done so.
 //! - Lock order: the Call's lock, then the endpoint's. Handles are dropped outside of both, since
 //!   deregistration sleeps.
 

@@ -54,9 +54,9 @@ pub(crate) fn call<T: Host>(this: &Arc<T>, rqst: &SendRqst<'_, T>) -> Result<(),
         }
     }
     // A Call without a Reply leaves its credit spent for good. A new connection is the only way to get it back.
+    // It was sent, so this is no error: SUNRPC would send it for ever.
     if !rqst.reply_expected() {
-        T::disconnect(this);
-        return Err(SendError::NotConnected);
+        xprt.force_disconnect();
     }
     Ok(())
 }
@@ -157,12 +157,21 @@ fn marshal_and_post<T: Host>(
             rqst.count_sent();
             Ok(())
         }
+        Err(PostError::Refused) => {
+            // The device may have taken a part of the chain. So the regions stay with the Call until the end
+            // of the connection, which follows, takes them back.
+            *state = CallState::Sent { regions, offer };
+            drop(state);
+            trace::post_failed(this.number(), rqst.xid(), PostError::Refused.into());
+            Err(SendError::NotConnected)
+        }
         Err(error) => {
             drop(state);
             trace::post_failed(this.number(), rqst.xid(), error.into());
+            let count = regions.len();
             call.set_idle(regions);
             if error == PostError::Full {
-                return Err(wait_for_send_room(this, link, rqst.xid()));
+                return Err(wait_for_send_room(this, link, rqst.xid(), count));
             }
             Err(SendError::NotConnected)
         }
@@ -182,7 +191,7 @@ fn build<T: Host>(
     let xid = rqst.xid();
     let (call_buf, reply_buf) = (rqst.snd_buf(), rqst.rcv_buf());
     let Some(mut buffer) = link.endpoint().send_buffer() else {
-        return Err(wait_for_send_room(this, link, xid));
+        return Err(wait_for_send_room(this, link, xid, 0));
     };
     let mut offer = Offer::default();
 
@@ -295,13 +304,20 @@ fn register<T: Host>(
     Ok(count)
 }
 
-/// The Send Queue is full: SUNRPC shall call again when there is room.
-pub(crate) fn wait_for_send_room<T: Host>(this: &Arc<T>, link: &Link<T>, xid: u32) -> SendError {
+/// The Send Queue is full: SUNRPC shall call again when there is room for a message with `regions`
+/// registrations.
+pub(crate) fn wait_for_send_room<T: Host>(
+    this: &Arc<T>,
+    link: &Link<T>,
+    xid: u32,
+    regions: usize,
+) -> SendError {
     trace::send_queue_full(this.number(), xid);
     this.requester().stats.send_queue_full.count();
     this.xprt().wait_for_buffer_space();
-    // A completion may have come before the flag was set, and the next one may be far.
-    if link.endpoint().has_send_room() {
+    // A completion may have come before the flag was set, and the next one may be far. To ask for less room
+    // than is needed would have SUNRPC call again and again.
+    if link.endpoint().has_send_room(regions) {
         this.xprt().write_space();
     }
     SendError::Again

@@ -91,6 +91,7 @@ impl Region {
         let mr = from_err_ptr(unsafe {
             sys::ib_alloc_mr(pd.as_ptr(), sys::ib_mr_type_IB_MR_TYPE_MEM_REG, depth)
         })?;
+        // Without memory for it, the region is dropped, and the MR with it.
         let region = KBox::new(
             Self {
                 register_cqe: sys::ib_cqe {
@@ -116,12 +117,8 @@ impl Region {
                 fence_sequence: 0,
             },
             GFP_KERNEL,
-        );
-        if region.is_err() {
-            // SAFETY: The MR was just allocated and is used by nobody. A failure leaves nothing more to do.
-            unsafe { sys::ib_dereg_mr(mr) };
-        }
-        Ok(region?)
+        )?;
+        Ok(region)
     }
 
     /// How many pages are mapped.

@@ -10,8 +10,16 @@ module_dir() {
 	echo "$RPCRDMA_CACHE/module/$(key_of "$TREE")-$(basename "$(kernel_dir "$1")")"
 }
 
+# The module itself. Its path has the hash of its sources, so that a guest that
+# runs keeps the one it started with. A caller that wants the same one all along
+# sets MODULE_HASH.
+module_ko() {
+	echo "$(module_dir "$1")/ko-${MODULE_HASH:-$(module_sources_hash)}/rpcrdma.ko"
+}
+
 # Prints a hash over names and contents of the module's sources.
 module_sources_hash() {
+	have_module_sources || return 0
 	(
 		cd "$TREE"
 		find "${MODULE_SOURCES[@]}" -type f \
@@ -26,34 +34,40 @@ have_module_sources() {
 }
 
 make_module() {
-	local kernel=$1 dir sources=()
+	local kernel=$1 result=$2 dir sources=()
 
 	dir=$(module_dir "$kernel")
 	mkdir -p "$dir"
+	# One at a time, also of different sources.
+	exec {build_lock}>"$dir/.lock"
+	flock "$build_lock"
 	sources=("${MODULE_SOURCES[@]/#/$TREE/}")
 	chroot_sysroot rsync -a --checksum --delete \
 		--exclude='*.o' --exclude='*.ko' --exclude='*.mod' --exclude='*.mod.c' \
 		--exclude='.*' --exclude='*.symvers' --exclude='modules.order' \
-		--exclude='*_generated*' "${sources[@]}" "$dir/"
+		--exclude='*_generated*' --exclude='ko-*' "${sources[@]}" "$dir/"
 	# shellcheck disable=SC2046
 	CHROOT_CWD=$dir chroot_sysroot make $(kernel_make_flags "$kernel") \
 		-C "$(kernel_dir "$kernel")/build" M="$dir" -j"$(nproc)" modules
 	[ -e "$dir/rpcrdma.ko" ] || die "the build made no rpcrdma.ko"
+	mkdir -p "$result"
+	cp "$dir/rpcrdma.ko" "$result/"
 }
 
-make_module_uml() { make_module uml; }
-make_module_uml_kasan() { make_module uml-kasan; }
-make_module_debug() { make_module debug; }
-make_module_debian() { make_module debian; }
+make_module_uml() { make_module uml "$1"; }
+make_module_uml_kasan() { make_module uml-kasan "$1"; }
+make_module_debug() { make_module debug "$1"; }
+make_module_debian() { make_module debian "$1"; }
 
 # Builds the module for a kernel if its sources changed since the last time.
 setup_module() {
-	local kernel=$1 dir
+	local kernel=$1 dir hash
 
 	setup_kernel "$kernel"
 	have_module_sources || return 0
+	[ ! -e "$(kernel_dir "$kernel")/unavailable" ] || return 0
 	dir=$(module_dir "$kernel")
 	mkdir -p "$dir"
-	find "$dir" -maxdepth 1 -name 'built-*' ! -name "built-$(module_sources_hash)*" -delete
-	step "module for $kernel" "$dir/built-$(module_sources_hash)" 1 "make_module_${kernel//-/_}"
+	find "$dir" -maxdepth 1 -name 'ko-*' -mtime +1 -exec rm -rf {} +
+	step "module for $kernel" "$(dirname "$(module_ko "$kernel")")" 1 "make_module_${kernel//-/_}"
 }

@@ -19,7 +19,7 @@ sys.path.insert(0, "tests/lib")
 import nfs_server  # noqa: E402,F401 - the frame imports it
 from case import main  # noqa: E402
 from common import (Failure, LIBC, ROOT, check, drop_caches, is_errno, log,  # noqa: E402
-                    module_refs, pattern, remote_call, slowness, wait_for)
+                    module_refs, mount_raw, pattern, remote_call, slowness, wait_for)
 
 #: Length of the file that is read, of what is written, and entries of the root.
 READ, WRITE, ENTRIES = 70_001, 50_003, 300
@@ -34,14 +34,12 @@ def server():
 
 
 def mount(path):
-    """Mounts by the system call, so that no program asks for services that are not there."""
-    os.makedirs(path, exist_ok=True)
+    """Mounts with every port named, since the server has no rpcbind."""
     peer = os.environ["PEER_ADDR"]
-    data = (f"addr={peer},vers=3,proto=rdma,port=20050,mountaddr={peer},mountproto=tcp,"
-            "mountvers=3,mountport=20051,nolock,noac,nordirplus,soft,timeo=20,retrans=1,"
-            "rsize=131072,wsize=131072")
-    if LIBC.mount(f"{peer}:/".encode(), path.encode(), b"nfs", 0, data.encode()):
-        raise Failure(f"mount: {is_errno(ctypes.get_errno())}")
+    mount_raw(f"{peer}:/", path,
+              f"addr={peer},vers=3,proto=rdma,port=20050,mountaddr={peer},mountproto=tcp,"
+              "mountvers=3,mountport=20051,nolock,noac,nordirplus,soft,timeo=20,retrans=1,"
+              "rsize=131072,wsize=131072")
 
 
 def getattr_(path):

@@ -258,6 +258,13 @@ def host(address):
     return f"[{address}]" if is_v6(address) else address
 
 
+def mount_raw(source, path, options):
+    """mount(2) itself: mount.nfs would first ask the server for services by its own rules."""
+    os.makedirs(path, exist_ok=True)
+    if LIBC.mount(source.encode(), path.encode(), b"nfs", 0, options.encode()):
+        raise Failure(f"mount {source}: {is_errno(ctypes.get_errno())}")
+
+
 class Mount:
     """An NFS mount over RDMA, unmounted when the `with` block ends."""
 

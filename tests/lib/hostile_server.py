@@ -87,15 +87,14 @@ class Connection:
         self.server = server
         self.cmid = CMID(creator=event, listen_id=server.listener)
         self.context = self.cmid.context
-        pd = PD(self.context)
+        # Memory is the device's, not the connection's: there are many connections.
+        pd = server.memory(self.context)
+        self.recv, self.arena = server.recv, server.arena
         self.cq = CQ(self.context, 1024)
         cap = QPCap(max_send_wr=256, max_recv_wr=DEPTH, max_send_sge=2, max_recv_sge=1)
         # Not the CMID's own Queue Pair, which pyverbs lets nobody post to freely.
         self.qp = QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap,
                                     sq_sig_all=1))
-        self.pd = pd
-        self.recv = [MR(pd, INLINE, ACCESS) for _ in range(DEPTH)]
-        self.arena = MR(pd, ARENA, ACCESS)
         self.arrived, self.done = [], set()
         self.wr_id = 1000
         self.last_reply = None
@@ -219,7 +218,7 @@ class Connection:
     def close(self):
         """Ends the connection; its objects stay, since pyverbs frees them in no safe order."""
         GRAVEYARD.append(self)
-        for action in (self.cmid.disconnect, self.qp.close):
+        for action in (self.cmid.disconnect, self.qp.close, self.cq.close):
             try:
                 action()
             except Exception as x:  # noqa: BLE001 - the other side may be gone already
@@ -250,7 +249,15 @@ class Server:
         self.listener.bind_addr(AddrInfo(src=os.environ["OWN_ADDR"], src_service=str(RDMA_PORT),
                                          port_space=ce.RDMA_PS_TCP, flags=ce.RAI_PASSIVE))
         self.listener.listen(backlog=8)
-        self.connection = None
+        self.connection = self.pd = None
+
+    def memory(self, context):
+        """The protection domain, with the memory that all connections share."""
+        if self.pd is None:
+            self.pd = PD(context)
+            self.recv = [MR(self.pd, INLINE, ACCESS) for _ in range(DEPTH)]
+            self.arena = MR(self.pd, ARENA, ACCESS)
+        return self.pd
 
     def superseded(self, connection):
         """Whether an event waits, which means that this connection is over."""

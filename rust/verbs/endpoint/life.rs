@@ -9,12 +9,8 @@ use crate::verbs::endpoint::{Endpoint, EndpointEvents, Sizes};
 use core::ptr::{self, NonNull};
 use kernel::error::{from_err_ptr, to_result};
 use kernel::prelude::*;
-use kernel::sync::{Arc, CondVarTimeoutResult};
-use kernel::time::{msecs_to_jiffies, Msecs};
-
-/// How long the end of an endpoint waits for a region handle before it complains. Nothing that holds one may
-/// wait for the endpoint, so this is never reached but by a defect.
-const HANDLE_WAIT: Msecs = 10_000;
+use kernel::sync::Arc;
+use kernel::time::Msecs;
 
 /// What must be torn down in order.
 pub(super) struct Objects<H: ConnectionEvents> {
@@ -121,14 +117,14 @@ impl<H: EndpointEvents> Endpoint<H> {
 
     /// Second half: gives everything up. Whoever held regions must have dropped them, or be about to.
     fn tear_down(&self) {
+        // First of all, so that `add_regions` has ended and will not begin again.
+        let objects = self.objects.lock().take();
+
         let mut pool = self.pool.lock();
         while pool.out > 0 {
-            let waited = self
-                .home
-                .wait_interruptible_timeout(&mut pool, msecs_to_jiffies(HANDLE_WAIT));
-            if matches!(waited, CondVarTimeoutResult::Timeout) {
-                pr_warn!("{} memory regions are still held\n", pool.out);
-            }
+            // Not interruptible: this may run on behalf of a task that is being killed. Nothing that holds a
+            // handle waits for the endpoint, so the wait is short.
+            self.home.wait(&mut pool);
         }
         loop {
             let region = pool.free.pop().or_else(|| pool.dead.pop());
@@ -150,7 +146,6 @@ impl<H: EndpointEvents> Endpoint<H> {
             // SAFETY: As above, and `SendBuffer` uses the mapping only under an open gate.
             unsafe { slot.buffer.unmap() };
         }
-        let objects = self.objects.lock().take();
         if let Some(objects) = objects {
             if let Some(pd) = objects.pd {
                 // SAFETY: Everything made in the PD is gone.

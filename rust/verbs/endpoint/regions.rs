@@ -129,6 +129,11 @@ impl<H: EndpointEvents> RegionHandle<H> {
         Ok(())
     }
 
+    /// Where it belongs.
+    pub(crate) fn endpoint(&self) -> &Arc<Endpoint<H>> {
+        &self.endpoint
+    }
+
     /// What to tell the peer about it.
     pub(crate) fn segment(&self) -> RemoteSegment {
         self.region.as_ref().map_or(

@@ -152,10 +152,13 @@ impl<H: EndpointEvents> Endpoint<H> {
         })
     }
 
-    /// Whether [`Self::send_buffer`] would find one now.
-    pub(crate) fn has_send_room(&self) -> bool {
+    /// Whether a message with `regions` registrations could be posted now.
+    pub(crate) fn has_send_room(&self, regions: usize) -> bool {
+        let Ok(fences) = u32::try_from(regions) else {
+            return false;
+        };
         let gate = self.send.lock();
-        !gate.free.is_empty() && gate.queue.has_room(1, 0)
+        !gate.free.is_empty() && gate.queue.has_room(fences.saturating_add(1), fences)
     }
 
     /// Posts the registrations of `regions` and then the first `len` octets of `message`, as one chain. Returns

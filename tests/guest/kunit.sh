@@ -1,0 +1,26 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# The protocol core's tests run when the module is inserted, and all pass.
+# mode: run
+# kernels: uml
+# smoke: uml-kasan debug
+# timeout: 60
+set -eu
+. "$GUEST_LIB"
+
+dmesg --clear
+load_module
+log=$(dmesg --notime)
+# KTAP: suites are not indented, their cases by four blanks.
+suites=$(grep -cE '^ok [0-9]+ ' <<<"$log" || true)
+cases=$(grep -cE '^    ok [0-9]+ ' <<<"$log" || true)
+if grep -E '^ *not ok ' <<<"$log"; then
+	fail "see above"
+fi
+expect_eq "number of suites planned" "$(grep -c '# Subtest:' <<<"$log" || true)" "$suites"
+[ "$suites" -gt 0 ] && [ "$cases" -gt 0 ] || fail "no suite has run"
+# Each suite in the sources has run.
+wanted=$(grep -rlE 'kunit_tests\(' rust --include='*.rs' | wc -l)
+[ "$suites" -ge "$wanted" ] || fail "only $suites suites of $wanted"
+echo "$suites suites, $cases cases"
+unload_module

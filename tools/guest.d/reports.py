@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What counts as a report in a guest's console."""
+
+import re
+
+# Each ends the run as failed, whatever the command said.
+REPORTS = [
+    r"Kernel panic",
+    r"\bOops\b",
+    r"\bBUG:",
+    r"kernel BUG at",
+    r"WARNING: ",
+    r"Unable to handle kernel",
+    r"general protection fault",
+    r"Internal error:",
+    r"invalid opcode:",
+    r"divide error:",
+    r"Segfault with no mm",
+    r"Kernel tried to access user memory",
+    # Lockdep, RCU and sleeping in the wrong place.
+    r"possible circular locking dependency",
+    r"possible recursive locking",
+    r"possible irq lock inversion",
+    r"inconsistent lock state",
+    r"suspicious RCU usage",
+    r"bad unlock balance",
+    r"held lock freed",
+    r"still has locks held",
+    r"lock held when returning to user space",
+    r"INVALID wait context|Invalid wait context",
+    r"nested lock was not taken",
+    r"trying to register non-static key",
+    r"DEBUG_LOCKS_WARN_ON",
+    r"sleeping function called from invalid context",
+    r"scheduling while atomic",
+    r"voluntary context switch within RCU",
+    r"rcu: INFO:",
+    r"rcu_preempt detected",
+    # Memory.
+    r"KASAN:",
+    r"KFENCE:",
+    r"UBSAN:",
+    r"guest: kmemleak report",
+    r"refcount_t:",
+    r"(list_add|list_del) corruption",
+    r"BUG \S+ \(.*\): ",
+    r"Objects remaining in",
+    r"Object remaining in",
+    r"ODEBUG:",
+    r"Bad page state",
+    r"bad page map",
+    r"Out of memory:",
+    # Time.
+    r"blocked (for more than|in I/O wait for more than) \d+",
+    r"soft lockup",
+    r"hard LOCKUP",
+    r"workqueue lockup",
+    # Ours and the runner's own.
+    r"rust_kernel: panicked|panicked at",
+    r"^\S*\s*(\[[^]]*\]\s*)?# .*: (pass:\d+ )?fail:[1-9]",
+    r"(^|\] )\s*not ok \d+",
+    r"guest: lockdep is off",
+    r"guest: kernel tainted",
+]
+
+# After these the guest is not expected to get anywhere.
+FATAL = [
+    r"Kernel panic",
+    r"\bOops\b",
+    r"kernel BUG at",
+    r"general protection fault",
+    r"Unable to handle kernel",
+]
+
+# Lines of an ordinary boot that look like a report.
+HARMLESS = [
+    # KTAP's directive for what was not run, and every command line.
+    r"# SKIP",
+    r"[Cc]ommand line:",
+    r"\bpanic=",
+]
+
+_REPORTS = re.compile("|".join(f"(?:{p})" for p in REPORTS))
+_FATAL = re.compile("|".join(f"(?:{p})" for p in FATAL))
+_HARMLESS = re.compile("|".join(f"(?:{p})" for p in HARMLESS))
+
+
+def find(lines, expected=()):
+    """Returns the indices of the lines that report something."""
+    return [
+        i
+        for i, line in enumerate(lines)
+        if _REPORTS.search(line)
+        and not _HARMLESS.search(line)
+        and not any(word in line for word in expected)
+    ]
+
+
+def is_fatal(text):
+    """Says whether a piece of console shows that the guest is lost."""
+    return bool(_FATAL.search(text))
