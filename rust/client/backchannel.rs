@@ -7,7 +7,7 @@
 
 use crate::client::Client;
 use crate::kext::ratelimit::pr_warn_ratelimited;
-use crate::link::sizing::REVERSE_CREDITS;
+use crate::link::sizing::{REVERSE_CREDITS, REVERSE_RECEIVES};
 use crate::observe::trace;
 use crate::proto::v1::{self, DecodeError, ErrorHeader, Header, RdmaError};
 use crate::requester::call::Call;
@@ -20,6 +20,10 @@ use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 
+/// How many slots there are: one for each Call that can be received. More than credits, because a slot comes
+/// back some time after the Reply was sent, and the peer may send the next Call as soon as it has that.
+const SLOTS: u32 = REVERSE_RECEIVES;
+
 /// Slots for reverse-direction Calls, made when the callback service is set up.
 #[pin_data]
 pub(super) struct ReverseSlots<T: Host> {
@@ -31,7 +35,7 @@ struct Slots<T: Host> {
     free: KVec<Arc<Slot<Call<T>>>>,
     /// How many exist: in `free` or with SUNRPC.
     made: u32,
-    /// The transport goes away: what comes back is freed.
+    /// The service has ended: what comes back is freed.
     closed: bool,
 }
 
@@ -41,7 +45,7 @@ impl<T: Host> ReverseSlots<T> {
         try_pin_init!(Self {
             slots <- new_spinlock!(
                 Slots {
-                    free: KVec::with_capacity(REVERSE_CREDITS as usize, GFP_KERNEL)?,
+                    free: KVec::with_capacity(SLOTS as usize, GFP_KERNEL)?,
                     made: 0,
                     closed: false,
                 },
@@ -56,13 +60,15 @@ impl<T: Host> ReverseSlots<T> {
     ///
     /// `ENOMEM`.
     pub(super) fn fill(&self, owner: &Arc<T>) -> Result {
+        // The service may have ended before, and begins again.
+        self.slots.lock().closed = false;
         loop {
-            if self.slots.lock().made >= REVERSE_CREDITS {
+            if self.slots.lock().made >= SLOTS {
                 return Ok(());
             }
             let slot = Slot::new_bc(owner, Call::new(u32::MAX), PAGE_SIZE, GFP_KERNEL)?;
             let mut slots = self.slots.lock();
-            if slots.made >= REVERSE_CREDITS || slots.closed {
+            if slots.made >= SLOTS || slots.closed {
                 return Ok(());
             }
             slots.free.push_within_capacity(slot).map_err(|_| ENOMEM)?;
@@ -89,12 +95,14 @@ impl<T: Host> ReverseSlots<T> {
 
     /// Frees what is not with SUNRPC.
     pub(super) fn clear(&self) {
-        let mut slots = self.slots.lock();
-        let free = core::mem::replace(&mut slots.free, KVec::new());
-        slots.made = slots.made.saturating_sub(free.len() as u32);
-        slots.closed = true;
-        drop(slots);
-        drop(free);
+        loop {
+            let mut slots = self.slots.lock();
+            slots.closed = true;
+            let Some(slot) = slots.free.pop() else { return };
+            slots.made = slots.made.saturating_sub(1);
+            drop(slots);
+            drop(slot);
+        }
     }
 }
 

@@ -2,9 +2,9 @@
 
 //! Connecting, again and again.
 
-use crate::client::{Client, CONNECT_WORK};
+use crate::client::{Client, CONNECT_WORK, REGION_WORK};
 use crate::kext::delayed_work::DelayedWork;
-use crate::kext::memalloc::NoReclaim;
+use crate::kext::memalloc::{NoFs, NoReclaim};
 use crate::kext::time::HZ;
 use crate::link::sizing::Wanted;
 use crate::link::{Link, Parameters};
@@ -20,6 +20,9 @@ use kernel::sync::{new_spinlock, Arc, SpinLock};
 /// How long to wait before the second attempt, in jiffies. SUNRPC doubles it with each further failure, up to
 /// the transport's maximum.
 const FIRST_DELAY: usize = HZ;
+
+/// How long the region worker waits for memory, in jiffies.
+const MEMORY_DELAY: usize = HZ / 8 + 1;
 
 /// Regions of a new connection, and how many are added at a time later.
 const REGION_STEP: u32 = 16;
@@ -87,6 +90,8 @@ pub(super) fn schedule(this: &Arc<Client>, task: &RpcTask) {
     let xprt = &this.xprt;
     if !xprt.lock_connect(task) {
         // SUNRPC calls this only where the lock is free to be handed over.
+        kernel::warn_on!(true);
+        xprt.clear_connecting();
         return;
     }
     let delay = if this.connecting.failed.load(Relaxed) {
@@ -102,7 +107,8 @@ pub(super) fn schedule(this: &Arc<Client>, task: &RpcTask) {
 /// The worker. Runs with the send lock.
 pub(super) fn work(this: &Arc<Client>) {
     let xprt = &this.xprt;
-    // Swapping may wait for this very connection: then memory must not be reclaimed by swapping.
+    // Writeback and swapping may wait for this very connection: then memory must not be reclaimed by them.
+    let _nofs = NoFs::enter();
     let _noreclaim = NoReclaim::enter_if(xprt.swapping());
     // What is left of the former connection, if SUNRPC did not close it.
     this.disconnect_link(trace::End::Replaced);
@@ -124,8 +130,9 @@ pub(super) fn work(this: &Arc<Client>) {
             for_sunrpc(error)
         }
     };
-    xprt.unlock_connect();
+    // Before anybody can send: who waits for a Reply on the new connection shall not be told to try again.
     xprt.wake_pending_tasks(status);
+    xprt.unlock_connect();
 }
 
 fn attempt(this: &Arc<Client>) -> Result {
@@ -189,17 +196,27 @@ fn populate(this: &Arc<Client>, owner: &EndpointOwner<Client>) -> Result {
 
 /// The region worker: makes the pool larger, and lets who waits for it try again.
 pub(super) fn add_regions(this: &Arc<Client>) {
+    let _nofs = NoFs::enter();
     let _noreclaim = NoReclaim::enter_if(this.xprt.swapping());
-    if let Some(link) = this.requester.link() {
-        // An error leaves what there is; regions also come back with every Reply.
-        if let Ok(added) = link.endpoint().add_regions(REGION_STEP) {
+    let Some(link) = this.requester.link() else {
+        // The end of the connection wakes everybody.
+        return;
+    };
+    match link.endpoint().add_regions(REGION_STEP) {
+        // There are as many as there may be: whoever brings one back says so.
+        Ok(0) => {}
+        Ok(added) => {
             this.requester
                 .stats
                 .regions_allocated
                 .add_value(u64::from(added));
+            this.xprt.write_space();
+        }
+        // Nothing may be under way that would bring one back.
+        Err(_) => {
+            DelayedWork::<Client, REGION_WORK>::schedule(this, MEMORY_DELAY);
         }
     }
-    this.xprt.write_space();
 }
 
 /// What SUNRPC understands as "try again" instead of "fail the RPC", for all that may pass.

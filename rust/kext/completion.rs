@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A completion that can be used again and waited for with a time limit.
+//! A completion that signals one waiter at a time and can be used again.
 //!
 //! C header: [`include/linux/completion.h`](srctree/include/linux/completion.h)
 
@@ -54,12 +54,6 @@ impl Completion {
         unsafe { sys::complete(self.inner.get()) }
     }
 
-    /// Signals all waiters, present and future, until [`reinit`](Self::reinit).
-    pub(crate) fn complete_all(&self) {
-        // SAFETY: The object is initialised.
-        unsafe { sys::complete_all(self.inner.get()) }
-    }
-
     /// Waits until it is done. Not interruptible.
     pub(crate) fn wait(&self) {
         // SAFETY: The object is initialised; sleeping is what the caller asks for.
@@ -68,7 +62,8 @@ impl Completion {
 
     /// Waits until it is done, but no longer than `timeout` jiffies. Not interruptible.
     ///
-    /// Returns whether it was done in time.
+    /// Returns whether it was done in time. For tests, which must not hang.
+    #[cfg(CONFIG_KUNIT = "y")]
     #[must_use]
     pub(crate) fn wait_timeout(&self, timeout: usize) -> bool {
         // SAFETY: As for `wait`.
@@ -103,12 +98,13 @@ mod tests {
     }
 
     #[test]
-    fn complete_all_lasts_until_reinit() -> Result {
+    fn reinit_forgets_what_was_completed() -> Result {
         let c = completion()?;
-        c.complete_all();
-        c.wait();
-        assert!(c.wait_timeout(1));
+        c.complete();
         c.reinit();
+        assert!(!c.wait_timeout(1));
+        c.complete();
+        c.wait();
         assert!(!c.wait_timeout(1));
         Ok(())
     }

@@ -114,7 +114,7 @@ impl<T: HasDelayedWork<ID>, const ID: u64> DelayedWork<T, ID> {
         pin_init!(Self {
             work <- Opaque::ffi_init(|slot: *mut sys::delayed_work| {
                 // SAFETY: `slot` is valid for writes and does not move; `run_callback` matches the
-                // objects that `enqueue` enqueues; name and key live forever.
+                // objects that `schedule` enqueues; name and key live forever.
                 unsafe {
                     sys::init_delayed_work(
                         slot,
@@ -148,34 +148,18 @@ impl<T: HasDelayedWork<ID>, const ID: u64> DelayedWork<T, ID> {
     /// Lets the item run in `delay` jiffies. Returns `false` if it was pending already; then
     /// nothing changes.
     pub(crate) fn schedule(owner: &Arc<T>, delay: usize) -> bool {
-        Self::enqueue(owner, |work| {
-            // SAFETY: `work` is initialised; the queue lives as long as the kernel.
-            unsafe { sys::queue_delayed_work(sys::system_dfl_long_wq, work, delay) }
-        })
-    }
-
-    /// Lets the item run in `delay` jiffies, even if it was to run at another time. Returns `true`
-    /// if it was not pending before.
-    pub(crate) fn reschedule(owner: &Arc<T>, delay: usize) -> bool {
-        Self::enqueue(owner, |work| {
-            // SAFETY: As in `schedule`.
-            unsafe { !sys::mod_delayed_work(sys::system_dfl_long_wq, work, delay) }
-        })
-    }
-
-    /// Calls `start` with one more reference to `owner`, which stays with the item if `start`
-    /// returns that the item was not pending.
-    fn enqueue(owner: &Arc<T>, start: impl FnOnce(*mut sys::delayed_work) -> bool) -> bool {
         let object = Arc::into_raw(owner.clone());
         // SAFETY: `object` is valid, it comes from an `Arc`.
         let work = unsafe { T::work_of(object) };
-        // SAFETY: `work` points into a valid object.
-        let started = start(unsafe { (*work).work.get() });
-        if !started {
+        // SAFETY: `work` points into a valid object and is initialised; the queue lives as long as
+        // the kernel.
+        let queued =
+            unsafe { sys::queue_delayed_work(sys::system_dfl_long_wq, (*work).work.get(), delay) };
+        if !queued {
             // SAFETY: The item did not take the reference made above.
             drop(unsafe { Arc::from_raw(object) });
         }
-        started
+        queued
     }
 
     /// Sees to it that the item is neither pending nor running when this returns. Returns whether
@@ -263,17 +247,6 @@ mod tests {
         assert!(DelayedWork::cancel_sync(&i));
         assert!(!DelayedWork::cancel_sync(&i));
         assert_eq!(i.runs.load(Relaxed), 0);
-        assert!(is_last(i));
-        Ok(())
-    }
-
-    #[test]
-    fn reschedule_moves_a_pending_item() -> Result {
-        let i = item()?;
-        assert!(DelayedWork::schedule(&i, 100_000));
-        assert!(!DelayedWork::reschedule(&i, 0));
-        assert!(i.ran.wait_timeout(1000));
-        assert!(!DelayedWork::cancel_sync(&i));
         assert!(is_last(i));
         Ok(())
     }

@@ -1,12 +1,41 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Permission to dip into the memory reserves.
+//! How allocations of the current thread may come by their memory.
 //!
 //! C header: [`include/linux/sched/mm.h`](srctree/include/linux/sched/mm.h)
 
 use crate::sys;
 use core::marker::PhantomData;
 use kernel::ffi::c_uint;
+
+/// While it lives, allocations of the current thread do not reclaim memory by means of a filesystem.
+///
+/// For work that a filesystem waits for: it would wait for itself.
+pub(crate) struct NoFs {
+    /// The flags of the thread before, as far as they matter here.
+    old: c_uint,
+    /// Belongs to the thread that made it.
+    _not_send: PhantomData<*mut ()>,
+}
+
+impl NoFs {
+    /// Enters the scope.
+    pub(crate) fn enter() -> Self {
+        Self {
+            // SAFETY: Changes a flag of the current thread only.
+            old: unsafe { sys::memalloc_nofs_save() },
+            _not_send: PhantomData,
+        }
+    }
+}
+
+impl Drop for NoFs {
+    fn drop(&mut self) {
+        // SAFETY: The thread is the one that called `memalloc_nofs_save`, because `Self` is not
+        // `Send`.
+        unsafe { sys::memalloc_nofs_restore(self.old) }
+    }
+}
 
 /// While it lives, allocations of the current thread may use the reserves and do not reclaim.
 ///

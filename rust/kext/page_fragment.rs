@@ -58,10 +58,4 @@ impl PageFragment {
     pub(crate) fn len(&self) -> u32 {
         self.len
     }
-
-    /// Whether `next` starts where a page ends and this one fills its page to the end, so that one
-    /// memory region can hold both.
-    pub(crate) fn joins(&self, next: &Self) -> bool {
-        next.offset == 0 && self.offset as usize + self.len as usize == kernel::page::PAGE_SIZE
-    }
 }

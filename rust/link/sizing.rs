@@ -23,7 +23,7 @@ pub(crate) const REVERSE_CREDITS: u32 = 16;
 
 /// Receives kept for the reverse direction: twice its credits, so that a peer that sends again after it gave
 /// one of its Calls up does not find the queue empty.
-const REVERSE_RECEIVES: u32 = 2 * REVERSE_CREDITS;
+pub(crate) const REVERSE_RECEIVES: u32 = 2 * REVERSE_CREDITS;
 
 /// Regions that one credit may use. One is enough for an aligned payload on most devices.
 const REGIONS_PER_CREDIT: u32 = 4;

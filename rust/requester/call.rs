@@ -8,10 +8,10 @@ use crate::proto::chunk::Segment;
 use crate::requester::reply::Verdict;
 use crate::requester::Host;
 use crate::sunrpc::Pinned;
-use crate::verbs::endpoint::{Endpoint, Received, RegionHandle};
+use crate::verbs::endpoint::{Received, RegionHandle};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{new_spinlock, Arc, SpinLock};
+use kernel::sync::{new_spinlock, SpinLock};
 
 /// The most regions that one Call registers: a Read chunk and the larger of Write and Reply chunk.
 pub(crate) const MAX_REGIONS: usize = 2 * MAX_SEGMENTS as usize;

@@ -3,7 +3,7 @@
 # tree stays clean and kernels do not share objects. Sourced, never run.
 
 # What the module is made of.
-MODULE_SOURCES=(Kbuild rust include)
+MODULE_SOURCES=(Kbuild rust include tests/kmod)
 
 # The copy for a kernel: one for each tree that uses this cache.
 module_dir() {
@@ -50,8 +50,13 @@ make_module() {
 	CHROOT_CWD=$dir chroot_sysroot make $(kernel_make_flags "$kernel") \
 		-C "$(kernel_dir "$kernel")/build" M="$dir" -j"$(nproc)" modules
 	[ -e "$dir/rpcrdma.ko" ] || die "the build made no rpcrdma.ko"
+	# The module that counts work requests for the tests, see tests/kmod.
+	# shellcheck disable=SC2046
+	CHROOT_CWD=$dir/kmod chroot_sysroot make $(kernel_make_flags "$kernel") \
+		-C "$(kernel_dir "$kernel")/build" M="$dir/kmod" modules
+	[ -e "$dir/kmod/rdmatap.ko" ] || die "the build made no rdmatap.ko"
 	mkdir -p "$result"
-	cp "$dir/rpcrdma.ko" "$result/"
+	cp "$dir/rpcrdma.ko" "$dir/kmod/rdmatap.ko" "$result/"
 }
 
 make_module_uml() { make_module uml "$1"; }

@@ -100,6 +100,7 @@ def one(name, case, path, problems):
     except Failure as e:
         outcome, took = str(e), 0
         problems.append(f"{name}: {e}")
+    # Waits until the server is through with the case.
     state = remote_call("set_case", name="", procedure="")
     if not state["hits"]:
         problems.append(f"{name}: the server was never asked")
@@ -125,7 +126,7 @@ def one(name, case, path, problems):
             break
         time.sleep(0.1)
     log(f"{name}: {outcome} after {took:.2f} s, well again {time.monotonic() - began:.2f} s later"
-        + (f", {' '.join(state['notes'])}" if state["notes"] else ""))
+        + (f", {' '.join(sorted(set(state['notes'])))}" if state["notes"] else ""))
 
 
 def client():
@@ -143,7 +144,10 @@ def client():
     began = time.monotonic()
     check(LIBC.umount2(path.encode(), 0) == 0, f"umount: {is_errno(ctypes.get_errno())}")
     log(f"unmounted in {time.monotonic() - began:.2f} s")
-    wait_for("release of the transport", 60, lambda: module_refs() == before)
+    try:
+        wait_for("release of the transport", 60, lambda: module_refs() == before)
+    except Failure as e:
+        problems.append(str(e))
     check(not problems, f"{len(problems)} of {len(CASES)} cases:\n  " + "\n  ".join(problems))
     log(f"{len(CASES)} cases")
 

@@ -567,7 +567,7 @@ def write_chunk_shorter(r):
     """The chunk is shorter than the results say."""
     r.prepare()
     h, n, o = r.writes[0][-1]
-    r.writes[0][-1] = (h, n - 1000, o)
+    r.writes[0][-1] = (h, max(n - 1000, 0), o)
     r.send()
 
 

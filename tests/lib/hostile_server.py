@@ -210,8 +210,9 @@ class Connection:
         reply = hostile_cases.Reply(self, call, answer)
         name, procedure = self.server.case
         if name and answer.procedure == procedure:
-            self.server.hits += 1
-            hostile_cases.CASES[name].run(reply)
+            with self.server.lock:
+                self.server.hits += 1
+                hostile_cases.CASES[name].run(reply)
         else:
             reply.send()
 
@@ -318,13 +319,13 @@ def control(server):
         with connection, connection.makefile("rwb") as f:
             try:
                 request = json.loads(f.readline())
-                if request["function"] == "set_case":
-                    server.hits = 0
-                    server.case = (request["arguments"]["name"], request["arguments"]["procedure"])
-                if request["function"] == "set_case":
-                    server.notes = []
-                result = {"hits": server.hits, "connections": server.connections,
-                          "notes": server.notes}
+                # Not while a case is in the middle of something.
+                with server.lock:
+                    result = {"hits": server.hits, "connections": server.connections,
+                              "notes": server.notes}
+                    arguments = request["arguments"]
+                    server.hits, server.notes = 0, []
+                    server.case = (arguments["name"], arguments["procedure"])
                 f.write(json.dumps({"result": result}).encode() + b"\n")
                 f.flush()
             except (OSError, ValueError, KeyError) as x:

@@ -2,13 +2,6 @@
 
 #include <rdma/ib_verbs.h>
 
-struct ib_cq *rpcrdma_helper_ib_alloc_cq(struct ib_device *dev, void *private,
-					 int nr_cqe, int comp_vector,
-					 enum ib_poll_context poll_ctx)
-{
-	return ib_alloc_cq(dev, private, nr_cqe, comp_vector, poll_ctx);
-}
-
 struct ib_cq *rpcrdma_helper_ib_alloc_cq_any(struct ib_device *dev,
 					     void *private, int nr_cqe,
 					     enum ib_poll_context poll_ctx)
@@ -22,12 +15,6 @@ struct ib_pd *rpcrdma_helper_ib_alloc_pd(struct ib_device *device,
 	return ib_alloc_pd(device, flags);
 }
 
-struct ib_srq *rpcrdma_helper_ib_create_srq(struct ib_pd *pd,
-					    struct ib_srq_init_attr *attr)
-{
-	return ib_create_srq(pd, attr);
-}
-
 void rpcrdma_helper_ib_dealloc_pd(struct ib_pd *pd)
 {
 	ib_dealloc_pd(pd);
@@ -36,18 +23,6 @@ void rpcrdma_helper_ib_dealloc_pd(struct ib_pd *pd)
 int rpcrdma_helper_ib_dereg_mr(struct ib_mr *mr)
 {
 	return ib_dereg_mr(mr);
-}
-
-void rpcrdma_helper_ib_destroy_srq(struct ib_srq *srq)
-{
-	ib_destroy_srq(srq);
-}
-
-u64 rpcrdma_helper_ib_dma_map_page(struct ib_device *dev, struct page *page,
-				   unsigned long offset, size_t size,
-				   enum dma_data_direction direction)
-{
-	return ib_dma_map_page(dev, page, offset, size, direction);
 }
 
 int rpcrdma_helper_ib_dma_map_sg(struct ib_device *dev, struct scatterlist *sg,
@@ -68,11 +43,6 @@ int rpcrdma_helper_ib_dma_mapping_error(struct ib_device *dev, u64 dma_addr)
 	return ib_dma_mapping_error(dev, dma_addr);
 }
 
-unsigned int rpcrdma_helper_ib_dma_max_seg_size(struct ib_device *dev)
-{
-	return ib_dma_max_seg_size(dev);
-}
-
 void rpcrdma_helper_ib_dma_sync_single_for_cpu(struct ib_device *dev, u64 addr,
 					       size_t size,
 					       enum dma_data_direction dir)
@@ -85,13 +55,6 @@ void rpcrdma_helper_ib_dma_sync_single_for_device(struct ib_device *dev,
 						  enum dma_data_direction dir)
 {
 	ib_dma_sync_single_for_device(dev, addr, size, dir);
-}
-
-void rpcrdma_helper_ib_dma_unmap_page(struct ib_device *dev, u64 addr,
-				      size_t size,
-				      enum dma_data_direction direction)
-{
-	ib_dma_unmap_page(dev, addr, size, direction);
 }
 
 void rpcrdma_helper_ib_dma_unmap_sg(struct ib_device *dev,
@@ -108,21 +71,9 @@ void rpcrdma_helper_ib_dma_unmap_single(struct ib_device *dev, u64 addr,
 	ib_dma_unmap_single(dev, addr, size, direction);
 }
 
-void *rpcrdma_helper_ib_get_client_data(struct ib_device *device,
-					struct ib_client *client)
-{
-	return ib_get_client_data(device, client);
-}
-
 u32 rpcrdma_helper_ib_inc_rkey(u32 rkey)
 {
 	return ib_inc_rkey(rkey);
-}
-
-int rpcrdma_helper_ib_poll_cq(struct ib_cq *cq, int num_entries,
-			      struct ib_wc *wc)
-{
-	return ib_poll_cq(cq, num_entries, wc);
 }
 
 int rpcrdma_helper_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
@@ -137,37 +88,9 @@ int rpcrdma_helper_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 	return ib_post_send(qp, wr, bad_wr);
 }
 
-int rpcrdma_helper_ib_post_srq_recv(struct ib_srq *srq,
-				    const struct ib_recv_wr *wr,
-				    const struct ib_recv_wr **bad_wr)
-{
-	return ib_post_srq_recv(srq, wr, bad_wr);
-}
-
-int rpcrdma_helper_ib_req_notify_cq(struct ib_cq *cq,
-				    enum ib_cq_notify_flags flags)
-{
-	return ib_req_notify_cq(cq, flags);
-}
-
 void rpcrdma_helper_ib_update_fast_reg_key(struct ib_mr *mr, u8 newkey)
 {
 	ib_update_fast_reg_key(mr, newkey);
-}
-
-bool rpcrdma_helper_ib_uses_virt_dma(struct ib_device *dev)
-{
-	return ib_uses_virt_dma(dev);
-}
-
-int rpcrdma_helper_ibdev_to_node(struct ib_device *ibdev)
-{
-	return ibdev_to_node(ibdev);
-}
-
-bool rpcrdma_helper_rdma_ib_or_roce(const struct ib_device *device, u32 port)
-{
-	return rdma_ib_or_roce(device, port);
 }
 
 bool rpcrdma_helper_rdma_protocol_iwarp(const struct ib_device *device,

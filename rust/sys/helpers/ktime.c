@@ -6,8 +6,3 @@ s64 rpcrdma_helper_ktime_get(void)
 {
 	return ktime_get();
 }
-
-s64 rpcrdma_helper_ktime_to_ns(ktime_t kt)
-{
-	return ktime_to_ns(kt);
-}

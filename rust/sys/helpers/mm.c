@@ -1,22 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
 #include <linux/mm.h>
-#include <linux/sched/mm.h>
-
-void rpcrdma_helper_get_page(struct page *page)
-{
-	get_page(page);
-}
-
-void *rpcrdma_helper_page_address(struct page *page)
-{
-	return page_address(page);
-}
-
-void rpcrdma_helper_put_page(struct page *page)
-{
-	put_page(page);
-}
 
 struct page *rpcrdma_helper_virt_to_page(const void *addr)
 {

@@ -7,17 +7,7 @@ void rpcrdma_helper_spin_lock(spinlock_t *lock)
 	spin_lock(lock);
 }
 
-void rpcrdma_helper_spin_lock_bh(spinlock_t *lock)
-{
-	spin_lock_bh(lock);
-}
-
 void rpcrdma_helper_spin_unlock(spinlock_t *lock)
 {
 	spin_unlock(lock);
-}
-
-void rpcrdma_helper_spin_unlock_bh(spinlock_t *lock)
-{
-	spin_unlock_bh(lock);
 }

@@ -2,16 +2,6 @@
 
 #include <linux/sunrpc/xprt.h>
 
-int rpcrdma_helper_bc_prealloc(struct rpc_rqst *req)
-{
-	return bc_prealloc(req);
-}
-
-int rpcrdma_helper_xprt_bound(struct rpc_xprt *xprt)
-{
-	return xprt_bound(xprt);
-}
-
 void rpcrdma_helper_xprt_clear_connected(struct rpc_xprt *xprt)
 {
 	xprt_clear_connected(xprt);

@@ -10,13 +10,6 @@ void rpcrdma_helper_init_delayed_work(struct delayed_work *dwork,
 	lockdep_init_map(&dwork->work.lockdep_map, name, key, 0);
 }
 
-bool rpcrdma_helper_mod_delayed_work(struct workqueue_struct *wq,
-				     struct delayed_work *dwork,
-				     unsigned long delay)
-{
-	return mod_delayed_work(wq, dwork, delay);
-}
-
 bool rpcrdma_helper_queue_delayed_work(struct workqueue_struct *wq,
 				       struct delayed_work *dwork,
 				       unsigned long delay)

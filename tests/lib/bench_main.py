@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What `tools/bench` runs in both guests."""
+
+import bench
+from case import main
+
+main(bench.client)
