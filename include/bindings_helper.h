@@ -49,7 +49,9 @@
 /* bindgen does not see values behind casts. */
 enum {
 	RPCRDMA_HZ = HZ,
-	RPCRDMA_BC_PA_IN_USE = RPC_BC_PA_IN_USE,
+	/* Enums of the kernel's bindings that differ between its versions. */
+	RPCRDMA_DMA_TO_DEVICE = DMA_TO_DEVICE,
+	RPCRDMA_DMA_FROM_DEVICE = DMA_FROM_DEVICE,
 };
 
 #endif

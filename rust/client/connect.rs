@@ -14,7 +14,6 @@ use crate::sunrpc::{tunables, RpcTask};
 use crate::verbs::cm::{AbortHandle, ConnectionEvents};
 use crate::verbs::endpoint::EndpointOwner;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 
 /// How long to wait before the second attempt, in jiffies. SUNRPC doubles it with each further failure, up to
@@ -30,8 +29,6 @@ const REGION_STEP: u32 = 16;
 /// How connecting stands.
 #[pin_data]
 pub(super) struct Connecting {
-    /// The last attempt failed.
-    failed: Atomic<bool>,
     #[pin]
     current: SpinLock<Current>,
 }
@@ -47,7 +44,6 @@ struct Current {
 impl Connecting {
     pub(super) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            failed: Atomic::new(false),
             current <- new_spinlock!(
                 Current { aborted: false, handle: None },
                 "rpcrdma::Connecting::current"
@@ -94,12 +90,15 @@ pub(super) fn schedule(this: &Arc<Client>, task: &RpcTask) {
         xprt.clear_connecting();
         return;
     }
-    let delay = if this.connecting.failed.load(Relaxed) {
+    // A message from the server makes it zero. So not only an attempt that failed delays the next one, but also
+    // a server that accepts and then says nothing.
+    let delay = if xprt.reestablish_timeout() == 0 {
+        xprt.set_reestablish_timeout(FIRST_DELAY);
+        0
+    } else {
         let delay = xprt.reconnect_delay();
         xprt.reconnect_backoff(FIRST_DELAY);
         delay
-    } else {
-        0
     };
     DelayedWork::<Client, CONNECT_WORK>::schedule(this, delay);
 }
@@ -116,7 +115,6 @@ pub(super) fn work(this: &Arc<Client>) {
     let result = attempt(this);
     trace_attempt(this, result);
     xprt.clear_connecting();
-    this.connecting.failed.store(result.is_err(), Relaxed);
     let status = match result {
         Ok(()) => {
             xprt.bump_connect_cookie();

@@ -99,7 +99,6 @@ impl Client {
     /// Ends the connection and tells SUNRPC.
     fn close_link(this: &Arc<Self>, reason: trace::End) {
         this.disconnect_link(reason);
-        this.xprt.set_reestablish_timeout(0);
         this.xprt.bump_connect_cookie();
         this.xprt.disconnect_done();
     }

@@ -10,6 +10,7 @@ pub(crate) mod debugfs;
 pub(crate) mod delayed_work;
 pub(crate) mod memalloc;
 pub(crate) mod module_ref;
+pub(crate) mod num;
 pub(crate) mod page_fragment;
 pub(crate) mod ratelimit;
 pub(crate) mod time;

@@ -5,11 +5,13 @@
 //! C headers: [`include/linux/jiffies.h`](srctree/include/linux/jiffies.h),
 //! [`include/linux/ktime.h`](srctree/include/linux/ktime.h)
 
-use crate::sys;
-use kernel::num::casts;
+use crate::{
+    kext::num,
+    sys, //
+};
 
 /// Jiffies per second.
-pub(crate) const HZ: usize = casts::u32_as_usize(sys::RPCRDMA_HZ);
+pub(crate) const HZ: usize = num::u32_as_usize(sys::RPCRDMA_HZ);
 
 /// The present value of `jiffies`.
 pub(crate) fn jiffies() -> usize {

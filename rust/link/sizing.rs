@@ -95,7 +95,8 @@ pub(crate) fn choose(
     let receives_beside = REVERSE_RECEIVES + RECEIVE_BATCH;
     let mut credits = wanted.credits.min(depth.saturating_sub(receives_beside));
     // Room for one full-size Call in flight at the least, whatever the device.
-    let largest_call = 2 * MAX_SEGMENTS + 1;
+    // Two chunks' registrations, their fences, and the Send.
+    let largest_call = 4 * MAX_SEGMENTS + 1;
     if depth < largest_call + REVERSE_CREDITS {
         return Err(Unfit::SmallQueues);
     }
@@ -182,7 +183,7 @@ mod tests {
 
     #[test]
     fn queues_never_exceed_the_device() -> Result {
-        for queue_depth in [64, 100, 200, 400, 1000, 4096] {
+        for queue_depth in [100, 150, 200, 400, 1000, 4096] {
             let device = DeviceLimits {
                 queue_depth,
                 ..DEVICE

@@ -5,14 +5,16 @@
 //! C headers: [`include/linux/sunrpc/addr.h`](srctree/include/linux/sunrpc/addr.h),
 //! [`include/linux/sunrpc/xprt.h`](srctree/include/linux/sunrpc/xprt.h)
 
-use crate::sys;
+use crate::{
+    kext::num,
+    sys, //
+};
 use core::{
     marker::PhantomData,
     ptr, //
 };
 use kernel::{
     fmt,
-    num::casts,
     prelude::*,
     str::CString, //
 };
@@ -167,12 +169,12 @@ impl fmt::Display for AddressText {
 }
 
 /// Indexes into the table of address strings.
-const DISPLAY_ADDR: usize = casts::u32_as_usize(sys::rpc_display_format_t_RPC_DISPLAY_ADDR);
-const DISPLAY_PORT: usize = casts::u32_as_usize(sys::rpc_display_format_t_RPC_DISPLAY_PORT);
-const DISPLAY_PROTO: usize = casts::u32_as_usize(sys::rpc_display_format_t_RPC_DISPLAY_PROTO);
-const DISPLAY_HEX_ADDR: usize = casts::u32_as_usize(sys::rpc_display_format_t_RPC_DISPLAY_HEX_ADDR);
-const DISPLAY_HEX_PORT: usize = casts::u32_as_usize(sys::rpc_display_format_t_RPC_DISPLAY_HEX_PORT);
-const DISPLAY_NETID: usize = casts::u32_as_usize(sys::rpc_display_format_t_RPC_DISPLAY_NETID);
+const DISPLAY_ADDR: usize = num::u32_as_usize(sys::rpc_display_format_t_RPC_DISPLAY_ADDR);
+const DISPLAY_PORT: usize = num::u32_as_usize(sys::rpc_display_format_t_RPC_DISPLAY_PORT);
+const DISPLAY_PROTO: usize = num::u32_as_usize(sys::rpc_display_format_t_RPC_DISPLAY_PROTO);
+const DISPLAY_HEX_ADDR: usize = num::u32_as_usize(sys::rpc_display_format_t_RPC_DISPLAY_HEX_ADDR);
+const DISPLAY_HEX_PORT: usize = num::u32_as_usize(sys::rpc_display_format_t_RPC_DISPLAY_HEX_PORT);
+const DISPLAY_NETID: usize = num::u32_as_usize(sys::rpc_display_format_t_RPC_DISPLAY_NETID);
 
 /// The place of an address string.
 ///

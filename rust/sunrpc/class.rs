@@ -34,9 +34,6 @@ use kernel::{
 /// How long an RPC waits for its Reply, and a task for a port lookup or a connection, in jiffies.
 const TIMEOUT: usize = 60 * HZ;
 
-/// How long after a failed attempt to connect the next one is made, to begin with, in jiffies.
-const REESTABLISH: usize = 5 * HZ;
-
 /// How long a connection that is not used is kept, in jiffies.
 const IDLE: usize = 5 * 60 * HZ;
 
@@ -139,7 +136,6 @@ unsafe fn initialise<T: Transport>(rx: *mut sys::rpcrdma_xprt) {
         (*xprt).connect_timeout = TIMEOUT;
         (*xprt).max_reconnect_timeout = TIMEOUT;
         (*xprt).bind_timeout = TIMEOUT;
-        (*xprt).reestablish_timeout = REESTABLISH;
         (*xprt).idle_timeout = IDLE;
         (*xprt).max_payload = T::MAX_PAYLOAD;
         // The address is one of IP, for protocols that look at it.

@@ -20,10 +20,8 @@ use super::xdr_buf::{
     XdrBuf,
     XDR_UNIT, //
 };
-use kernel::{
-    num::casts,
-    prelude::*, //
-};
+use crate::kext::num;
+use kernel::prelude::*;
 
 /// Where the octets that the peer wrote into the pages end in the stream, and how long they are
 /// there.
@@ -39,7 +37,7 @@ impl Payload {
     /// has room for them (RFC 8166 section 3.4.6.2).
     fn new(buf: &XdrBuf, written: u32) -> Result<Self> {
         let round_up = |len: usize| len.checked_next_multiple_of(XDR_UNIT).ok_or(EIO);
-        let rounded = round_up(casts::u32_as_usize(written))?;
+        let rounded = round_up(num::u32_as_usize(written))?;
         if rounded > round_up(buf.page_len())? {
             return Err(EIO);
         }
@@ -109,7 +107,7 @@ pub(super) unsafe fn inline(bufs: [&XdrBuf; 2], inline: &[u8], written: u32) -> 
 ///
 /// `EIO` if it is longer than the memory offered for it.
 pub(super) fn placed(buf: &XdrBuf, len: u32) -> Result<usize> {
-    let len = casts::u32_as_usize(len);
+    let len = num::u32_as_usize(len);
     if len > buf.head_len() + buf.page_len() + buf.tail_len() {
         return Err(EIO);
     }
@@ -128,7 +126,7 @@ pub(super) fn placed(buf: &XdrBuf, len: u32) -> Result<usize> {
 /// As for [`inline`].
 pub(super) unsafe fn split(bufs: [&XdrBuf; 2], len: u32, written: u32) -> Result<usize> {
     let [buf, _] = bufs;
-    let len = casts::u32_as_usize(len);
+    let len = num::u32_as_usize(len);
     if len > buf.head_len() + buf.tail_len() {
         return Err(EIO);
     }
@@ -219,11 +217,11 @@ mod tests {
             check(p.cast(), 0, header);
             if payload > 0 {
                 let have = sys::xdr_read_pages(&mut stream, payload as u32);
-                if casts::u32_as_usize(have) < payload {
+                if num::u32_as_usize(have) < payload {
                     return Err(EMSGSIZE);
                 }
                 for i in 0..payload {
-                    let at = casts::u32_as_usize((*buf).page_base) + i;
+                    let at = num::u32_as_usize((*buf).page_base) + i;
                     let page = (*buf).pages.add(at / PAGE_SIZE).read();
                     let mut byte = 0u8;
                     sys::memcpy_from_page((&raw mut byte).cast(), page, at % PAGE_SIZE, 1);

@@ -267,6 +267,13 @@ impl XprtHandle {
         unsafe { sys::xprt_reconnect_backoff(self.as_ptr(), init) }
     }
 
+    /// The delay that [`reconnect_backoff`](Self::reconnect_backoff) doubles, in jiffies. Zero in a new
+    /// transport.
+    pub(crate) fn reestablish_timeout(&self) -> usize {
+        // SAFETY: The transport is valid; it is a word that SUNRPC reads without lock too.
+        unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).reestablish_timeout) }
+    }
+
     /// Sets the delay that [`reconnect_backoff`](Self::reconnect_backoff) doubles; zero makes the next
     /// attempt immediate.
     pub(crate) fn set_reestablish_timeout(&self, jiffies: usize) {

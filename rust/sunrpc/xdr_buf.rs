@@ -5,7 +5,10 @@
 //! C header: [`include/linux/sunrpc/xdr.h`](srctree/include/linux/sunrpc/xdr.h)
 
 use crate::{
-    kext::PageFragment,
+    kext::{
+        num,
+        PageFragment, //
+    },
     sys, //
 };
 use core::{
@@ -16,7 +19,6 @@ use core::{
     }, //
 };
 use kernel::{
-    num::casts,
     page::PAGE_SIZE,
     prelude::*,
     types::Opaque, //
@@ -110,14 +112,14 @@ impl XdrBuf {
     /// Octets of the pages.
     pub(crate) fn page_len(&self) -> usize {
         // SAFETY: The object is valid.
-        casts::u32_as_usize(unsafe { (*self.as_raw()).page_len })
+        num::u32_as_usize(unsafe { (*self.as_raw()).page_len })
     }
 
     /// Where in the pages the octets start, counted from the start of the first page. May be more
     /// than a page.
     pub(crate) fn page_base(&self) -> usize {
         // SAFETY: The object is valid.
-        casts::u32_as_usize(unsafe { (*self.as_raw()).page_base })
+        num::u32_as_usize(unsafe { (*self.as_raw()).page_base })
     }
 
     /// Octets of the tail.
@@ -128,14 +130,14 @@ impl XdrBuf {
     /// Octets of the encoded message, as SUNRPC keeps count of them.
     pub(crate) fn len(&self) -> usize {
         // SAFETY: The object is valid.
-        casts::u32_as_usize(unsafe { (*self.as_raw()).len })
+        num::u32_as_usize(unsafe { (*self.as_raw()).len })
     }
 
     /// Octets of storage.
     #[cfg(CONFIG_KUNIT = "y")]
     pub(super) fn buflen(&self) -> usize {
         // SAFETY: The object is valid.
-        casts::u32_as_usize(unsafe { (*self.as_raw()).buflen })
+        num::u32_as_usize(unsafe { (*self.as_raw()).buflen })
     }
 
     /// The `XDRBUF_*` flags.

@@ -48,6 +48,10 @@ impl Accepted {
 }
 
 /// How far a connection has come.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one per connection, and an event can't wait for memory"
+)]
 enum Phase {
     /// A step was begun, its event has not come.
     Waiting,
@@ -362,9 +366,11 @@ impl<H: ConnectionEvents> CmId<H> {
 
     /// The name of the device, once the address has been resolved.
     pub(crate) fn device_name(&self) -> &CStr {
-        // SAFETY: The id holds its device, and `self` the id.
-        self.device()
-            .map_or(c"none", |device| unsafe { device::name(device) })
+        match self.device() {
+            // SAFETY: The id holds its device, and `self` the id.
+            Some(device) => unsafe { device::name(device) },
+            None => c"none",
+        }
     }
 }
 

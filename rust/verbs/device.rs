@@ -42,14 +42,19 @@ impl DeviceLimits {
                 & (sys::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS as u64)
                 != 0,
             fast_reg_pages: attrs.max_fast_reg_page_list_len,
-            queue_depth: u32::try_from(attrs.max_qp_wr).unwrap_or(0),
-            send_sges: u32::try_from(attrs.max_send_sge).unwrap_or(0),
+            queue_depth: limit(attrs.max_qp_wr),
+            send_sges: limit(attrs.max_send_sge),
             inbound_reads: u8::try_from(attrs.max_qp_rd_atom).unwrap_or(u8::MAX),
-            read_sges: u32::try_from(attrs.max_sge_rd).unwrap_or(0),
+            read_sges: limit(attrs.max_sge_rd),
             // SAFETY: The caller guarantees device and port.
             iwarp: unsafe { sys::rdma_protocol_iwarp(device.as_ptr(), port) },
         }
     }
+}
+
+/// A limit of a device. Their C types differ between kernel versions; what is negative counts as nothing.
+fn limit(value: impl TryInto<u32>) -> u32 {
+    value.try_into().unwrap_or(0)
 }
 
 /// The name of a device.

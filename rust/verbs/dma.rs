@@ -19,10 +19,10 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
-    pub(super) fn as_raw(self) -> sys::dma_data_direction {
+    pub(super) fn as_raw(self) -> kernel::ffi::c_uint {
         match self {
-            Direction::ToDevice => sys::dma_data_direction::DMA_TO_DEVICE,
-            Direction::FromDevice => sys::dma_data_direction::DMA_FROM_DEVICE,
+            Direction::ToDevice => sys::RPCRDMA_DMA_TO_DEVICE,
+            Direction::FromDevice => sys::RPCRDMA_DMA_FROM_DEVICE,
         }
     }
 }

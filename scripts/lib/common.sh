@@ -50,6 +50,7 @@ need_packages() {
 		command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
 	done
 	[ ${#missing[@]} = 0 ] && return
+	mkdir -p "${log%/*}"
 	command -v apt-get >/dev/null ||
 		die "missing on this machine: ${missing[*]}; install it"
 	say "installing on this machine: ${missing[*]}"
@@ -65,17 +66,23 @@ need_packages() {
 	}
 }
 
-# Prints the end of a log, its name, and what a well-known failure in it means.
+# Tells why something failed whose output is in a log: one line for what is well
+# known, which ends this process, else the end of the log.
 explain_log() {
-	local log=$1
+	local log=$1 package own
 
+	own=$(sed -n 's/^error: //p' "$log" | tail -n 1)
+	[ -z "$own" ] || die "$own; log: $log"
+	package=$(sed -n 's/.*Unable to locate package \([^ ]*\).*/\1/p' "$log" | head -n 1)
+	if grep -qE 'Temporary failure resolving|Could not resolve|Could not connect|Unable to connect|Network is unreachable|Connection timed out' "$log"; then
+		die "no network: the package mirror or registry cannot be reached; check the connection (and http_proxy), then run the same command again; log: $log"
+	elif grep -qE 'No space left on device|not enough free space' "$log"; then
+		die "no space left on the disk of $RPCRDMA_CACHE; make room or set RPCRDMA_CACHE to another directory; log: $log"
+	elif [ -n "$package" ]; then
+		die "the package archive has no $package; check the machine's mirror (apt-get update), then run the same command again; log: $log"
+	fi
 	tail -n 25 "$log" | sed 's/^/  | /' >&2
 	say "full log: $log"
-	if grep -qE 'Temporary failure resolving|Could not resolve|Could not connect|Unable to connect|Network is unreachable|Connection timed out' "$log"; then
-		say "error: no network: the package mirror or registry cannot be reached; check the connection (and http_proxy), then run the same command again"
-	elif grep -qE 'No space left on device|not enough free space' "$log"; then
-		say "error: no space left on the disk of $RPCRDMA_CACHE; make room or set RPCRDMA_CACHE to another directory"
-	fi
 }
 
 # Prints a short hash of its arguments.

@@ -46,7 +46,7 @@ unpack_debian() {
 	clear_directory "$result"
 	mkdir -p "$build" "$debs" "$result/modules"
 	if [ "$version" != - ]; then
-		archive_update || die "the package archive cannot be reached"
+		archive_update || die "no network: the package archive cannot be reached; check the connection, then run the same command again"
 		release=$(debian_release "$upstream" "$version")
 	fi
 	if [ -z "$release" ]; then

@@ -38,6 +38,8 @@ archive_update() {
 		lines+="deb $options$uri $suite main"$'\n'
 	done
 	printf '%s' "$lines" >"$SYSROOT/etc/apt/kernels.list"
+	# Old lists would promise what can no longer be fetched.
+	rm -rf "$SYSROOT/var/lib/apt/kernel-lists"
 	mkdir -p "$SYSROOT/var/lib/apt/kernel-lists/partial"
 	# A suite that is missing is no reason to stop, having none of them is.
 	archive_apt apt-get update || true
@@ -83,7 +85,7 @@ make_source() {
 		package=$KERNEL_SOURCE
 		version=-
 	else
-		die "the package archive cannot be reached or has no linux-source of the series $KERNEL_SERIES; set KERNEL_SOURCE to a tarball of Linux $KERNEL_PINNED"
+		die "the package archive cannot be reached or has no linux-source of the series ${KERNEL_SERIES// /, }; check the network, or set KERNEL_SOURCE to a tarball of Linux $KERNEL_PINNED"
 	fi
 	echo "$upstream $package $version" >"$result.tmp/VERSION"
 	if [ "$upstream" = "$KERNEL_PINNED" ]; then

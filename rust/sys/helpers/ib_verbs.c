@@ -26,14 +26,14 @@ int rpcrdma_helper_ib_dereg_mr(struct ib_mr *mr)
 }
 
 int rpcrdma_helper_ib_dma_map_sg(struct ib_device *dev, struct scatterlist *sg,
-				 int nents, enum dma_data_direction direction)
+				 int nents, unsigned int direction)
 {
 	return ib_dma_map_sg(dev, sg, nents, direction);
 }
 
 u64 rpcrdma_helper_ib_dma_map_single(struct ib_device *dev, void *cpu_addr,
 				     size_t size,
-				     enum dma_data_direction direction)
+				     unsigned int direction)
 {
 	return ib_dma_map_single(dev, cpu_addr, size, direction);
 }
@@ -45,28 +45,28 @@ int rpcrdma_helper_ib_dma_mapping_error(struct ib_device *dev, u64 dma_addr)
 
 void rpcrdma_helper_ib_dma_sync_single_for_cpu(struct ib_device *dev, u64 addr,
 					       size_t size,
-					       enum dma_data_direction dir)
+					       unsigned int dir)
 {
 	ib_dma_sync_single_for_cpu(dev, addr, size, dir);
 }
 
 void rpcrdma_helper_ib_dma_sync_single_for_device(struct ib_device *dev,
 						  u64 addr, size_t size,
-						  enum dma_data_direction dir)
+						  unsigned int dir)
 {
 	ib_dma_sync_single_for_device(dev, addr, size, dir);
 }
 
 void rpcrdma_helper_ib_dma_unmap_sg(struct ib_device *dev,
 				    struct scatterlist *sg, int nents,
-				    enum dma_data_direction direction)
+				    unsigned int direction)
 {
 	ib_dma_unmap_sg(dev, sg, nents, direction);
 }
 
 void rpcrdma_helper_ib_dma_unmap_single(struct ib_device *dev, u64 addr,
 					size_t size,
-					enum dma_data_direction direction)
+					unsigned int direction)
 {
 	ib_dma_unmap_single(dev, addr, size, direction);
 }
