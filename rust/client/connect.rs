@@ -4,6 +4,10 @@
 
 use crate::client::{Client, CONNECT_WORK, REGION_WORK};
 use crate::kext::delayed_work::DelayedWork;
+use crate::kext::errno::{
+    EADDRNOTAVAIL, ECONNABORTED, ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENETUNREACH, ENOTCONN,
+    EOPNOTSUPP, EPROTO,
+};
 use crate::kext::memalloc::{NoFs, NoReclaim};
 use crate::kext::time::HZ;
 use crate::link::sizing::Wanted;

@@ -8,6 +8,7 @@
 pub(crate) mod completion;
 pub(crate) mod debugfs;
 pub(crate) mod delayed_work;
+pub(crate) mod errno;
 pub(crate) mod memalloc;
 pub(crate) mod module_ref;
 pub(crate) mod num;

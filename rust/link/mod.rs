@@ -11,6 +11,7 @@
 
 pub(crate) mod sizing;
 
+use crate::kext::errno::{ENOTCONN, EOPNOTSUPP};
 use crate::proto::cm_private::{Agreed, CmPrivate};
 use crate::proto::credits::Grant;
 use crate::sunrpc::{Net, SockAddr};

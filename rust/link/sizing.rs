@@ -2,6 +2,7 @@
 
 //! How large a connection is made, from what is wanted and what the device can do.
 
+use crate::kext::errno::EOPNOTSUPP;
 use crate::verbs::device::DeviceLimits;
 use crate::verbs::endpoint::{Sizes, RECEIVE_BATCH};
 use kernel::page::PAGE_SIZE;

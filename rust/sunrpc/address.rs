@@ -6,7 +6,10 @@
 //! [`include/linux/sunrpc/xprt.h`](srctree/include/linux/sunrpc/xprt.h)
 
 use crate::{
-    kext::num,
+    kext::{
+        errno::EAFNOSUPPORT,
+        num, //
+    },
     sys, //
 };
 use core::{

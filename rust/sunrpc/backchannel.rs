@@ -42,7 +42,7 @@ pub(crate) fn enqueue_bc_call<T: Transport>(
     #[cfg(not(CONFIG_SUNRPC_BACKCHANNEL))]
     {
         let _ = (owner, xid, call);
-        Err((slot, EOPNOTSUPP))
+        Err((slot, crate::kext::errno::EOPNOTSUPP))
     }
 }
 
@@ -54,7 +54,10 @@ fn enqueue<T: Transport>(
     xid: u32,
     call: &[u8],
 ) -> Result<(), Refused<T>> {
-    use crate::sys;
+    use crate::{
+        kext::errno::EPROTO,
+        sys, //
+    };
     use kernel::page::PAGE_SIZE;
 
     if call.len() < MIN_CALL {

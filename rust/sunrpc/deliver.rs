@@ -151,6 +151,10 @@ pub(super) fn length_for_c(len: usize) -> c_int {
 mod tests {
     use super::*;
     use crate::{
+        kext::errno::{
+            EBADMSG,
+            ENODATA, //
+        },
         sunrpc::testing::{
             pattern,
             shape,

@@ -11,6 +11,11 @@ use super::{
     slot::Slot,
     task::RpcTask, //
 };
+use crate::kext::errno::{
+    EBADSLT,
+    ENOBUFS,
+    ENOTCONN, //
+};
 use kernel::{
     prelude::*,
     seq_file::SeqFile,

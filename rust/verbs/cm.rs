@@ -4,6 +4,9 @@
 //!
 //! C header: [`include/rdma/rdma_cm.h`](srctree/include/rdma/rdma_cm.h)
 
+use crate::kext::errno::{
+    ECONNABORTED, ECONNREFUSED, EHOSTUNREACH, ENETUNREACH, ENOTCONN, ESHUTDOWN,
+};
 use crate::observe::trace;
 use crate::sunrpc::{Net, SockAddr};
 use crate::sys;

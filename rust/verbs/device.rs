@@ -7,6 +7,7 @@
 use crate::sys;
 use core::ffi::CStr;
 use core::ptr::NonNull;
+use kernel::str::CStrExt as _;
 
 /// A snapshot of the attributes of a device, taken while a CM id holds the device.
 #[derive(Clone, Copy, Debug)]
@@ -64,5 +65,5 @@ fn limit(value: impl TryInto<u32>) -> u32 {
 /// `device` must point to a device that stays registered for `'a`.
 pub(super) unsafe fn name<'a>(device: NonNull<sys::ib_device>) -> &'a CStr {
     // SAFETY: `name` is a NUL-terminated array inside the device, which the caller keeps registered.
-    unsafe { CStr::from_ptr((*device.as_ptr()).name.as_ptr().cast()) }
+    unsafe { CStr::from_char_ptr((*device.as_ptr()).name.as_ptr().cast()) }
 }

@@ -140,7 +140,6 @@ impl DmaBuffer {
     /// # Safety
     ///
     /// The caller must have the buffer to itself during `'a`: neither posted nor looked at by anybody else.
-    #[expect(clippy::mut_from_ref)]
     pub(super) unsafe fn bytes_mut<'a>(&self) -> &'a mut [u8] {
         // SAFETY: The memory is initialised and `len` bytes long; the caller has it to itself.
         unsafe { slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }

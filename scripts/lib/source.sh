@@ -81,7 +81,8 @@ make_source() {
 		[ -r "$KERNEL_SOURCE" ] || die "cannot read KERNEL_SOURCE=$KERNEL_SOURCE"
 		mkdir "$result.tmp/linux"
 		tar -xf "$KERNEL_SOURCE" -C "$result.tmp/linux" --strip-components=1
-		upstream=$(make -s -C "$result.tmp/linux" kernelversion)
+		upstream=$(awk '$1 ~ /^(VERSION|PATCHLEVEL|SUBLEVEL)$/ && $2 == "=" { v[n++] = $3 }
+			n == 3 { print v[0] "." v[1] "." v[2]; exit }' "$result.tmp/linux/Makefile")
 		package=$KERNEL_SOURCE
 		version=-
 	else

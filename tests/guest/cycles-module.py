@@ -5,7 +5,7 @@
 # fabrics: rxe siw
 # kernels: uml
 # smoke: uml-kasan
-# timeout: 150 1800
+# timeout: 300 1800
 # rounds: 10 100
 """$ROUNDS insertions."""
 

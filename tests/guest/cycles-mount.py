@@ -6,7 +6,7 @@
 # variants: 3 4.2
 # kernels: uml
 # smoke: uml-kasan
-# timeout: 150 1800
+# timeout: 300 1800
 # rounds: 20 200
 """$ROUNDS mounts, each with a little I/O."""
 

@@ -6,7 +6,7 @@
 # variants: 4.2
 # kernels: uml
 # smoke: uml-kasan debug
-# timeout: 120 1800
+# timeout: 300 1800
 # rounds: 10 200
 """Readers against mount, I/O, umount; and a module that is removed afterwards."""
 

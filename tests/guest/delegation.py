@@ -6,7 +6,7 @@
 # variants: 4.1 4.2
 # kernels: uml
 # smoke: uml-kasan debug
-# timeout: 120 600
+# timeout: 300 600
 # rounds: 5 100
 """The reverse direction: CB_RECALL comes as a Call from the server on the same connection."""
 

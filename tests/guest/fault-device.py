@@ -6,7 +6,7 @@
 # variants: 4.2
 # kernels: uml
 # smoke: uml-kasan debug
-# timeout: 200 3600
+# timeout: 300 3600
 # rounds: 1 20
 """`rdma link del` while mounted, and `rdma link add` a little later."""
 

@@ -6,7 +6,7 @@
 # variants: 3 4.2
 # kernels: uml
 # smoke: uml-kasan
-# timeout: 150 1800
+# timeout: 300 1800
 # rounds: 2 20
 """SUNRPC's own fault injection cuts the connection again and again."""
 

@@ -6,7 +6,7 @@
 # variants: 3 4.2
 # kernels: uml
 # smoke: uml-kasan debug
-# timeout: 150 1800
+# timeout: 300 1800
 # rounds: 10 200
 """SIGKILL while direct reads and writes are under way."""
 

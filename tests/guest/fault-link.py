@@ -6,7 +6,7 @@
 # variants: 4.2
 # kernels: uml
 # smoke: uml-kasan
-# timeout: 200 3600
+# timeout: 300 3600
 # rounds: 1 20
 """Short and long interruptions of the link, of which the long ones end connections."""
 
@@ -17,7 +17,7 @@ import time
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
 from common import Mount, log, netdev, remote, rounds, run  # noqa: E402
-from faults import Load  # noqa: E402
+from faults import Load, heal_device, heal_server_device  # noqa: E402
 
 
 def client():
@@ -29,10 +29,12 @@ def client():
                 run("ip", "link", "set", netdev(), "down")
                 time.sleep(seconds)
                 run("ip", "link", "set", netdev(), "up")
+                heal_device()
                 took = load.wait_progress(f"client's link back after {seconds} s")
                 log(f"round {n}: client's link down for {seconds} s, progress after {took:.1f} s")
             remote("ip link set $NETDEV down; sleep 4; ip link set $NETDEV up", wait=False)
-            time.sleep(4.5)
+            time.sleep(5)
+            heal_server_device()
             took = load.wait_progress("server's link back")
             log(f"round {n}: server's link down for 4 s, progress after {took:.1f} s")
         load.stop()

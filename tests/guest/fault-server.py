@@ -6,7 +6,7 @@
 # variants: 4.2
 # kernels: uml
 # smoke: uml-kasan
-# timeout: 200 3600
+# timeout: 300 3600
 # rounds: 1 20
 """The server's threads, listeners and connections go, and come back later."""
 

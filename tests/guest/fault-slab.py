@@ -5,7 +5,7 @@
 # fabrics: rxe siw
 # variants: 3 4.2
 # kernels: uml-kasan
-# timeout: 240 3600
+# timeout: 300 3600
 # rounds: 1 20
 """failslab, narrowed by its stack trace filter to the transport module where the kernel can."""
 

@@ -6,7 +6,7 @@
 # variants: 3 4.2
 # kernels: uml
 # smoke: uml-kasan debug
-# timeout: 150 1800
+# timeout: 300 1800
 # rounds: 2 20
 """umount -f and umount -l while a load runs."""
 

@@ -5,7 +5,7 @@
 # fabrics: rxe siw
 # variants: 3 4.2
 # kernels: uml
-# timeout: 120 300
+# timeout: 300 300
 """proto=rdma6."""
 
 import os

@@ -5,7 +5,7 @@
 # fabrics: rxe siw
 # kernels: uml
 # smoke: uml-kasan debug debian
-# timeout: 120 600
+# timeout: 300 600
 """Reference count, unloading, and a second module of the same name."""
 
 import errno

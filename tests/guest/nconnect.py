@@ -6,7 +6,7 @@
 # variants: 3 4.2
 # kernels: uml
 # smoke: uml-kasan
-# timeout: 120 300
+# timeout: 300 300
 """nconnect=8."""
 
 import os

@@ -6,7 +6,7 @@
 # variants: 4.2
 # kernels: uml
 # smoke: uml-kasan
-# timeout: 120 300
+# timeout: 300 300
 """The network device is moved into a namespace, where the mount is made."""
 
 import os

@@ -4,7 +4,7 @@
 # mode: pair
 # fabrics: rxe siw
 # kernels: uml
-# timeout: 120 300
+# timeout: 300 300
 """The device says it cannot register memory by work requests."""
 
 import os

@@ -4,7 +4,7 @@
 # mode: pair
 # fabrics: rxe
 # kernels: uml
-# timeout: 120 300
+# timeout: 300 300
 """The transport is not bound when it is made, and asks for its port."""
 
 import os

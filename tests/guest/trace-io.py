@@ -6,7 +6,7 @@
 # variants: 3 4.1
 # kernels: uml
 # smoke: uml-kasan debug
-# timeout: 90 300
+# timeout: 300 600
 """Events of a mount, of I/O, of a lost connection and of the end, with their values."""
 
 import os
@@ -88,7 +88,9 @@ def client():
 
     try:
         mount = Mount(os.environ["VARIANT"])
-        mount.mount()
+        # Over siw, now and then, a server never sees the first Call of a connection. The transport
+        # then connects anew after a minute (as the stock one does).
+        mount.mount(timeout=150)
         number = the_connection(events())
         the_data(mount, number)
         the_loss(mount, number)
@@ -103,7 +105,7 @@ def the_connection(found):
     """Returns the transport's number."""
     log(f"{len(found)} events of the mount")
     up = named(found, "connect", error=0)
-    check(len(up) == 1, f"{len(up)} connections: {up}")
+    check(len({u["xprt"] for u in up}) == 1, f"not one transport: {up}")
     number = up[0]["xprt"]
     peer = f"[{os.environ['PEER_ADDR']}]:20049"
     check(up[0]["peer"] == peer, f"peer {up[0]['peer']}")
@@ -204,7 +206,7 @@ def the_data(mount, number):
 
 def the_loss(mount, number):
     """The server is stopped: the connection is lost, refused, and made again."""
-    events()
+    _, before = quiet(number)
     remote("rpc.nfsd 0")
     wait_for("loss in debugfs", 30, lambda: show(number, "state")["connected"] == "0")
     check("device" not in show(number, "state"), "a device without a connection")
@@ -224,7 +226,8 @@ def the_loss(mount, number):
     check(named(found, "receive", xprt=number, status="WR_FLUSH_ERR"), "no flushed Receive")
     state = show(number, "state")
     check(state["connected"] == "1", f"{state}")
-    check(show(number, "counters")["connects"] == "2", "connections are not counted")
+    connects = int(show(number, "counters")["connects"])
+    check(connects == int(before["connects"]) + 1, f"{connects} connections are counted")
 
 
 def the_end(mount, number):

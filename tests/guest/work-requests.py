@@ -4,7 +4,7 @@
 # mode: pair
 # fabrics: rxe siw
 # kernels: uml
-# timeout: 150 300
+# timeout: 300 300
 """One registration for an aligned 1 MiB over rxe, and fewer requests than the stock module."""
 
 import os

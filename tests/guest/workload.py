@@ -8,7 +8,7 @@
 # smoke: uml-kasan debug debian
 # smoke-fabrics: rxe
 # smoke-variants: 4.2
-# timeout: 180 900
+# timeout: 300 900
 """The matrix: the whole workload on one mount."""
 
 import os

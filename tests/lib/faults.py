@@ -10,7 +10,7 @@ import sys
 import time
 
 from common import (Failure, check, digest, drop_caches, log, netdev, pattern, rdmadev, read,
-                    remote_call, run, slow, slowness, write, xprt_stats)
+                    remote, remote_call, run, slow, slowness, status, write, xprt_stats)
 
 #: Seconds after which I/O must go on once the cause of a stall is gone. SUNRPC
 #: waits up to 30 s between two attempts to connect, and a restarted server has
@@ -231,6 +231,31 @@ def add_device():
 def delete_device():
     """Takes the RDMA device away."""
     run("rdma", "link", "del", rdmadev())
+
+
+#: Whether the queue pair that carries the connection manager's messages is dead.
+GSI_DEAD = "rdma res show qp link $RDMADEV | grep -q 'type GSI state ERR'"
+
+
+def heal_device():
+    """Makes the client's rxe device again if its link going down has broken it.
+
+    When rxe sends a datagram while its link is down, the queue pair of the
+    connection manager goes into the error state and never leaves it: nothing
+    connects any more over that device, whoever tries. Returns whether it was so.
+    """
+    if status("bash", "-c", GSI_DEAD)[0]:
+        return False
+    delete_device()
+    add_device()
+    log("  rxe had lost its connection manager: device made again")
+    return True
+
+
+def heal_server_device():
+    """The same in the server guest."""
+    remote(f"! {GSI_DEAD} || {{ rdma link del $RDMADEV && "
+           "rdma link add $RDMADEV type $FABRIC netdev $NETDEV; }")
 
 
 def fail_sunrpc(interval, times):

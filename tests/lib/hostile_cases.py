@@ -110,6 +110,10 @@ class Reply:
         from hostile_server import Gone
         try:
             action()
+            # Under iWARP a Write is complete when TCP has it; that it was refused
+            # shows when the client ends the connection.
+            if not self.connection.in_order():
+                raise Gone("the client has ended the connection")
         except Gone:
             self.note("refused")
             raise

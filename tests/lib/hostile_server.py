@@ -179,6 +179,17 @@ class Connection:
         self.post(wr)
         return self.arena.read(length, 0)
 
+    def in_order(self):
+        """Whether the Queue Pair is, a moment later, still ready to send."""
+        if os.environ["FABRIC"] != "siw":
+            return True
+        for _ in range(50):
+            attr, _ = self.qp.query(e.IBV_QP_STATE)
+            if attr.qp_state != e.IBV_QPS_RTS:
+                return False
+            time.sleep(0.02)
+        return True
+
     def fill(self, segments, data):
         """RDMA Writes `data` into the segments of a chunk; returns them as used."""
         used, at = [], 0

@@ -2,6 +2,7 @@
 
 //! The beginning and the end of an endpoint.
 
+use crate::kext::errno::ENOTCONN;
 use crate::sys;
 use crate::verbs::cm::{Accepted, CmId, ConnectionEvents};
 use crate::verbs::completion::CompletionQueue;

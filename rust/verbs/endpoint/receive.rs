@@ -2,6 +2,7 @@
 
 //! The receiving half of an endpoint.
 
+use crate::kext::errno::ENOTCONN;
 use crate::observe::trace;
 use crate::sys;
 use crate::verbs::completion::Completion;

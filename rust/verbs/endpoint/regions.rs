@@ -2,6 +2,7 @@
 
 //! The memory regions of an endpoint.
 
+use crate::kext::errno::ENOTCONN;
 use crate::kext::page_fragment::PageFragment;
 use crate::observe::trace;
 use crate::verbs::dma::Direction;

@@ -219,8 +219,8 @@ impl<H: EndpointEvents> Endpoint<H> {
         slot.sequence.store(sequence, Relaxed);
         // SAFETY: The gate's QP is live; the chain is valid for the call; what completes later (the entries of
         // the slot and of the regions) outlives the QP.
-        let refused =
-            unsafe { sys::ib_post_send(qp.as_ptr(), first.cast_const(), ptr::null_mut()) } != 0;
+        let status = unsafe { sys::ib_post_send(qp.as_ptr(), first.cast_const(), ptr::null_mut()) };
+        let refused = status != 0;
         if refused {
             gate.queue.unpost();
         } else {
@@ -273,8 +273,9 @@ impl<H: EndpointEvents> Endpoint<H> {
         trace::region_fence_post(self.context.number(), tag, regions.len());
         let mut refused_at: *const sys::ib_send_wr = ptr::null();
         // SAFETY: As in `post_message`.
-        let refused =
-            unsafe { sys::ib_post_send(qp.as_ptr(), first.cast_const(), &raw mut refused_at) } != 0;
+        let status =
+            unsafe { sys::ib_post_send(qp.as_ptr(), first.cast_const(), &raw mut refused_at) };
+        let refused = status != 0;
         if refused {
             gate.queue.unpost();
         }

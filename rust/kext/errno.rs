@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Error codes that the in-tree crate of older kernels does not name.
+//!
+//! C headers: [`include/uapi/asm-generic/errno.h`](srctree/include/uapi/asm-generic/errno.h)
+
+use crate::sys;
+use core::num::NonZeroI32;
+use kernel::{
+    error::Error,
+    prelude::*, //
+};
+
+/// Defines constants for codes of the C headers.
+macro_rules! errors {
+    ($($code:ident)*) => {
+        $(
+            #[doc = concat!("`", stringify!($code), "`.")]
+            pub(crate) const $code: Error = error(sys::$code);
+        )*
+    };
+}
+
+errors! {
+    EADDRNOTAVAIL
+    EAFNOSUPPORT
+    EBADMSG
+    EBADSLT
+    ECONNABORTED
+    ECONNREFUSED
+    ECONNRESET
+    EHOSTUNREACH
+    ENETUNREACH
+    ENOBUFS
+    ENODATA
+    ENOTCONN
+    EOPNOTSUPP
+    EPROTO
+    ESHUTDOWN
+}
+
+/// The error of a code. `Error::from_errno` does the same, but not in a constant.
+const fn error(code: u32) -> Error {
+    assert!(code != 0 && code <= sys::MAX_ERRNO);
+    let Some(errno) = NonZeroI32::new(-(code as i32)) else {
+        panic!();
+    };
+    // SAFETY: An `Error` is one number, in a range that was just checked. Being of one size, which
+    // `transmute` checks, both have it at the same place.
+    unsafe { core::mem::transmute::<NonZeroI32, Error>(errno) }
+}
+
+#[kunit_tests(rpcrdma_kext_errno)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_those_of_c() {
+        for (error, code) in [
+            (EADDRNOTAVAIL, -99),
+            (EBADSLT, -57),
+            (ECONNREFUSED, -111),
+            (ENOTCONN, -107),
+            (EPROTO, -71),
+        ] {
+            assert_eq!(error.to_errno(), code);
+            assert_eq!(error, Error::from_errno(code));
+        }
+    }
+}
