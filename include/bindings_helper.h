@@ -49,6 +49,7 @@
 /* bindgen does not see values behind casts. */
 enum {
 	RPCRDMA_HZ = HZ,
+	RPCRDMA_IPPROTO_TCP = IPPROTO_TCP,
 	/* Enums of the kernel's bindings that differ between its versions. */
 	RPCRDMA_DMA_TO_DEVICE = DMA_TO_DEVICE,
 	RPCRDMA_DMA_FROM_DEVICE = DMA_FROM_DEVICE,

@@ -150,7 +150,7 @@ fn attempt(this: &Arc<Client>) -> Result {
             credits: xprt.max_reqs(),
             inline_send: tunables::max_inline_write(),
             inline_receive: tunables::max_inline_read(),
-            region_pages: module_parameters::max_region_pages.value(),
+            region_pages: max_region_pages(),
         },
     };
     let connected = Link::connect(parameters, this, |handle| this.connecting.begin(handle));
@@ -233,4 +233,9 @@ fn for_sunrpc(error: Error) -> Error {
         ENODEV | EADDRNOTAVAIL => EHOSTUNREACH,
         _ => ENOTCONN,
     }
+}
+
+/// The module parameter, which kernels hand out by value or by reference.
+fn max_region_pages() -> u32 {
+    *core::borrow::Borrow::<u32>::borrow(&module_parameters::max_region_pages.value())
 }

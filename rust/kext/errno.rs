@@ -24,7 +24,6 @@ macro_rules! errors {
 errors! {
     EADDRNOTAVAIL
     EAFNOSUPPORT
-    EBADMSG
     EBADSLT
     ECONNABORTED
     ECONNREFUSED
@@ -32,7 +31,6 @@ errors! {
     EHOSTUNREACH
     ENETUNREACH
     ENOBUFS
-    ENODATA
     ENOTCONN
     EOPNOTSUPP
     EPROTO

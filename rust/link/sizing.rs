@@ -2,11 +2,9 @@
 
 //! How large a connection is made, from what is wanted and what the device can do.
 
-use crate::kext::errno::EOPNOTSUPP;
 use crate::verbs::device::DeviceLimits;
 use crate::verbs::endpoint::{Sizes, RECEIVE_BATCH};
 use kernel::page::PAGE_SIZE;
-use kernel::prelude::*;
 
 /// The largest payload of one RPC, in octets: what NFS caps its read and write sizes at.
 pub(crate) const MAX_PAYLOAD: usize = 1 << 20;
@@ -131,6 +129,8 @@ pub(crate) fn choose(
 #[kernel::prelude::kunit_tests(rpcrdma_link_sizing)]
 mod tests {
     use super::*;
+    use crate::kext::errno::EOPNOTSUPP;
+    use kernel::prelude::*;
 
     const DEVICE: DeviceLimits = DeviceLimits {
         memory_management: true,

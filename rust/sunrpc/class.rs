@@ -139,7 +139,7 @@ unsafe fn initialise<T: Transport>(rx: *mut sys::rpcrdma_xprt) {
         (*xprt).idle_timeout = IDLE;
         (*xprt).max_payload = T::MAX_PAYLOAD;
         // The address is one of IP, for protocols that look at it.
-        (*xprt).prot = sys::IPPROTO_TCP as c_int;
+        (*xprt).prot = sys::RPCRDMA_IPPROTO_TCP as c_int;
     }
 }
 

@@ -151,10 +151,6 @@ pub(super) fn length_for_c(len: usize) -> c_int {
 mod tests {
     use super::*;
     use crate::{
-        kext::errno::{
-            EBADMSG,
-            ENODATA, //
-        },
         sunrpc::testing::{
             pattern,
             shape,
@@ -216,13 +212,13 @@ mod tests {
             );
             let p = sys::xdr_inline_decode(&mut stream, header);
             if p.is_null() {
-                return Err(EBADMSG);
+                return Err(ENOENT);
             }
             check(p.cast(), 0, header);
             if payload > 0 {
                 let have = sys::xdr_read_pages(&mut stream, payload as u32);
                 if num::u32_as_usize(have) < payload {
-                    return Err(EMSGSIZE);
+                    return Err(ERANGE);
                 }
                 for i in 0..payload {
                     let at = num::u32_as_usize((*buf).page_base) + i;
@@ -235,7 +231,7 @@ mod tests {
             if rest > 0 {
                 let p = sys::xdr_inline_decode(&mut stream, rest);
                 if p.is_null() {
-                    return Err(ENODATA);
+                    return Err(ENXIO);
                 }
                 check(p.cast(), header + payload.next_multiple_of(XDR_UNIT), rest);
             }

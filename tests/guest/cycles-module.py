@@ -6,7 +6,7 @@
 # kernels: uml
 # smoke: uml-kasan
 # timeout: 300 1800
-# rounds: 10 100
+# rounds: 4 100
 """$ROUNDS insertions."""
 
 import os

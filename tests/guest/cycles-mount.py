@@ -3,11 +3,10 @@
 # Mount and unmount, again and again; memory and references come back.
 # mode: pair
 # fabrics: rxe siw
-# variants: 3 4.2
+# variants: 4.2
 # kernels: uml
-# smoke: uml-kasan
 # timeout: 300 1800
-# rounds: 20 200
+# rounds: 10 200
 """$ROUNDS mounts, each with a little I/O."""
 
 import os

@@ -5,9 +5,9 @@
 # fabrics: rxe
 # variants: 4.2
 # kernels: uml
-# smoke: uml-kasan debug
+# smoke: uml-kasan
 # timeout: 300 1800
-# rounds: 10 200
+# rounds: 3 200
 """Readers against mount, I/O, umount; and a module that is removed afterwards."""
 
 import os

@@ -3,11 +3,11 @@
 # NFSv4 callbacks over the mount: delegations are granted, and recalled by the server.
 # mode: pair
 # fabrics: rxe siw
-# variants: 4.1 4.2
+# variants: 4.1
 # kernels: uml
 # smoke: uml-kasan debug
 # timeout: 300 600
-# rounds: 5 100
+# rounds: 2 100
 """The reverse direction: CB_RECALL comes as a Call from the server on the same connection."""
 
 import os

@@ -3,9 +3,9 @@
 # Injected disconnects under I/O load: no octet is lost, no RPC hangs.
 # mode: pair
 # fabrics: rxe siw
-# variants: 3 4.2
+# variants: 4.2
 # kernels: uml
-# smoke: uml-kasan
+# smoke: uml-kasan debug
 # timeout: 300 1800
 # rounds: 2 20
 """SUNRPC's own fault injection cuts the connection again and again."""

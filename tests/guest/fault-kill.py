@@ -3,11 +3,11 @@
 # Processes killed in mid-I/O: they die at once, their memory is safe, the mount goes on.
 # mode: pair
 # fabrics: rxe siw
-# variants: 3 4.2
+# variants: 3
 # kernels: uml
 # smoke: uml-kasan debug
 # timeout: 300 1800
-# rounds: 10 200
+# rounds: 3 200
 """SIGKILL while direct reads and writes are under way."""
 
 import mmap

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # Allocations of the transport fail under I/O load: errors at most, never other data.
 # mode: pair
-# fabrics: rxe siw
-# variants: 3 4.2
+# fabrics: rxe
+# variants: 4.2
 # kernels: uml-kasan
 # timeout: 300 3600
 # rounds: 1 20

@@ -3,9 +3,9 @@
 # Forced and lazy unmounts in mid-I/O; nothing of the mount stays behind.
 # mode: pair
 # fabrics: rxe siw
-# variants: 3 4.2
+# variants: 4.2
 # kernels: uml
-# smoke: uml-kasan debug
+# smoke: uml-kasan
 # timeout: 300 1800
 # rounds: 2 20
 """umount -f and umount -l while a load runs."""

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # A mount over IPv6, which is netid rdma6.
 # mode: pair
-# fabrics: rxe siw
-# variants: 3 4.2
+# fabrics: rxe
+# variants: 4.2
 # kernels: uml
 # timeout: 300 300
 """proto=rdma6."""

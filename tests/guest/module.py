@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 # The module is held by mounts, goes at once afterwards, and never loads beside the stock one.
 # mode: pair
-# fabrics: rxe siw
+# fabrics: rxe
 # kernels: uml
-# smoke: uml-kasan debug debian
+# smoke: debian
 # timeout: 300 600
 """Reference count, unloading, and a second module of the same name."""
 

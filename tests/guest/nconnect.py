@@ -3,9 +3,8 @@
 # A mount with eight connections: all of them carry I/O, and all go with the mount.
 # mode: pair
 # fabrics: rxe siw
-# variants: 3 4.2
+# variants: 4.2
 # kernels: uml
-# smoke: uml-kasan
 # timeout: 300 300
 """nconnect=8."""
 

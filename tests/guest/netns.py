@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 # A mount inside a network namespace, with its own network and RDMA device.
 # mode: pair
-# fabrics: rxe siw
+# fabrics: rxe
 # variants: 4.2
 # kernels: uml
-# smoke: uml-kasan
 # timeout: 300 300
 """The network device is moved into a namespace, where the mount is made."""
 

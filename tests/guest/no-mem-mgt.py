@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # A device without memory-management extensions: the mount fails, with a clear line.
 # mode: pair
-# fabrics: rxe siw
+# fabrics: rxe
 # kernels: uml
 # timeout: 300 300
 """The device says it cannot register memory by work requests."""

@@ -638,6 +638,19 @@ def read_inline(r):
     r.send()
 
 
+@case("READ", "ok")
+def rdma_write_offered(r):
+    """RDMA Write into what was offered, before the Reply: it is accepted.
+
+    This one shows that the others, which must be refused, can tell the difference.
+    """
+    r.prepare()
+    h, n, o = r.call.writes[0][0]
+    data = r.answer.payload[:min(n, 4096)]
+    r.refused(lambda: r.connection.rdma_write(h, o, data))
+    r.send()
+
+
 @case("READ", "error")
 def rdma_write_beyond(r):
     """RDMA Write beyond the end of what was offered."""

@@ -213,8 +213,12 @@ def names(mount):
 
     def create(job):
         for i in range(job, entries, jobs):
-            os.close(os.open(t.path(f"entry-{i:05d}-{'x' * (i % 90)}"),
-                             os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            path = t.path(f"entry-{i:05d}-{'x' * (i % 90)}")
+            if i % 5 < jobs and i >= jobs:
+                # Another name costs one RPC where a new file costs four.
+                os.link(t.path(f"entry-{job:05d}-{'x' * job}"), path)
+            else:
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
 
     def rename(job):
         for i in range(job, entries, jobs):
