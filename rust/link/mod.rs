@@ -35,7 +35,7 @@ const CONNECT_TIMEOUT: Msecs = 30_000;
 /// The active side must speak first (RFC 5044 section 7.1.2). But the passive side of the software iWARP device
 /// does not listen yet when it has sent its answer: what arrives in the next microseconds stays unread until
 /// something else arrives, which for the one Call that is allowed at first means until its timeout.
-const IWARP_PAUSE: Delta = Delta::from_millis(20);
+const IWARP_PAUSE: Delta = Delta::from_millis(50);
 
 /// What a link needs to be made.
 pub(crate) struct Parameters<'a> {

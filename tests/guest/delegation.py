@@ -28,6 +28,8 @@ def client():
             path = f"{mount.path}/d{n % 10}"
             with open(path, "w", encoding="ascii") as f:
                 f.write(f"version {n}\n")
+            # The close may still be on its way, and a writer forbids a delegation.
+            time.sleep(0.5 * slowness())
             # A first opening of a file that nobody else has open grants a delegation.
             with open(path, encoding="ascii") as f:
                 check(f.read() == f"version {n}\n", "contents")
