@@ -20,16 +20,32 @@ from common import (Mount, check, drop_caches, log, remote, rounds, rpc_counts, 
                     slowness, wait_for, xprt_stats)
 
 
+def granted(mount):
+    """Whether the server grants a delegation for a file that nobody else has open."""
+    path = f"{mount.path}/first"
+    if not os.path.exists(path):
+        with open(path, "w", encoding="ascii") as f:
+            f.write("x")
+    with open(path, encoding="ascii"):
+        if "type: deleg" in remote("cat /proc/fs/nfsd/clients/*/states"):
+            return True
+    time.sleep(1)
+    return False
+
+
 def client():
     """Holds a file open, has the server open it too, and waits for the recall to be answered."""
     with Mount(os.environ["VARIANT"]) as mount:
         worst = 0
+        # Not before the server's lock manager has ended its grace period.
+        wait_for("a first delegation", 60, lambda: granted(mount))
+        # Its delegation goes with it, so that the ones below are told apart.
+        os.unlink(f"{mount.path}/first")
+        check("type: deleg" not in remote("cat /proc/fs/nfsd/clients/*/states"), "still held")
         for n in range(rounds()):
             path = f"{mount.path}/d{n % 10}"
             with open(path, "w", encoding="ascii") as f:
                 f.write(f"version {n}\n")
-            # The close may still be on its way, and a writer forbids a delegation.
-            time.sleep(0.5 * slowness())
             # A first opening of a file that nobody else has open grants a delegation.
             with open(path, encoding="ascii") as f:
                 check(f.read() == f"version {n}\n", "contents")
