@@ -5,7 +5,7 @@
 # fabrics: rxe siw
 # variants: 4.1
 # kernels: uml
-# smoke: uml-kasan debug
+# smoke: uml-kasan
 # timeout: 300 600
 # rounds: 2 100
 """The reverse direction: CB_RECALL comes as a Call from the server on the same connection."""

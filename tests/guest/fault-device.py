@@ -5,7 +5,6 @@
 # fabrics: rxe siw
 # variants: 4.2
 # kernels: uml
-# smoke: uml-kasan
 # timeout: 300 3600
 # rounds: 1 20
 """`rdma link del` while mounted, and `rdma link add` a little later."""

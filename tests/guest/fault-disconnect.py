@@ -5,7 +5,6 @@
 # fabrics: rxe siw
 # variants: 4.2
 # kernels: uml
-# smoke: uml-kasan debug
 # timeout: 300 1800
 # rounds: 2 20
 """SUNRPC's own fault injection cuts the connection again and again."""

@@ -5,7 +5,7 @@
 # fabrics: rxe siw
 # variants: 3
 # kernels: uml
-# smoke: uml-kasan debug
+# smoke: debug
 # timeout: 300 1800
 # rounds: 3 200
 """SIGKILL while direct reads and writes are under way."""

@@ -5,7 +5,6 @@
 # fabrics: rxe siw
 # variants: 4.2
 # kernels: uml
-# smoke: uml-kasan
 # timeout: 300 1800
 # rounds: 2 20
 """umount -f and umount -l while a load runs."""

@@ -5,7 +5,6 @@
 # server: none
 # fabrics: rxe siw
 # kernels: uml
-# smoke: uml-kasan
 # timeout: 400 1800
 # rounds: 1 2
 """Every case ends in an error for its RPC or in a dropped connection, never in a hang."""

@@ -3,7 +3,6 @@
 # Every trace event shows the values it was raised with, and none is left out.
 # mode: run
 # kernels: uml
-# smoke: debug
 # timeout: 60
 #
 # The module's KUnit suite rpcrdma_trace raises each event once while the module

@@ -66,7 +66,8 @@ def watch():
                     continue
             print(status("sh", "-c", "grep -h . /sys/kernel/debug/sunrpc/rpc_clnt/*/tasks; "
                          "grep -h . /sys/kernel/debug/sunrpc/rpc_xprt/*/info; "
-                         "rdma link; ip -br link; ps axo pid,ppid,stat,wchan:24,args | grep -v \"\\[\"; dmesg | tail -20")[1], flush=True)
+                         "rdma link; ip -br link; "
+                         "ps axo pid,ppid,stat,wchan:24,args | grep -v '\\['; dmesg | tail -20")[1], flush=True)
 
 
 def rounds():

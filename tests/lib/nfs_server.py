@@ -15,7 +15,8 @@ import subprocess
 import threading
 import traceback
 
-from common import (CONTROL_PORT, NFS_PORT, ROOT, make_root, no_name_service, read, run, sent_bytes, start_rpcbind,
+from common import (CONTROL_PORT, NFS_PORT, ROOT, make_root, no_name_service, read, run,
+                    sent_bytes, start_rpcbind,
                     status, write)
 
 EXPORT = f"{ROOT}/export"
