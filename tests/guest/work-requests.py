@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # Work requests for each RPC, counted at the client's Queue Pair, ours and stock.
 # mode: pair
-# fabrics: rxe siw
+# fabrics: rxe
 # kernels: uml
 # timeout: 300 300
 """One registration for an aligned 1 MiB over rxe, and fewer requests than the stock module."""
