@@ -68,9 +68,9 @@ pub(crate) struct Requester<T: Host> {
     #[pin]
     link: SpinLock<Option<Arc<Link<T>>>>,
     /// Every slot there is, in the order of their Calls' indices.
-    slots: KVec<Arc<Slot<Call<T>>>>,
+    slots: KVVec<Arc<Slot<Call<T>>>>,
     #[pin]
-    free: SpinLock<KVec<Arc<Slot<Call<T>>>>>,
+    free: SpinLock<KVVec<Arc<Slot<Call<T>>>>>,
     /// What was counted, over all connections.
     pub(crate) stats: Stats,
 }
@@ -80,8 +80,8 @@ impl<T: Host> Requester<T> {
     pub(crate) fn new(slots: u32, size: usize) -> impl PinInit<Self, Error> {
         pin_init::pin_init_scope(move || {
             let count = usize::try_from(slots)?;
-            let mut all = KVec::with_capacity(count, GFP_KERNEL)?;
-            let mut free = KVec::with_capacity(count, GFP_KERNEL)?;
+            let mut all = KVVec::with_capacity(count, GFP_KERNEL)?;
+            let mut free = KVVec::with_capacity(count, GFP_KERNEL)?;
             for index in 0..slots {
                 let slot = Slot::new(Call::new(index), size, size, GFP_KERNEL)?;
                 all.push(slot.clone(), GFP_KERNEL)?;

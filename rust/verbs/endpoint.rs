@@ -84,8 +84,8 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     home: CondVar,
     #[pin]
     objects: Mutex<Option<Objects<H>>>,
-    receives: KVec<ReceiveSlot>,
-    sends: KVec<SendSlot>,
+    receives: KVVec<ReceiveSlot>,
+    sends: KVVec<SendSlot>,
     sizes: Sizes,
     device: NonNull<sys::ib_device>,
     context: Arc<Context<H>>,
@@ -100,8 +100,8 @@ impl<H: EndpointEvents> Endpoint<H> {
     fn allocate(cm: CmId<H>, sizes: Sizes) -> Result<Arc<Self>> {
         let device = cm.device().ok_or(ENODEV)?;
         let receive_count = usize::try_from(sizes.receives)?;
-        let mut receives = KVec::with_capacity(receive_count, GFP_KERNEL)?;
-        let mut idle = KVec::with_capacity(receive_count, GFP_KERNEL)?;
+        let mut receives = KVVec::with_capacity(receive_count, GFP_KERNEL)?;
+        let mut idle = KVVec::with_capacity(receive_count, GFP_KERNEL)?;
         for index in 0..sizes.receives {
             let slot = ReceiveSlot {
                 cqe: sys::ib_cqe {
@@ -115,8 +115,8 @@ impl<H: EndpointEvents> Endpoint<H> {
         }
 
         let send_count = usize::try_from(sizes.sends)?;
-        let mut sends = KVec::with_capacity(send_count, GFP_KERNEL)?;
-        let mut free = KVec::with_capacity(send_count, GFP_KERNEL)?;
+        let mut sends = KVVec::with_capacity(send_count, GFP_KERNEL)?;
+        let mut free = KVVec::with_capacity(send_count, GFP_KERNEL)?;
         for index in 0..sizes.sends {
             let slot = SendSlot {
                 cqe: sys::ib_cqe {
@@ -131,8 +131,8 @@ impl<H: EndpointEvents> Endpoint<H> {
 
         let region_count = usize::try_from(sizes.regions)?;
         let pool = Pool {
-            free: KVec::with_capacity(region_count, GFP_KERNEL)?,
-            dead: KVec::with_capacity(region_count, GFP_KERNEL)?,
+            free: KVVec::with_capacity(region_count, GFP_KERNEL)?,
+            dead: KVVec::with_capacity(region_count, GFP_KERNEL)?,
             total: 0,
             out: 0,
             recycled: 0,

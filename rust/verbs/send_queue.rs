@@ -20,7 +20,7 @@ struct Posted {
 
 /// A fixed-size queue of what is posted. No allocation after `new`.
 pub(super) struct SendQueue {
-    ring: KVec<Posted>,
+    ring: KVVec<Posted>,
     head: usize,
     len: usize,
     next_sequence: u64,
@@ -34,7 +34,7 @@ pub(super) struct SendQueue {
 impl SendQueue {
     /// A queue for `depth` work requests.
     pub(super) fn new(depth: u32) -> Result<Self> {
-        let ring = KVec::from_elem(
+        let ring = KVVec::from_elem(
             Posted {
                 sequence: 0,
                 requests: 0,

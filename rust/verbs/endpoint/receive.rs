@@ -29,7 +29,7 @@ pub(super) struct ReceiveSlot {
 pub(super) struct ReceiveGate {
     pub(super) qp: Option<NonNull<sys::ib_qp>>,
     pub(super) lkey: u32,
-    pub(super) idle: KVec<u32>,
+    pub(super) idle: KVVec<u32>,
 }
 
 // SAFETY: As for `SendGate`.

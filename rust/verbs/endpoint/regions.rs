@@ -13,9 +13,9 @@ use kernel::sync::Arc;
 
 /// The pool of regions.
 pub(super) struct Pool {
-    pub(super) free: KVec<KBox<Region>>,
+    pub(super) free: KVVec<KBox<Region>>,
     /// Deregistered, but their work requests may still complete.
-    pub(super) dead: KVec<KBox<Region>>,
+    pub(super) dead: KVVec<KBox<Region>>,
     /// How many exist, dead ones not counted.
     pub(super) total: u32,
     /// How many are lent out.

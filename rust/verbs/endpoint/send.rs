@@ -52,7 +52,7 @@ pub(super) struct SendGate {
     pub(super) qp: Option<NonNull<sys::ib_qp>>,
     pub(super) lkey: u32,
     pub(super) queue: SendQueue,
-    pub(super) free: KVec<u32>,
+    pub(super) free: KVVec<u32>,
 }
 
 // SAFETY: A QP may be used from any context; the gate is used under its lock.
