@@ -5,6 +5,8 @@
 # fabrics: rxe siw
 # variants: 4.2
 # kernels: uml
+# soak-variants: 3 4.2
+# soak-smoke: uml-kasan
 # timeout: 300 1800
 # rounds: 10 200
 """$ROUNDS mounts, each with a little I/O."""

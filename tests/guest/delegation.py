@@ -6,8 +6,10 @@
 # variants: 4.1
 # kernels: uml
 # smoke: uml-kasan
+# soak-variants: 4.1 4.2
+# soak-smoke: uml-kasan debug
 # timeout: 300 600
-# rounds: 2 100
+# rounds: 2 100 1 5
 """The reverse direction: CB_RECALL comes as a Call from the server on the same connection."""
 
 import os

@@ -5,6 +5,7 @@
 # fabrics: rxe siw
 # variants: 4.2
 # kernels: uml
+# soak-smoke: uml-kasan
 # timeout: 300 3600
 # rounds: 1 20
 # expect: ib_destroy_qp_user

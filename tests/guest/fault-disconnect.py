@@ -5,8 +5,11 @@
 # fabrics: rxe siw
 # variants: 4.2
 # kernels: uml
+# smoke: uml-kasan debug
+# soak-variants: 3 4.2
+# soak-smoke-variants: 4.2
 # timeout: 300 1800
-# rounds: 2 20
+# rounds: 2 20 1 3
 """SUNRPC's own fault injection cuts the connection again and again."""
 
 import os

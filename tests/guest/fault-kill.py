@@ -5,9 +5,11 @@
 # fabrics: rxe siw
 # variants: 3
 # kernels: uml
-# smoke: debug
+# smoke: uml-kasan debug
+# soak-variants: 3 4.2
+# soak-smoke-variants: 3
 # timeout: 300 1800
-# rounds: 3 200
+# rounds: 3 200 1 10
 """SIGKILL while direct reads and writes are under way."""
 
 import mmap

@@ -5,6 +5,8 @@
 # fabrics: rxe siw
 # variants: 4.2
 # kernels: uml
+# smoke: uml-kasan
+# soak-smoke: uml-kasan
 # timeout: 300 3600
 # rounds: 1 20
 """Short and long interruptions of the link, of which the long ones end connections."""

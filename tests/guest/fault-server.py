@@ -5,8 +5,12 @@
 # fabrics: rxe siw
 # variants: 4.2
 # kernels: uml
+# smoke: uml-kasan
+# soak-variants: 3 4.2
+# soak-smoke: uml-kasan debug
+# soak-smoke-variants: 4.2
 # timeout: 300 3600
-# rounds: 1 20
+# rounds: 1 20 1 3
 """The server's threads, listeners and connections go, and come back later."""
 
 import os

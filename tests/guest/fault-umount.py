@@ -5,8 +5,12 @@
 # fabrics: rxe siw
 # variants: 4.2
 # kernels: uml
+# smoke: uml-kasan
+# soak-variants: 3 4.2
+# soak-smoke: uml-kasan debug
+# soak-smoke-variants: 4.2
 # timeout: 300 1800
-# rounds: 2 20
+# rounds: 2 20 1 3
 """umount -f and umount -l while a load runs."""
 
 import os

@@ -2,9 +2,12 @@
 # SPDX-License-Identifier: GPL-2.0
 # A hostile server in user space: malformed, foreign, late and missing Replies.
 # mode: pair
+# light: yes
 # server: none
 # fabrics: rxe siw
 # kernels: uml
+# smoke: uml-kasan
+# soak-smoke: uml-kasan debug
 # timeout: 400 1800
 # rounds: 1 2
 """Every case ends in an error for its RPC or in a dropped connection, never in a hang."""

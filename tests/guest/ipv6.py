@@ -5,6 +5,8 @@
 # fabrics: rxe
 # variants: 4.2
 # kernels: uml
+# soak-fabrics: rxe siw
+# soak-variants: 3 4.2
 # timeout: 300 300
 """proto=rdma6."""
 

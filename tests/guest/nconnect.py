@@ -5,6 +5,7 @@
 # fabrics: rxe siw
 # variants: 4.2
 # kernels: uml
+# soak-variants: 3 4.2
 # timeout: 300 300
 """nconnect=8."""
 

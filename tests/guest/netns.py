@@ -5,6 +5,7 @@
 # fabrics: rxe
 # variants: 4.2
 # kernels: uml
+# soak-fabrics: rxe siw
 # timeout: 300 300
 """The network device is moved into a namespace, where the mount is made."""
 

@@ -5,6 +5,11 @@
 # fabrics: rxe siw
 # variants: 3 4.0 4.1 4.2
 # kernels: uml
+# smoke: uml-kasan debug debian
+# smoke-fabrics: rxe
+# smoke-variants: 4.2
+# soak-smoke-fabrics: rxe siw
+# soak-smoke-variants: 3 4.2
 # timeout: 300 900
 """The matrix: the whole workload on one mount."""
 

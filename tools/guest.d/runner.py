@@ -7,6 +7,7 @@ namespace of its own: whatever it leaves behind goes away with it.
 """
 
 import argparse
+import ctypes
 import os
 import selectors
 import shlex
@@ -17,6 +18,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
 
 import reports
@@ -24,6 +26,10 @@ import reports
 TIMED_OUT = 124
 REPORTED = 125
 GUEST_DIED = 126
+
+# A packet socket also gets what another one sends on the same device, so a
+# guest would hear itself. The filter passes all but outgoing packets.
+INCOMING = [(0x28, 0, 0, 0xFFFFF004), (0x15, 0, 1, 4), (0x06, 0, 0, 0), (0x06, 0, 0, 0x40000)]
 
 # What the interactive guest says and runs.
 SHELL = """cat <<END
@@ -42,13 +48,14 @@ def parse():
     p = argparse.ArgumentParser()
     p.add_argument("mode", choices=["run", "pair", "shell"])
     for name in ("tree", "run-dir", "kernel", "kernel-dir", "ours", "module",
-                 "server", "client"):
+                 "server", "client", "server-kernel", "server-kernel-dir", "server-ours"):
         p.add_argument("--" + name, required=True)
     p.add_argument("--logs")
     p.add_argument("--fabric", choices=["rxe", "siw"])
     p.add_argument("--insert", action="store_true")
     p.add_argument("--cpus", type=int, default=2)
     p.add_argument("--memory")
+    p.add_argument("--server-memory")
     p.add_argument("--timeout", type=float, default=3600)
     p.add_argument("--env", action="append", default=[])
     p.add_argument("--expect", action="append", default=[])
@@ -66,10 +73,45 @@ def parse():
         p.error("pair needs --server-cmd and --client-cmd")
     if args.mode == "run" and not args.command:
         p.error("run needs a command after --")
-    if args.memory is None:
-        args.memory = "1G" if args.kernel.startswith("uml") else "2G"
-    args.uml = args.kernel.startswith("uml")
+    # A pair of QEMU guests needs no device of this machine.
+    args.veth = args.kernel.startswith("uml") or args.server_kernel.startswith("uml")
     return args
+
+
+def packet_socket(number):
+    """A socket for the whole frames of one of the network's ends."""
+    s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    memory = b"".join(struct.pack("=HBBI", *step) for step in INCOMING)
+    program = ctypes.create_string_buffer(memory)
+    s.setsockopt(socket.SOL_SOCKET, 26,  # SO_ATTACH_FILTER
+                 struct.pack("HxxxxxxP", len(INCOMING), ctypes.addressof(program)))
+    s.bind((f"veth{number}", 3))  # ETH_P_ALL
+    return s
+
+
+def relay(number):
+    """The far end of a socket for QEMU, which takes no packet sockets itself.
+
+    A process passes frames on in both directions until QEMU has closed its end.
+    """
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() != 0:
+        ends[1].close()
+        return ends[0]
+    ends[0].close()
+    network = packet_socket(number)
+
+    def pass_on(source, target):
+        while frame := source.recv(65536):
+            try:
+                target.send(frame)
+            except (BlockingIOError, ConnectionError):
+                # A frame that is lost, as frames may be.
+                pass
+
+    threading.Thread(target=pass_on, args=(network, ends[1]), daemon=True).start()
+    pass_on(ends[1], network)
+    os._exit(0)
 
 
 class Guest:
@@ -79,6 +121,13 @@ class Guest:
         self.args = args
         self.role = role
         self.number = number
+        server = role == "server"
+        self.kernel = args.server_kernel if server else args.kernel
+        self.kernel_dir = args.server_kernel_dir if server else args.kernel_dir
+        self.ours_ko = args.server_ours if server else args.ours
+        self.is_uml = self.kernel.startswith("uml")
+        self.memory = ((args.server_memory if server else None) or args.memory
+                       or ("1G" if self.is_uml else "2G"))
         self.interactive = args.mode == "shell" and role == "client"
         self.paired = args.mode != "run"
         self.fabric = args.fabric or ("rxe" if self.paired else "")
@@ -98,21 +147,21 @@ class Guest:
     def write_env(self, module):
         """Writes what init and the command find in their environment."""
         args = self.args
-        stock = os.path.join(args.kernel_dir, "stock", "rpcrdma.ko")
+        stock = os.path.join(self.kernel_dir, "stock", "rpcrdma.ko")
         peer = self.number if not self.paired else 3 - self.number
         if not self.paired:
             netdev = "d0"
         else:
-            netdev = "vec0" if args.uml else "eth0"
+            netdev = "vec0" if self.is_uml else "eth0"
         env = {
             "TREE": args.tree,
             "CWD": os.getcwd(),
             "GUEST_LIB": os.path.join(args.tree, "tools/guest.d/lib.sh"),
-            "KERNEL": args.kernel,
+            "KERNEL": self.kernel,
             "ROLE": self.role,
             "MODULE": module,
-            "MODULE_KO": {"ours": args.ours, "stock": stock, "none": ""}[module],
-            "OURS_KO": args.ours if os.path.exists(args.ours) else "",
+            "MODULE_KO": {"ours": self.ours_ko, "stock": stock, "none": ""}[module],
+            "OURS_KO": self.ours_ko if os.path.exists(self.ours_ko) else "",
             "STOCK_KO": stock,
             "OWN_ADDR": f"10.99.0.{self.number}",
             "PEER_ADDR": f"10.99.0.{peer}",
@@ -128,15 +177,17 @@ class Guest:
             env[name] = value
         size = shutil.get_terminal_size()
         own = {
-            "GUEST_TTY": "/dev/tty1" if args.uml else "/dev/ttyS1",
+            "GUEST_TTY": "/dev/tty1" if self.is_uml else "/dev/ttyS1",
             "INSERT": "1" if args.insert or self.paired else "0",
             "INTERACTIVE": "1" if self.interactive else "0",
+            "MODULES_DIR": os.path.join(self.kernel_dir, "modules/lib/modules"),
+            "KUNIT": "0" if self.paired and self.kernel != "uml" else "1",
             "SCAN": "0" if self.interactive else "1",
             "ROWS": str(size.lines),
             "COLUMNS": str(size.columns),
         }
-        keep = [args.tree, os.getcwd(), args.run_dir, args.kernel_dir,
-                os.path.dirname(args.ours)]
+        keep = [args.tree, os.getcwd(), args.run_dir, self.kernel_dir,
+                os.path.dirname(self.ours_ko)]
         with open(os.path.join(self.dir, "env"), "w") as f:
             for name, value in env.items():
                 f.write(f"export {name}={shlex.quote(value)}\n")
@@ -148,20 +199,26 @@ class Guest:
         """Boots the guest."""
         ours, theirs = socket.socketpair()
         line = theirs.fileno()
+        fds = [line]
+        frames = None
+        if self.paired and self.args.veth and not self.is_uml:
+            frames = relay(self.number)
+            fds.append(frames.fileno())
         init = os.path.join(self.args.tree, "tools/guest.d/init")
         common = ["rw", f"init={init}", f"guest.dir={self.dir}", "panic=-1",
                   "loglevel=7"]
-        start = self.uml if self.args.uml else self.qemu
         # UML polls what it writes to, so that must be a pipe, not a file.
         self.console_out, console = os.pipe()
         os.set_blocking(self.console_out, False)
         self.process = subprocess.Popen(
-            start(common, line), stdin=0 if self.interactive else line,
+            self.uml(common, line) if self.is_uml else self.qemu(common, line, frames), stdin=0 if self.interactive else line,
             stdout=1 if self.interactive else console, stderr=console,
-            pass_fds=[line], cwd="/",
+            pass_fds=fds, cwd="/",
             env={**os.environ, "TMPDIR": "/dev/shm", "HOME": "/tmp"})
         os.close(console)
         theirs.close()
+        if frames:
+            frames.close()
         ours.setblocking(False)
         self.ours = ours
 
@@ -173,7 +230,7 @@ class Guest:
         if self.interactive:
             console = f"con0=fd:{line},fd:2"
             tty = "con1=fd:0,fd:1"
-        command = [os.path.join(args.kernel_dir, "image"), f"mem={args.memory}",
+        command = [os.path.join(self.kernel_dir, "image"), f"mem={self.memory}",
                    f"ncpus={args.cpus}", "seccomp=on", "root=/dev/root",
                    "rootfstype=hostfs", "rootflags=/", console, tty,
                    f"uml_dir={args.run_dir}/", f"umid=uml-{self.role}"]
@@ -183,7 +240,7 @@ class Guest:
                            f"mac=02:00:00:00:99:0{self.number}")
         return command + common
 
-    def qemu(self, common, line):
+    def qemu(self, common, line, frames):
         """The command of an x86 guest."""
         args = self.args
         sock = os.path.join(args.run_dir, "net")
@@ -195,23 +252,28 @@ class Guest:
                            "console=ttyS0", "net.ifnames=0"]
         tty = (["-chardev", "stdio,id=tty,signal=off"] if self.interactive else
                ["-chardev", f"socket,id=tty,fd={line}"])
+        if self.kernel == "debug" and args.cpus == 1:
+            # Its tables are interpreted, which takes a third of the boot; only a
+            # second CPU is found by them.
+            append.append("acpi=off")
         command = ["qemu-system-x86_64", "-M", "q35", "-accel", "tcg,thread=multi",
-                   "-cpu", "max", "-m", args.memory, "-smp", str(args.cpus),
+                   "-cpu", "max", "-m", self.memory, "-smp", str(args.cpus),
                    "-nodefaults", "-display", "none", "-no-reboot",
-                   "-kernel", os.path.join(args.kernel_dir, "image"),
+                   "-kernel", os.path.join(self.kernel_dir, "image"),
                    "-append", " ".join(append),
                    "-chardev", f"file,id=con,path={self.console}",
                    "-serial", "chardev:con", *tty, "-serial", "chardev:tty",
                    "-fsdev", "local,id=root,path=/,security_model=passthrough,multidevs=remap",
                    "-device", "virtio-9p-pci,fsdev=root,mount_tag=root",
                    "-device", "virtio-rng-pci"]
-        initrd = os.path.join(args.kernel_dir, "initrd")
+        initrd = os.path.join(self.kernel_dir, "initrd")
         if os.path.exists(initrd):
             command += ["-initrd", initrd]
         if self.paired:
             listen = "on" if self.number == 1 else "off"
-            command += ["-netdev", f"stream,id=net,server={listen},addr.type=unix,addr.path={sock}",
-                        "-device", "virtio-net-pci,netdev=net,host_mtu=4400,"
+            netdev = (f"dgram,id=net,local.type=fd,local.str={frames.fileno()}" if frames else
+                      f"stream,id=net,server={listen},addr.type=unix,addr.path={sock}")
+            command += ["-netdev", netdev, "-device", "virtio-net-pci,netdev=net,host_mtu=4400,"
                         f"mac=02:00:00:00:99:0{self.number}"]
         return command
 
@@ -229,6 +291,10 @@ class Guest:
                 return int(f.read())
         except (OSError, ValueError):
             return None
+
+    def is_up(self):
+        """Says whether init listens."""
+        return os.path.exists(os.path.join(self.dir, "up"))
 
     def ended_well(self):
         """Says whether init got to the end of its last checks."""
@@ -373,11 +439,8 @@ def show_console(guest, found):
 
 def make_network(run_dir):
     """Joins the two ends of a pair by a network of their own."""
-    # A packet socket also gets what another one sends on the same device, so a
-    # guest would hear itself. The filter passes all but outgoing packets.
-    program = [(0x28, 0, 0, 0xFFFFF004), (0x15, 0, 1, 4), (0x06, 0, 0, 0), (0x06, 0, 0, 0x40000)]
     with open(os.path.join(run_dir, "filter"), "wb") as f:
-        f.write(b"".join(struct.pack("=HBBI", *step) for step in program))
+        f.write(b"".join(struct.pack("=HBBI", *step) for step in INCOMING))
 
     def ip(*words):
         subprocess.run(["ip", *words], check=True)
@@ -405,7 +468,7 @@ def run_one(args, run):
 
 def run_pair(args, run):
     """Two guests; returns the client's exit status."""
-    if args.uml:
+    if args.veth:
         make_network(args.run_dir)
     ready = []
 
@@ -417,7 +480,7 @@ def run_pair(args, run):
     client = Guest(args, "client", 2, args.client, args.client_cmd)
     deadline = time.monotonic() + args.timeout
     run.add(server, b"server| ", server_line)
-    if not args.uml:
+    if not args.veth:
         sock = os.path.join(args.run_dir, "net")
         while not os.path.exists(sock) and server.process.poll() is None:
             time.sleep(0.02)
@@ -425,7 +488,8 @@ def run_pair(args, run):
         # Its line is the user's own terminal: nothing can be said to it there.
         run.wait(lambda: ready or server.status() is not None, deadline)
     run.add(client)
-    how = run.wait(lambda: ready or any(g.status() is not None for g in run.guests), deadline)
+    how = run.wait(lambda: (ready and client.is_up()) or
+                   any(g.status() is not None for g in run.guests), deadline)
     if how == "done" and not ready:
         culprit = next(g for g in run.guests if g.status() is not None)
         show(f"the {culprit.role}'s command ended with {culprit.status()} before the server printed READY")
@@ -475,7 +539,7 @@ def conclude(run, guest, how, failed=False):
         for g in run.guests:
             if failed and g is not guest:
                 continue
-            if not run.finish(g, GRACE[args.kernel]):
+            if not run.finish(g, GRACE[g.kernel]):
                 bad = GUEST_DIED
                 show(f"the {g.role} guest did not power off")
         run.kill()
