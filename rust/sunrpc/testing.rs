@@ -2,8 +2,14 @@
 
 //! Messages to test with: real memory and pages, and a second, slow way to look at them.
 
-use super::xdr_buf::XdrBuf;
-use crate::sys;
+use super::xdr_buf::{
+    XdrBuf,
+    XDR_UNIT, //
+};
+use crate::{
+    kext::num,
+    sys, //
+};
 use kernel::{
     page::{
         Page,
@@ -200,6 +206,64 @@ impl Message {
             *self.tail.get_mut(at).ok_or(EINVAL)? = value;
         }
         Ok(())
+    }
+
+    /// Decodes a Reply as SUNRPC does: `header` octets, a payload of `payload` octets in the pages, then
+    /// `rest` octets. Returns how many octets are not what [`pattern`] says.
+    pub(super) fn decode_errors(
+        &self,
+        len: usize,
+        header: usize,
+        payload: usize,
+        rest: usize,
+    ) -> Result<usize> {
+        let buf = self.buf().as_raw();
+        let mut stream: sys::xdr_stream = pin_init::zeroed();
+        let mut wrong = 0;
+        let mut check = |p: *const u8, at: usize, len: usize| {
+            for i in 0..len {
+                // SAFETY: The decoder says that these octets are there.
+                if unsafe { p.add(i).read() } != pattern(at + i) {
+                    wrong += 1;
+                }
+            }
+        };
+        // SAFETY: The message is the test's own, and describes valid memory.
+        unsafe {
+            (*buf).len = len as u32;
+            sys::xdr_init_decode(
+                &mut stream,
+                buf,
+                (*buf).head[0].iov_base.cast(),
+                core::ptr::null_mut(),
+            );
+            let p = sys::xdr_inline_decode(&mut stream, header);
+            if p.is_null() {
+                return Err(ENOENT);
+            }
+            check(p.cast(), 0, header);
+            if payload > 0 {
+                let have = sys::xdr_read_pages(&mut stream, payload as u32);
+                if num::u32_as_usize(have) < payload {
+                    return Err(ERANGE);
+                }
+                for i in 0..payload {
+                    let at = num::u32_as_usize((*buf).page_base) + i;
+                    let page = (*buf).pages.add(at / PAGE_SIZE).read();
+                    let mut byte = 0u8;
+                    sys::memcpy_from_page((&raw mut byte).cast(), page, at % PAGE_SIZE, 1);
+                    check(&byte, header + i, 1);
+                }
+            }
+            if rest > 0 {
+                let p = sys::xdr_inline_decode(&mut stream, rest);
+                if p.is_null() {
+                    return Err(ENXIO);
+                }
+                check(p.cast(), header + payload.next_multiple_of(XDR_UNIT), rest);
+            }
+        }
+        Ok(wrong)
     }
 
     /// How many of the octets outside of the message have changed.
