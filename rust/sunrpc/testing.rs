@@ -81,7 +81,7 @@ pub(super) struct Message {
     /// The pages, all that the list names.
     pages: KVec<Page>,
     /// The list of pages. Memory of the C structures.
-    _list: KVec<*mut sys::page>,
+    list: KVec<*mut sys::page>,
     /// `rq_rcv_buf` and `rq_private_buf`.
     raw: KBox<[sys::xdr_buf; 2]>,
 }
@@ -128,7 +128,7 @@ impl Message {
             head,
             tail,
             pages,
-            _list: list,
+            list,
             raw: KBox::new(raw, GFP_KERNEL)?,
         })
     }
@@ -166,6 +166,12 @@ impl Message {
             unsafe { core::slice::from_raw_parts(start.cast::<u8>(), len) }
         };
         bytes(a) == bytes(b)
+    }
+
+    /// Makes the page at `index` of the list a missing one.
+    pub(super) fn lose_page(&mut self, index: usize) -> Result {
+        *self.list.get_mut(index).ok_or(EINVAL)? = core::ptr::null_mut();
+        Ok(())
     }
 
     /// The octet at `at`, counted from the start of a message of the first shape.

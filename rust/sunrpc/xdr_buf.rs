@@ -331,10 +331,8 @@ mod tests {
 
     #[test]
     fn missing_page_ends_the_message() -> Result {
-        let m = Message::filled(shape(8, 0, 3 * PAGE_SIZE, 8))?;
-        let (list, _, _) = m.buf().page_list();
-        // SAFETY: The list has three entries; the test's own message keeps the page.
-        unsafe { *list.add(1) = ptr::null_mut() };
+        let mut m = Message::filled(shape(8, 0, 3 * PAGE_SIZE, 8))?;
+        m.lose_page(1)?;
         let mut dst = KVVec::from_elem(0u8, 3 * PAGE_SIZE + 16, GFP_KERNEL)?;
         assert_eq!(m.buf().copy_message(&mut dst), None);
         // SAFETY: The message is the test's own.

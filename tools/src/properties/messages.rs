@@ -33,16 +33,21 @@ use crate::{
     }, //
 };
 
-/// Returns the message of a Call: its header and, if it belongs there, an RPC message.
-fn call_message(call: &Call, rpc: &[u8]) -> (Vec<u8>, usize) {
-    let header = CallHeader {
+/// Returns the header of a Call.
+fn call_header(call: &Call) -> CallHeader<'_> {
+    CallHeader {
         xid: call.xid,
         credits: call.credits,
         read: &call.read,
         write: &call.write,
         reply: &call.reply,
         nomsg: call.nomsg,
-    };
+    }
+}
+
+/// Returns the message of a Call: its header and, if it belongs there, an RPC message.
+fn call_message(call: &Call, rpc: &[u8]) -> (Vec<u8>, usize) {
+    let header = call_header(call);
     let inline = (!call.nomsg).then_some((call.xid, 0, rpc));
     message(header.encoded_len(), |buf| header.encode(buf), inline)
 }
@@ -126,14 +131,7 @@ proptest! {
         oracle::v1_message(&message);
         let needed = if call.nomsg { header_len } else { header_len + 8 };
         no_prefix_is_accepted(&message, needed)?;
-        needs_its_room(header_len, |buf| CallHeader {
-            xid: call.xid,
-            credits: call.credits,
-            read: &call.read,
-            write: &call.write,
-            reply: &call.reply,
-            nomsg: call.nomsg,
-        }.encode(buf))?;
+        needs_its_room(header_len, |buf| call_header(&call).encode(buf))?;
     }
 
     #[test]
