@@ -39,7 +39,9 @@ pub(crate) trait ConnectionEvents: Send + Sync + 'static {
 
 /// What the peer said when it accepted.
 pub(crate) struct Accepted {
+    /// The private data, and zeroes behind it.
     data: [u8; MAX_PRIVATE_DATA],
+    /// How long it is.
     len: usize,
 }
 
@@ -69,12 +71,15 @@ enum Phase {
 /// What the CM's handler works on.
 #[pin_data]
 pub(super) struct Context<H: ConnectionEvents> {
+    /// How far the connection has come.
     #[pin]
     phase: Mutex<Phase>,
+    /// Signaled when `phase` has changed.
     #[pin]
     changed: CondVar,
     /// Set once the loss was reported, or once nobody wants to hear of it any more.
     reported: Atomic<bool>,
+    /// Who is told.
     handler: Arc<H>,
 }
 
@@ -102,6 +107,7 @@ impl<H: ConnectionEvents> Context<H> {
         &self.handler
     }
 
+    /// The step that is waited for is done.
     fn set(&self, phase: Phase) {
         let mut now = self.phase.lock();
         // A failure is final: a step that another thread is just beginning must not hide it.
@@ -134,7 +140,9 @@ impl<H: ConnectionEvents> Context<H> {
 ///
 /// `id` is an id whose context is `context`, not yet destroyed.
 pub(crate) struct CmId<H: ConnectionEvents> {
+    /// The C object.
     id: NonNull<sys::rdma_cm_id>,
+    /// What the handler works on.
     context: Arc<Context<H>>,
 }
 
@@ -344,10 +352,12 @@ impl<H: ConnectionEvents> CmId<H> {
         AbortHandle(self.context.clone())
     }
 
+    /// What the handler works on.
     pub(super) fn context(&self) -> &Arc<Context<H>> {
         &self.context
     }
 
+    /// The C object.
     pub(super) fn as_ptr(&self) -> *mut sys::rdma_cm_id {
         self.id.as_ptr()
     }
