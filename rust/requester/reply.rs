@@ -177,7 +177,6 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T>) {
 
 /// The fence of the Call with index `tag` has completed.
 pub(crate) fn fenced<T: Host>(this: &Arc<T>, tag: u32, done: bool) {
-    this.requester().stats.completions.count();
     let Some(slot) = this.requester().slot(tag).cloned() else {
         return;
     };

@@ -94,6 +94,6 @@ stats! {
     reverse_calls,
     /// Send Queue work requests posted.
     work_requests,
-    /// Completions handled.
+    /// Completions handled with success: of Receives, signaled Sends and fences.
     completions,
 }

@@ -47,7 +47,7 @@ pub(crate) trait EndpointEvents: ConnectionEvents + Sized {
     /// nothing is known about its regions.
     fn fenced(this: &Arc<Self>, tag: u32, done: bool);
 
-    /// There is room in the Send Queue again.
+    /// A signaled Send or a fence has completed: there is room in the Send Queue again.
     fn send_room(&self);
 }
 
