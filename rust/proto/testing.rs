@@ -103,3 +103,11 @@ pub(super) const fn read_segment(position: u32, handle: u32, length: u32) -> Rea
         segment: segment(handle, length),
     }
 }
+
+/// Reads words with `get`.
+pub(super) fn read_words<T>(
+    words: &[u32],
+    get: impl FnOnce(&mut Reader<'_>) -> Result<T>,
+) -> Result<T> {
+    get(&mut Reader::new(Bytes::from_words(words)?.get()))
+}

@@ -176,6 +176,7 @@ pub(crate) fn put_reply_chunk(writer: &mut Writer<'_>, segments: Option<&[Segmen
 mod tests {
     use super::{
         super::super::testing::{
+            read_words,
             segment,
             Bytes,
             OFFSET, //
@@ -185,9 +186,9 @@ mod tests {
 
     /// Decodes a chunk made of words.
     fn chunk(words: &[u32]) -> Result<usize> {
-        let bytes = Bytes::from_words(words)?;
-        let chunk = bytes.read(|reader| Chunk::get(reader, &Limits::DEFAULT))?;
-        Ok(chunk.len())
+        read_words(words, |reader| {
+            Chunk::get(reader, &Limits::DEFAULT).map(|chunk| chunk.len())
+        })
     }
 
     /// The example of RFC 8166, section 4.7.

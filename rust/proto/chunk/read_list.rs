@@ -144,6 +144,7 @@ mod tests {
     use super::{
         super::super::testing::{
             read_segment,
+            read_words,
             Bytes,
             OFFSET, //
         },
@@ -152,9 +153,9 @@ mod tests {
 
     /// Decodes a Read list made of words.
     fn read_list(words: &[u32]) -> Result<usize> {
-        let bytes = Bytes::from_words(words)?;
-        let list = bytes.read(|reader| ReadList::get(reader, &Limits::DEFAULT))?;
-        Ok(list.len())
+        read_words(words, |reader| {
+            ReadList::get(reader, &Limits::DEFAULT).map(|list| list.len())
+        })
     }
 
     /// The example of RFC 8166, section 4.7.

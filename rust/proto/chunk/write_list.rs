@@ -148,6 +148,7 @@ pub(crate) fn put_write_list(writer: &mut Writer<'_>, chunks: &[&[Segment]]) -> 
 mod tests {
     use super::{
         super::super::testing::{
+            read_words,
             segment,
             Bytes,
             OFFSET, //
@@ -157,9 +158,9 @@ mod tests {
 
     /// Decodes a Write list made of words.
     fn write_list(words: &[u32]) -> Result<usize> {
-        let bytes = Bytes::from_words(words)?;
-        let list = bytes.read(|reader| WriteList::get(reader, &Limits::DEFAULT))?;
-        Ok(list.len())
+        read_words(words, |reader| {
+            WriteList::get(reader, &Limits::DEFAULT).map(|list| list.len())
+        })
     }
 
     /// The example of RFC 8166, section 4.7.
