@@ -90,7 +90,7 @@ impl<H: ConnectionEvents> CmId<H> {
             sys::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_ERROR
             | sys::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => context.fail(ENETUNREACH),
             sys::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_ERROR => context.fail(ENOTCONN),
-            sys::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => context.fail(ECONNREFUSED),
+            sys::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => context.fail(refusal(event.status)),
             sys::rdma_cm_event_type_RDMA_CM_EVENT_DISCONNECTED => context.fail(ECONNABORTED),
             sys::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_CHANGE
             | sys::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL => context.fail(ENODEV),
@@ -162,7 +162,8 @@ impl<H: ConnectionEvents> CmId<H> {
     ///
     /// # Errors
     ///
-    /// `ECONNREFUSED`, `ENETUNREACH`, `ENODEV`, `ETIMEDOUT`, or what the CM reports.
+    /// `ECONNREFUSED`, `ENOTCONN` (to try again is of use), `ENETUNREACH`, `ENODEV`, `ETIMEDOUT`, or what the CM
+    /// reports.
     pub(super) fn connect(
         &mut self,
         private_data: &[u8],
@@ -240,5 +241,15 @@ impl<H: ConnectionEvents> Drop for CmId<H> {
     fn drop(&mut self) {
         // SAFETY: By the type invariant the id is ours and not yet destroyed. This waits for the handler.
         unsafe { sys::rdma_destroy_id(self.id.as_ptr()) };
+    }
+}
+
+/// What a rejection for `reason` means. The reasons are those of InfiniBand; iWARP has negative ones.
+fn refusal(reason: c_int) -> Error {
+    // The peer still has a connection of ours that we have forgotten, and is about to forget it too.
+    if u32::try_from(reason) == Ok(sys::ib_cm_rej_reason_IB_CM_REJ_STALE_CONN) {
+        ENOTCONN
+    } else {
+        ECONNREFUSED
     }
 }
