@@ -121,6 +121,14 @@ impl<T: Host> Call<T> {
         *self.state.lock() = CallState::Idle(regions);
     }
 
+    /// The regions are fenced: they go back to the pool, and the Call is idle again.
+    pub(super) fn set_fenced(&self, mut regions: Regions<T>) {
+        for region in &mut regions {
+            region.fenced();
+        }
+        self.set_idle(regions);
+    }
+
     /// Fences what a killed task leaves behind. Sleeps.
     ///
     /// On return the device does not touch the RPC's memory any more.
@@ -148,14 +156,13 @@ impl<T: Host> Call<T> {
 
         let mut state = self.state.lock();
         match core::mem::replace(&mut *state, CallState::Busy) {
-            CallState::Killed(mut regions) => {
+            CallState::Killed(regions) => {
                 drop(state);
                 if self.fence_done.load(Relaxed) {
-                    for region in &mut regions {
-                        region.fenced();
-                    }
+                    self.set_fenced(regions);
+                } else {
+                    self.set_idle(regions);
                 }
-                self.set_idle(regions);
             }
             other => *state = other,
         }

@@ -184,14 +184,13 @@ pub(crate) fn fenced<T: Host>(this: &Arc<T>, tag: u32, done: bool) {
     let mut state = call.state().lock();
     match core::mem::replace(&mut *state, CallState::Busy) {
         CallState::Fencing {
-            mut regions,
+            regions,
             verdict,
             message,
             rqst,
         } if done => {
             drop(state);
-            release(&mut regions);
-            call.set_idle(regions);
+            call.set_fenced(regions);
             complete(this, rqst, verdict, message.bytes());
             this.xprt().write_space();
         }
@@ -204,14 +203,6 @@ pub(crate) fn fenced<T: Host>(this: &Arc<T>, tag: u32, done: bool) {
             }
         }
     }
-}
-
-/// The regions are fenced: back to the pool with them.
-fn release<T: Host>(regions: &mut Regions<T>) {
-    for region in regions.iter_mut() {
-        region.fenced();
-    }
-    regions.clear();
 }
 
 /// Checks a Reply's header against what its Call offered. [`None`] if it is an error or does not fit.
@@ -270,7 +261,7 @@ fn complete<T: Host>(this: &Arc<T>, rqst: Pinned<T>, verdict: Verdict, message: 
             if split {
                 rqst.deliver_split(len, written)
             } else {
-                rqst.deliver_placed(len, written)
+                rqst.deliver_placed(len)
             }
         }
         Verdict::Failed => Err(EIO),
