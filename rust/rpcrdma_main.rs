@@ -17,7 +17,6 @@ mod proto;
 mod requester;
 mod sunrpc;
 mod sys;
-#[allow(dead_code)]
 mod verbs;
 
 module! {

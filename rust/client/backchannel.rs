@@ -27,11 +27,14 @@ const SLOTS: u32 = REVERSE_RECEIVES;
 /// Slots for reverse-direction Calls, made when the callback service is set up.
 #[pin_data]
 pub(super) struct ReverseSlots<T: Host> {
+    /// All of them, and whether there is a service.
     #[pin]
     slots: SpinLock<Slots<T>>,
 }
 
+/// What the lock of [`ReverseSlots`] protects.
 struct Slots<T: Host> {
+    /// Those that are not with SUNRPC. Never more than its capacity, [`SLOTS`].
     free: KVec<Arc<Slot<Call<T>>>>,
     /// How many exist: in `free` or with SUNRPC.
     made: u32,
@@ -76,6 +79,7 @@ impl<T: Host> ReverseSlots<T> {
         }
     }
 
+    /// Takes a free slot.
     fn take(&self) -> Option<Arc<Slot<Call<T>>>> {
         self.slots.lock().free.pop()
     }
@@ -111,10 +115,7 @@ pub(super) fn received(this: &Arc<Client>, message: &Received<Client>, header: &
     let xid = header.xid;
     let call = header.payload();
     trace::reverse_call(this.number(), xid, call.len());
-    let chunks = header
-        .chunks()
-        .is_some_and(|c| !c.read.is_empty() || !c.write.is_empty() || c.reply.is_some());
-    if header.is_nomsg() || chunks {
+    if header.is_nomsg() || header.has_chunks() {
         // RFC 8167 section 5.3: there are no chunks in this direction.
         let answer = ErrorHeader {
             xid,
@@ -192,18 +193,18 @@ pub(super) fn reply(this: &Arc<Client>, rqst: &BcReply<'_>) -> Result<(), SendEr
     if len > link.inline_send() as usize {
         return Err(SendError::Io);
     }
-    let posted = endpoint.post_message(buffer, len, &mut []);
-    match posted {
-        Ok(_) => trace::reverse_reply(this.number(), rqst.xid(), len),
-        Err(error) => trace::post_failed(this.number(), rqst.xid(), error.into()),
-    }
-    match posted {
+    let error = match endpoint.post_message(buffer, len, &mut []) {
         Ok(_) => {
+            trace::reverse_reply(this.number(), rqst.xid(), len);
             this.requester.stats.work_requests.count();
-            Ok(())
+            return Ok(());
         }
-        Err(PostError::Full) => Err(wait_for_send_room(this, &link, rqst.xid(), 0)),
-        Err(PostError::Closed | PostError::Refused) => {
+        Err(error) => error,
+    };
+    trace::post_failed(this.number(), rqst.xid(), error.into());
+    match error {
+        PostError::Full => Err(wait_for_send_room(this, &link, rqst.xid(), 0)),
+        PostError::Closed | PostError::Refused => {
             Client::disconnect(this);
             Err(SendError::NotConnected)
         }

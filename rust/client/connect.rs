@@ -16,7 +16,7 @@ use crate::module_parameters;
 use crate::observe::trace;
 use crate::sunrpc::{tunables, RpcTask};
 use crate::verbs::cm::{AbortHandle, ConnectionEvents};
-use crate::verbs::endpoint::EndpointOwner;
+use crate::verbs::endpoint::Endpoint;
 use kernel::prelude::*;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 
@@ -33,6 +33,7 @@ const REGION_STEP: u32 = 16;
 /// How connecting stands.
 #[pin_data]
 pub(super) struct Connecting {
+    /// Shared by the worker and by who ends its attempt.
     #[pin]
     current: SpinLock<Current>,
 }
@@ -46,6 +47,7 @@ struct Current {
 }
 
 impl Connecting {
+    /// No attempt yet.
     pub(super) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             current <- new_spinlock!(
@@ -137,6 +139,8 @@ pub(super) fn work(this: &Arc<Client>) {
     xprt.unlock_connect();
 }
 
+/// Makes one attempt. On success the new connection is published; after a failure there may be an owner
+/// left to be disconnected.
 fn attempt(this: &Arc<Client>) -> Result {
     let xprt = &this.xprt;
     xprt.clear_connected();
@@ -156,7 +160,7 @@ fn attempt(this: &Arc<Client>) -> Result {
     let connected = Link::connect(parameters, this, |handle| this.connecting.begin(handle));
     this.connecting.end();
     let (owner, link) = connected?;
-    let result = populate(this, &owner);
+    let result = grow_pool(this, owner.endpoint());
     *this.owner.lock() = Some(owner);
     result?;
     this.requester.set_link(Some(link));
@@ -186,14 +190,16 @@ fn trace_attempt(this: &Arc<Client>, result: Result) {
     }
 }
 
-fn populate(this: &Arc<Client>, owner: &EndpointOwner<Client>) -> Result {
-    let endpoint = owner.endpoint().ok_or(ENOTCONN)?;
+/// Adds regions to the pool of a connection. Returns how many.
+///
+/// # Errors
+///
+/// As for [`Endpoint::add_regions`].
+fn grow_pool(this: &Client, endpoint: &Endpoint<Client>) -> Result<u32> {
     let added = endpoint.add_regions(REGION_STEP)?;
-    this.requester
-        .stats
-        .regions_allocated
-        .add_value(u64::from(added));
-    Ok(())
+    let allocated = &this.requester.stats.regions_allocated;
+    allocated.add_value(u64::from(added));
+    Ok(added)
 }
 
 /// The region worker: makes the pool larger, and lets who waits for it try again.
@@ -204,16 +210,10 @@ pub(super) fn add_regions(this: &Arc<Client>) {
         // The end of the connection wakes everybody.
         return;
     };
-    match link.endpoint().add_regions(REGION_STEP) {
+    match grow_pool(this, link.endpoint()) {
         // There are as many as there may be: whoever brings one back says so.
         Ok(0) => {}
-        Ok(added) => {
-            this.requester
-                .stats
-                .regions_allocated
-                .add_value(u64::from(added));
-            this.xprt.write_space();
-        }
+        Ok(_) => this.xprt.write_space(),
         // Nothing may be under way that would bring one back.
         Err(_) => {
             DelayedWork::<Client, REGION_WORK>::schedule(this, MEMORY_DELAY);

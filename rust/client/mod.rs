@@ -47,18 +47,24 @@ const REGION_WORK: u64 = 1;
 /// A transport of the client.
 #[pin_data]
 pub(crate) struct Client {
+    /// What SUNRPC knows it by.
     xprt: XprtHandle,
+    /// Calls to the server.
     #[pin]
     requester: Requester<Client>,
+    /// Slots for the server's Calls.
     #[pin]
     reverse: ReverseSlots<Client>,
     /// The connection's owner. Locked by connecting and disconnecting only.
     #[pin]
     owner: Mutex<Option<EndpointOwner<Client>>>,
+    /// Ends an attempt to connect.
     #[pin]
     connecting: Connecting,
+    /// See [`connect::work`].
     #[pin]
     connect_work: DelayedWork<Client, CONNECT_WORK>,
+    /// See [`connect::add_regions`].
     #[pin]
     region_work: DelayedWork<Client, REGION_WORK>,
     /// What debugfs shows. It refers back to us, so `destroy` takes it away.

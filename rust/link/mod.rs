@@ -11,7 +11,7 @@
 
 pub(crate) mod sizing;
 
-use crate::kext::errno::{ENOTCONN, EOPNOTSUPP};
+use crate::kext::errno::EOPNOTSUPP;
 use crate::proto::cm_private::{Agreed, CmPrivate};
 use crate::proto::credits::Grant;
 use crate::sunrpc::{Net, SockAddr};
@@ -106,7 +106,7 @@ impl<H: EndpointEvents> Link<H> {
         let peer = CmPrivate::decode(accepted.private_data());
         let agreed = Agreed::new(&own, &peer);
 
-        let endpoint = owner.endpoint().ok_or(ENOTCONN)?.clone();
+        let endpoint = owner.endpoint().clone();
         let link = Arc::pin_init(
             try_pin_init!(Self {
                 endpoint,

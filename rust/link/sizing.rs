@@ -138,7 +138,6 @@ mod tests {
         queue_depth: 16_384,
         send_sges: 32,
         inbound_reads: 128,
-        read_sges: 32,
         iwarp: false,
     };
     const WANTED: Wanted = Wanted {

@@ -8,195 +8,23 @@
 //!
 //! C header: `include/trace/events/rpcrdma_rs.h`, which says what the arguments mean.
 
+mod values;
+
+pub(crate) use self::values::{
+    Direction,
+    End,
+    Post,
+    Verdict,
+    Work, //
+};
+
+use self::values::Field;
 use crate::proto::error::Fault;
 use crate::proto::format::{
     CallFormat,
     ReplyFormat, //
 };
-use crate::sys;
 use kernel::prelude::*;
-
-/// What an event can have as an argument.
-///
-/// # Safety
-///
-/// A pointer that `raw` returns must point to a string that is valid as long as `self` is borrowed.
-unsafe trait Field {
-    /// What C sees.
-    type Raw;
-
-    /// Converts it; called only if the event is on.
-    fn raw(self) -> Self::Raw;
-}
-
-macro_rules! plain_fields {
-    ($($type:ty),*) => {$(
-        // SAFETY: No pointer.
-        unsafe impl Field for $type {
-            type Raw = Self;
-
-            #[inline(always)]
-            fn raw(self) -> Self {
-                self
-            }
-        }
-    )*};
-}
-
-plain_fields!(bool, i32, u32, u64);
-
-// SAFETY: No pointer.
-unsafe impl Field for usize {
-    type Raw = u32;
-
-    /// A length; none is too large for an event.
-    #[inline]
-    fn raw(self) -> u32 {
-        u32::try_from(self).unwrap_or(u32::MAX)
-    }
-}
-
-// SAFETY: The string is what is borrowed.
-unsafe impl Field for &CStr {
-    type Raw = *const c_char;
-
-    #[inline]
-    fn raw(self) -> *const c_char {
-        self.as_char_ptr()
-    }
-}
-
-macro_rules! named_values {
-    ($($(#[$doc:meta])* $name:ident: $($(#[$value_doc:meta])* $value:ident = $raw:ident),*;)*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[repr(u32)]
-        pub(crate) enum $name {
-            $($(#[$value_doc])* $value = sys::$raw,)*
-        }
-
-        // SAFETY: No pointer.
-        unsafe impl Field for $name {
-            type Raw = u32;
-
-            #[inline]
-            fn raw(self) -> u32 {
-                self as u32
-            }
-        }
-    )*};
-}
-
-named_values! {
-    /// Why a connection was ended.
-    End:
-        /// SUNRPC closed it, or it was lost and SUNRPC followed.
-        Closed = rpcrdma_trace_end_RPCRDMA_END_CLOSED,
-        /// A message could not be posted.
-        Failed = rpcrdma_trace_end_RPCRDMA_END_FAILED,
-        /// SUNRPC connects anew.
-        Replaced = rpcrdma_trace_end_RPCRDMA_END_REPLACED,
-        /// The transport goes away.
-        Destroyed = rpcrdma_trace_end_RPCRDMA_END_DESTROYED;
-
-    /// Which way the payload of a region goes.
-    Direction:
-        /// The peer reads from it.
-        PeerReads = rpcrdma_trace_direction_RPCRDMA_PEER_READS,
-        /// The peer writes to it.
-        PeerWrites = rpcrdma_trace_direction_RPCRDMA_PEER_WRITES;
-
-    /// Why a message was not posted.
-    Post:
-        /// The connection is being shut down.
-        Closed = rpcrdma_trace_post_RPCRDMA_POST_CLOSED,
-        /// The Send Queue is full.
-        Full = rpcrdma_trace_post_RPCRDMA_POST_FULL,
-        /// The device refused.
-        Refused = rpcrdma_trace_post_RPCRDMA_POST_REFUSED;
-
-    /// Whose completion it is.
-    Work:
-        /// A Receive's.
-        Receive = rpcrdma_trace_work_RPCRDMA_WORK_RECEIVE,
-        /// A Send's.
-        Send = rpcrdma_trace_work_RPCRDMA_WORK_SEND,
-        /// A registration's.
-        Register = rpcrdma_trace_work_RPCRDMA_WORK_REGISTER,
-        /// A local invalidation's.
-        Invalidate = rpcrdma_trace_work_RPCRDMA_WORK_INVALIDATE;
-
-    /// What is thought of a Reply.
-    Verdict:
-        /// Its message came with it.
-        Inline = rpcrdma_trace_verdict_RPCRDMA_VERDICT_INLINE,
-        /// Its message is in the Reply chunk.
-        Placed = rpcrdma_trace_verdict_RPCRDMA_VERDICT_PLACED,
-        /// An error, or not an answer to what was asked.
-        Failed = rpcrdma_trace_verdict_RPCRDMA_VERDICT_FAILED;
-}
-
-// SAFETY: No pointer.
-unsafe impl Field for CallFormat {
-    type Raw = u32;
-
-    fn raw(self) -> u32 {
-        match self {
-            Self::Inline => sys::rpcrdma_trace_call_RPCRDMA_CALL_INLINE,
-            Self::ReadChunk { .. } => sys::rpcrdma_trace_call_RPCRDMA_CALL_READ_CHUNK,
-            Self::Special => sys::rpcrdma_trace_call_RPCRDMA_CALL_SPECIAL,
-        }
-    }
-}
-
-// SAFETY: No pointer.
-unsafe impl Field for ReplyFormat {
-    type Raw = u32;
-
-    fn raw(self) -> u32 {
-        match self {
-            Self::Inline => sys::rpcrdma_trace_offer_RPCRDMA_OFFER_NONE,
-            Self::WriteChunk => sys::rpcrdma_trace_offer_RPCRDMA_OFFER_WRITE_CHUNK,
-            Self::ReplyChunk => sys::rpcrdma_trace_offer_RPCRDMA_OFFER_REPLY_CHUNK,
-            Self::WriteAndReplyChunk => sys::rpcrdma_trace_offer_RPCRDMA_OFFER_BOTH,
-        }
-    }
-}
-
-// SAFETY: The string is static.
-unsafe impl Field for Fault {
-    type Raw = *const c_char;
-
-    fn raw(self) -> *const c_char {
-        let name = match self {
-            Self::Runt => c"runt",
-            Self::Version(_) => c"version",
-            Self::Truncated => c"truncated",
-            Self::ItemTooLong => c"item-too-long",
-            Self::BadDiscriminator(_) => c"bad-discriminator",
-            Self::BadProcedure(_) => c"bad-procedure",
-            Self::ObsoleteMsgp => c"obsolete-msgp",
-            Self::ObsoleteDone => c"obsolete-done",
-            Self::BadErrorCode(_) => c"bad-error-code",
-            Self::BadVersionRange => c"bad-version-range",
-            Self::TooManySegments => c"too-many-segments",
-            Self::TooManyChunks => c"too-many-chunks",
-            Self::ChunkTooLong => c"chunk-too-long",
-            Self::OffsetOverflow => c"offset-overflow",
-            Self::UnalignedPosition(_) => c"unaligned-position",
-            Self::UnexpectedPositionZero => c"unexpected-position-zero",
-            Self::NoPayload => c"no-payload",
-            Self::TrailingBytes => c"trailing-bytes",
-            Self::XidMismatch => c"xid-mismatch",
-            Self::BadDirection(_) => c"bad-direction",
-            Self::ReadListInReply => c"read-list-in-reply",
-            Self::ChunkMismatch => c"chunk-mismatch",
-            Self::ZeroCredits => c"zero-credits",
-            Self::NoSpace => c"no-space",
-        };
-        name.as_char_ptr()
-    }
-}
 
 macro_rules! events {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?);)*) => {$(
@@ -328,6 +156,7 @@ events! {
 #[kernel::prelude::kunit_tests(rpcrdma_trace)]
 mod tests {
     use super::*;
+    use crate::sys;
     use kernel::error::to_result;
     use kernel::sync::atomic::{
         Atomic,

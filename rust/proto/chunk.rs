@@ -40,7 +40,8 @@ use super::{
     },
     xdr::{
         Reader,
-        Writer, //
+        Writer,
+        UNIT, //
     },
 };
 
@@ -79,6 +80,13 @@ impl Segment {
             Some(_) => Ok(()),
             None => Err(Fault::OffsetOverflow),
         }
+    }
+
+    /// Adds the length to `total`, that of the segments before it.
+    ///
+    /// What they hold together is part of one XDR stream, whose positions are 32 bits wide.
+    fn add_to(&self, total: u32) -> Result<u32> {
+        total.checked_add(self.length).ok_or(Fault::ChunkTooLong)
     }
 
     /// Writes the segment.
@@ -126,6 +134,15 @@ fn check_position(position: u32) -> Result {
     } else {
         Err(Fault::UnalignedPosition(position))
     }
+}
+
+/// Returns the size of `count` items of `item_len` octets and of the word that says how many they
+/// are, or that no more follow.
+fn list_len(count: usize, item_len: usize) -> Result<usize> {
+    count
+        .checked_mul(item_len)
+        .and_then(|len| len.checked_add(UNIT))
+        .ok_or(Fault::NoSpace)
 }
 
 /// How much a header may hold.

@@ -3,8 +3,18 @@
 //! What the tests of several files need.
 
 use super::{
-    error::Result,
-    xdr::Writer, //
+    chunk::{
+        ReadSegment,
+        Segment, //
+    },
+    error::{
+        Fault,
+        Result, //
+    },
+    xdr::{
+        Reader,
+        Writer, //
+    }, //
 };
 
 /// The size of the largest test message.
@@ -50,8 +60,54 @@ impl Bytes {
         self.buf.get(..len).unwrap_or(&self.buf)
     }
 
+    /// Reads the message, or its beginning, with `get`.
+    pub(super) fn read<'a, T>(
+        &'a self,
+        get: impl FnOnce(&mut Reader<'a>) -> Result<T>,
+    ) -> Result<T> {
+        get(&mut Reader::new(self.get()))
+    }
+
+    /// Returns whether `get` finds each strict prefix of the message to be truncated.
+    pub(super) fn is_needed_whole<'a, T>(
+        &'a self,
+        get: impl Fn(&mut Reader<'a>) -> Result<T>,
+    ) -> bool {
+        (0..self.len)
+            .map(|len| get(&mut Reader::new(self.prefix(len))))
+            .all(|outcome| outcome.err() == Some(Fault::Truncated))
+    }
+
     /// Returns whether the message is exactly these words.
     pub(super) fn is_words(&self, words: &[u32]) -> bool {
         Self::from_words(words).is_ok_and(|expected| expected.get() == self.get())
     }
+}
+
+/// The two words of the offset of [`segment`].
+pub(super) const OFFSET: (u32, u32) = (0x0001_0002, 0x0003_0004);
+
+/// A segment of its own for each `handle`.
+pub(super) const fn segment(handle: u32, length: u32) -> Segment {
+    Segment {
+        handle,
+        length,
+        offset: 0x0001_0002_0003_0004,
+    }
+}
+
+/// A Read segment of its own for each `handle`.
+pub(super) const fn read_segment(position: u32, handle: u32, length: u32) -> ReadSegment {
+    ReadSegment {
+        position,
+        segment: segment(handle, length),
+    }
+}
+
+/// Reads words with `get`.
+pub(super) fn read_words<T>(
+    words: &[u32],
+    get: impl FnOnce(&mut Reader<'_>) -> Result<T>,
+) -> Result<T> {
+    get(&mut Reader::new(Bytes::from_words(words)?.get()))
 }

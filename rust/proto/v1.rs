@@ -8,23 +8,29 @@
 
 mod decode;
 mod encode;
+mod header;
+mod refusal;
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+mod testing;
 
 // A library: which of these are in use depends on the roles built around it.
 #[allow(unused_imports)]
 pub(crate) use self::{
     decode::{
         decode,
-        decode_with,
-        Body,
-        ChunkLists,
-        DecodeError,
-        Header, //
+        decode_with, //
     },
     encode::{
         CallHeader,
         ErrorHeader,
         ReplyHeader, //
     },
+    header::{
+        Body,
+        ChunkLists,
+        Header, //
+    },
+    refusal::DecodeError,
 };
 
 use super::{

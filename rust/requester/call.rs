@@ -13,7 +13,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_spinlock, SpinLock};
 
-/// The most regions that one Call registers: a Read chunk and the larger of Write and Reply chunk.
+/// The most regions that one Call registers: two chunks of the largest size. What needs more can't be sent.
 pub(crate) const MAX_REGIONS: usize = 2 * MAX_SEGMENTS as usize;
 
 /// The regions of one Call, in the order Read, Write, Reply. Its capacity is [`MAX_REGIONS`] from the start.
@@ -61,7 +61,9 @@ pub(crate) enum CallState<T: Host> {
 /// The Call of one slot.
 #[pin_data]
 pub(crate) struct Call<T: Host> {
+    /// Its place among the slots.
     index: u32,
+    /// How far it has come, and what is registered for it.
     #[pin]
     state: SpinLock<CallState<T>>,
     /// Completed when the fence of a killed Call is done.
@@ -119,6 +121,14 @@ impl<T: Host> Call<T> {
         *self.state.lock() = CallState::Idle(regions);
     }
 
+    /// The regions are fenced: they go back to the pool, and the Call is idle again.
+    pub(super) fn set_fenced(&self, mut regions: Regions<T>) {
+        for region in &mut regions {
+            region.fenced();
+        }
+        self.set_idle(regions);
+    }
+
     /// Fences what a killed task leaves behind. Sleeps.
     ///
     /// On return the device does not touch the RPC's memory any more.
@@ -146,14 +156,13 @@ impl<T: Host> Call<T> {
 
         let mut state = self.state.lock();
         match core::mem::replace(&mut *state, CallState::Busy) {
-            CallState::Killed(mut regions) => {
+            CallState::Killed(regions) => {
                 drop(state);
                 if self.fence_done.load(Relaxed) {
-                    for region in &mut regions {
-                        region.fenced(false);
-                    }
+                    self.set_fenced(regions);
+                } else {
+                    self.set_idle(regions);
                 }
-                self.set_idle(regions);
             }
             other => *state = other,
         }
@@ -206,7 +215,9 @@ impl<T: Host> Call<T> {
 
 /// Segments for a header, collected on the stack.
 pub(super) struct Segments {
+    /// The segments, and room behind them.
     list: [Segment; MAX_SEGMENTS as usize],
+    /// How many there are.
     len: usize,
 }
 
@@ -223,12 +234,7 @@ impl Segments {
     pub(super) fn of<T: Host>(regions: &[RegionHandle<T>]) -> Self {
         let mut segments = Self::new();
         for (to, region) in segments.list.iter_mut().zip(regions) {
-            let segment = region.segment();
-            *to = Segment {
-                handle: segment.handle,
-                length: segment.length,
-                offset: segment.offset,
-            };
+            *to = region.segment();
             segments.len += 1;
         }
         segments

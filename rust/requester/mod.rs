@@ -28,7 +28,7 @@
 //!   `Sent` and `Fencing`. What is not known to be fenced is deregistered. A Call in `Killed` is left to its
 //!   waiter, which is woken, if the flushed fence has not done so.
 //! - Lock order: the Call's lock, then the endpoint's. Handles are dropped outside of both, since
-//!   deregistration sleeps.
+//!   deregistration sleeps; only one that is known to be clean may be dropped inside the Call's.
 
 pub(crate) mod call;
 pub(crate) mod reply;
@@ -65,10 +65,12 @@ pub(crate) trait Host: Transport<Call = Call<Self>> + EndpointEvents {
 /// The Requester of one transport. It survives its connections.
 #[pin_data]
 pub(crate) struct Requester<T: Host> {
+    /// The connection, while there is one.
     #[pin]
     link: SpinLock<Option<Arc<Link<T>>>>,
     /// Every slot there is, in the order of their Calls' indices.
     slots: KVVec<Arc<Slot<Call<T>>>>,
+    /// Those that no RPC has. With room for all of them.
     #[pin]
     free: SpinLock<KVVec<Arc<Slot<Call<T>>>>>,
     /// What was counted, over all connections.
@@ -135,10 +137,8 @@ impl<T: Host> Requester<T> {
     /// The caller excludes [`send::call`]: it holds the send lock, or the transport is going away.
     pub(crate) fn end_link(&self, owner: EndpointOwner<T>) {
         self.set_link(None);
-        if let Some(endpoint) = owner.endpoint() {
-            let (_, _, recycled) = endpoint.region_counts();
-            self.stats.regions_recycled.add_value(u64::from(recycled));
-        }
+        let (_, _, recycled) = owner.endpoint().region_counts();
+        self.stats.regions_recycled.add_value(u64::from(recycled));
         owner.shutdown(|| self.reclaim());
     }
 

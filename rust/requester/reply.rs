@@ -3,7 +3,7 @@
 //! Taking a Reply in.
 
 use crate::observe::trace;
-use crate::proto::v1::{self, Body, Direction, Header};
+use crate::proto::v1::{self, Direction, Header};
 use crate::requester::call::{CallState, Offer, Regions, Segments};
 use crate::requester::Host;
 use crate::sunrpc::Pinned;
@@ -93,7 +93,9 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T>) {
         }
     }
 
-    let call = &rqst.slot().clone().call;
+    // A reference of its own: the pin moves into the Call's state.
+    let slot = rqst.slot().clone();
+    let call = &slot.call;
     let mut state = call.state().lock();
     let (mut regions, offer) = match core::mem::replace(&mut *state, CallState::Busy) {
         CallState::Sent { regions, offer } => (regions, offer),
@@ -105,7 +107,9 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T>) {
             return;
         }
     };
-    let verdict = header.map_or(Verdict::Failed, |header| judge(&header, &regions, offer));
+    let verdict = header
+        .and_then(|header| judge(&header, &regions, offer))
+        .unwrap_or(Verdict::Failed);
     let (what, len, written) = verdict.traced(message.bytes().len());
     trace::reply(
         this.number(),
@@ -121,7 +125,7 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T>) {
         let found = regions
             .iter()
             .position(|region| region.segment().handle == rkey);
-        let Some(region) = found.and_then(|at| regions.remove(at).ok()) else {
+        let Some(mut region) = found.and_then(|at| regions.remove(at).ok()) else {
             // It took something away that was not this Call's. Nobody knows the state of that region now.
             *state = CallState::Sent { regions, offer };
             drop(state);
@@ -132,8 +136,7 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T>) {
         trace::remote_invalidation(this.number(), xid, rkey);
         stats.remote_invalidations.count();
         // Back to the pool at once; it is clean, so this does not sleep.
-        let mut region = region;
-        region.fenced(true);
+        region.fenced_by_peer();
         drop(region);
     }
 
@@ -174,7 +177,6 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T>) {
 
 /// The fence of the Call with index `tag` has completed.
 pub(crate) fn fenced<T: Host>(this: &Arc<T>, tag: u32, done: bool) {
-    this.requester().stats.completions.count();
     let Some(slot) = this.requester().slot(tag).cloned() else {
         return;
     };
@@ -182,14 +184,13 @@ pub(crate) fn fenced<T: Host>(this: &Arc<T>, tag: u32, done: bool) {
     let mut state = call.state().lock();
     match core::mem::replace(&mut *state, CallState::Busy) {
         CallState::Fencing {
-            mut regions,
+            regions,
             verdict,
             message,
             rqst,
         } if done => {
             drop(state);
-            release(&mut regions);
-            call.set_idle(regions);
+            call.set_fenced(regions);
             complete(this, rqst, verdict, message.bytes());
             this.xprt().write_space();
         }
@@ -204,30 +205,12 @@ pub(crate) fn fenced<T: Host>(this: &Arc<T>, tag: u32, done: bool) {
     }
 }
 
-/// The regions are fenced: back to the pool with them.
-fn release<T: Host>(regions: &mut Regions<T>) {
-    for region in regions.iter_mut() {
-        region.fenced(false);
-    }
-    regions.clear();
-}
-
-/// Checks a Reply's header against what its Call offered.
+/// Checks a Reply's header against what its Call offered. [`None`] if it is an error or does not fit.
 ///
-/// RFC 8166 sections 3.4.6 and 4.3.3: the Responder returns the chunks that were offered, with the lengths that it used.
-fn judge<T: Host>(header: &Header<'_>, regions: &Regions<T>, offer: Offer) -> Verdict {
-    match checked(header, regions, offer) {
-        Some(verdict) => verdict,
-        None => Verdict::Failed,
-    }
-}
-
-fn checked<T: Host>(header: &Header<'_>, regions: &Regions<T>, offer: Offer) -> Option<Verdict> {
-    if let Body::Error(_) = header.body {
-        return None;
-    }
-    // A Reply has no Read list.
-    if !header.read_list().is_empty() {
+/// RFC 8166 sections 3.4.6 and 4.3.3: the Responder returns the chunks that were offered, with the lengths that
+/// it used.
+fn judge<T: Host>(header: &Header<'_>, regions: &Regions<T>, offer: Offer) -> Option<Verdict> {
+    if header.error().is_some() {
         return None;
     }
     let rest = regions.get(offer.read..)?;
@@ -278,7 +261,7 @@ fn complete<T: Host>(this: &Arc<T>, rqst: Pinned<T>, verdict: Verdict, message: 
             if split {
                 rqst.deliver_split(len, written)
             } else {
-                rqst.deliver_placed(len, written)
+                rqst.deliver_placed(len)
             }
         }
         Verdict::Failed => Err(EIO),

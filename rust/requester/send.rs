@@ -110,6 +110,11 @@ fn choose<T: Host>(link: &Link<T>, rqst: &SendRqst<'_, T>) -> Result<Plan, SendE
     Ok(plan)
 }
 
+/// Registers, writes and posts a Call, or leaves it idle.
+///
+/// # Errors
+///
+/// As for [`call`]. `NotConnected` means that the connection must end.
 fn marshal_and_post<T: Host>(
     this: &Arc<T>,
     link: &Link<T>,

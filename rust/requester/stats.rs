@@ -8,6 +8,7 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 pub(crate) struct Counter(Atomic<u64>);
 
 impl Counter {
+    /// Zero.
     const fn new() -> Self {
         Self(Atomic::new(0))
     }
@@ -30,6 +31,7 @@ impl Counter {
     }
 }
 
+/// Makes [`Stats`] of a list of documented names.
 macro_rules! stats {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// What a Requester counts, over all its connections.
@@ -68,7 +70,7 @@ stats! {
     copied_bytes,
     /// Octets by which buffers of slots had to grow.
     hardway_bytes,
-    /// Calls that could not be sent as they were.
+    /// Calls that could not be sent when SUNRPC wanted them sent, for lack of memory or room above all.
     failed_marshal,
     /// Replies that made no sense, and RDMA_ERROR.
     bad_replies,
@@ -86,12 +88,12 @@ stats! {
     local_invalidations,
     /// Regions that the peer invalidated.
     remote_invalidations,
-    /// Times that no Send buffer was free.
+    /// Times that a message found no free Send buffer, or no room in the Send Queue.
     send_queue_full,
     /// Reverse-direction Calls.
     reverse_calls,
     /// Send Queue work requests posted.
     work_requests,
-    /// Completions handled.
+    /// Completions handled with success: of Receives, signaled Sends and fences.
     completions,
 }

@@ -150,16 +150,13 @@ pub(super) fn length_for_c(len: usize) -> c_int {
 #[kunit_tests(rpcrdma_sunrpc_deliver)]
 mod tests {
     use super::*;
-    use crate::{
-        sunrpc::testing::{
-            pattern,
-            shape,
-            Message,
-            Shape,
-            SHAPES,
-            UNTOUCHED, //
-        },
-        sys, //
+    use crate::sunrpc::testing::{
+        pattern,
+        shape,
+        Message,
+        Shape,
+        SHAPES,
+        UNTOUCHED, //
     };
     use kernel::page::PAGE_SIZE;
 
@@ -179,64 +176,6 @@ mod tests {
             m.set(shape.head + i, pattern(at + i))?;
         }
         Ok(m)
-    }
-
-    /// Decodes a Reply as SUNRPC does: `header` octets, a payload of `payload` octets in the pages, then
-    /// `rest` octets. Returns how many octets are not what [`reply`] made them.
-    fn decode_errors(
-        m: &Message,
-        len: usize,
-        header: usize,
-        payload: usize,
-        rest: usize,
-    ) -> Result<usize> {
-        let buf = m.buf().as_raw();
-        let mut stream: sys::xdr_stream = pin_init::zeroed();
-        let mut wrong = 0;
-        let mut check = |p: *const u8, at: usize, len: usize| {
-            for i in 0..len {
-                // SAFETY: The decoder says that these octets are there.
-                if unsafe { p.add(i).read() } != pattern(at + i) {
-                    wrong += 1;
-                }
-            }
-        };
-        // SAFETY: The message is the test's own, and describes valid memory.
-        unsafe {
-            (*buf).len = len as u32;
-            sys::xdr_init_decode(
-                &mut stream,
-                buf,
-                (*buf).head[0].iov_base.cast(),
-                core::ptr::null_mut(),
-            );
-            let p = sys::xdr_inline_decode(&mut stream, header);
-            if p.is_null() {
-                return Err(ENOENT);
-            }
-            check(p.cast(), 0, header);
-            if payload > 0 {
-                let have = sys::xdr_read_pages(&mut stream, payload as u32);
-                if num::u32_as_usize(have) < payload {
-                    return Err(ERANGE);
-                }
-                for i in 0..payload {
-                    let at = num::u32_as_usize((*buf).page_base) + i;
-                    let page = (*buf).pages.add(at / PAGE_SIZE).read();
-                    let mut byte = 0u8;
-                    sys::memcpy_from_page((&raw mut byte).cast(), page, at % PAGE_SIZE, 1);
-                    check(&byte, header + i, 1);
-                }
-            }
-            if rest > 0 {
-                let p = sys::xdr_inline_decode(&mut stream, rest);
-                if p.is_null() {
-                    return Err(ENXIO);
-                }
-                check(p.cast(), header + payload.next_multiple_of(XDR_UNIT), rest);
-            }
-        }
-        Ok(wrong)
     }
 
     #[test]
@@ -289,7 +228,7 @@ mod tests {
                 assert_eq!(m.buf().buflen(), s.total() - (128 - header));
                 assert!(m.bufs_are_equal());
                 assert_eq!(m.damage()?, 0);
-                assert_eq!(decode_errors(&m, got, header, pages, 0), Ok(0));
+                assert_eq!(m.decode_errors(got, header, pages, 0), Ok(0));
             }
         }
         Ok(())
@@ -304,7 +243,7 @@ mod tests {
             // SAFETY: The message is the test's own.
             let got = unsafe { inline(m.bufs(), &src, written as u32) }?;
             assert_eq!(got, 88 + written.next_multiple_of(4));
-            assert_eq!(decode_errors(&m, got, 88, written, 0), Ok(0));
+            assert_eq!(m.decode_errors(got, 88, written, 0), Ok(0));
             assert_eq!(m.damage()?, 0);
         }
         Ok(())
@@ -326,7 +265,7 @@ mod tests {
                 assert_eq!(got, rest_at + 32);
                 assert_eq!(m.buf().head_len(), 128);
                 assert_eq!(m.damage()?, 0);
-                assert_eq!(decode_errors(&m, got, 128, written, 32), Ok(0));
+                assert_eq!(m.decode_errors(got, 128, written, 32), Ok(0));
             }
         }
         Ok(())
@@ -410,7 +349,7 @@ mod tests {
                     assert!(m.bufs_are_equal());
                     assert_eq!(m.damage()?, 0);
                     if written > 0 {
-                        assert_eq!(decode_errors(&m, got, header, written, rest), Ok(0));
+                        assert_eq!(m.decode_errors(got, header, written, rest), Ok(0));
                     } else {
                         for at in 0..len {
                             assert_eq!(m.get(at)?, pattern(at));

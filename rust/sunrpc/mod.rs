@@ -72,6 +72,7 @@ mod backchannel;
 mod buffer;
 mod class;
 mod deliver;
+mod fragments;
 mod handle;
 mod ops;
 mod pinned;
@@ -93,6 +94,10 @@ pub(crate) use self::{
     },
     backchannel::enqueue_bc_call,
     class::Registration,
+    fragments::{
+        Fragments,
+        Parts, //
+    },
     handle::{
         XprtHandle,
         XprtStats, //
@@ -109,9 +114,5 @@ pub(crate) use self::{
         Transport, //
     },
     tunables::Tunables,
-    xdr_buf::{
-        Fragments,
-        Parts,
-        XdrBuf, //
-    }, //
+    xdr_buf::XdrBuf, //
 };

@@ -96,18 +96,13 @@ impl<T: Transport> Pinned<T> {
     }
 
     /// Delivers a Reply that the peer wrote to where it belongs by a Reply chunk of the whole memory
-    /// (`Parts::ALL`), `len` octets of it. If `written` is not zero, see
-    /// [`deliver_split`](Self::deliver_split). Returns the length for [`complete`](Self::complete).
+    /// (`Parts::ALL`), `len` octets of it. Returns the length for [`complete`](Self::complete).
     ///
     /// # Errors
     ///
     /// `EIO` if more was written than there is memory.
-    pub(crate) fn deliver_placed(&self, len: u32, written: u32) -> Result<usize> {
-        if written == 0 {
-            deliver::placed(self.rcv_buf(), len)
-        } else {
-            self.deliver_split(len, written)
-        }
+    pub(crate) fn deliver_placed(&self, len: u32) -> Result<usize> {
+        deliver::placed(self.rcv_buf(), len)
     }
 
     /// Delivers a Reply of which the peer wrote `written` octets to the pages by a Write chunk, and

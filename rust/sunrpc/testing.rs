@@ -2,8 +2,14 @@
 
 //! Messages to test with: real memory and pages, and a second, slow way to look at them.
 
-use super::xdr_buf::XdrBuf;
-use crate::sys;
+use super::xdr_buf::{
+    XdrBuf,
+    XDR_UNIT, //
+};
+use crate::{
+    kext::num,
+    sys, //
+};
 use kernel::{
     page::{
         Page,
@@ -75,7 +81,7 @@ pub(super) struct Message {
     /// The pages, all that the list names.
     pages: KVec<Page>,
     /// The list of pages. Memory of the C structures.
-    _list: KVec<*mut sys::page>,
+    list: KVec<*mut sys::page>,
     /// `rq_rcv_buf` and `rq_private_buf`.
     raw: KBox<[sys::xdr_buf; 2]>,
 }
@@ -122,7 +128,7 @@ impl Message {
             head,
             tail,
             pages,
-            _list: list,
+            list,
             raw: KBox::new(raw, GFP_KERNEL)?,
         })
     }
@@ -160,6 +166,12 @@ impl Message {
             unsafe { core::slice::from_raw_parts(start.cast::<u8>(), len) }
         };
         bytes(a) == bytes(b)
+    }
+
+    /// Makes the page at `index` of the list a missing one.
+    pub(super) fn lose_page(&mut self, index: usize) -> Result {
+        *self.list.get_mut(index).ok_or(EINVAL)? = core::ptr::null_mut();
+        Ok(())
     }
 
     /// The octet at `at`, counted from the start of a message of the first shape.
@@ -200,6 +212,64 @@ impl Message {
             *self.tail.get_mut(at).ok_or(EINVAL)? = value;
         }
         Ok(())
+    }
+
+    /// Decodes a Reply as SUNRPC does: `header` octets, a payload of `payload` octets in the pages, then
+    /// `rest` octets. Returns how many octets are not what [`pattern`] says.
+    pub(super) fn decode_errors(
+        &self,
+        len: usize,
+        header: usize,
+        payload: usize,
+        rest: usize,
+    ) -> Result<usize> {
+        let buf = self.buf().as_raw();
+        let mut stream: sys::xdr_stream = pin_init::zeroed();
+        let mut wrong = 0;
+        let mut check = |p: *const u8, at: usize, len: usize| {
+            for i in 0..len {
+                // SAFETY: The decoder says that these octets are there.
+                if unsafe { p.add(i).read() } != pattern(at + i) {
+                    wrong += 1;
+                }
+            }
+        };
+        // SAFETY: The message is the test's own, and describes valid memory.
+        unsafe {
+            (*buf).len = len as u32;
+            sys::xdr_init_decode(
+                &mut stream,
+                buf,
+                (*buf).head[0].iov_base.cast(),
+                core::ptr::null_mut(),
+            );
+            let p = sys::xdr_inline_decode(&mut stream, header);
+            if p.is_null() {
+                return Err(ENOENT);
+            }
+            check(p.cast(), 0, header);
+            if payload > 0 {
+                let have = sys::xdr_read_pages(&mut stream, payload as u32);
+                if num::u32_as_usize(have) < payload {
+                    return Err(ERANGE);
+                }
+                for i in 0..payload {
+                    let at = num::u32_as_usize((*buf).page_base) + i;
+                    let page = (*buf).pages.add(at / PAGE_SIZE).read();
+                    let mut byte = 0u8;
+                    sys::memcpy_from_page((&raw mut byte).cast(), page, at % PAGE_SIZE, 1);
+                    check(&byte, header + i, 1);
+                }
+            }
+            if rest > 0 {
+                let p = sys::xdr_inline_decode(&mut stream, rest);
+                if p.is_null() {
+                    return Err(ENXIO);
+                }
+                check(p.cast(), header + payload.next_multiple_of(XDR_UNIT), rest);
+            }
+        }
+        Ok(wrong)
     }
 
     /// How many of the octets outside of the message have changed.

@@ -5,18 +5,12 @@
 //! C header: [`include/linux/sunrpc/xdr.h`](srctree/include/linux/sunrpc/xdr.h)
 
 use crate::{
-    kext::{
-        num,
-        PageFragment, //
-    },
+    kext::num,
     sys, //
 };
-use core::{
-    marker::PhantomData,
-    ptr::{
-        self,
-        NonNull, //
-    }, //
+use core::ptr::{
+    self,
+    NonNull, //
 };
 use kernel::{
     page::PAGE_SIZE,
@@ -36,40 +30,6 @@ use kernel::{
 #[repr(transparent)]
 pub(crate) struct XdrBuf(Opaque<sys::xdr_buf>);
 
-/// Which parts of a message are meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Parts {
-    /// The head.
-    pub(crate) head: bool,
-    /// The pages.
-    pub(crate) pages: bool,
-    /// The tail.
-    pub(crate) tail: bool,
-}
-
-impl Parts {
-    /// The pages only: the payload that a Read or Write chunk carries.
-    pub(crate) const PAGES: Self = Self {
-        head: false,
-        pages: true,
-        tail: false,
-    };
-
-    /// The whole message.
-    pub(crate) const ALL: Self = Self {
-        head: true,
-        pages: true,
-        tail: true,
-    };
-
-    /// What is left when the pages go another way.
-    pub(crate) const HEAD_AND_TAIL: Self = Self {
-        head: true,
-        pages: false,
-        tail: true,
-    };
-}
-
 impl XdrBuf {
     /// Wraps a C object.
     ///
@@ -87,7 +47,7 @@ impl XdrBuf {
     }
 
     /// Start and length of the head.
-    fn head(&self) -> (*mut u8, usize) {
+    pub(super) fn head(&self) -> (*mut u8, usize) {
         // SAFETY: The object is valid; places are read, no reference is made.
         unsafe {
             let head = &raw const (*self.as_raw()).head[0];
@@ -96,7 +56,7 @@ impl XdrBuf {
     }
 
     /// Start and length of the tail.
-    fn tail(&self) -> (*mut u8, usize) {
+    pub(super) fn tail(&self) -> (*mut u8, usize) {
         // SAFETY: As for `head`.
         unsafe {
             let tail = &raw const (*self.as_raw()).tail[0];
@@ -222,21 +182,6 @@ impl XdrBuf {
         Some(())
     }
 
-    /// The memory of some parts of the message, page by page and in order.
-    pub(crate) fn fragments(&self, parts: Parts) -> Fragments<'_> {
-        let (pages, page_offset, _) = self.page_list();
-        let take =
-            |wanted: bool, (start, len): (*mut u8, usize)| (start, if wanted { len } else { 0 });
-        Fragments {
-            head: take(parts.head, self.head()),
-            pages,
-            page_offset,
-            page_left: if parts.pages { self.page_len() } else { 0 },
-            tail: take(parts.tail, self.tail()),
-            _buf: PhantomData,
-        }
-    }
-
     /// Writes `len` octets from `src` into the message, `at` octets from its start, across head,
     /// pages and tail. What does not fit is left out. Returns how many octets were written.
     ///
@@ -313,78 +258,6 @@ fn copy_from(src: *const u8, dst: &mut [u8]) {
     }
 }
 
-/// The memory of a message, page by page. Made by [`XdrBuf::fragments`].
-///
-/// Yields no empty fragments. It ends early where a page is missing, which is not the case after
-/// `SendRqst::fill_sparse_pages`.
-pub(crate) struct Fragments<'a> {
-    /// What is left of the head.
-    head: (*mut u8, usize),
-    /// The list entry of the next page.
-    pages: *mut *mut sys::page,
-    /// Where the octets start in the next page.
-    page_offset: usize,
-    /// Octets left in the pages.
-    page_left: usize,
-    /// What is left of the tail.
-    tail: (*mut u8, usize),
-    /// The message must not go away.
-    _buf: PhantomData<&'a XdrBuf>,
-}
-
-/// Makes a fragment of what `offset` and `len` say, which are within a page.
-///
-/// # Safety
-///
-/// `page` is valid, `len` is not zero, and `offset + len` is at most a page.
-unsafe fn fragment(page: NonNull<sys::page>, offset: usize, len: usize) -> PageFragment {
-    // CAST: Both are at most `PAGE_SIZE`.
-    // SAFETY: The caller guarantees it.
-    unsafe { PageFragment::new(page, offset as u32, len as u32) }
-}
-
-/// Takes the first fragment off a piece of memory.
-fn take_fragment(memory: &mut (*mut u8, usize)) -> Option<PageFragment> {
-    let (start, left) = *memory;
-    if left == 0 {
-        return None;
-    }
-    let offset = start.addr() % PAGE_SIZE;
-    let len = left.min(PAGE_SIZE - offset);
-    *memory = (start.wrapping_add(len), left - len);
-    // SAFETY: Head and tail of a message have a `struct page`.
-    let page = NonNull::new(unsafe { sys::virt_to_page(start.cast()) })?;
-    // SAFETY: The page is valid; `len` is neither zero nor beyond the page.
-    Some(unsafe { fragment(page, offset, len) })
-}
-
-impl Iterator for Fragments<'_> {
-    type Item = PageFragment;
-
-    fn next(&mut self) -> Option<PageFragment> {
-        if let Some(fragment) = take_fragment(&mut self.head) {
-            return Some(fragment);
-        }
-        if self.page_left > 0 {
-            let offset = self.page_offset;
-            let len = self.page_left.min(PAGE_SIZE - offset);
-            // SAFETY: Octets are left, so there is an entry for them.
-            let Some(page) = NonNull::new(unsafe { self.pages.read() }) else {
-                // Nothing after a hole may be taken for what belongs into it.
-                self.page_left = 0;
-                self.tail.1 = 0;
-                return None;
-            };
-            self.pages = self.pages.wrapping_add(1);
-            self.page_offset = 0;
-            self.page_left -= len;
-            // SAFETY: The page is valid; `len` is neither zero nor beyond the page.
-            return Some(unsafe { fragment(page, offset, len) });
-        }
-        take_fragment(&mut self.tail)
-    }
-}
-
 #[kunit_tests(rpcrdma_sunrpc_xdr_buf)]
 mod tests {
     use super::*;
@@ -457,55 +330,9 @@ mod tests {
     }
 
     #[test]
-    fn fragments_are_the_message() -> Result {
-        for s in SHAPES {
-            for (parts, ranges) in [
-                (Parts::ALL, [0..s.total(), 0..0]),
-                (Parts::PAGES, [s.head..s.head + s.pages, 0..0]),
-                (
-                    Parts::HEAD_AND_TAIL,
-                    [0..s.head, s.head + s.pages..s.total()],
-                ),
-            ] {
-                let [first, second] = ranges;
-                let mut expected = Iterator::chain(first, second);
-                let m = Message::filled(*s)?;
-                for f in m.buf().fragments(parts) {
-                    let (offset, len) = (f.offset() as usize, f.len() as usize);
-                    assert!(len > 0);
-                    assert!(offset + len <= PAGE_SIZE);
-                    for at in offset..offset + len {
-                        let mut byte = 0u8;
-                        // SAFETY: The octet is within the page.
-                        unsafe { sys::memcpy_from_page((&raw mut byte).cast(), f.page(), at, 1) };
-                        assert_eq!(Some(byte), expected.next().map(pattern));
-                    }
-                }
-                assert_eq!(expected.next(), None);
-            }
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn pages_are_taken_whole() -> Result {
-        let m = Message::filled(shape(0, 100, 2 * PAGE_SIZE, 0))?;
-        let mut fragments = m.buf().fragments(Parts::PAGES);
-        let mut next = || fragments.next().map(|f| (f.offset(), f.len() as usize));
-        assert_eq!(next(), Some((100, PAGE_SIZE - 100)));
-        assert_eq!(next(), Some((0, PAGE_SIZE)));
-        assert_eq!(next(), Some((0, 100)));
-        assert_eq!(next(), None);
-        Ok(())
-    }
-
-    #[test]
     fn missing_page_ends_the_message() -> Result {
-        let m = Message::filled(shape(8, 0, 3 * PAGE_SIZE, 8))?;
-        let (list, _, _) = m.buf().page_list();
-        // SAFETY: The list has three entries; the test's own message keeps the page.
-        unsafe { *list.add(1) = ptr::null_mut() };
-        assert_eq!(m.buf().fragments(Parts::ALL).count(), 2);
+        let mut m = Message::filled(shape(8, 0, 3 * PAGE_SIZE, 8))?;
+        m.lose_page(1)?;
         let mut dst = KVVec::from_elem(0u8, 3 * PAGE_SIZE + 16, GFP_KERNEL)?;
         assert_eq!(m.buf().copy_message(&mut dst), None);
         // SAFETY: The message is the test's own.

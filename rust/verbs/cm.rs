@@ -4,129 +4,27 @@
 //!
 //! C header: [`include/rdma/rdma_cm.h`](srctree/include/rdma/rdma_cm.h)
 
-use crate::kext::errno::{
-    ECONNABORTED, ECONNREFUSED, EHOSTUNREACH, ENETUNREACH, ENOTCONN, ESHUTDOWN,
-};
+mod context;
+
+pub(super) use self::context::Context;
+pub(crate) use self::context::{AbortHandle, Accepted, ConnectionEvents};
+
+use crate::kext::errno::{ECONNABORTED, ECONNREFUSED, EHOSTUNREACH, ENETUNREACH, ENOTCONN};
 use crate::observe::trace;
 use crate::sunrpc::{Net, SockAddr};
 use crate::sys;
 use crate::verbs::device::{self, DeviceLimits};
 use core::ffi::CStr;
 use core::ptr::{self, NonNull};
+use core::slice;
 use kernel::error::{from_err_ptr, to_result};
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Full};
-use kernel::sync::{new_condvar, new_mutex, Arc, CondVar, CondVarTimeoutResult, Mutex};
-use kernel::time::{msecs_to_jiffies, Msecs};
-
-/// How much private data a CM message carries to us at most: what InfiniBand leaves of it to the passive side's
-/// answer.
-pub(crate) const MAX_PRIVATE_DATA: usize = 196;
+use kernel::sync::Arc;
+use kernel::time::Msecs;
 
 /// How often the CM sends again before it gives up on a peer that does not answer. Few, so that a peer that
 /// has moved is noticed soon: SUNRPC does the rest.
 const RETRY_COUNT: u8 = 6;
-
-/// Told when an established connection is lost.
-pub(crate) trait ConnectionEvents: Send + Sync + 'static {
-    /// The peer disconnected, the address changed or the device goes away. Runs in the CM's handler: it must
-    /// not wait for the connection's teardown.
-    fn lost(&self);
-
-    /// By what number trace events name the connection.
-    fn number(&self) -> u32;
-}
-
-/// What the peer said when it accepted.
-pub(crate) struct Accepted {
-    data: [u8; MAX_PRIVATE_DATA],
-    len: usize,
-}
-
-impl Accepted {
-    /// The private data of the peer. InfiniBand pads it with zeroes.
-    pub(crate) fn private_data(&self) -> &[u8] {
-        self.data.get(..self.len).unwrap_or(&[])
-    }
-}
-
-/// How far a connection has come.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one per connection, and an event can't wait for memory"
-)]
-enum Phase {
-    /// A step was begun, its event has not come.
-    Waiting,
-    /// The step was done.
-    Done,
-    /// The peer accepted. The data is taken by who waits.
-    Established(Option<Accepted>),
-    /// The step failed, or the connection is lost.
-    Failed(Error),
-}
-
-/// What the CM's handler works on.
-#[pin_data]
-pub(super) struct Context<H: ConnectionEvents> {
-    #[pin]
-    phase: Mutex<Phase>,
-    #[pin]
-    changed: CondVar,
-    /// Set once the loss was reported, or once nobody wants to hear of it any more.
-    reported: Atomic<bool>,
-    handler: Arc<H>,
-}
-
-impl<H: ConnectionEvents> Context<H> {
-    /// Reports that the connection is lost, once.
-    pub(super) fn lost(&self) {
-        if !self.reported.xchg(true, Full) {
-            trace::lost(self.number());
-            self.handler.lost();
-        }
-    }
-
-    /// From now on no loss is reported: the owner ends the connection itself.
-    pub(super) fn silence(&self) {
-        self.reported.xchg(true, Full);
-    }
-
-    /// By what number trace events name the connection.
-    pub(super) fn number(&self) -> u32 {
-        self.handler.number()
-    }
-
-    /// Who handles the events of this connection.
-    pub(super) fn handler(&self) -> &Arc<H> {
-        &self.handler
-    }
-
-    fn set(&self, phase: Phase) {
-        let mut now = self.phase.lock();
-        // A failure is final: a step that another thread is just beginning must not hide it.
-        if !matches!(*now, Phase::Failed(_)) {
-            *now = phase;
-        }
-        drop(now);
-        self.changed.notify_all();
-    }
-
-    /// A failure ends the step that is waited for, or the connection.
-    fn fail(&self, error: Error) {
-        let mut now = self.phase.lock();
-        let established = matches!(*now, Phase::Established(_));
-        let first = !matches!(*now, Phase::Failed(_));
-        if first {
-            *now = Phase::Failed(error);
-        }
-        drop(now);
-        self.changed.notify_all();
-        if established {
-            self.lost();
-        }
-    }
-}
 
 /// A CM id of the active side, with its handler.
 ///
@@ -134,7 +32,9 @@ impl<H: ConnectionEvents> Context<H> {
 ///
 /// `id` is an id whose context is `context`, not yet destroyed.
 pub(crate) struct CmId<H: ConnectionEvents> {
+    /// The C object.
     id: NonNull<sys::rdma_cm_id>,
+    /// What the handler works on.
     context: Arc<Context<H>>,
 }
 
@@ -148,15 +48,7 @@ impl<H: ConnectionEvents> CmId<H> {
     ///
     /// What the CM reports, `ENOMEM` above all.
     pub(crate) fn new(net: Net<'_>, handler: Arc<H>) -> Result<Self> {
-        let context = Arc::pin_init(
-            try_pin_init!(Context {
-                phase <- new_mutex!(Phase::Waiting, "rpcrdma::CmId::phase"),
-                changed <- new_condvar!("rpcrdma::CmId::changed"),
-                reported: Atomic::new(false),
-                handler,
-            }),
-            GFP_KERNEL,
-        )?;
+        let context = Context::new(handler)?;
         // SAFETY: `net` is live; the context outlives the id, which `Drop` destroys before it lets go of the
         // context.
         let id = from_err_ptr(unsafe {
@@ -188,17 +80,17 @@ impl<H: ConnectionEvents> CmId<H> {
         trace::cm_event(context.number(), event.event, event.status);
         match event.event {
             sys::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED
-            | sys::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED => context.set(Phase::Done),
+            | sys::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED => context.set_done(),
             sys::rdma_cm_event_type_RDMA_CM_EVENT_ESTABLISHED => {
                 // SAFETY: For this event the connection arm is the valid one.
                 let accepted = unsafe { Self::accepted(&event.param.conn) };
-                context.set(Phase::Established(Some(accepted)));
+                context.set_established(accepted);
             }
             sys::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_ERROR => context.fail(EHOSTUNREACH),
             sys::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_ERROR
             | sys::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => context.fail(ENETUNREACH),
             sys::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_ERROR => context.fail(ENOTCONN),
-            sys::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => context.fail(ECONNREFUSED),
+            sys::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => context.fail(refusal(event.status)),
             sys::rdma_cm_event_type_RDMA_CM_EVENT_DISCONNECTED => context.fail(ECONNABORTED),
             sys::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_CHANGE
             | sys::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL => context.fail(ENODEV),
@@ -208,27 +100,23 @@ impl<H: ConnectionEvents> CmId<H> {
         0
     }
 
+    /// Copies what came with an acceptance.
+    ///
     /// # Safety
     ///
     /// `conn` must be the parameters of an event being handled.
     unsafe fn accepted(conn: &sys::rdma_conn_param) -> Accepted {
-        let mut accepted = Accepted {
-            data: [0; MAX_PRIVATE_DATA],
-            len: 0,
-        };
-        let len = usize::from(conn.private_data_len).min(MAX_PRIVATE_DATA);
-        if !conn.private_data.is_null() {
-            // SAFETY: The CM gives `private_data_len` octets; `len` is no more than that, nor than the array.
-            unsafe {
-                ptr::copy_nonoverlapping(
-                    conn.private_data.cast::<u8>(),
-                    accepted.data.as_mut_ptr(),
-                    len,
-                )
-            };
-            accepted.len = len;
+        if conn.private_data.is_null() {
+            return Accepted::new(&[]);
         }
-        accepted
+        // SAFETY: The CM gives `private_data_len` octets, which stay as they are during the event.
+        let data = unsafe {
+            slice::from_raw_parts(
+                conn.private_data.cast::<u8>(),
+                usize::from(conn.private_data_len),
+            )
+        };
+        Accepted::new(data)
     }
 
     /// Begins a step with `begin` and waits for its event.
@@ -237,40 +125,9 @@ impl<H: ConnectionEvents> CmId<H> {
         timeout: Msecs,
         begin: impl FnOnce(*mut sys::rdma_cm_id) -> c_int,
     ) -> Result<Option<Accepted>> {
-        {
-            let mut phase = self.context.phase.lock();
-            if let Phase::Failed(error) = *phase {
-                return Err(error);
-            }
-            *phase = Phase::Waiting;
-        }
+        self.context.begin()?;
         to_result(begin(self.id.as_ptr()))?;
-
-        let mut left = msecs_to_jiffies(timeout);
-        let mut phase = self.context.phase.lock();
-        loop {
-            match &mut *phase {
-                Phase::Done => return Ok(None),
-                Phase::Established(accepted) => return Ok(accepted.take()),
-                Phase::Failed(error) => return Err(*error),
-                Phase::Waiting => {}
-            }
-            left = match self
-                .context
-                .changed
-                .wait_interruptible_timeout(&mut phase, left)
-            {
-                CondVarTimeoutResult::Woken { jiffies } => jiffies,
-                CondVarTimeoutResult::Signal { .. } => return Err(EINTR),
-                CondVarTimeoutResult::Timeout => {
-                    // The event may have come with the clock's last tick.
-                    if matches!(*phase, Phase::Waiting) {
-                        return Err(ETIMEDOUT);
-                    }
-                    0
-                }
-            };
-        }
+        self.context.wait(timeout)
     }
 
     /// Finds the device that reaches `address`.
@@ -305,7 +162,8 @@ impl<H: ConnectionEvents> CmId<H> {
     ///
     /// # Errors
     ///
-    /// `ECONNREFUSED`, `ENETUNREACH`, `ENODEV`, `ETIMEDOUT`, or what the CM reports.
+    /// `ECONNREFUSED`, `ENOTCONN` (to try again is of use), `ENETUNREACH`, `ENODEV`, `ETIMEDOUT`, or what the CM
+    /// reports.
     pub(super) fn connect(
         &mut self,
         private_data: &[u8],
@@ -344,10 +202,12 @@ impl<H: ConnectionEvents> CmId<H> {
         AbortHandle(self.context.clone())
     }
 
+    /// What the handler works on.
     pub(super) fn context(&self) -> &Arc<Context<H>> {
         &self.context
     }
 
+    /// The C object.
     pub(super) fn as_ptr(&self) -> *mut sys::rdma_cm_id {
         self.id.as_ptr()
     }
@@ -384,15 +244,12 @@ impl<H: ConnectionEvents> Drop for CmId<H> {
     }
 }
 
-/// Lets another thread end a wait in [`CmId`].
-pub(crate) struct AbortHandle<H: ConnectionEvents>(Arc<Context<H>>);
-
-impl<H: ConnectionEvents> AbortHandle<H> {
-    /// Makes the current and every later step fail with `ESHUTDOWN`.
-    pub(crate) fn abort(&self) {
-        let mut phase = self.0.phase.lock();
-        *phase = Phase::Failed(ESHUTDOWN);
-        drop(phase);
-        self.0.changed.notify_all();
+/// What a rejection for `reason` means. The reasons are those of InfiniBand; iWARP has negative ones.
+fn refusal(reason: c_int) -> Error {
+    // The peer still has a connection of ours that we have forgotten, and is about to forget it too.
+    if u32::try_from(reason) == Ok(sys::ib_cm_rej_reason_IB_CM_REJ_STALE_CONN) {
+        ENOTCONN
+    } else {
+        ECONNREFUSED
     }
 }

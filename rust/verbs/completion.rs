@@ -15,10 +15,13 @@ use kernel::prelude::*;
 /// Only the status (and which work request it was) is to be trusted when the status is not success.
 #[derive(Clone, Copy)]
 pub(super) struct Completion {
+    /// The C object; valid while the handler runs.
     wc: NonNull<sys::ib_wc>,
 }
 
 impl Completion {
+    /// Wraps what a handler was called with.
+    ///
     /// # Safety
     ///
     /// `wc` must be the completion with which the CQ core called a handler, and the result must not outlive
@@ -92,7 +95,7 @@ impl CompletionQueue {
     /// # Safety
     ///
     /// `device` must stay registered, and `context` must stay valid for every handler of this CQ, until the
-    /// value is dropped.
+    /// value is dropped. No QP may use the CQ any more by then.
     pub(super) unsafe fn new(
         device: NonNull<sys::ib_device>,
         context: *mut c_void,
@@ -111,6 +114,7 @@ impl CompletionQueue {
         Ok(Self(NonNull::new(cq).ok_or(ENOMEM)?))
     }
 
+    /// The C object.
     pub(super) fn as_ptr(&self) -> *mut sys::ib_cq {
         self.0.as_ptr()
     }
@@ -119,8 +123,7 @@ impl CompletionQueue {
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
         // Waits for a running handler, so a CQ is never dropped from one.
-        // SAFETY: By the type invariant the CQ is ours and not yet freed; its QP is gone (the endpoint destroys
-        // that first).
+        // SAFETY: By the type invariant the CQ is ours and not yet freed; its QP is gone, as `new` demands.
         unsafe { sys::ib_free_cq(self.0.as_ptr()) };
     }
 }

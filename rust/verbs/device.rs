@@ -22,9 +22,6 @@ pub(crate) struct DeviceLimits {
     pub(crate) send_sges: u32,
     /// How many RDMA Reads of the peer the device answers at a time on one QP.
     pub(crate) inbound_reads: u8,
-    /// The most scatter/gather elements of an RDMA Read; the stock transport reads a preferred registration
-    /// depth out of it.
-    pub(crate) read_sges: u32,
     /// The connection runs over iWARP, that is, over TCP.
     pub(crate) iwarp: bool,
 }
@@ -46,7 +43,6 @@ impl DeviceLimits {
             queue_depth: limit(attrs.max_qp_wr),
             send_sges: limit(attrs.max_send_sge),
             inbound_reads: u8::try_from(attrs.max_qp_rd_atom).unwrap_or(u8::MAX),
-            read_sges: limit(attrs.max_sge_rd),
             // SAFETY: The caller guarantees device and port.
             iwarp: unsafe { sys::rdma_protocol_iwarp(device.as_ptr(), port) },
         }

@@ -19,6 +19,7 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
+    /// As the DMA functions want it.
     pub(super) fn as_raw(self) -> kernel::ffi::c_uint {
         match self {
             Direction::ToDevice => sys::RPCRDMA_DMA_TO_DEVICE,
@@ -43,16 +44,22 @@ impl From<Direction> for trace::Direction {
 /// `ptr` and `capacity` come from a `KVec<u8>` of `len` initialised bytes. If `mapped` is set, `[ptr, len)` is
 /// mapped for that device at `address`.
 pub(super) struct DmaBuffer {
+    /// The memory.
     ptr: NonNull<u8>,
+    /// Its size in octets.
     len: usize,
+    /// The capacity of the vector it came from.
     capacity: usize,
+    /// Which way it is mapped.
     direction: Direction,
+    /// The bus address, if it is mapped.
     address: Cell<u64>,
+    /// For whom it is mapped.
     mapped: Cell<Option<NonNull<sys::ib_device>>>,
 }
 
-// SAFETY: The memory is owned; the cells are written only by `map` and `unmap`, whose callers
-// have the buffer to themselves.
+// SAFETY: The memory is owned; the cells are written only by `map` and `unmap`, whose callers see to it that
+// nobody reads them meanwhile.
 unsafe impl Send for DmaBuffer {}
 // SAFETY: As above; shared references give out raw addresses only, or are marked unsafe.
 unsafe impl Sync for DmaBuffer {}
@@ -75,8 +82,8 @@ impl DmaBuffer {
     ///
     /// # Safety
     ///
-    /// `device` must stay registered until [`Self::unmap`] has been called. Nobody else may call a method of
-    /// the buffer at the same time, and it must not be mapped.
+    /// `device` must stay registered until [`Self::unmap`] has been called. Nobody else may ask for the address
+    /// or sync the buffer at the same time, and it must not be mapped.
     pub(super) unsafe fn map(&self, device: NonNull<sys::ib_device>) -> Result {
         // SAFETY: `[ptr, len)` is slab memory that lives until `self` is dropped; the device is live.
         let address = unsafe {
@@ -100,7 +107,8 @@ impl DmaBuffer {
     ///
     /// # Safety
     ///
-    /// The device must not use the buffer any more, and nobody else may call a method of it at the same time.
+    /// The device must not use the buffer any more, and nobody else may ask for the address or sync the buffer
+    /// at the same time. To read or write the memory is no conflict: it stays.
     pub(super) unsafe fn unmap(&self) {
         if let Some(device) = self.mapped.take() {
             // SAFETY: By the invariant, this is the mapping made by `map`; it is taken only once.
@@ -186,7 +194,7 @@ impl DmaBuffer {
 
 impl Drop for DmaBuffer {
     fn drop(&mut self) {
-        // A mapping is ended by the endpoint, which knows when the device is done: see `Endpoint::shutdown`.
+        // A mapping is ended by the endpoint, which knows when the device is done: see `Endpoint::tear_down`.
         // SAFETY: By the type invariant these are the parts of a `KVec<u8>`.
         drop(unsafe { KVec::<u8>::from_raw_parts(self.ptr.as_ptr(), self.len, self.capacity) });
     }

@@ -47,7 +47,7 @@ pub(crate) trait EndpointEvents: ConnectionEvents + Sized {
     /// nothing is known about its regions.
     fn fenced(this: &Arc<Self>, tag: u32, done: bool);
 
-    /// There is room in the Send Queue again.
+    /// A signaled Send or a fence has completed: there is room in the Send Queue again.
     fn send_room(&self);
 }
 
@@ -73,21 +73,30 @@ pub(crate) struct Sizes {
 /// One end of a connection.
 #[pin_data]
 pub(crate) struct Endpoint<H: EndpointEvents> {
+    /// The Send Queue and the free Send buffers.
     #[pin]
     send: SpinLock<SendGate>,
+    /// The Receive Queue and the idle Receive buffers.
     #[pin]
     receive: SpinLock<ReceiveGate>,
+    /// The regions that are not lent out, and counts of all.
     #[pin]
     pool: SpinLock<Pool>,
     /// Signaled when the last lent region comes home.
     #[pin]
     home: CondVar,
+    /// The verbs objects, until [`EndpointOwner::shutdown`] takes them.
     #[pin]
     objects: Mutex<Option<Objects<H>>>,
+    /// The Receive buffers, by index.
     receives: KVVec<ReceiveSlot>,
+    /// The Send buffers, by index.
     sends: KVVec<SendSlot>,
+    /// The sizes it was made with.
     sizes: Sizes,
+    /// The device, which the CM id in `objects` holds.
     device: NonNull<sys::ib_device>,
+    /// Whom to tell, and whether the loss of the connection was told already.
     context: Arc<Context<H>>,
 }
 
@@ -97,6 +106,7 @@ unsafe impl<H: EndpointEvents> Send for Endpoint<H> {}
 unsafe impl<H: EndpointEvents> Sync for Endpoint<H> {}
 
 impl<H: EndpointEvents> Endpoint<H> {
+    /// Allocates everything but the verbs objects.
     fn allocate(cm: CmId<H>, sizes: Sizes) -> Result<Arc<Self>> {
         let device = cm.device().ok_or(ENODEV)?;
         let receive_count = usize::try_from(sizes.receives)?;

@@ -6,11 +6,11 @@
 //!
 //! | object | owner | protected by | ends when |
 //! |---|---|---|---|
-//! | [`CmId`](cm::CmId) | the [`Endpoint`](endpoint::Endpoint) (before: the connecting worker) | the CM's own handler lock | `Endpoint::shutdown`, last of all |
-//! | QP, CQs, PD | the `Endpoint` | `objects` mutex; posting goes through the gates below | `Endpoint::shutdown` |
+//! | [`CmId`](cm::CmId) | the [`Endpoint`](endpoint::Endpoint) (before: the connecting worker) | the CM's own handler lock | `EndpointOwner::shutdown`, last of all |
+//! | QP, CQs, PD | the `Endpoint` | `objects` mutex; posting goes through the gates below | `EndpointOwner::shutdown` |
 //! | Send buffers | the `Endpoint`; lent out as [`SendBuffer`](endpoint::SendBuffer) | `send` spinlock | memory with the last reference to the `Endpoint` |
-//! | Receive buffers | the `Endpoint`; the device while posted, then lent out as [`Received`](endpoint::Received) | `recv` spinlock | as above |
-//! | memory regions | a [`Region`](region::Region) is in the pool, or held by exactly one [`RegionHandle`](endpoint::RegionHandle) | the handle; the pool's spinlock | `Endpoint::shutdown`, after every handle came back |
+//! | Receive buffers | the `Endpoint`; the device while posted, then lent out as [`Received`](endpoint::Received) | `receive` spinlock | as above |
+//! | memory regions | a [`Region`](region::Region) is in the pool, or held by exactly one [`RegionHandle`](endpoint::RegionHandle) | the handle; the pool's spinlock | `EndpointOwner::shutdown`, after every handle came back |
 //!
 //! Each queue has a gate: the pointer to the QP inside the lock of its state. Posting takes the lock and finds
 //! the pointer; `shutdown` takes the pointer away, so that nothing is posted behind a drain.

@@ -7,6 +7,7 @@
 //! last step is not known can't be used again; it is deregistered instead, which fences it as well.
 
 use crate::kext::page_fragment::PageFragment;
+use crate::proto::chunk::Segment;
 use crate::sys;
 use crate::verbs::dma::Direction;
 use crate::verbs::work_request::{set_send_cqe, PlainRequest};
@@ -14,17 +15,6 @@ use core::mem::ManuallyDrop;
 use core::ptr::{self, NonNull};
 use kernel::error::from_err_ptr;
 use kernel::prelude::*;
-
-/// What the peer is told about a region: RFC 8166 section 3.4.3 calls it an RDMA segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RemoteSegment {
-    /// The R_key.
-    pub(crate) handle: u32,
-    /// Octets.
-    pub(crate) length: u32,
-    /// Where it begins, in the address space of the handle.
-    pub(crate) offset: u64,
-}
 
 /// Where a region stands in its round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,12 +39,18 @@ pub(super) struct Region {
     /// Completion of LOCAL_INV; on success called for the last of a chain only.
     pub(super) fence_cqe: sys::ib_cqe,
     mr: *mut sys::ib_mr,
+    /// The pages, one entry each.
     sg: KVec<sys::scatterlist>,
+    /// How many entries are in use.
     entries: c_int,
+    /// Which way they are mapped.
     direction: Direction,
+    /// For whom they are mapped.
     device: Option<NonNull<sys::ib_device>>,
+    /// Where it stands in its round.
     pub(super) state: RegionState,
-    segment: RemoteSegment,
+    /// What to tell the peer, from [`Self::map`] on.
+    segment: Segment,
     /// The REG_MR work request; must stay in place while it is being posted.
     register_wr: sys::ib_reg_wr,
     /// The LOCAL_INV work request; likewise.
@@ -106,11 +102,7 @@ impl Region {
                 direction: Direction::ToDevice,
                 device: None,
                 state: RegionState::Clean,
-                segment: RemoteSegment {
-                    handle: 0,
-                    length: 0,
-                    offset: 0,
-                },
+                segment: Segment::default(),
                 register_wr: sys::ib_reg_wr::zeroed(),
                 fence_wr: sys::ib_send_wr::zeroed(),
                 fence_tag: None,
@@ -126,8 +118,8 @@ impl Region {
         self.entries.unsigned_abs()
     }
 
-    /// What to tell the peer.
-    pub(super) fn segment(&self) -> RemoteSegment {
+    /// What to tell the peer: an RDMA segment, RFC 8166 section 3.4.3.
+    pub(super) fn segment(&self) -> Segment {
         self.segment
     }
 
@@ -137,6 +129,11 @@ impl Region {
     ///
     /// Without gaps in hardware a region is one run of memory: only its first fragment may begin, and only its
     /// last may end, inside a page.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no fragment left, `EMSGSIZE` above 4 GiB, `EIO` if the memory can't be mapped. The
+    /// region is clean then; the fragments taken are lost.
     ///
     /// # Safety
     ///
@@ -208,7 +205,7 @@ impl Region {
             mr.iova = (u64::from(tag) << 32) | u64::from(first_offset);
             let key = sys::ib_inc_rkey(mr.rkey);
             sys::ib_update_fast_reg_key(mr, (key & 0xff) as u8);
-            self.segment = RemoteSegment {
+            self.segment = Segment {
                 handle: mr.rkey,
                 length: total,
                 offset: mr.iova,
@@ -244,8 +241,8 @@ impl Region {
     pub(super) fn deregister(&mut self) {
         let mr = core::mem::replace(&mut self.mr, ptr::null_mut());
         if !mr.is_null() {
-            // SAFETY: The MR is ours. The device waits for accesses under way. Its failure is the driver's bug;
-            // there is nothing left to try.
+            // SAFETY: The MR is ours, nobody else has the pointer, and its PD is live, see `new`. The device waits
+            // for accesses under way. Its failure is the driver's bug; there is nothing left to try.
             unsafe { sys::ib_dereg_mr(mr) };
         }
         self.unmap();

@@ -20,12 +20,19 @@ struct Posted {
 
 /// A fixed-size queue of what is posted. No allocation after `new`.
 pub(super) struct SendQueue {
+    /// The chains that are posted; `depth` places, since each has a work request at least.
     ring: KVVec<Posted>,
+    /// The place of the oldest.
     head: usize,
+    /// How many there are.
     len: usize,
+    /// The sequence number that the next chain will have.
     next_sequence: u64,
+    /// The room in work requests.
     depth: u32,
+    /// The work requests that are posted.
     used: u32,
+    /// Those of them that were posted behind the last signaled one.
     unsignaled: u32,
     /// Room kept for the fences of what is registered, so that a fence never finds the queue full.
     reserved: u32,
@@ -67,13 +74,14 @@ impl SendQueue {
 
     /// Whether the next chain must be signaled, so that a queue that is full always has a completion to come.
     ///
-    /// A quarter of the queue is the most that may be posted behind the last signaled work request: then
-    /// whoever finds less than three quarters free can wait.
+    /// A quarter of the queue, or of the `buffers` Send buffers, is the most that may be posted behind the last
+    /// signaled work request: then whoever finds less than three quarters free can wait.
     pub(super) fn must_signal(&self, requests: u32, buffers: u32) -> bool {
         self.unsignaled.saturating_add(requests) >= (self.depth / 4).min(buffers / 4).max(1)
     }
 
-    /// Notes a chain. Returns the place of its last work request, to be given to [`Self::retire`].
+    /// Notes a chain. Returns the place of its last work request, to be given to [`Self::retire`]; nothing if
+    /// the queue is full, which [`Self::has_room`] would have told.
     pub(super) fn posted(
         &mut self,
         requests: u32,
@@ -102,7 +110,8 @@ impl SendQueue {
         Some(sequence)
     }
 
-    /// Takes back the chain noted last, which the device refused.
+    /// Takes back the chain noted last, which the device refused. It counts as posted for
+    /// [`Self::must_signal`] only, and the connection is at its end.
     pub(super) fn unpost(&mut self) {
         if self.len == 0 {
             return;
@@ -115,11 +124,6 @@ impl SendQueue {
             self.used = self.used.saturating_sub(posted.requests);
             self.len -= 1;
         }
-    }
-
-    /// The sequence number that the next chain will have.
-    pub(super) fn next_sequence(&self) -> u64 {
-        self.next_sequence
     }
 
     /// Keeps room for `fences` fences.

@@ -18,7 +18,7 @@ pub(super) unsafe trait PlainRequest: Sized {
     }
 }
 
-// SAFETY: Pointers, integers and unions of integers.
+// SAFETY: Pointers, integers, and unions of those.
 unsafe impl PlainRequest for sys::ib_send_wr {}
 // SAFETY: As above.
 unsafe impl PlainRequest for sys::ib_recv_wr {}

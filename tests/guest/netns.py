@@ -17,7 +17,7 @@ import time
 sys.path.insert(0, "tests/lib")
 import workload  # noqa: E402
 from case import main  # noqa: E402
-from common import (LIBC, Mount, check, log, module_refs, netdev, rdmadev, run,  # noqa: E402
+from common import (LIBC, Mount, check, child, log, module_refs, netdev, rdmadev, run,  # noqa: E402
                     wait_for)
 
 CLONE_NEWNET = 0x40000000
@@ -49,16 +49,7 @@ def client():
     """The device goes there, the mount is made and goes, and the device comes back."""
     before = module_refs()
     run("rdma", "link", "del", rdmadev())
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            inside()
-            code = 0
-        except BaseException as e:  # noqa: BLE001 - the child must not return
-            print(f"namespace: {type(e).__name__}: {e}", flush=True)
-        finally:
-            os._exit(code)
+    pid = child(inside, "namespace")
     try:
         wait_for("the namespace", 20, lambda: os.path.exists("/run/ns-ready"))
         # Nothing reaches the server from here.

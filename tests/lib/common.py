@@ -407,22 +407,25 @@ class Wire:
             check(tx >= self.sent, f"{self.what}: {tx} octets sent, {self.sent} wanted")
 
 
+def child(function, name="child"):
+    """Begins to run a function in a process of its own; returns its number."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            function()
+            code = 0
+        except BaseException as e:  # noqa: BLE001 - the child must not return
+            print(f"{name}: {type(e).__name__}: {e}", flush=True)
+        finally:
+            os._exit(code)
+    return pid
+
+
 def children(*functions, limit=300):
     """Runs each function in a process of its own and fails if any of them does."""
-    pids = {}
-    for f in functions:
-        sys.stdout.flush()
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                f()
-                code = 0
-            except BaseException as e:  # noqa: BLE001 - the child must not return
-                print(f"child: {type(e).__name__}: {e}", flush=True)
-            finally:
-                os._exit(code)
-        pids[pid] = f
+    pids = {child(f): f for f in functions}
     deadline = time.monotonic() + limit * slowness()
     bad = []
     while pids:

@@ -30,6 +30,7 @@ from pyverbs.wr import RecvWR, SGE, SendWR
 
 import hostile_cases
 from common import CONTROL_PORT
+from hostile_reply import Gone
 from nfs3_mini import Nfs3, serve_mount
 
 #: Where the hostile server listens for RDMA, and for the MOUNT protocol.
@@ -41,10 +42,6 @@ ARENA = 4 << 20
 ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ
 #: pyverbs has no name for it in every release.
 SEND_WITH_INV = getattr(e, "IBV_WR_SEND_WITH_INV", 9)
-
-
-class Gone(Exception):
-    """The connection has ended."""
 
 
 class Call:

@@ -14,6 +14,7 @@ use super::{
             UNIT, //
         },
     },
+    list_len,
     Limits,
     Segment,
     SEGMENT_LEN, //
@@ -43,9 +44,7 @@ impl<'a> Chunk<'a> {
         let start = reader.rest();
         let mut total = 0_u32;
         for _ in 0..count {
-            total = total
-                .checked_add(Segment::get(reader)?.length)
-                .ok_or(Fault::ChunkTooLong)?;
+            total = Segment::get(reader)?.add_to(total)?;
         }
 
         // INVARIANT: these octets are `count` segments that were read above.
@@ -134,10 +133,7 @@ impl Iterator for Segments<'_> {
 
 /// Returns the encoded size of a chunk of `segments` segments.
 pub(crate) fn chunk_len(segments: usize) -> Result<usize> {
-    segments
-        .checked_mul(SEGMENT_LEN)
-        .and_then(|len| len.checked_add(UNIT))
-        .ok_or(Fault::NoSpace)
+    list_len(segments, SEGMENT_LEN)
 }
 
 /// Returns the encoded size of a Reply chunk of `segments` segments, or of none.
@@ -154,9 +150,7 @@ pub(crate) fn put_chunk(writer: &mut Writer<'_>, segments: &[Segment]) -> Result
     writer.u32(count)?;
     let mut total = 0_u32;
     for segment in segments {
-        total = total
-            .checked_add(segment.length)
-            .ok_or(Fault::ChunkTooLong)?;
+        total = segment.add_to(total)?;
         segment.put(writer)?;
     }
     Ok(())
@@ -181,23 +175,20 @@ pub(crate) fn put_reply_chunk(writer: &mut Writer<'_>, segments: Option<&[Segmen
 #[cfg_attr(not(CONFIG_KUNIT = "y"), cfg(test))]
 mod tests {
     use super::{
-        super::super::testing::Bytes,
+        super::super::testing::{
+            read_words,
+            segment,
+            Bytes,
+            OFFSET, //
+        },
         *, //
     };
 
-    /// A segment of its own for each `handle`.
-    const fn segment(handle: u32, length: u32) -> Segment {
-        Segment {
-            handle,
-            length,
-            offset: 0x0001_0002_0003_0004,
-        }
-    }
-
     /// Decodes a chunk made of words.
     fn chunk(words: &[u32]) -> Result<usize> {
-        let bytes = Bytes::from_words(words)?;
-        Chunk::get(&mut Reader::new(bytes.get()), &Limits::DEFAULT).map(|chunk| chunk.len())
+        read_words(words, |reader| {
+            Chunk::get(reader, &Limits::DEFAULT).map(|chunk| chunk.len())
+        })
     }
 
     /// The example of RFC 8166, section 4.7.
@@ -205,7 +196,7 @@ mod tests {
     fn reply_chunk_looks_as_in_the_rfc() -> Result {
         let reply = [segment(1, 2), segment(3, 4)];
         let bytes = Bytes::from_writer(|writer| put_reply_chunk(writer, Some(&reply)))?;
-        let (high, low) = (0x0001_0002, 0x0003_0004);
+        let (high, low) = OFFSET;
         assert!(bytes.is_words(&[1, 2, 1, 2, high, low, 3, 4, high, low]));
         assert_eq!(bytes.get().len(), reply_chunk_len(Some(2))?);
 
@@ -227,10 +218,7 @@ mod tests {
         assert_eq!(chunk.len(), 3);
         assert_eq!(chunk.total(), 17);
         assert!(chunk.iter().eq(segments));
-        for len in 0..bytes.get().len() {
-            let chunk = Chunk::get(&mut Reader::new(bytes.prefix(len)), &Limits::DEFAULT);
-            assert_eq!(chunk, Err(Fault::Truncated));
-        }
+        assert!(bytes.is_needed_whole(|reader| Chunk::get(reader, &Limits::DEFAULT)));
         Ok(())
     }
 
@@ -240,7 +228,8 @@ mod tests {
         let offered = [segment(1, 10), segment(2, 20), segment(3, 30)];
         let check = |returned: &[Segment]| -> Result<u32> {
             let bytes = Bytes::from_writer(|writer| put_chunk(writer, returned))?;
-            Chunk::get(&mut Reader::new(bytes.get()), &Limits::DEFAULT)?.check_returned(&offered)
+            let chunk = bytes.read(|reader| Chunk::get(reader, &Limits::DEFAULT))?;
+            chunk.check_returned(&offered)
         };
 
         for (lengths, expected) in [
@@ -321,7 +310,7 @@ mod tests {
             (u32::MAX, Fault::TooManySegments),
         ] {
             let bytes = Bytes::from_words(&[count])?;
-            let chunk = Chunk::get(&mut Reader::new(bytes.get()), &limits);
+            let chunk = bytes.read(|reader| Chunk::get(reader, &limits));
             assert_eq!(chunk, Err(fault));
         }
         Ok(())

@@ -10,10 +10,10 @@ use super::{
         },
         xdr::{
             Reader,
-            Writer,
-            UNIT, //
+            Writer, //
         },
     },
+    list_len,
     Limits,
     ReadSegment,
     READ_ENTRY_LEN, //
@@ -45,10 +45,8 @@ impl<'a> ReadList<'a> {
                 return Err(Fault::TooManySegments);
             }
             let entry = ReadSegment::get(reader)?;
-            // All chunks together are part of one XDR stream, whose positions are 32 bits wide.
-            total = total
-                .checked_add(entry.segment.length)
-                .ok_or(Fault::ChunkTooLong)?;
+            // Not of one chunk but of all: they belong to the same RPC message.
+            total = entry.segment.add_to(total)?;
             count = count.saturating_add(1);
             len = len.saturating_add(READ_ENTRY_LEN);
         }
@@ -122,19 +120,14 @@ impl Iterator for ReadSegments<'_> {
 
 /// Returns the encoded size of a Read list of `segments` segments.
 pub(crate) fn read_list_len(segments: usize) -> Result<usize> {
-    segments
-        .checked_mul(READ_ENTRY_LEN)
-        .and_then(|len| len.checked_add(UNIT))
-        .ok_or(Fault::NoSpace)
+    list_len(segments, READ_ENTRY_LEN)
 }
 
 /// Writes a Read list.
 pub(crate) fn put_read_list(writer: &mut Writer<'_>, segments: &[ReadSegment]) -> Result {
     let mut total = 0_u32;
     for entry in segments {
-        total = total
-            .checked_add(entry.segment.length)
-            .ok_or(Fault::ChunkTooLong)?;
+        total = entry.segment.add_to(total)?;
         writer.bool(true)?;
         entry.put(writer)?;
     }
@@ -149,26 +142,20 @@ pub(crate) fn put_read_list(writer: &mut Writer<'_>, segments: &[ReadSegment]) -
 #[cfg_attr(not(CONFIG_KUNIT = "y"), cfg(test))]
 mod tests {
     use super::{
-        super::{super::testing::Bytes, Segment},
+        super::super::testing::{
+            read_segment,
+            read_words,
+            Bytes,
+            OFFSET, //
+        },
         *, //
     };
 
-    /// A Read segment.
-    const fn read_segment(position: u32, handle: u32, length: u32) -> ReadSegment {
-        ReadSegment {
-            position,
-            segment: Segment {
-                handle,
-                length,
-                offset: 0,
-            },
-        }
-    }
-
     /// Decodes a Read list made of words.
     fn read_list(words: &[u32]) -> Result<usize> {
-        let bytes = Bytes::from_words(words)?;
-        ReadList::get(&mut Reader::new(bytes.get()), &Limits::DEFAULT).map(|list| list.len())
+        read_words(words, |reader| {
+            ReadList::get(reader, &Limits::DEFAULT).map(|list| list.len())
+        })
     }
 
     /// The example of RFC 8166, section 4.7.
@@ -177,7 +164,8 @@ mod tests {
         let bytes = Bytes::from_writer(|writer| {
             put_read_list(writer, &[read_segment(8, 1, 2), read_segment(8, 3, 4)])
         })?;
-        assert!(bytes.is_words(&[1, 8, 1, 2, 0, 0, 1, 8, 3, 4, 0, 0, 0]));
+        let (high, low) = OFFSET;
+        assert!(bytes.is_words(&[1, 8, 1, 2, high, low, 1, 8, 3, 4, high, low, 0]));
         let bytes = Bytes::from_writer(|writer| put_read_list(writer, &[]))?;
         assert!(bytes.is_words(&[0]));
         assert_eq!(read_list(&[0]), Ok(0));
@@ -260,11 +248,11 @@ mod tests {
             ..Limits::DEFAULT
         };
         let one = Bytes::from_words(&[1, 0, 9, 9, 0, 0, 0])?;
-        assert!(ReadList::get(&mut Reader::new(one.get()), &limits).is_ok());
+        assert!(one.read(|reader| ReadList::get(reader, &limits)).is_ok());
         // The limit counts before the segment is looked at.
         let two = Bytes::from_words(&[1, 0, 9, 9, 0, 0, 1])?;
         assert_eq!(
-            ReadList::get(&mut Reader::new(two.get()), &limits),
+            two.read(|reader| ReadList::get(reader, &limits)),
             Err(Fault::TooManySegments)
         );
         Ok(())
@@ -275,10 +263,7 @@ mod tests {
         let bytes = Bytes::from_writer(|writer| {
             put_read_list(writer, &[read_segment(4, 1, 2), read_segment(4, 3, 4)])
         })?;
-        for len in 0..bytes.get().len() {
-            let list = ReadList::get(&mut Reader::new(bytes.prefix(len)), &Limits::DEFAULT);
-            assert_eq!(list, Err(Fault::Truncated));
-        }
+        assert!(bytes.is_needed_whole(|reader| ReadList::get(reader, &Limits::DEFAULT)));
         Ok(())
     }
 

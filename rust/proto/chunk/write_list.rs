@@ -147,23 +147,20 @@ pub(crate) fn put_write_list(writer: &mut Writer<'_>, chunks: &[&[Segment]]) -> 
 #[cfg_attr(not(CONFIG_KUNIT = "y"), cfg(test))]
 mod tests {
     use super::{
-        super::super::testing::Bytes,
+        super::super::testing::{
+            read_words,
+            segment,
+            Bytes,
+            OFFSET, //
+        },
         *, //
     };
 
-    /// A segment of its own for each `handle`.
-    const fn segment(handle: u32, length: u32) -> Segment {
-        Segment {
-            handle,
-            length,
-            offset: 0x0001_0002_0003_0004,
-        }
-    }
-
     /// Decodes a Write list made of words.
     fn write_list(words: &[u32]) -> Result<usize> {
-        let bytes = Bytes::from_words(words)?;
-        WriteList::get(&mut Reader::new(bytes.get()), &Limits::DEFAULT).map(|list| list.len())
+        read_words(words, |reader| {
+            WriteList::get(reader, &Limits::DEFAULT).map(|list| list.len())
+        })
     }
 
     /// The example of RFC 8166, section 4.7.
@@ -175,7 +172,7 @@ mod tests {
                 &[&[segment(1, 2), segment(3, 4)], &[], &[segment(5, 6)]],
             )
         })?;
-        let (high, low) = (0x0001_0002, 0x0003_0004);
+        let (high, low) = OFFSET;
         assert!(bytes
             .is_words(&[1, 2, 1, 2, high, low, 3, 4, high, low, 1, 0, 1, 1, 5, 6, high, low, 0,]));
         let bytes = Bytes::from_writer(|writer| put_write_list(writer, &[]))?;
@@ -187,14 +184,14 @@ mod tests {
     #[test]
     fn absent_is_not_empty() -> Result {
         let bytes = Bytes::from_words(&[0])?;
-        let list = WriteList::get(&mut Reader::new(bytes.get()), &Limits::DEFAULT)?;
+        let list = bytes.read(|reader| WriteList::get(reader, &Limits::DEFAULT))?;
         assert!(list.is_empty());
         assert_eq!(list.len(), 0);
         assert_eq!(list.single(), None);
         assert_eq!(list, WriteList::default());
 
         let bytes = Bytes::from_words(&[1, 0, 0])?;
-        let list = WriteList::get(&mut Reader::new(bytes.get()), &Limits::DEFAULT)?;
+        let list = bytes.read(|reader| WriteList::get(reader, &Limits::DEFAULT))?;
         assert!(!list.is_empty());
         assert_eq!(list.len(), 1);
         assert_eq!(list.single(), Some(Chunk::default()));
@@ -232,7 +229,7 @@ mod tests {
     fn totals_may_exceed_32_bits() -> Result {
         let max = u32::MAX;
         let bytes = Bytes::from_words(&[1, 1, 1, max, 0, 0, 1, 1, 1, max, 0, 0, 0])?;
-        let list = WriteList::get(&mut Reader::new(bytes.get()), &Limits::DEFAULT)?;
+        let list = bytes.read(|reader| WriteList::get(reader, &Limits::DEFAULT))?;
         assert_eq!(list.total(), 0x1_ffff_fffe);
         assert_eq!(
             write_list(&[1, 2, 1, max, 0, 0, 1, 1, 0, 0, 0]),
@@ -254,7 +251,7 @@ mod tests {
             (&[1, 2], Err(Fault::TooManySegments)),
         ] {
             let bytes = Bytes::from_words(words)?;
-            let list = WriteList::get(&mut Reader::new(bytes.get()), &limits);
+            let list = bytes.read(|reader| WriteList::get(reader, &limits));
             assert_eq!(list.map(|list| list.len()), expected);
         }
         Ok(())
@@ -265,10 +262,7 @@ mod tests {
         let bytes = Bytes::from_writer(|writer| {
             put_write_list(writer, &[&[segment(1, 2)], &[], &[segment(3, 4)]])
         })?;
-        for len in 0..bytes.get().len() {
-            let list = WriteList::get(&mut Reader::new(bytes.prefix(len)), &Limits::DEFAULT);
-            assert_eq!(list, Err(Fault::Truncated));
-        }
+        assert!(bytes.is_needed_whole(|reader| WriteList::get(reader, &Limits::DEFAULT)));
         Ok(())
     }
 

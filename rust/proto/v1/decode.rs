@@ -4,12 +4,7 @@
 
 use super::{
     super::{
-        chunk::{
-            Chunk,
-            Limits,
-            ReadList,
-            WriteList, //
-        },
+        chunk::Limits,
         error::{
             Fault,
             Result, //
@@ -18,203 +13,16 @@ use super::{
     },
     error_code,
     procedure,
+    Body,
+    ChunkLists,
+    DecodeError,
     Direction,
-    ErrorHeader,
+    Header,
     Prefix,
     RdmaError,
     MIN_HEADER_LEN,
     VERSION, //
 };
-
-/// The chunk lists of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ChunkLists<'a> {
-    /// The Read list.
-    pub(crate) read: ReadList<'a>,
-    /// The Write list.
-    pub(crate) write: WriteList<'a>,
-    /// The Reply chunk, if it is marked "present".
-    pub(crate) reply: Option<Chunk<'a>>,
-}
-
-impl<'a> ChunkLists<'a> {
-    /// Reads the chunk lists.
-    fn get(reader: &mut Reader<'a>, limits: &Limits) -> Result<Self> {
-        Ok(Self {
-            read: ReadList::get(reader, limits)?,
-            write: WriteList::get(reader, limits)?,
-            reply: match reader.bool()? {
-                true => Some(Chunk::get(reader, limits)?),
-                false => None,
-            },
-        })
-    }
-
-    /// Returns whether all lists are marked "not present".
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.read.is_empty() && self.write.is_empty() && self.reply.is_none()
-    }
-}
-
-/// A received message that passed all checks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header<'a> {
-    /// The transaction ID.
-    pub(crate) xid: u32,
-    /// The credits that are asked for (in a Call) or granted (in a Reply).
-    pub(crate) credits: u32,
-    /// The rest of the header.
-    pub(crate) body: Body<'a>,
-    /// The length of the header, which is the offset of the RPC message in an RDMA_MSG.
-    header_len: usize,
-}
-
-/// What a received message is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Body<'a> {
-    /// RDMA_MSG: the RPC message follows the header.
-    Msg {
-        /// Whether it is a Call or a Reply.
-        direction: Direction,
-        /// Its chunk lists.
-        chunks: ChunkLists<'a>,
-        /// The RPC message, without what was reduced from it.
-        payload: &'a [u8],
-    },
-    /// RDMA_NOMSG: a chunk holds the RPC message.
-    Nomsg {
-        /// Whether it is a Call or a Reply.
-        direction: Direction,
-        /// Its chunk lists.
-        chunks: ChunkLists<'a>,
-    },
-    /// RDMA_ERROR: there is no RPC message, and the Call with this transaction ID ends.
-    Error(RdmaError),
-}
-
-impl<'a> Header<'a> {
-    /// Returns whether this belongs to a Call or to a Reply.
-    ///
-    /// An RDMA_ERROR message answers a Call; only Responders send it (RFC 8166, 4.2.4). Of an
-    /// RDMA_NOMSG message only a Call has a Read list, in which the RPC message is; the RPC message
-    /// of a Reply is in its Reply chunk.
-    pub(crate) const fn rpc_direction(&self) -> Direction {
-        match self.body {
-            Body::Msg { direction, .. } | Body::Nomsg { direction, .. } => direction,
-            Body::Error(_) => Direction::Reply,
-        }
-    }
-
-    /// Returns the error, if this is an RDMA_ERROR message.
-    pub(crate) const fn error(&self) -> Option<RdmaError> {
-        match self.body {
-            Body::Error(error) => Some(error),
-            Body::Msg { .. } | Body::Nomsg { .. } => None,
-        }
-    }
-
-    /// Returns whether a chunk holds the RPC message.
-    pub(crate) const fn is_nomsg(&self) -> bool {
-        matches!(self.body, Body::Nomsg { .. })
-    }
-
-    /// Returns the length of the header in octets.
-    pub(crate) const fn header_len(&self) -> usize {
-        self.header_len
-    }
-
-    /// Returns the RPC message behind the header, which starts [`Self::header_len`] octets into the
-    /// received bytes. It is empty unless this is an RDMA_MSG message.
-    pub(crate) const fn payload(&self) -> &'a [u8] {
-        match self.body {
-            Body::Msg { payload, .. } => payload,
-            Body::Nomsg { .. } | Body::Error(_) => &[],
-        }
-    }
-
-    /// Returns the Read list; of a Reply it is empty.
-    pub(crate) fn read_list(&self) -> ReadList<'a> {
-        self.chunks().map_or_else(ReadList::default, |c| c.read)
-    }
-
-    /// Returns the Write list.
-    pub(crate) fn write_list(&self) -> WriteList<'a> {
-        self.chunks().map_or_else(WriteList::default, |c| c.write)
-    }
-
-    /// Returns the Reply chunk, if there is one.
-    pub(crate) fn reply_chunk(&self) -> Option<Chunk<'a>> {
-        self.chunks().and_then(|c| c.reply)
-    }
-
-    /// Returns whether any chunk list is marked "present".
-    ///
-    /// A Responder without support for chunks, as there are in the reverse direction, answers such
-    /// a Call with ERR_CHUNK (RFC 8167, 5.3).
-    pub(crate) const fn has_chunks(&self) -> bool {
-        match self.chunks() {
-            Some(chunks) => !chunks.is_empty(),
-            None => false,
-        }
-    }
-
-    /// Returns the chunk lists, which an RDMA_ERROR message does not have.
-    pub(crate) const fn chunks(&self) -> Option<&ChunkLists<'a>> {
-        match &self.body {
-            Body::Msg { chunks, .. } | Body::Nomsg { chunks, .. } => Some(chunks),
-            Body::Error(_) => None,
-        }
-    }
-}
-
-/// Why a message was not accepted, and as much of it as can be trusted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DecodeError {
-    /// What is wrong with it.
-    pub(crate) fault: Fault,
-    /// Its first four words, unless it is too short for them to be trusted.
-    pub(crate) prefix: Option<Prefix>,
-    /// Whether it is a Call or a Reply, if that can be told.
-    pub(crate) direction: Option<Direction>,
-}
-
-impl From<Fault> for DecodeError {
-    fn from(fault: Fault) -> Self {
-        Self {
-            fault,
-            prefix: None,
-            direction: None,
-        }
-    }
-}
-
-impl DecodeError {
-    /// Returns the error message with which a Responder answers, or nothing if the received
-    /// message is to be discarded silently.
-    ///
-    /// Runts, RDMA_DONE and whatever comes from a Responder are not answered (RFC 8166, 4.2.4, 4.5
-    /// and 4.6). If the direction cannot be told, the caller decides whether this was a Call.
-    pub(crate) fn answer(&self, credits: u32) -> Option<ErrorHeader> {
-        let prefix = self.prefix?;
-        if self.direction == Some(Direction::Reply) {
-            return None;
-        }
-        let error = match self.fault {
-            Fault::Runt | Fault::ObsoleteDone => return None,
-            Fault::Version(_) => RdmaError::Version {
-                low: VERSION,
-                high: VERSION,
-            },
-            _ => RdmaError::Chunk,
-        };
-        Some(ErrorHeader {
-            xid: prefix.xid,
-            version: prefix.version,
-            credits,
-            error,
-        })
-    }
-}
 
 /// Decodes a received message.
 ///
@@ -369,83 +177,23 @@ fn decode_error<'a>(reader: &mut Reader<'a>, prefix: &Prefix) -> Result<Body<'a>
 mod tests {
     use super::{
         super::{
-            super::{
-                chunk::{
-                    ReadSegment,
-                    Segment, //
-                },
-                testing::Bytes,
-                xdr::Writer, //
+            super::testing::{
+                read_segment,
+                segment,
+                Bytes, //
+            },
+            testing::{
+                with_rpc,
+                CALL,
+                REPLY,
+                XID, //
             },
             CallHeader,
+            ErrorHeader,
             ReplyHeader, //
         },
         *, //
     };
-
-    /// The transaction ID of the examples.
-    const XID: u32 = 0x1234_5678;
-
-    /// A segment, of `length` octets.
-    const fn segment(length: u32) -> Segment {
-        Segment {
-            handle: 0xaaaa_0000,
-            length,
-            offset: 0x0001_0000_0000,
-        }
-    }
-
-    /// A Read segment, of `length` octets.
-    const fn read_segment(position: u32, length: u32) -> ReadSegment {
-        ReadSegment {
-            position,
-            segment: segment(length),
-        }
-    }
-
-    /// A Call without chunks.
-    const CALL: CallHeader<'_> = CallHeader {
-        xid: XID,
-        credits: 32,
-        read: &[],
-        write: &[],
-        reply: &[],
-        nomsg: false,
-    };
-
-    /// A Reply without chunks.
-    const REPLY: ReplyHeader<'_> = ReplyHeader {
-        xid: XID,
-        credits: 32,
-        write: &[],
-        reply: None,
-        nomsg: false,
-    };
-
-    /// Decodes a message made of words and returns its direction.
-    fn direction_of(words: &[u32]) -> Result<Direction> {
-        let bytes = Bytes::from_words(words)?;
-        decode(bytes.get())
-            .map(|header| header.rpc_direction())
-            .map_err(|error| error.fault)
-    }
-
-    /// Decodes a message made of words, and returns what a Responder answers to it.
-    fn answer_to(words: &[u32]) -> Option<ErrorHeader> {
-        let bytes = Bytes::from_words(words).ok()?;
-        decode(bytes.get()).err()?.answer(7)
-    }
-
-    /// Encodes a header and appends the first two words of an RPC message.
-    fn with_rpc(encode: impl FnOnce(&mut [u8]) -> Result<usize>, direction: u32) -> Result<Bytes> {
-        Bytes::from_encoder(|buf| {
-            let header_len = encode(buf)?;
-            let mut writer = Writer::new(buf.get_mut(header_len..).ok_or(Fault::NoSpace)?);
-            writer.u32(XID)?;
-            writer.u32(direction)?;
-            header_len.checked_add(writer.len()).ok_or(Fault::NoSpace)
-        })
-    }
 
     /// A Call and its Reply as a Linux server answered it.
     #[test]
@@ -479,9 +227,9 @@ mod tests {
     #[test]
     fn call_with_chunks() -> Result {
         let call = CallHeader {
-            read: &[read_segment(64, 100), read_segment(64, 27)],
-            write: &[segment(10), segment(20)],
-            reply: &[segment(300)],
+            read: &[read_segment(64, 1, 100), read_segment(64, 2, 27)],
+            write: &[segment(7, 10), segment(8, 20)],
+            reply: &[segment(9, 300)],
             ..CALL
         };
         let bytes = with_rpc(|buf| call.encode(buf), 0)?;
@@ -503,8 +251,8 @@ mod tests {
     #[test]
     fn special_call() -> Result {
         let call = CallHeader {
-            read: &[read_segment(0, 5000), read_segment(0, 4)],
-            reply: &[segment(300)],
+            read: &[read_segment(0, 3, 5000), read_segment(0, 4, 4)],
+            reply: &[segment(10, 300)],
             nomsg: true,
             ..CALL
         };
@@ -523,9 +271,9 @@ mod tests {
     /// RFC 8166, section 3.5.3.
     #[test]
     fn special_reply() -> Result {
-        let chunk = [segment(300), segment(8)];
+        let chunk = [segment(11, 300), segment(12, 8)];
         let reply = ReplyHeader {
-            write: &[&[segment(10), segment(0)], &[]],
+            write: &[&[segment(13, 10), segment(14, 0)], &[]],
             reply: Some(&chunk),
             nomsg: true,
             ..REPLY
@@ -544,15 +292,15 @@ mod tests {
 
     #[test]
     fn no_strict_prefix_is_accepted() -> Result {
-        let segments = [segment(10), segment(20)];
+        let segments = [segment(15, 10), segment(16, 20)];
         let call = CallHeader {
-            read: &[read_segment(64, 100)],
+            read: &[read_segment(64, 5, 100)],
             write: &segments,
             reply: &segments,
             ..CALL
         };
         let special_call = CallHeader {
-            read: &[read_segment(0, 100)],
+            read: &[read_segment(0, 6, 100)],
             nomsg: true,
             ..call
         };
@@ -589,59 +337,6 @@ mod tests {
         Ok(())
     }
 
-    /// RFC 8167, section 5.3: chunks are noticed wherever they are.
-    #[test]
-    fn any_chunk_is_a_chunk() -> Result {
-        for (words, has_chunks) in [
-            (&[XID, 1, 1, 0, 0, 0, 0, XID, 0][..], false),
-            (&[XID, 1, 1, 0, 1, 8, 1, 1, 0, 0, 0, 0, 0, XID, 0], true),
-            (&[XID, 1, 1, 0, 0, 1, 0, 0, 0, XID, 0], true),
-            (&[XID, 1, 1, 0, 0, 0, 1, 0, XID, 0], true),
-            (&[XID, 1, 1, 1, 1, 0, 1, 1, 0, 0, 0, 0, 0], true),
-            (&[XID, 1, 1, 4, 2], false),
-        ] {
-            let bytes = Bytes::from_words(words)?;
-            let Ok(header) = decode(bytes.get()) else {
-                return Err(Fault::NoPayload);
-            };
-            assert_eq!(header.has_chunks(), has_chunks);
-        }
-        Ok(())
-    }
-
-    /// RFC 8166, section 4.5: nothing below 28 octets is even looked at.
-    #[test]
-    fn runts_are_silently_discarded() -> Result {
-        let bytes = with_rpc(|buf| CALL.encode(buf), 0)?;
-        for len in 0..MIN_HEADER_LEN {
-            let Err(error) = decode(bytes.prefix(len)) else {
-                return Err(Fault::Runt);
-            };
-            assert_eq!(error, Fault::Runt.into());
-            assert_eq!(error.answer(1), None);
-        }
-        // The same with a version that would otherwise be answered.
-        assert_eq!(answer_to(&[XID, 9, 1, 0, 0, 0]), None);
-        assert!(answer_to(&[XID, 9, 1, 0, 0, 0, 0]).is_some());
-        Ok(())
-    }
-
-    /// RFC 8166, section 4.5.1; the words are those of a Linux server.
-    #[test]
-    fn version_mismatch() -> Result {
-        for version in [0, 2, 9, u32::MAX] {
-            for procedure in [0, 1, 2, 3, 7] {
-                let words = [XID, version, 32, procedure, 0, 0, 0, XID, 0];
-                assert_eq!(direction_of(&words), Err(Fault::Version(version)));
-                let answer = answer_to(&words).ok_or(Fault::NoPayload)?;
-                let bytes = Bytes::from_encoder(|buf| answer.encode(buf))?;
-                assert!(bytes.is_words(&[XID, version, 7, 4, 1, 1, 1]));
-                assert_eq!(bytes.get().len(), ErrorHeader::MAX_LEN);
-            }
-        }
-        Ok(())
-    }
-
     #[test]
     fn errors_are_decoded() -> Result {
         for (words, expected) in [
@@ -669,99 +364,5 @@ mod tests {
             assert!(header.read_list().is_empty() && header.write_list().is_empty());
         }
         Ok(())
-    }
-
-    /// RFC 8166, section 4.2.4: Responders do not answer an RDMA_ERROR, be it good or bad.
-    #[test]
-    fn errors_are_not_answered() {
-        for (words, fault) in [
-            (&[XID, 1, 1, 4][..], Fault::Truncated),
-            (&[XID, 1, 1, 4, 1, 1], Fault::Truncated),
-            (&[XID, 1, 1, 4, 0, 0, 0], Fault::BadErrorCode(0)),
-            (&[XID, 1, 1, 4, 3, 0, 0], Fault::BadErrorCode(3)),
-            (&[XID, 1, 1, 4, 1, 2, 1], Fault::BadVersionRange),
-            (&[XID, 2, 1, 4, 1, 1, 1], Fault::Version(2)),
-        ] {
-            assert_eq!(direction_of(words), Err(fault));
-            assert_eq!(answer_to(words), None);
-        }
-    }
-
-    /// RFC 8166, section 4.5.2.
-    #[test]
-    fn bad_headers_are_answered_with_err_chunk() -> Result {
-        for (words, fault) in [
-            (&[XID, 1, 1, 5, 0, 0, 0][..], Fault::BadProcedure(5)),
-            (
-                &[XID, 1, 1, u32::MAX, 0, 0, 0],
-                Fault::BadProcedure(u32::MAX),
-            ),
-            (&[XID, 1, 1, 2, 0, 0, 0, 0, 0], Fault::ObsoleteMsgp),
-            (&[XID, 1, 1, 0, 2, 0, 0, XID, 0], Fault::BadDiscriminator(2)),
-            (&[XID, 1, 1, 0, 0, 2, 0, XID, 0], Fault::BadDiscriminator(2)),
-            (&[XID, 1, 1, 0, 0, 0, 2, XID, 0], Fault::BadDiscriminator(2)),
-            (&[XID, 1, 1, 0, 1, 0, 0, 0, 0], Fault::Truncated),
-            (&[XID, 1, 1, 0, 0, 0, 1, 9, 0], Fault::Truncated),
-            (&[XID, 1, 1, 0, 0, 0, 1, 999, 0], Fault::TooManySegments),
-            (&[XID, 1, 1, 0, 0, 0, 0], Fault::NoPayload),
-            (&[XID, 1, 1, 0, 0, 0, 0, XID], Fault::Truncated),
-            (&[XID, 1, 1, 0, 0, 0, 0, XID, 2], Fault::BadDirection(2)),
-            (&[XID, 1, 1, 0, 0, 0, 0, 9, 0], Fault::XidMismatch),
-            (
-                &[XID, 1, 1, 0, 1, 0, 9, 9, 0, 0, 0, 0, 0, XID, 0],
-                Fault::UnexpectedPositionZero,
-            ),
-            // RDMA_NOMSG without anything that could hold the RPC message.
-            (&[XID, 1, 1, 1, 0, 0, 0], Fault::NoPayload),
-            (&[XID, 1, 1, 1, 0, 0, 1, 0], Fault::NoPayload),
-            (&[XID, 1, 1, 1, 0, 0, 1, 1, 9, 0, 0, 0], Fault::NoPayload),
-            (&[XID, 1, 1, 1, 0, 1, 1, 9, 9, 0, 0, 0, 0], Fault::NoPayload),
-            (&[XID, 1, 1, 1, 1, 4, 9, 9, 0, 0, 0, 0, 0], Fault::NoPayload),
-            (&[XID, 1, 1, 1, 1, 0, 9, 0, 0, 0, 0, 0, 0], Fault::NoPayload),
-            (
-                &[XID, 1, 1, 1, 1, 4, 9, 9, 0, 0, 0, 0, 1, 1, 9, 9, 0, 0],
-                Fault::NoPayload,
-            ),
-            // RDMA_NOMSG with an RPC message behind the header.
-            (
-                &[XID, 1, 1, 1, 1, 0, 9, 9, 0, 0, 0, 0, 0, XID, 0],
-                Fault::TrailingBytes,
-            ),
-        ] {
-            assert_eq!(direction_of(words), Err(fault));
-            let answer = answer_to(words).ok_or(fault)?;
-            let bytes = Bytes::from_encoder(|buf| answer.encode(buf))?;
-            assert!(bytes.is_words(&[XID, 1, 7, 4, 2]));
-        }
-        Ok(())
-    }
-
-    /// RFC 8166, section 4.6.2.
-    #[test]
-    fn rdma_done_is_silently_discarded() {
-        for words in [&[XID, 1, 1, 3][..], &[XID, 1, 1, 3, 0, 0, 0]] {
-            assert!(direction_of(words).is_err());
-            assert_eq!(answer_to(words), None);
-        }
-        assert_eq!(
-            direction_of(&[XID, 1, 1, 3, 0, 0, 0]),
-            Err(Fault::ObsoleteDone)
-        );
-    }
-
-    /// RFC 8166, section 4.5: a bad Reply is silently discarded.
-    #[test]
-    fn bad_replies_are_not_answered() {
-        for (words, fault) in [
-            (&[XID, 1, 1, 0, 0, 0, 0, 9, 1][..], Fault::XidMismatch),
-            // Section 4.3.1: a Reply has no Read list.
-            (
-                &[XID, 1, 1, 0, 1, 4, 9, 9, 0, 0, 0, 0, 0, XID, 1],
-                Fault::ReadListInReply,
-            ),
-        ] {
-            assert_eq!(direction_of(words), Err(fault));
-            assert_eq!(answer_to(words), None);
-        }
     }
 }

@@ -77,12 +77,7 @@ impl CallHeader<'_> {
         };
         encode(
             buf,
-            &Prefix {
-                xid: self.xid,
-                version: VERSION,
-                credits: self.credits,
-                procedure: msg_procedure(self.nomsg),
-            },
+            &prefix(self.xid, self.credits, self.nomsg),
             self.read,
             write,
             reply,
@@ -132,12 +127,7 @@ impl ReplyHeader<'_> {
         }
         encode(
             buf,
-            &Prefix {
-                xid: self.xid,
-                version: VERSION,
-                credits: self.credits,
-                procedure: msg_procedure(self.nomsg),
-            },
+            &prefix(self.xid, self.credits, self.nomsg),
             &[],
             self.write,
             self.reply,
@@ -145,12 +135,17 @@ impl ReplyHeader<'_> {
     }
 }
 
-/// Returns the procedure number of a message with or without an RPC message behind its header.
-const fn msg_procedure(nomsg: bool) -> u32 {
-    if nomsg {
-        procedure::NOMSG
-    } else {
-        procedure::MSG
+/// Returns the prefix of a message with or without an RPC message behind its header.
+const fn prefix(xid: u32, credits: u32, nomsg: bool) -> Prefix {
+    Prefix {
+        xid,
+        version: VERSION,
+        credits,
+        procedure: if nomsg {
+            procedure::NOMSG
+        } else {
+            procedure::MSG
+        },
     }
 }
 
@@ -223,51 +218,25 @@ impl ErrorHeader {
 )]
 #[cfg_attr(not(CONFIG_KUNIT = "y"), cfg(test))]
 mod tests {
-    use super::*;
-
-    /// The transaction ID of the examples.
-    const XID: u32 = 0x1234_5678;
-
-    /// A segment, of `length` octets.
-    const fn segment(length: u32) -> Segment {
-        Segment {
-            handle: 0xaaaa_0000,
-            length,
-            offset: 0x0001_0000_0000,
-        }
-    }
-
-    /// A Read segment, of `length` octets.
-    const fn read_segment(position: u32, length: u32) -> ReadSegment {
-        ReadSegment {
-            position,
-            segment: segment(length),
-        }
-    }
-
-    /// A Call without chunks.
-    const CALL: CallHeader<'_> = CallHeader {
-        xid: XID,
-        credits: 32,
-        read: &[],
-        write: &[],
-        reply: &[],
-        nomsg: false,
-    };
-
-    /// A Reply without chunks.
-    const REPLY: ReplyHeader<'_> = ReplyHeader {
-        xid: XID,
-        credits: 32,
-        write: &[],
-        reply: None,
-        nomsg: false,
+    use super::{
+        super::{
+            super::testing::{
+                read_segment,
+                segment, //
+            },
+            testing::{
+                CALL,
+                REPLY,
+                XID, //
+            }, //
+        },
+        *, //
     };
 
     #[test]
     fn encoders_refuse_what_must_not_be_sent() {
         let mut buf = [0; 256];
-        let position_zero = [read_segment(0, 0), read_segment(4, 8)];
+        let position_zero = [read_segment(0, 1, 0), read_segment(4, 2, 8)];
         let mut call = CallHeader {
             read: &position_zero,
             nomsg: true,
@@ -280,7 +249,7 @@ mod tests {
         call.nomsg = true;
         assert_eq!(call.encode(&mut buf), Err(Fault::NoPayload));
 
-        let empty = [segment(0)];
+        let empty = [segment(4, 0)];
         let mut reply = ReplyHeader {
             nomsg: true,
             ..REPLY
@@ -307,9 +276,9 @@ mod tests {
     #[test]
     fn encoders_need_exactly_their_room() -> Result {
         let call = CallHeader {
-            read: &[read_segment(64, 100)],
-            write: &[segment(1)],
-            reply: &[segment(2), segment(3)],
+            read: &[read_segment(64, 3, 100)],
+            write: &[segment(5, 1)],
+            reply: &[segment(6, 2), segment(7, 3)],
             ..CALL
         };
         let len = call.encoded_len()?;

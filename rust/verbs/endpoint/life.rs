@@ -7,7 +7,7 @@ use crate::sys;
 use crate::verbs::cm::{Accepted, CmId, ConnectionEvents};
 use crate::verbs::completion::CompletionQueue;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents, Sizes};
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 use kernel::error::{from_err_ptr, to_result};
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -15,9 +15,13 @@ use kernel::time::Msecs;
 
 /// What must be torn down in order.
 pub(super) struct Objects<H: ConnectionEvents> {
+    /// Holds the device, so it goes last.
     pub(super) cm: CmId<H>,
+    /// The protection domain of everything below.
     pub(super) pd: Option<NonNull<sys::ib_pd>>,
+    /// The CQs of Sends and of Receives, which go after the QP.
     pub(super) queues: Option<(CompletionQueue, CompletionQueue)>,
+    /// Whether `cm` has a QP.
     pub(super) has_qp: bool,
 }
 
@@ -26,7 +30,11 @@ unsafe impl<H: ConnectionEvents> Send for Objects<H> {}
 
 impl<H: EndpointEvents> Endpoint<H> {
     /// Makes the verbs objects, maps the buffers and posts the Receives.
-    fn set_up(&self) -> Result {
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, or what the device reports. [`Self::quiesce`] and [`Self::tear_down`] undo what was done.
+    fn set_up(self: &Arc<Self>) -> Result {
         let mut objects = self.objects.lock();
         let objects = (*objects).as_mut().ok_or(ENOTCONN)?;
 
@@ -43,11 +51,12 @@ impl<H: EndpointEvents> Endpoint<H> {
             unsafe { buffer.map(self.device) }?;
         }
 
-        let context: *mut c_void = ptr::from_ref(self).cast_mut().cast();
+        let context: *mut c_void = Arc::as_ptr(self).cast_mut().cast();
         // One entry more than work requests in each, for the marker of the drain.
         let send_depth = self.sizes.send_queue.checked_add(1).ok_or(EINVAL)?;
         let receive_depth = self.sizes.receives.checked_add(1).ok_or(EINVAL)?;
-        // SAFETY: `self` is in an `Arc`, which `EndpointOwner` keeps until the queues are gone.
+        // SAFETY: The CM id holds the device, and goes after the queues. `EndpointOwner` keeps the endpoint, which
+        // is the context, until they are gone. `quiesce` destroys the QP first.
         let send_queue = unsafe { CompletionQueue::new(self.device, context, send_depth) }?;
         // SAFETY: As above.
         let receive_queue = unsafe { CompletionQueue::new(self.device, context, receive_depth) }?;
@@ -139,12 +148,12 @@ impl<H: EndpointEvents> Endpoint<H> {
         drop(pool);
 
         for slot in &self.receives {
-            // SAFETY: The QP is gone: the device is done with the buffer. A `Received` reads, but calls no
-            // method of the mapping.
+            // SAFETY: The QP is gone: the device is done with the buffer, and nobody posts it or is told of its
+            // completion. A `Received` only reads the memory.
             unsafe { slot.buffer.unmap() };
         }
         for slot in &self.sends {
-            // SAFETY: As above, and `SendBuffer` uses the mapping only under an open gate.
+            // SAFETY: As above. A `SendBuffer` looks at the memory; its mapping is used under an open gate only.
             unsafe { slot.buffer.unmap() };
         }
         if let Some(objects) = objects {
@@ -159,7 +168,12 @@ impl<H: EndpointEvents> Endpoint<H> {
 }
 
 /// The one owner of an [`Endpoint`], who ends it.
-pub(crate) struct EndpointOwner<H: EndpointEvents>(Option<Arc<Endpoint<H>>>);
+pub(crate) struct EndpointOwner<H: EndpointEvents> {
+    /// The endpoint.
+    endpoint: Arc<Endpoint<H>>,
+    /// Whether it has been shut down.
+    ended: bool,
+}
 
 impl<H: EndpointEvents> EndpointOwner<H> {
     /// Makes an endpoint on a CM id whose route is resolved. All Receives are posted.
@@ -168,10 +182,12 @@ impl<H: EndpointEvents> EndpointOwner<H> {
     ///
     /// `ENOMEM`, `ENODEV`, or what the device reports.
     pub(crate) fn new(cm: CmId<H>, sizes: Sizes) -> Result<Self> {
-        let endpoint = Endpoint::allocate(cm, sizes)?;
         // From here on `drop` undoes what is done.
-        let owner = Self(Some(endpoint.clone()));
-        endpoint.set_up()?;
+        let owner = Self {
+            endpoint: Endpoint::allocate(cm, sizes)?,
+            ended: false,
+        };
+        owner.endpoint.set_up()?;
         Ok(owner)
     }
 
@@ -181,34 +197,32 @@ impl<H: EndpointEvents> EndpointOwner<H> {
     ///
     /// See [`CmId::connect`].
     pub(crate) fn connect(&self, private_data: &[u8], timeout: Msecs) -> Result<Accepted> {
-        let endpoint = self.0.as_ref().ok_or(ENOTCONN)?;
-        let mut objects = endpoint.objects.lock();
+        let mut objects = self.endpoint.objects.lock();
         let objects = (*objects).as_mut().ok_or(ENOTCONN)?;
         let limits = objects.cm.device_limits().ok_or(ENODEV)?;
         objects.cm.connect(private_data, &limits, timeout)
     }
 
     /// The endpoint.
-    pub(crate) fn endpoint(&self) -> Option<&Arc<Endpoint<H>>> {
-        self.0.as_ref()
+    pub(crate) fn endpoint(&self) -> &Arc<Endpoint<H>> {
+        &self.endpoint
     }
 
     /// Ends the endpoint. In between, when nothing completes any more, `reclaim` is called: it must drop all
     /// [`RegionHandle`]s that wait for something to happen on this connection.
     pub(crate) fn shutdown(mut self, reclaim: impl FnOnce()) {
-        if let Some(endpoint) = self.0.take() {
-            endpoint.quiesce();
-            reclaim();
-            endpoint.tear_down();
-        }
+        self.ended = true;
+        self.endpoint.quiesce();
+        reclaim();
+        self.endpoint.tear_down();
     }
 }
 
 impl<H: EndpointEvents> Drop for EndpointOwner<H> {
     fn drop(&mut self) {
-        if let Some(endpoint) = self.0.take() {
-            endpoint.quiesce();
-            endpoint.tear_down();
+        if !self.ended {
+            self.endpoint.quiesce();
+            self.endpoint.tear_down();
         }
     }
 }

@@ -17,18 +17,24 @@ use kernel::sync::{Arc, ArcBorrow};
 /// How many Receives are posted at a time.
 pub(crate) const RECEIVE_BATCH: u32 = 16;
 
-/// A posted Receive.
+/// A Receive buffer with its completion entry.
 #[repr(C)]
 pub(super) struct ReceiveSlot {
+    /// First, so that its address is that of the slot.
     pub(super) cqe: sys::ib_cqe,
+    /// Its place among the slots.
     pub(super) index: u32,
+    /// Where the message goes.
     pub(super) buffer: DmaBuffer,
 }
 
 /// The gate of the Receive Queue.
 pub(super) struct ReceiveGate {
+    /// The QP, while the gate is open.
     pub(super) qp: Option<NonNull<sys::ib_qp>>,
+    /// The key for local memory.
     pub(super) lkey: u32,
+    /// Indices of the buffers that are neither posted nor lent out. With room for all of them.
     pub(super) idle: KVVec<u32>,
 }
 
@@ -37,6 +43,11 @@ unsafe impl Send for ReceiveGate {}
 
 impl<H: EndpointEvents> Endpoint<H> {
     /// Posts up to a batch of idle Receive buffers.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` after shutdown, or what the device reports. Then the connection must end: the buffers are not
+    /// idle any more.
     pub(super) fn post_receives(&self, gate: &mut ReceiveGate) -> Result {
         const BATCH: usize = RECEIVE_BATCH as usize;
         let Some(qp) = gate.qp else {
@@ -89,7 +100,8 @@ impl<H: EndpointEvents> Endpoint<H> {
     ///
     /// Called by the CQ core for a Receive of this endpoint.
     pub(super) unsafe extern "C" fn receive_callback(cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
-        // SAFETY: `set_up` gave the CQ the endpoint as its context, and the endpoint outlives the CQ.
+        // SAFETY: `set_up` gave the CQ the pointer of the endpoint's `Arc` as its context, and `EndpointOwner`
+        // keeps the endpoint until the CQ is gone.
         let this = unsafe { ArcBorrow::<Self>::from_raw((*cq).cq_context.cast_const().cast()) };
         // SAFETY: The CQ core hands us the completion for the call.
         let Some(completion) = (unsafe { Completion::from_raw(wc) }) else {
@@ -125,9 +137,13 @@ impl<H: EndpointEvents> Endpoint<H> {
 
 /// A message that has arrived, in its Receive buffer. Dropped, the buffer is posted again.
 pub(crate) struct Received<H: EndpointEvents> {
+    /// Which buffer it is in.
     index: u32,
+    /// How long it is.
     len: usize,
+    /// The rkey that the peer invalidated with it.
     invalidated: Option<u32>,
+    /// Where it arrived.
     endpoint: Arc<Endpoint<H>>,
 }
 

@@ -5,14 +5,16 @@
 use crate::kext::errno::ENOTCONN;
 use crate::kext::page_fragment::PageFragment;
 use crate::observe::trace;
+use crate::proto::chunk::Segment;
 use crate::verbs::dma::Direction;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents};
-use crate::verbs::region::{Region, RegionState, RemoteSegment};
+use crate::verbs::region::{Region, RegionState};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
 /// The pool of regions.
 pub(super) struct Pool {
+    /// Clean, and not lent out.
     pub(super) free: KVVec<KBox<Region>>,
     /// Deregistered, but their work requests may still complete.
     pub(super) dead: KVVec<KBox<Region>>,
@@ -95,6 +97,7 @@ impl<H: EndpointEvents> Endpoint<H> {
 pub(crate) struct RegionHandle<H: EndpointEvents> {
     /// Always present until `drop`.
     pub(super) region: Option<KBox<Region>>,
+    /// Where it goes back to.
     pub(super) endpoint: Arc<Endpoint<H>>,
 }
 
@@ -103,7 +106,7 @@ impl<H: EndpointEvents> RegionHandle<H> {
     ///
     /// # Errors
     ///
-    /// `EIO` if the memory can't be mapped, `EINVAL` if there is no fragment left.
+    /// As for `Region::map`; `EINVAL` too if the region is not clean.
     pub(crate) fn map(
         &mut self,
         fragments: &mut core::iter::Peekable<impl Iterator<Item = PageFragment>>,
@@ -114,8 +117,8 @@ impl<H: EndpointEvents> RegionHandle<H> {
         if region.state != RegionState::Clean || !region.usable() {
             return Err(EINVAL);
         }
-        // SAFETY: The device is that of the endpoint's PD; the handle is given up before `tear_down` ends, and
-        // its drop unmaps. The maker of a `PageFragment` vouches for the memory until then.
+        // SAFETY: The device is that of the endpoint's PD. `tear_down` waits for every handle before the CM id
+        // lets go of the device, and dropping a handle unmaps. The maker of a `PageFragment` vouches for the memory until then.
         unsafe { region.map(self.endpoint.device, fragments, direction, tag) }?;
         let segment = region.segment();
         trace::region_map(
@@ -136,26 +139,24 @@ impl<H: EndpointEvents> RegionHandle<H> {
     }
 
     /// What to tell the peer about it.
-    pub(crate) fn segment(&self) -> RemoteSegment {
-        self.region.as_ref().map_or(
-            RemoteSegment {
-                handle: 0,
-                length: 0,
-                offset: 0,
-            },
-            |region| region.segment(),
-        )
+    pub(crate) fn segment(&self) -> Segment {
+        self.region
+            .as_ref()
+            .map_or_else(Segment::default, |region| region.segment())
     }
 
-    /// The region is fenced: by a fence that completed, or by the peer (`by_peer`), which gives the room kept
-    /// for the fence back. The CPU may look at the memory afterwards.
-    pub(crate) fn fenced(&mut self, by_peer: bool) {
-        if by_peer {
-            self.endpoint.send.lock().queue.unreserve(1);
-        }
+    /// A fence posted for the region has completed. The CPU may look at the memory afterwards.
+    pub(crate) fn fenced(&mut self) {
         if let Some(region) = self.region.as_mut() {
             region.clean();
         }
+    }
+
+    /// The peer has invalidated the region: no fence is needed, and the room kept for it is given back. The CPU
+    /// may look at the memory afterwards.
+    pub(crate) fn fenced_by_peer(&mut self) {
+        self.endpoint.send.lock().queue.unreserve(1);
+        self.fenced();
     }
 }
 

@@ -41,17 +41,23 @@ impl From<PostError> for trace::Post {
 /// A Send buffer with its completion entry.
 #[repr(C)]
 pub(super) struct SendSlot {
+    /// First, so that its address is that of the slot.
     pub(super) cqe: sys::ib_cqe,
     /// Where in the Send Queue it was posted last.
     pub(super) sequence: Atomic<u64>,
+    /// Where the message is.
     pub(super) buffer: DmaBuffer,
 }
 
 /// The gate of the Send Queue: no pointer, no posting.
 pub(super) struct SendGate {
+    /// The QP, while the gate is open.
     pub(super) qp: Option<NonNull<sys::ib_qp>>,
+    /// The key for local memory.
     pub(super) lkey: u32,
+    /// What is posted.
     pub(super) queue: SendQueue,
+    /// Indices of the buffers that are neither posted nor lent out. With room for all of them.
     pub(super) free: KVVec<u32>,
 }
 
@@ -242,12 +248,22 @@ impl<H: EndpointEvents> Endpoint<H> {
     ///
     /// # Errors
     ///
-    /// `Closed` or `Refused`: `fenced` will not be called. Room was kept, so the queue is never full.
+    /// `Closed` or `Refused`: `fenced` will not be called, and the connection is ending. Room was kept, so the
+    /// queue is never full.
     pub(crate) fn post_fence(
         &self,
         regions: &mut [RegionHandle<H>],
         tag: u32,
     ) -> Result<(), PostError> {
+        let posted = self.try_post_fence(regions, tag);
+        if posted == Err(PostError::Refused) {
+            self.context.lost();
+        }
+        posted
+    }
+
+    /// As [`Self::post_fence`], but a refusal is not reported yet.
+    fn try_post_fence(&self, regions: &mut [RegionHandle<H>], tag: u32) -> Result<(), PostError> {
         let requests = u32::try_from(regions.len()).map_err(|_| PostError::Refused)?;
         let mut gate = self.send.lock();
         let qp = gate.qp.ok_or(PostError::Closed)?;
@@ -275,13 +291,8 @@ impl<H: EndpointEvents> Endpoint<H> {
         // SAFETY: As in `post_message`.
         let status =
             unsafe { sys::ib_post_send(qp.as_ptr(), first.cast_const(), &raw mut refused_at) };
-        let refused = status != 0;
-        if refused {
+        if status != 0 {
             gate.queue.unpost();
-        }
-        drop(gate);
-        if refused {
-            self.context.lost();
             return Err(PostError::Refused);
         }
         Ok(())
@@ -290,8 +301,11 @@ impl<H: EndpointEvents> Endpoint<H> {
 
 /// A Send buffer on loan. Dropped without having been posted, it goes back.
 pub(crate) struct SendBuffer<H: EndpointEvents> {
+    /// Which buffer it is.
     index: u32,
+    /// Whether it was posted: then it goes back when its Send has completed.
     posted: bool,
+    /// Whose it is.
     endpoint: Arc<Endpoint<H>>,
 }
 

@@ -33,26 +33,23 @@ use crate::{
     }, //
 };
 
-/// Returns the message of a Call: its header and, if it belongs there, an RPC message.
-fn call_message(call: &Call, rpc: &[u8]) -> (Vec<u8>, usize) {
-    let header = CallHeader {
+/// Returns the header of a Call.
+fn call_header(call: &Call) -> CallHeader<'_> {
+    CallHeader {
         xid: call.xid,
         credits: call.credits,
         read: &call.read,
         write: &call.write,
         reply: &call.reply,
         nomsg: call.nomsg,
-    };
-    let mut buf = vec![0; MAX_MESSAGE];
-    let len = header.encode(&mut buf).unwrap();
-    assert_eq!(header.encoded_len(), Ok(len));
-    buf.truncate(len);
-    if !call.nomsg {
-        buf.extend(call.xid.to_be_bytes());
-        buf.extend(0_u32.to_be_bytes());
-        buf.extend(rpc);
     }
-    (buf, len)
+}
+
+/// Returns the message of a Call: its header and, if it belongs there, an RPC message.
+fn call_message(call: &Call, rpc: &[u8]) -> (Vec<u8>, usize) {
+    let header = call_header(call);
+    let inline = (!call.nomsg).then_some((call.xid, 0, rpc));
+    message(header.encoded_len(), |buf| header.encode(buf), inline)
 }
 
 /// Returns the message of a Reply: its header and, if it belongs there, an RPC message.
@@ -65,14 +62,25 @@ fn reply_message(reply: &Reply, rpc: &[u8]) -> (Vec<u8>, usize) {
         reply: reply.reply.as_deref(),
         nomsg: reply.nomsg,
     };
+    let inline = (!reply.nomsg).then_some((reply.xid, 1, rpc));
+    message(header.encoded_len(), |buf| header.encode(buf), inline)
+}
+
+/// Returns a message and the length of its header, which must be `announced`. An RPC message that
+/// is inline has a transaction ID, a direction and a rest.
+fn message(
+    announced: Result<usize, Fault>,
+    encode: impl FnOnce(&mut [u8]) -> Result<usize, Fault>,
+    inline: Option<(u32, u32, &[u8])>,
+) -> (Vec<u8>, usize) {
     let mut buf = vec![0; MAX_MESSAGE];
-    let len = header.encode(&mut buf).unwrap();
-    assert_eq!(header.encoded_len(), Ok(len));
+    let len = encode(&mut buf).unwrap();
+    assert_eq!(announced, Ok(len));
     buf.truncate(len);
-    if !reply.nomsg {
-        buf.extend(reply.xid.to_be_bytes());
-        buf.extend(1_u32.to_be_bytes());
-        buf.extend(rpc);
+    if let Some((xid, direction, rest)) = inline {
+        buf.extend(xid.to_be_bytes());
+        buf.extend(direction.to_be_bytes());
+        buf.extend(rest);
     }
     (buf, len)
 }
@@ -123,14 +131,7 @@ proptest! {
         oracle::v1_message(&message);
         let needed = if call.nomsg { header_len } else { header_len + 8 };
         no_prefix_is_accepted(&message, needed)?;
-        needs_its_room(header_len, |buf| CallHeader {
-            xid: call.xid,
-            credits: call.credits,
-            read: &call.read,
-            write: &call.write,
-            reply: &call.reply,
-            nomsg: call.nomsg,
-        }.encode(buf))?;
+        needs_its_room(header_len, |buf| call_header(&call).encode(buf))?;
     }
 
     #[test]

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How the choice of payload format is made.
+
+use super::{
+    super::{
+        error::{
+            Fault,
+            Result, //
+        },
+        v1, //
+    },
+    CallFormat,
+    CallShape,
+    Plan,
+    ReplyFormat, //
+};
+
+/// The least that follows the header of a message whose RPC message does: transaction ID and
+/// direction.
+const MIN_RPC_LEN: u32 = 8;
+
+/// What is offered for the Reply, in numbers.
+struct Offer {
+    /// What it is.
+    format: ReplyFormat,
+    /// The segments of the Write chunk.
+    write: Option<usize>,
+    /// The segments of the Reply chunk.
+    reply: Option<usize>,
+}
+
+/// Chooses the formats of a Call and its Reply.
+///
+/// # Errors
+///
+/// [`Fault::NoSpace`] if there is no way: a header alone would exceed its inline threshold.
+pub(crate) fn choose(shape: &CallShape) -> Result<Plan> {
+    let offer = choose_reply(shape)?;
+    let (call, header_len, inline_len) = choose_call(shape, &offer)?;
+
+    let reply = shape.reply.sizes;
+    let rest_len = round_up(reply.head)?
+        .checked_add(round_up(reply.tail)?)
+        .ok_or(Fault::NoSpace)?;
+    let (write_len, reply_len) = match offer.format {
+        ReplyFormat::Inline => (0, 0),
+        ReplyFormat::WriteChunk => (reply.pages, 0),
+        ReplyFormat::ReplyChunk => (0, round_up(reply.total()?)?),
+        ReplyFormat::WriteAndReplyChunk => (reply.pages, rest_len),
+    };
+    Ok(Plan {
+        call,
+        reply: offer.format,
+        header_len,
+        inline_len,
+        write_len,
+        reply_len,
+    })
+}
+
+/// Chooses what to offer for the Reply.
+///
+/// The Responder copies what was offered into the Reply's header (RFC 8166, 3.4.6 and 4.3.3), so it
+/// counts there too.
+fn choose_reply(shape: &CallShape) -> Result<Offer> {
+    let sizes = shape.reply.sizes;
+    let may_reduce = shape.ddp_allowed && shape.reply.ddp_eligible && sizes.pages != 0;
+    let rest = sizes.head.checked_add(sizes.tail).ok_or(Fault::NoSpace)?;
+    let fits = |write: Option<usize>, inline: u32| -> Result<bool> {
+        fits(v1::header_len(0, write, None)?, inline, shape.reply_inline)
+    };
+
+    if fits(None, sizes.total()?)? {
+        return Ok(Offer {
+            format: ReplyFormat::Inline,
+            write: None,
+            reply: None,
+        });
+    }
+    let (format, write, reply) = if !may_reduce {
+        let reply = Some(shape.reply.whole_segments);
+        (ReplyFormat::ReplyChunk, None, reply)
+    } else {
+        let write = Some(shape.reply.payload_segments);
+        if fits(write, rest)? {
+            (ReplyFormat::WriteChunk, write, None)
+        } else {
+            let reply = Some(shape.reply.rest_segments);
+            (ReplyFormat::WriteAndReplyChunk, write, reply)
+        }
+    };
+    // Even a Reply whose RPC message is in the Reply chunk needs room for its header.
+    if !self::fits(v1::header_len(0, write, reply)?, 0, shape.reply_inline)? {
+        return Err(Fault::NoSpace);
+    }
+    Ok(Offer {
+        format,
+        write,
+        reply,
+    })
+}
+
+/// Chooses how the Call travels, and returns the size of its header and of what follows.
+fn choose_call(shape: &CallShape, offer: &Offer) -> Result<(CallFormat, usize, usize)> {
+    let sizes = shape.call.sizes;
+    let plan = |format, read_segments, inline: u32| -> Result<Option<_>> {
+        let header = v1::header_len(read_segments, offer.write, offer.reply)?;
+        let follows = usize::try_from(inline).map_err(|_| Fault::NoSpace)?;
+        Ok(fits(header, inline, shape.call_inline)?.then_some((format, header, follows)))
+    };
+
+    if let Some(plan) = plan(CallFormat::Inline, 0, sizes.total()?)? {
+        return Ok(plan);
+    }
+
+    // A position is a multiple of four (RFC 8166, 3.4.5), and behind the header the RPC message
+    // begins with its own.
+    let may_reduce = shape.ddp_allowed && shape.call.ddp_eligible && sizes.pages != 0;
+    if may_reduce && sizes.head >= MIN_RPC_LEN && round_up(sizes.head)? == sizes.head {
+        let pad = sizes.pad();
+        let format = CallFormat::ReadChunk {
+            position: sizes.head,
+            pad,
+        };
+        let rest = sizes
+            .head
+            .checked_add(sizes.tail.saturating_sub(pad))
+            .ok_or(Fault::NoSpace)?;
+        if let Some(plan) = plan(format, shape.call.payload_segments, rest)? {
+            return Ok(plan);
+        }
+    }
+
+    plan(CallFormat::Special, shape.call.whole_segments, 0)?.ok_or(Fault::NoSpace)
+}
+
+/// Returns whether a header and what follows it are within an inline threshold.
+fn fits(header_len: usize, follows: u32, threshold: u32) -> Result<bool> {
+    let header_len = u32::try_from(header_len).map_err(|_| Fault::NoSpace)?;
+    Ok(header_len
+        .checked_add(follows)
+        .is_some_and(|len| len <= threshold))
+}
+
+/// Rounds a size up to whole XDR units.
+fn round_up(len: u32) -> Result<u32> {
+    len.checked_next_multiple_of(4).ok_or(Fault::NoSpace)
+}
+
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    allow(unsafe_code),
+    ::kernel::macros::kunit_tests(rpcrdma_proto_format)
+)]
+#[cfg_attr(not(CONFIG_KUNIT = "y"), cfg(test))]
+mod tests {
+    use super::{
+        super::{
+            Message,
+            Sizes, //
+        },
+        *, //
+    };
+
+    /// A message without data, of `head` octets.
+    fn small(head: u32) -> Message {
+        with_pages(head, 0, 0, false)
+    }
+
+    /// A message all chunks of which take one segment.
+    fn with_pages(head: u32, pages: u32, tail: u32, ddp_eligible: bool) -> Message {
+        Message {
+            sizes: Sizes { head, pages, tail },
+            ddp_eligible,
+            payload_segments: 1,
+            rest_segments: 1,
+            whole_segments: 1,
+        }
+    }
+
+    /// A Call and its Reply, at thresholds of 1024 octets.
+    fn shape(call: Message, reply: Message) -> CallShape {
+        CallShape {
+            call,
+            reply,
+            call_inline: 1024,
+            reply_inline: 1024,
+            ddp_allowed: true,
+        }
+    }
+
+    /// What is chosen, without its numbers.
+    fn formats(call: Message, reply: Message) -> Result<(CallFormat, ReplyFormat)> {
+        choose(&shape(call, reply)).map(|plan| (plan.call, plan.reply))
+    }
+
+    /// RFC 8166, section 3.5.1: the header is 28 octets.
+    #[test]
+    fn inline_up_to_the_last_octet() -> Result {
+        let plan = choose(&shape(small(996), small(996)))?;
+        assert_eq!(plan.call, CallFormat::Inline);
+        assert_eq!(plan.reply, ReplyFormat::Inline);
+        assert_eq!(plan.header_len, 28);
+        assert_eq!(plan.inline_len, 996);
+        assert_eq!(plan.send_len(), 1024);
+        assert_eq!((plan.write_len, plan.reply_len), (0, 0));
+
+        assert_eq!(
+            formats(small(997), small(996))?,
+            (CallFormat::Special, ReplyFormat::Inline)
+        );
+        assert_eq!(
+            formats(small(900), small(997))?,
+            (CallFormat::Inline, ReplyFormat::ReplyChunk)
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn small_data_travels_inline() -> Result {
+        let message = with_pages(128, 800, 4, true);
+        assert_eq!(
+            formats(message, message)?,
+            (CallFormat::Inline, ReplyFormat::Inline)
+        );
+        Ok(())
+    }
+
+    /// RFC 8166, sections 3.4.4.4 and 3.4.5: position and padding.
+    #[test]
+    fn large_argument_becomes_a_read_chunk() -> Result {
+        for (pages, pad, tail) in [(4096, 0, 8), (4097, 3, 11), (4098, 2, 10), (4099, 1, 9)] {
+            let call = with_pages(128, pages, tail, true);
+            let plan = choose(&shape(call, small(100)))?;
+            let position = 128;
+            assert_eq!(plan.call, CallFormat::ReadChunk { position, pad });
+            assert_eq!(plan.header_len, 28 + 24);
+            assert_eq!(plan.inline_len, 128 + 8);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn only_what_is_eligible_is_reduced() -> Result {
+        let opaque = with_pages(128, 4096, 0, false);
+        let eligible = with_pages(128, 4096, 0, true);
+        assert_eq!(
+            formats(opaque, opaque)?,
+            (CallFormat::Special, ReplyFormat::ReplyChunk)
+        );
+
+        // With a security flavor that covers the message nothing is eligible.
+        let mut shape = shape(eligible, eligible);
+        let position = 128;
+        assert_eq!(
+            choose(&shape)?.call,
+            CallFormat::ReadChunk { position, pad: 0 }
+        );
+        assert_eq!(choose(&shape)?.reply, ReplyFormat::WriteChunk);
+        shape.ddp_allowed = false;
+        assert_eq!(choose(&shape)?.call, CallFormat::Special);
+        assert_eq!(choose(&shape)?.reply, ReplyFormat::ReplyChunk);
+
+        // Without data there is nothing to reduce, eligible or not.
+        let empty = with_pages(2000, 0, 0, true);
+        assert_eq!(
+            formats(empty, empty)?,
+            (CallFormat::Special, ReplyFormat::ReplyChunk)
+        );
+
+        // A position is a multiple of four.
+        let unaligned = with_pages(126, 4096, 0, true);
+        assert_eq!(formats(unaligned, small(0))?.0, CallFormat::Special);
+
+        // It is not zero, which would mean that the chunk is the RPC message.
+        for head in [0, 4] {
+            let headless = with_pages(head, 4096, 0, true);
+            assert_eq!(formats(headless, small(0))?.0, CallFormat::Special);
+        }
+        Ok(())
+    }
+
+    /// RFC 8166, section 3.5.3: still too large after reduction.
+    #[test]
+    fn special_when_reduction_is_not_enough() -> Result {
+        // 1024 = 28 + 24 + 972.
+        assert!(matches!(
+            formats(with_pages(900, 4096, 72, true), small(0))?.0,
+            CallFormat::ReadChunk { .. }
+        ));
+        let plan = choose(&shape(with_pages(900, 4096, 73, true), small(0)))?;
+        assert_eq!(plan.call, CallFormat::Special);
+        assert_eq!(plan.header_len, 28 + 24);
+        assert_eq!(plan.inline_len, 0);
+
+        // 1024 = 28 + 24 + 972 too, the chunk being in the Write list now.
+        let plan = choose(&shape(small(0), with_pages(900, 4096, 72, true)))?;
+        assert_eq!(plan.reply, ReplyFormat::WriteChunk);
+        assert_eq!((plan.write_len, plan.reply_len), (4096, 0));
+        let plan = choose(&shape(small(0), with_pages(900, 4096, 73, true)))?;
+        assert_eq!(plan.reply, ReplyFormat::WriteAndReplyChunk);
+        assert_eq!((plan.write_len, plan.reply_len), (4096, 976));
+        Ok(())
+    }
+
+    /// RFC 8166, section 4.3.3: the offer counts in the Call's header and in the Reply's.
+    #[test]
+    fn what_is_offered_takes_room() -> Result {
+        // The Reply chunk of 20 octets pushes the Call over the edge.
+        assert_eq!(
+            formats(small(976), small(4096))?,
+            (CallFormat::Inline, ReplyFormat::ReplyChunk)
+        );
+        assert_eq!(
+            formats(small(977), small(4096))?,
+            (CallFormat::Special, ReplyFormat::ReplyChunk)
+        );
+
+        // Many segments in the Write chunk leave no room for the rest of the Reply.
+        let mut reply = with_pages(600, 1 << 20, 4, true);
+        reply.payload_segments = 24;
+        assert_eq!(formats(small(100), reply)?.1, ReplyFormat::WriteChunk);
+        reply.payload_segments = 25;
+        assert_eq!(
+            formats(small(100), reply)?.1,
+            ReplyFormat::WriteAndReplyChunk
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn reply_chunk_holds_whole_units() -> Result {
+        for (head, reply_len) in [(1001, 1004), (1002, 1004), (1003, 1004), (1004, 1004)] {
+            assert_eq!(choose(&shape(small(0), small(head)))?.reply_len, reply_len);
+        }
+        // Head and tail may end up in units of their own.
+        let plan = choose(&shape(small(0), with_pages(1001, 4095, 5, true)))?;
+        assert_eq!((plan.write_len, plan.reply_len), (4095, 1004 + 8));
+        Ok(())
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_an_error() -> Result {
+        let mut call = small(4096);
+        call.whole_segments = 41;
+        assert_eq!(choose(&shape(call, small(0)))?.header_len, 1012);
+        call.whole_segments = 42;
+        assert_eq!(choose(&shape(call, small(0))), Err(Fault::NoSpace));
+
+        let mut reply = small(4096);
+        reply.whole_segments = 62;
+        assert_eq!(choose(&shape(small(0), reply))?.send_len(), 1024);
+        reply.whole_segments = 63;
+        assert_eq!(choose(&shape(small(0), reply)), Err(Fault::NoSpace));
+
+        // The Reply's header has to fit as well.
+        let mut larger_calls = shape(small(0), reply);
+        larger_calls.call_inline = 4096;
+        assert_eq!(choose(&larger_calls), Err(Fault::NoSpace));
+        larger_calls.reply.whole_segments = 62;
+        assert!(choose(&larger_calls).is_ok());
+
+        let huge = with_pages(u32::MAX, 1, 0, true);
+        assert_eq!(choose(&shape(huge, small(0))), Err(Fault::NoSpace));
+        assert_eq!(choose(&shape(small(0), huge)), Err(Fault::NoSpace));
+        call.whole_segments = usize::MAX;
+        assert_eq!(choose(&shape(call, small(0))), Err(Fault::NoSpace));
+        Ok(())
+    }
+
+    #[test]
+    fn thresholds_are_told_apart() -> Result {
+        let mut shape = shape(small(2000), small(2000));
+        shape.call_inline = 4096;
+        assert_eq!(choose(&shape)?.call, CallFormat::Inline);
+        assert_eq!(choose(&shape)?.reply, ReplyFormat::ReplyChunk);
+        shape.call_inline = 1024;
+        shape.reply_inline = 4096;
+        assert_eq!(choose(&shape)?.call, CallFormat::Special);
+        assert_eq!(choose(&shape)?.reply, ReplyFormat::Inline);
+        Ok(())
+    }
+}

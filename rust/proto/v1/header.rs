@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a received message is: views of a Version One header that passed all checks.
+
+use super::{
+    super::{
+        chunk::{
+            Chunk,
+            Limits,
+            ReadList,
+            WriteList, //
+        },
+        error::Result,
+        xdr::Reader,
+    },
+    Direction,
+    RdmaError, //
+};
+
+/// The chunk lists of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChunkLists<'a> {
+    /// The Read list.
+    pub(crate) read: ReadList<'a>,
+    /// The Write list.
+    pub(crate) write: WriteList<'a>,
+    /// The Reply chunk, if it is marked "present".
+    pub(crate) reply: Option<Chunk<'a>>,
+}
+
+impl<'a> ChunkLists<'a> {
+    /// Reads the chunk lists.
+    pub(super) fn get(reader: &mut Reader<'a>, limits: &Limits) -> Result<Self> {
+        Ok(Self {
+            read: ReadList::get(reader, limits)?,
+            write: WriteList::get(reader, limits)?,
+            reply: match reader.bool()? {
+                true => Some(Chunk::get(reader, limits)?),
+                false => None,
+            },
+        })
+    }
+
+    /// Returns whether all lists are marked "not present".
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.read.is_empty() && self.write.is_empty() && self.reply.is_none()
+    }
+}
+
+/// A received message that passed all checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header<'a> {
+    /// The transaction ID.
+    pub(crate) xid: u32,
+    /// The credits that are asked for (in a Call) or granted (in a Reply).
+    pub(crate) credits: u32,
+    /// The rest of the header.
+    pub(crate) body: Body<'a>,
+    /// The length of the header, which is the offset of the RPC message in an RDMA_MSG.
+    pub(super) header_len: usize,
+}
+
+/// What a received message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Body<'a> {
+    /// RDMA_MSG: the RPC message follows the header.
+    Msg {
+        /// Whether it is a Call or a Reply.
+        direction: Direction,
+        /// Its chunk lists.
+        chunks: ChunkLists<'a>,
+        /// The RPC message, without what was reduced from it.
+        payload: &'a [u8],
+    },
+    /// RDMA_NOMSG: a chunk holds the RPC message.
+    Nomsg {
+        /// Whether it is a Call or a Reply.
+        direction: Direction,
+        /// Its chunk lists.
+        chunks: ChunkLists<'a>,
+    },
+    /// RDMA_ERROR: there is no RPC message, and the Call with this transaction ID ends.
+    Error(RdmaError),
+}
+
+impl<'a> Header<'a> {
+    /// Returns whether this belongs to a Call or to a Reply.
+    ///
+    /// An RDMA_ERROR message answers a Call; only Responders send it (RFC 8166, 4.2.4). Of an
+    /// RDMA_NOMSG message only a Call has a Read list, in which the RPC message is; the RPC message
+    /// of a Reply is in its Reply chunk.
+    pub(crate) const fn rpc_direction(&self) -> Direction {
+        match self.body {
+            Body::Msg { direction, .. } | Body::Nomsg { direction, .. } => direction,
+            Body::Error(_) => Direction::Reply,
+        }
+    }
+
+    /// Returns the error, if this is an RDMA_ERROR message.
+    pub(crate) const fn error(&self) -> Option<RdmaError> {
+        match self.body {
+            Body::Error(error) => Some(error),
+            Body::Msg { .. } | Body::Nomsg { .. } => None,
+        }
+    }
+
+    /// Returns whether a chunk holds the RPC message.
+    pub(crate) const fn is_nomsg(&self) -> bool {
+        matches!(self.body, Body::Nomsg { .. })
+    }
+
+    /// Returns the length of the header in octets.
+    pub(crate) const fn header_len(&self) -> usize {
+        self.header_len
+    }
+
+    /// Returns the RPC message behind the header, which starts [`Self::header_len`] octets into the
+    /// received bytes. It is empty unless this is an RDMA_MSG message.
+    pub(crate) const fn payload(&self) -> &'a [u8] {
+        match self.body {
+            Body::Msg { payload, .. } => payload,
+            Body::Nomsg { .. } | Body::Error(_) => &[],
+        }
+    }
+
+    /// Returns the Read list; of a Reply it is empty.
+    pub(crate) fn read_list(&self) -> ReadList<'a> {
+        self.chunks().map_or_else(ReadList::default, |c| c.read)
+    }
+
+    /// Returns the Write list.
+    pub(crate) fn write_list(&self) -> WriteList<'a> {
+        self.chunks().map_or_else(WriteList::default, |c| c.write)
+    }
+
+    /// Returns the Reply chunk, if there is one.
+    pub(crate) fn reply_chunk(&self) -> Option<Chunk<'a>> {
+        self.chunks().and_then(|c| c.reply)
+    }
+
+    /// Returns whether any chunk list is marked "present".
+    ///
+    /// A Responder without support for chunks, as there are in the reverse direction, answers such
+    /// a Call with ERR_CHUNK (RFC 8167, 5.3).
+    pub(crate) const fn has_chunks(&self) -> bool {
+        match self.chunks() {
+            Some(chunks) => !chunks.is_empty(),
+            None => false,
+        }
+    }
+
+    /// Returns the chunk lists, which an RDMA_ERROR message does not have.
+    pub(crate) const fn chunks(&self) -> Option<&ChunkLists<'a>> {
+        match &self.body {
+            Body::Msg { chunks, .. } | Body::Nomsg { chunks, .. } => Some(chunks),
+            Body::Error(_) => None,
+        }
+    }
+}
+
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    allow(unsafe_code),
+    ::kernel::macros::kunit_tests(rpcrdma_proto_v1_header)
+)]
+#[cfg_attr(not(CONFIG_KUNIT = "y"), cfg(test))]
+mod tests {
+    use super::{
+        super::{
+            super::{
+                error::Fault,
+                testing::Bytes, //
+            },
+            decode,
+            testing::XID, //
+        },
+        *, //
+    };
+
+    /// RFC 8167, section 5.3: chunks are noticed wherever they are.
+    #[test]
+    fn any_chunk_is_a_chunk() -> Result {
+        for (words, has_chunks) in [
+            (&[XID, 1, 1, 0, 0, 0, 0, XID, 0][..], false),
+            (&[XID, 1, 1, 0, 1, 8, 1, 1, 0, 0, 0, 0, 0, XID, 0], true),
+            (&[XID, 1, 1, 0, 0, 1, 0, 0, 0, XID, 0], true),
+            (&[XID, 1, 1, 0, 0, 0, 1, 0, XID, 0], true),
+            (&[XID, 1, 1, 1, 1, 0, 1, 1, 0, 0, 0, 0, 0], true),
+            (&[XID, 1, 1, 4, 2], false),
+        ] {
+            let bytes = Bytes::from_words(words)?;
+            let Ok(header) = decode(bytes.get()) else {
+                return Err(Fault::NoPayload);
+            };
+            assert_eq!(header.has_chunks(), has_chunks);
+        }
+        Ok(())
+    }
+}

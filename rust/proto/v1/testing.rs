@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the tests of several files of Version One need.
+
+use super::{
+    super::{
+        error::{
+            Fault,
+            Result, //
+        },
+        testing::Bytes,
+        xdr::Writer, //
+    },
+    CallHeader,
+    ReplyHeader, //
+};
+
+/// The transaction ID of the examples.
+pub(super) const XID: u32 = 0x1234_5678;
+
+/// A Call without chunks.
+pub(super) const CALL: CallHeader<'_> = CallHeader {
+    xid: XID,
+    credits: 32,
+    read: &[],
+    write: &[],
+    reply: &[],
+    nomsg: false,
+};
+
+/// A Reply without chunks.
+pub(super) const REPLY: ReplyHeader<'_> = ReplyHeader {
+    xid: XID,
+    credits: 32,
+    write: &[],
+    reply: None,
+    nomsg: false,
+};
+
+/// Encodes a header and appends the first two words of an RPC message.
+pub(super) fn with_rpc(
+    encode: impl FnOnce(&mut [u8]) -> Result<usize>,
+    direction: u32,
+) -> Result<Bytes> {
+    Bytes::from_encoder(|buf| {
+        let header_len = encode(buf)?;
+        let mut writer = Writer::new(buf.get_mut(header_len..).ok_or(Fault::NoSpace)?);
+        writer.u32(XID)?;
+        writer.u32(direction)?;
+        header_len.checked_add(writer.len()).ok_or(Fault::NoSpace)
+    })
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The choice of payload format.
+
+use crate::proto::{
+    chunk::{
+        ReadSegment,
+        Segment, //
+    },
+    error::Result,
+    format::{
+        self,
+        CallFormat,
+        CallShape,
+        Message,
+        Plan,
+        ReplyFormat,
+        Sizes, //
+    },
+    v1::{
+        CallHeader,
+        ReplyHeader, //
+    },
+    xdr::Reader,
+};
+
+/// The choice of payload format, for a shape that the bytes describe.
+pub fn format(bytes: &[u8]) {
+    let mut reader = Reader::new(bytes);
+    if let Ok(shape) = read_shape(&mut reader) {
+        if let Ok(plan) = format::choose(&shape) {
+            plan_fits(&shape, &plan);
+        }
+    }
+}
+
+/// Reads a shape.
+fn read_shape(reader: &mut Reader<'_>) -> Result<CallShape> {
+    let [call_inline, reply_inline, flags] = *reader.array()?;
+    Ok(CallShape {
+        call: read_message(reader)?,
+        reply: read_message(reader)?,
+        call_inline: 1024 * (1 + u32::from(call_inline) % 8),
+        reply_inline: 1024 * (1 + u32::from(reply_inline) % 8),
+        ddp_allowed: flags & 3 != 0,
+    })
+}
+
+/// Reads one message of a shape.
+fn read_message(reader: &mut Reader<'_>) -> Result<Message> {
+    let sizes = Sizes {
+        head: read_size(reader)?,
+        pages: read_size(reader)?,
+        tail: read_size(reader)?,
+    };
+    let [flags, payload, rest, whole] = *reader.array()?;
+    Ok(Message {
+        sizes,
+        ddp_eligible: flags & 1 == 0,
+        payload_segments: usize::from(payload),
+        rest_segments: usize::from(rest),
+        whole_segments: usize::from(whole),
+    })
+}
+
+/// Reads a size: most are within some thousands, where the thresholds are.
+fn read_size(reader: &mut Reader<'_>) -> Result<u32> {
+    let [kind, high, low] = *reader.array()?;
+    Ok(match kind {
+        0..=0x7f => u32::from_be_bytes([0, 0, high & 0x03, low]),
+        0x80..=0xef => u32::from_be_bytes([0, 0, high & 0x3f, low]),
+        0xf0..=0xff => u32::from_be_bytes([high, low, kind, low]),
+    })
+}
+
+/// Checks that a plan can be carried out, by carrying it out.
+pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
+    let call = shape.call.sizes;
+    let reply = shape.reply.sizes;
+    let read_segments = |position, count| {
+        vec![
+            ReadSegment {
+                position,
+                segment: Segment {
+                    handle: 1,
+                    length: 1,
+                    offset: 0,
+                },
+            };
+            count
+        ]
+    };
+    let segments = |count| vec![Segment::default(); count];
+
+    let (read, inline) = match plan.call {
+        CallFormat::Inline => (vec![], u64::from(call.total().unwrap())),
+        CallFormat::ReadChunk { position, pad } => {
+            assert!(shape.ddp_allowed && shape.call.ddp_eligible && call.pages > 0);
+            assert!(position >= 8 && position % 4 == 0);
+            assert_eq!(position, call.head);
+            // What is left begins on a unit again, if the tail holds all of the padding.
+            assert!(pad < 4 && pad <= call.tail);
+            assert!(call.pages.wrapping_add(pad) % 4 == 0 || pad == call.tail);
+            (
+                read_segments(position, shape.call.payload_segments),
+                u64::from(call.head) + u64::from(call.tail) - u64::from(pad),
+            )
+        }
+        CallFormat::Special => (read_segments(0, shape.call.whole_segments), 0),
+    };
+    assert_eq!(plan.inline_len as u64, inline);
+
+    let write = segments(match plan.reply {
+        ReplyFormat::WriteChunk | ReplyFormat::WriteAndReplyChunk => {
+            assert!(shape.ddp_allowed && shape.reply.ddp_eligible && reply.pages > 0);
+            assert!(plan.write_len >= reply.pages);
+            shape.reply.payload_segments
+        }
+        ReplyFormat::Inline | ReplyFormat::ReplyChunk => 0,
+    });
+    let reply_chunk = segments(match plan.reply {
+        ReplyFormat::ReplyChunk => {
+            assert!(plan.reply_len >= reply.total().unwrap());
+            shape.reply.whole_segments
+        }
+        ReplyFormat::WriteAndReplyChunk => {
+            assert!(plan.reply_len >= reply.head + reply.tail);
+            shape.reply.rest_segments
+        }
+        ReplyFormat::Inline | ReplyFormat::WriteChunk => 0,
+    });
+
+    // The Call's header is within what was planned, and all of the Call within its threshold.
+    let header = CallHeader {
+        xid: 1,
+        credits: 1,
+        read: &read,
+        write: &write,
+        reply: &reply_chunk,
+        nomsg: plan.call == CallFormat::Special,
+    };
+    if !(header.nomsg && read.is_empty()) {
+        let mut buf = vec![0; plan.header_len];
+        let len = header.encode(&mut buf).unwrap();
+        assert!(len <= plan.header_len);
+    }
+    assert!(plan.send_len() as u64 <= u64::from(shape.call_inline));
+
+    // So is the largest Reply.
+    let chunks: Vec<&[Segment]> = match write.as_slice() {
+        [] => vec![],
+        segments => vec![segments],
+    };
+    let reply_header = ReplyHeader {
+        xid: 1,
+        credits: 1,
+        write: &chunks,
+        reply: Some(reply_chunk.as_slice()).filter(|chunk| !chunk.is_empty()),
+        nomsg: false,
+    };
+    let inline = match plan.reply {
+        ReplyFormat::Inline => u64::from(reply.total().unwrap()),
+        ReplyFormat::WriteChunk => u64::from(reply.head) + u64::from(reply.tail),
+        ReplyFormat::ReplyChunk | ReplyFormat::WriteAndReplyChunk => 0,
+    };
+    let header_len = reply_header.encoded_len().unwrap() as u64;
+    assert!(header_len + inline <= u64::from(shape.reply_inline));
+
+    // A Reply chunk is offered exactly if a Reply may be too large without one.
+    let whole = u64::from(reply.total().unwrap());
+    assert_eq!(
+        plan.reply == ReplyFormat::Inline,
+        28 + whole <= u64::from(shape.reply_inline)
+    );
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The Version One header.
+
+use super::chunk_lists::{
+    check_totals,
+    written, //
+};
+use crate::proto::{
+    chunk::{
+        self,
+        ReadSegment,
+        Segment, //
+    },
+    error::Fault,
+    v1::{
+        self,
+        Body,
+        CallHeader,
+        Direction,
+        Prefix,
+        RdmaError,
+        ReplyHeader, //
+    },
+};
+
+/// The Version One header.
+pub fn v1_message(bytes: &[u8]) {
+    match v1::decode(bytes) {
+        Ok(header) => accepted(bytes, &header),
+        Err(error) => rejected(bytes, &error),
+    }
+}
+
+/// Checks a message that was accepted: what was decoded, encoded again, is what was received.
+fn accepted(bytes: &[u8], header: &v1::Header<'_>) {
+    let (head, rest) = bytes.split_at(header.header_len());
+    let words: Vec<u32> = bytes
+        .chunks_exact(4)
+        .map(|word| u32::from_be_bytes(word.try_into().unwrap()))
+        .collect();
+    assert_eq!(header.xid, words[0]);
+    assert_eq!(words[1], v1::VERSION);
+    assert_eq!(header.credits, words[2]);
+
+    // Where the header ends not even its last octet can be missing.
+    for len in head.len().saturating_sub(5)..head.len() {
+        assert!(v1::decode(&bytes[..len]).is_err());
+    }
+
+    let Some(chunks) = header.chunks() else {
+        let error = header.error().unwrap();
+        assert_eq!(header.rpc_direction(), Direction::Reply);
+        assert!(header.payload().is_empty());
+        if header.credits != 0 {
+            let mut buf = [0; v1::ErrorHeader::MAX_LEN];
+            let again = v1::ErrorHeader {
+                xid: header.xid,
+                version: v1::VERSION,
+                credits: header.credits,
+                error,
+            };
+            let len = again.encode(&mut buf).unwrap();
+            assert_eq!(&buf[..len], head);
+        }
+        return;
+    };
+
+    let read: Vec<ReadSegment> = chunks.read.iter().collect();
+    let write: Vec<Vec<Segment>> = chunks.write.iter().map(|c| c.iter().collect()).collect();
+    let reply: Option<Vec<Segment>> = chunks.reply.map(|c| c.iter().collect());
+    check_totals(&chunks.read, &chunks.write, chunks.reply.as_ref());
+
+    match header.body {
+        Body::Msg {
+            direction, payload, ..
+        } => {
+            assert_eq!(payload, rest);
+            assert_eq!(header.payload(), rest);
+            assert_eq!(&payload[..4], &bytes[..4]);
+            assert_eq!(u32::from(payload[7]), direction_word(direction));
+            assert_eq!(chunks.read.position_zero_len(), None);
+            // Two words are the least that an RPC message can be.
+            assert!(v1::decode(&bytes[..head.len() + 7]).is_err());
+        }
+        Body::Nomsg { direction, .. } => {
+            assert!(rest.is_empty());
+            let len = match direction {
+                Direction::Call => chunks.read.position_zero_len(),
+                Direction::Reply => chunks.reply.map(|chunk| chunk.total()),
+            };
+            assert!(len.unwrap() > 0);
+        }
+        Body::Error(_) => unreachable!("errors have no chunk lists"),
+    }
+    if header.rpc_direction() == Direction::Reply {
+        assert!(read.is_empty());
+    }
+
+    let write: Vec<&[Segment]> = write.iter().map(Vec::as_slice).collect();
+    let again = written(head.len(), |writer| {
+        Prefix {
+            xid: header.xid,
+            version: v1::VERSION,
+            credits: header.credits,
+            procedure: u32::from(header.is_nomsg()),
+        }
+        .put(writer)?;
+        chunk::put_read_list(writer, &read)?;
+        chunk::put_write_list(writer, &write)?;
+        chunk::put_reply_chunk(writer, reply.as_deref())
+    });
+    assert_eq!(again, head);
+    assert_eq!(
+        v1::header_len(
+            read.len(),
+            write.iter().map(|c| c.len()),
+            reply.as_ref().map(Vec::len)
+        ),
+        Ok(head.len())
+    );
+
+    // The same by the encoder of that direction, as far as it makes such messages.
+    let mut buf = vec![0; head.len()];
+    match header.rpc_direction() {
+        Direction::Call => {
+            let one_chunk = match write.as_slice() {
+                [] => &[],
+                [segments] if !segments.is_empty() => *segments,
+                _ => return,
+            };
+            let reply = match reply.as_deref() {
+                Some([]) => return,
+                reply => reply.unwrap_or_default(),
+            };
+            let call = CallHeader {
+                xid: header.xid,
+                credits: header.credits,
+                read: &read,
+                write: one_chunk,
+                reply,
+                nomsg: header.is_nomsg(),
+            };
+            assert_eq!(call.encode(&mut buf), Ok(head.len()));
+        }
+        Direction::Reply => {
+            let reply = ReplyHeader {
+                xid: header.xid,
+                credits: header.credits.max(1),
+                write: &write,
+                reply: reply.as_deref(),
+                nomsg: header.is_nomsg(),
+            };
+            if reply.credits != header.credits {
+                return;
+            }
+            assert_eq!(reply.encode(&mut buf), Ok(head.len()));
+        }
+    }
+    assert_eq!(buf, head);
+}
+
+/// The word that tells a direction.
+fn direction_word(direction: Direction) -> u32 {
+    match direction {
+        Direction::Call => 0,
+        Direction::Reply => 1,
+    }
+}
+
+/// Checks a message that was not accepted: whether and how it is answered.
+fn rejected(bytes: &[u8], error: &v1::DecodeError) {
+    let answer = error.answer(1);
+    let Some(prefix) = error.prefix else {
+        assert_eq!(error.fault, Fault::Runt);
+        assert!(bytes.len() < v1::MIN_HEADER_LEN);
+        assert_eq!(answer, None);
+        return;
+    };
+    assert!(bytes.len() >= v1::PREFIX_LEN);
+    assert!(bytes.len() >= v1::MIN_HEADER_LEN || prefix.procedure == 4);
+
+    // RDMA_DONE and RDMA_ERROR are never answered.
+    let silent = prefix.procedure == 4
+        || (prefix.procedure == 3 && prefix.version == v1::VERSION)
+        || error.direction == Some(Direction::Reply);
+    assert_eq!(answer.is_none(), silent);
+
+    let Some(answer) = answer else { return };
+    assert_eq!(answer.xid, prefix.xid);
+    assert_eq!(answer.version, prefix.version);
+    let mut buf = [0; v1::ErrorHeader::MAX_LEN];
+    let len = answer.encode(&mut buf).unwrap();
+    match answer.error {
+        RdmaError::Version { low, high } => {
+            assert_eq!((low, high), (v1::VERSION, v1::VERSION));
+            assert_ne!(prefix.version, v1::VERSION);
+        }
+        RdmaError::Chunk => {
+            assert_eq!(prefix.version, v1::VERSION);
+            let header = v1::decode(&buf[..len]).unwrap();
+            assert_eq!(header.xid, prefix.xid);
+            assert_eq!(header.error(), Some(RdmaError::Chunk));
+        }
+    }
+}
