@@ -56,7 +56,7 @@ def rate_of_jobs(path, size, jobs):
         return sum(float(line) for line in f)
 
 
-def names(top, count=400):
+def names(top, count=1200):
     """Creates, renames and unlinks per second."""
     result = []
     os.makedirs(top, exist_ok=True)

@@ -160,8 +160,8 @@ class Guest:
         """The command of an x86 guest."""
         args = self.args
         sock = os.path.join(args.run_dir, "net")
-        # The timer check fails, and RCU complains, where an emulated CPU waits for a real one.
-        append = common + ["no_timer_check", "rcupdate.rcu_cpu_stall_suppress=1",
+        # The timer check fails, and RCU complains early, where an emulated CPU waits for a real one.
+        append = common + ["no_timer_check", "rcupdate.rcu_cpu_stall_timeout=180",
                            "mitigations=off", "apparmor=0",
                            "root=root", "rootfstype=9p",
                            "rootflags=trans=virtio,version=9p2000.L,msize=262144,cache=loose",
