@@ -4,8 +4,7 @@
 # mode: pair
 # fabrics: rxe
 # variants: 4.2
-# kernels: uml-kasan
-# soak-smoke: debug
+# kernels: debug
 # timeout: 300 3600
 # rounds: 1 20 1 3
 """failslab, narrowed by its stack trace filter to the transport module."""
