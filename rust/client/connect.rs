@@ -90,9 +90,8 @@ impl Connecting {
 /// SUNRPC wants a connection. `task` holds the send lock, which is handed to the worker.
 pub(super) fn schedule(this: &Arc<Client>, task: &RpcTask) {
     let xprt = &this.xprt;
-    if !xprt.lock_connect(task) {
-        // SUNRPC calls this only where the lock is free to be handed over.
-        kernel::warn_on!(true);
+    // SUNRPC calls this only where the lock is free to be handed over.
+    if kernel::warn_on!(!xprt.lock_connect(task)) {
         xprt.clear_connecting();
         return;
     }

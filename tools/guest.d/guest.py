@@ -187,9 +187,12 @@ class Guest:
             command += ["-initrd", initrd]
         if self.paired:
             listen = "on" if self.number == 1 else "off"
+            # Without mrg_rxbuf frames are in plain pages. rxe frees what it has received with
+            # interrupts off when a QP has failed, and pages of a pool must not be freed so.
             netdev = (f"dgram,id=net,local.type=fd,local.str={frames.fileno()}" if frames else
                       f"stream,id=net,server={listen},addr.type=unix,addr.path={sock}")
-            command += ["-netdev", netdev, "-device", "virtio-net-pci,netdev=net,host_mtu=4400,"
+            command += ["-netdev", netdev, "-device",
+                        "virtio-net-pci,netdev=net,host_mtu=4400,mrg_rxbuf=off,"
                         f"mac=02:00:00:00:99:0{self.number}"]
         return command
 

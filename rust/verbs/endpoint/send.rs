@@ -183,8 +183,8 @@ impl<H: EndpointEvents> Endpoint<H> {
             .sends
             .get(message.index as usize)
             .ok_or(PostError::Refused)?;
-        let fences = u32::try_from(regions.len()).map_err(|_| PostError::Full)?;
-        let requests = fences.checked_add(1).ok_or(PostError::Full)?;
+        let fences = u32::try_from(regions.len()).map_err(|_| PostError::Refused)?;
+        let requests = fences.checked_add(1).ok_or(PostError::Refused)?;
 
         let mut gate = self.send.lock();
         let qp = gate.qp.ok_or(PostError::Closed)?;
@@ -195,7 +195,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         unsafe { slot.buffer.sync_for_device(len) };
         let mut sge = sys::ib_sge {
             addr: slot.buffer.address(),
-            length: u32::try_from(len.min(slot.buffer.len())).map_err(|_| PostError::Full)?,
+            length: u32::try_from(len.min(slot.buffer.len())).map_err(|_| PostError::Refused)?,
             lkey: gate.lkey,
         };
         let signaled = gate.queue.must_signal(requests, self.sizes.sends);
@@ -221,7 +221,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         let sequence = gate
             .queue
             .posted(requests, signaled, Some(message.index))
-            .ok_or(PostError::Full)?;
+            .ok_or(PostError::Refused)?;
         slot.sequence.store(sequence, Relaxed);
         // SAFETY: The gate's QP is live; the chain is valid for the call; what completes later (the entries of
         // the slot and of the regions) outlives the QP.
