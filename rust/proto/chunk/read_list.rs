@@ -16,6 +16,7 @@ use super::{
     },
     Limits,
     ReadSegment,
+    Segment,
     READ_ENTRY_LEN, //
 };
 
@@ -141,6 +142,24 @@ pub(crate) fn put_read_list(writer: &mut Writer<'_>, segments: &[ReadSegment]) -
     writer.bool(false)
 }
 
+/// Writes a Read list whose segments are all at position zero: a Call chunk
+/// (draft-ietf-nfsv4-rpcrdma-version-two-07, 6.3.5).
+pub(crate) fn put_position_zero(writer: &mut Writer<'_>, segments: &[Segment]) -> Result {
+    let mut total = 0_u32;
+    for segment in segments {
+        total = total
+            .checked_add(segment.length)
+            .ok_or(Fault::ChunkTooLong)?;
+        writer.bool(true)?;
+        ReadSegment {
+            position: 0,
+            segment: *segment,
+        }
+        .put(writer)?;
+    }
+    writer.bool(false)
+}
+
 #[cfg_attr(
     CONFIG_KUNIT = "y",
     allow(unsafe_code),
@@ -149,7 +168,7 @@ pub(crate) fn put_read_list(writer: &mut Writer<'_>, segments: &[ReadSegment]) -
 #[cfg_attr(not(CONFIG_KUNIT = "y"), cfg(test))]
 mod tests {
     use super::{
-        super::{super::testing::Bytes, Segment},
+        super::super::testing::Bytes,
         *, //
     };
 
