@@ -335,3 +335,366 @@ fn part(header: &Header<'_>) -> Option<(Direction, bool)> {
         _ => None,
     }
 }
+
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    allow(unsafe_code),
+    ::kernel::macros::kunit_tests(rpcrdma_proto_receive)
+)]
+#[cfg_attr(not(CONFIG_KUNIT = "y"), cfg(test))]
+mod tests {
+    use super::{
+        super::{
+            super::{
+                continuation::Placed,
+                error::Result, //
+            },
+            testing::{
+                act,
+                config,
+                message,
+                receive,
+                received,
+                settle,
+                speaking,
+                speaking_with,
+                XID, //
+            },
+            Action,
+            Config,
+            Outbound,
+            Refusal,
+            Timer, //
+        },
+        *, //
+    };
+
+    /// The first part of a Call of 24 octets: 8 of them.
+    const FIRST: [u32; 7] = [XID, 2, 100, 9, 16, XID, 0];
+    /// The second: another 8.
+    const SECOND: [u32; 7] = [XID, 2, 100, 9, 8, 1, 2];
+    /// The last.
+    const LAST: [u32; 10] = [XID, 2, 100, 10, 0, 0, 0, 0, 3, 4];
+    /// A Call in one piece.
+    const WHOLE: [u32; 10] = [7, 2, 100, 10, 0, 0, 0, 0, 7, 0];
+
+    /// How much of an RPC message an event is about.
+    fn extent(event: &Event<'_>) -> Option<Extent> {
+        match event {
+            Event::Message { extent, .. } => Some(*extent),
+            _ => None,
+        }
+    }
+
+    /// Returns whether nothing was to be done about a message.
+    fn is_nothing(event: &Event<'_>) -> bool {
+        *event == Event::Nothing
+    }
+
+    /// Section 6.6.2: parts are put together in received order.
+    #[test]
+    fn parts_are_placed() -> Result {
+        for role in [Role::Client, Role::Server] {
+            let mut session = speaking(role)?;
+            for _ in 0..2 {
+                let placed = |offset| Placed { offset, total: 24 };
+                for (words, expected) in [
+                    (&FIRST[..], Extent::First(placed(0))),
+                    (&SECOND, Extent::Part(placed(8))),
+                    (&LAST, Extent::Last(placed(16))),
+                ] {
+                    let got = received(&mut session, words, extent)?;
+                    assert_eq!(got, Some(expected));
+                    settle(&mut session);
+                }
+                assert!(!session.is_peer_in_sequence());
+                let got = received(&mut session, &WHOLE, extent)?;
+                assert_eq!(got, Some(Extent::Whole));
+                settle(&mut session);
+            }
+        }
+        Ok(())
+    }
+
+    /// Section 3.1.5.4: the same transaction ID in both directions at once.
+    #[test]
+    fn directions_are_told_apart_by_header_type() -> Result {
+        let mut session = speaking(Role::Server)?;
+        for (htype, expected) in [(10, Direction::Call), (13, Direction::Reply)] {
+            let words = [XID, 2, 100, htype, 0, 0, 0, 0, XID, 0];
+            let words = match expected {
+                Direction::Call => &words[..],
+                Direction::Reply => &[XID, 2, 100, 13, 0, XID, 1],
+            };
+            let purpose = received(&mut session, words, |event| match event {
+                Event::Message { header, .. } => Some(header.purpose()),
+                _ => None,
+            })?;
+            assert_eq!(purpose == Some(Purpose::Call), expected == Direction::Call);
+            assert_eq!(
+                purpose == Some(Purpose::Reply),
+                expected == Direction::Reply
+            );
+        }
+        Ok(())
+    }
+
+    /// Section 7.1.4: a part that does not fit, and all that come after it.
+    #[test]
+    fn lies_about_the_rest_are_answered() -> Result {
+        for bad in [
+            &[XID, 2, 100, 9, 7, 1, 2][..],
+            &[XID, 2, 100, 9, 9, 1, 2],
+            &[XID, 2, 100, 9, 0, 1, 2],
+            &[XID, 2, 100, 9, u32::MAX, 1, 2],
+        ] {
+            let mut session = speaking(Role::Server)?;
+            receive(&mut session, &FIRST)?;
+            let gone = Event::Abandoned {
+                direction: Direction::Call,
+                xid: XID,
+            };
+            assert!(received(&mut session, bad, |event| *event == gone)?);
+            assert!(message(&mut session)?.is_words(&[XID, 2, 11, 4, 5]));
+            // The rest is discarded without an answer.
+            assert!(received(&mut session, &SECOND, is_nothing)?);
+            assert!(received(&mut session, &LAST, is_nothing)?);
+            assert_eq!(act(&mut session), None);
+            // After its last part the transaction ID is as good as any.
+            let got = received(&mut session, &FIRST, extent)?;
+            assert!(matches!(got, Some(Extent::First(_))));
+        }
+        Ok(())
+    }
+
+    /// Section 7.1.4: too much or too little in the last part.
+    #[test]
+    fn the_last_part_completes() -> Result {
+        for bad in [
+            &[XID, 2, 100, 10, 0, 0, 0, 0, 3][..],
+            &[XID, 2, 100, 10, 0, 0, 0, 0, 3, 4, 5],
+        ] {
+            let mut session = speaking(Role::Server)?;
+            receive(&mut session, &FIRST)?;
+            receive(&mut session, &SECOND)?;
+            assert!(received(&mut session, bad, |event| matches!(
+                event,
+                Event::Abandoned { .. }
+            ))?);
+            assert!(message(&mut session)?.is_words(&[XID, 2, 12, 4, 5]));
+            assert!(received(&mut session, &WHOLE, extent)?.is_some());
+        }
+        Ok(())
+    }
+
+    /// Section 7.1.4: the sizes of an RPC message in parts are bounded.
+    #[test]
+    fn long_sequences_are_refused_at_their_beginning() -> Result {
+        let mut session = speaking(Role::Server)?;
+        let long = [XID, 2, 100, 9, 4089, XID, 0];
+        assert!(received(&mut session, &long, is_nothing)?);
+        assert!(!session.is_peer_in_sequence());
+        assert!(message(&mut session)?.is_words(&[XID, 2, 10, 4, 5]));
+        assert!(received(&mut session, &SECOND, is_nothing)?);
+        assert_eq!(act(&mut session), None);
+        let fits = [8, 2, 100, 9, 4088, 8, 0];
+        assert!(received(&mut session, &fits, extent)?.is_some());
+        Ok(())
+    }
+
+    /// A part that cannot be decoded ends its RPC message; so does one with chunks that are refused.
+    #[test]
+    fn a_bad_part_ends_its_message() -> Result {
+        for (bad, error, more) in [
+            (&[XID, 2, 100, 9, 8][..], &[XID, 2, 11, 4, 2][..], true),
+            (&[XID, 2, 100, 10, 9], &[XID, 2, 11, 4, 2], false),
+            (
+                &[XID, 2, 100, 10, 0, 0, 1, 0, 1, 0, 1, 0, 0, 0, 3, 4],
+                &[XID, 2, 11, 4, 7, 2],
+                false,
+            ),
+        ] {
+            let mut session = speaking(Role::Server)?;
+            receive(&mut session, &FIRST)?;
+            assert!(received(&mut session, bad, |event| matches!(
+                event,
+                Event::Abandoned { .. }
+            ))?);
+            assert!(message(&mut session)?.is_words(error));
+            if more {
+                assert!(received(&mut session, &LAST, is_nothing)?);
+            }
+            assert!(received(&mut session, &WHOLE, extent)?.is_some());
+            assert_eq!(act(&mut session), None);
+        }
+        Ok(())
+    }
+
+    /// The owner has no room, or knows no such Call.
+    #[test]
+    fn the_owner_may_refuse_a_sequence() -> Result {
+        let mut session = speaking(Role::Server)?;
+        receive(&mut session, &FIRST)?;
+        session.refuse_assembly(RdmaError::System);
+        assert!(message(&mut session)?.is_words(&[XID, 2, 10, 4, 100]));
+        assert!(received(&mut session, &SECOND, is_nothing)?);
+        assert!(received(&mut session, &LAST, is_nothing)?);
+        // Nothing is said about a Reply that nobody waits for.
+        receive(&mut session, &[XID, 2, 100, 12, 4, XID, 1])?;
+        session.refuse_assembly(RdmaError::System);
+        session.refuse_assembly(RdmaError::System);
+        assert!(received(
+            &mut session,
+            &[XID, 2, 100, 13, 0, 9],
+            is_nothing
+        )?);
+        assert!(received(&mut session, &WHOLE, extent)?.is_some());
+        settle(&mut session);
+        assert_eq!(session.dialect(), Some(Dialect::Two));
+        Ok(())
+    }
+
+    /// A peer that begins a sequence and does not go on.
+    #[test]
+    fn a_stalled_sequence_ends_the_connection() -> Result {
+        let mut session = speaking(Role::Server)?;
+        session.handle_timeout(Timer::Sequence);
+        assert_eq!(act(&mut session), None);
+        receive(&mut session, &FIRST)?;
+        assert!(session.is_peer_in_sequence());
+        session.handle_timeout(Timer::Sequence);
+        assert_eq!(act(&mut session), Some(Action::Close(Reason::Stalled)));
+        assert!(received(&mut session, &WHOLE, is_nothing)?);
+        Ok(())
+    }
+
+    /// Section 4.2.1: a peer that ignores its credits.
+    #[test]
+    fn an_overrun_ends_the_connection() -> Result {
+        let mut session = speaking(Role::Server)?;
+        // The owner does nothing, so nothing is granted. One is in use, one is beyond the limit.
+        for _ in 0..9 {
+            assert!(received(&mut session, &WHOLE, extent)?.is_some());
+        }
+        assert!(received(&mut session, &WHOLE, is_nothing)?);
+        assert_eq!(act(&mut session), Some(Action::Close(Reason::Overrun)));
+        assert_eq!(act(&mut session), None);
+        Ok(())
+    }
+
+    /// Section 4.2.1: the credits of the latest message count, whatever else it is.
+    #[test]
+    fn credits_of_bad_messages_count() -> Result {
+        for words in [
+            &[XID, 2, 50, 14][..],
+            &[XID, 2, 50, 10, 7],
+            &[XID, 2, 50, 4, 77],
+            &[0, 2, 50, 7, 0],
+            &[0, 2, 50, 5],
+        ] {
+            let mut session = speaking(Role::Server)?;
+            receive(&mut session, words)?;
+            assert_eq!(session.windows().0.limit(), 50);
+        }
+        // But not those of another version.
+        let mut session = speaking(Role::Server)?;
+        receive(&mut session, &[XID, 1, 50, 0])?;
+        assert_eq!(session.windows().0.limit(), 100);
+        Ok(())
+    }
+
+    /// Section 6.3.2: the transaction ID of a GRANT is ignored.
+    #[test]
+    fn grants_need_no_transaction_id() -> Result {
+        let mut session = speaking(Role::Client)?;
+        for xid in [0, 1, XID, u32::MAX] {
+            assert!(received(&mut session, &[xid, 2, 77, 5], is_nothing)?);
+            assert_eq!(session.windows().0.limit(), 77);
+        }
+        assert_eq!(act(&mut session), None);
+        Ok(())
+    }
+
+    /// Section 7: an error ends or repeats the RPC that it names; some of them end the connection.
+    #[test]
+    fn errors_reach_their_rpc() -> Result {
+        for (words, error, close) in [
+            (&[XID, 2, 100, 4, 2][..], RdmaError::BadXdr, false),
+            (
+                &[XID, 2, 100, 4, 9, 1, 5],
+                RdmaError::WriteResource {
+                    index: 1,
+                    needed: 5,
+                },
+                false,
+            ),
+            (&[XID, 2, 100, 4, 100], RdmaError::System, false),
+            // Sections 7.1.1 to 7.1.3: what is not understood is not sent again.
+            (
+                &[XID, 2, 100, 4, 1, 1, 1],
+                RdmaError::Version { low: 1, high: 1 },
+                true,
+            ),
+            (&[XID, 2, 100, 4, 4], RdmaError::HeaderType, true),
+            (&[XID, 2, 100, 4, 11], RdmaError::VersionMismatch, true),
+        ] {
+            let mut session = speaking(Role::Client)?;
+            let failed = Event::Failed { xid: XID, error };
+            assert!(received(&mut session, words, |event| *event == failed)?);
+            let expected = close.then_some(Action::Close(Reason::Refused));
+            assert_eq!(act(&mut session), expected);
+        }
+        Ok(())
+    }
+
+    /// Section 7.1.3 at a server: what the client does not understand is a Call of the server.
+    #[test]
+    fn refused_reverse_calls_are_not_sent_again() -> Result {
+        let mut session = speaking(Role::Server)?;
+        let call = Outbound {
+            direction: Direction::Call,
+            parts: 1,
+            chunks: false,
+        };
+        assert!(session.start_send(&call).is_ok());
+        receive(&mut session, &[XID, 2, 100, 4, 4])?;
+        assert_eq!(session.start_send(&call), Err(Refusal::Unsupported));
+        assert_eq!(session.dialect(), Some(Dialect::Two));
+        Ok(())
+    }
+
+    /// Section 5.2.6: material is handed to the owner in order.
+    #[test]
+    fn host_authentication_reaches_the_owner() -> Result {
+        let mut session = Session::new(&Config {
+            authenticate: true,
+            ..config(Role::Server)
+        });
+        for (htype, last) in [(6, false), (6, false), (7, true)] {
+            let words = [0, 2, 100, htype, 1, 6, 8, 4, 0x6162_6364];
+            assert!(received(&mut session, &words, |event| *event
+                == Event::Properties {
+                    host_auth: Some(b"abcd"),
+                    last
+                })?);
+            assert_eq!(session.is_peer_in_sequence(), !last);
+            settle(&mut session);
+        }
+        Ok(())
+    }
+
+    /// Section 5.1: properties of all messages of a sequence, in force behind the last one.
+    #[test]
+    fn properties_add_up() -> Result {
+        let mut session = speaking_with(&config(Role::Client))?;
+        assert_eq!(session.terms().send_size, 8192);
+        session = Session::new(&config(Role::Client));
+        settle(&mut session);
+        receive(&mut session, &[0, 2, 100, 6, 1, 2, 4, 6000])?;
+        assert_eq!(session.terms().send_size, 4096);
+        receive(&mut session, &[0, 2, 100, 7, 1, 1, 4, 5000])?;
+        let terms = session.terms();
+        assert_eq!((terms.send_size, terms.receive_size), (6000, 5000));
+        Ok(())
+    }
+}

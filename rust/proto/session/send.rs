@@ -217,3 +217,276 @@ impl Session {
         })
     }
 }
+
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    allow(unsafe_code),
+    ::kernel::macros::kunit_tests(rpcrdma_proto_send)
+)]
+#[cfg_attr(not(CONFIG_KUNIT = "y"), cfg(test))]
+mod tests {
+    use super::{
+        super::{
+            super::{
+                error::Result,
+                props::Properties,
+                v2::RdmaError, //
+            },
+            testing::{
+                act,
+                config,
+                message,
+                receive,
+                settle,
+                speaking,
+                speaking_with,
+                CREDITS,
+                FINAL,
+                OWN,
+                XID, //
+            },
+            Config,
+            Reason, //
+        },
+        *, //
+    };
+
+    /// A Call in so many parts.
+    const fn call(parts: u32) -> Outbound {
+        Outbound {
+            direction: Direction::Call,
+            parts,
+            chunks: false,
+        }
+    }
+
+    /// A Reply in so many parts.
+    const fn reply(parts: u32) -> Outbound {
+        Outbound {
+            direction: Direction::Reply,
+            parts,
+            chunks: false,
+        }
+    }
+
+    /// Section 4.2.1: every Send counts, and none goes beyond the limit.
+    #[test]
+    fn messages_are_counted() -> Result {
+        let mut session = speaking(Role::Client)?;
+        // The CONNPROP_FINAL was one.
+        assert_eq!(session.credits(), CREDITS - 1);
+        // What is told in a header: one was received, and there is room for eight.
+        assert_eq!(session.start_send(&call(1)), Ok(9));
+        assert_eq!(session.start_send(&call(CREDITS - 3)), Ok(9));
+        assert_eq!(session.start_send(&call(2)), Err(Refusal::Wait));
+        assert_eq!(session.start_send(&call(1)), Ok(9));
+        assert_eq!(session.start_send(&call(1)), Err(Refusal::Wait));
+        assert_eq!(act(&mut session), None);
+        receive(&mut session, &[0, 2, CREDITS + 1, 5])?;
+        assert_eq!(act(&mut session), Some(Action::Wake));
+        assert_eq!(act(&mut session), None);
+        assert_eq!(session.start_send(&call(1)), Ok(10));
+        Ok(())
+    }
+
+    /// A sequence starts only if all of it may be sent: there is no half of one.
+    #[test]
+    fn a_sequence_is_sent_as_a_whole() -> Result {
+        let mut session = speaking(Role::Client)?;
+        assert_eq!(session.widest(), CREDITS - 1);
+        assert_eq!(session.start_send(&call(CREDITS)), Err(Refusal::TooLong));
+        assert_eq!(session.credits(), CREDITS - 1);
+        assert!(session.start_send(&call(CREDITS - 1)).is_ok());
+        assert_eq!(session.start_send(&call(CREDITS - 1)), Err(Refusal::Wait));
+        Ok(())
+    }
+
+    /// Section 4.3: one message until both the version and the credits are known.
+    #[test]
+    fn nothing_is_sent_before_the_version_is_known() {
+        for role in [Role::Client, Role::Server] {
+            let mut session = Session::new(&config(role));
+            assert_eq!(session.start_send(&reply(1)), Err(Refusal::NotConnected));
+            settle(&mut session);
+            assert_eq!(session.start_send(&reply(1)), Err(Refusal::NotConnected));
+        }
+    }
+
+    /// Sections 4.6.3, 4.6.4 and 5.2.5: what a server may send to a client, and a client in return.
+    #[test]
+    fn reverse_messages_are_those_of_the_level() -> Result {
+        for (level, one, several, chunks) in [
+            (0, false, false, false),
+            (1, true, false, false),
+            (2, true, true, false),
+            (3, true, true, true),
+            (9, false, false, false),
+        ] {
+            let mut server = Session::new(&config(Role::Server));
+            let mut client = speaking_with(&Config {
+                own: Properties {
+                    reverse: level,
+                    ..OWN
+                },
+                ..config(Role::Client)
+            })?;
+            receive(&mut server, &[0, 2, 100, 5])?;
+            // Nothing before the client has told.
+            assert_eq!(server.start_send(&call(1)), Err(Refusal::Unsupported));
+            receive(&mut server, &[0, 2, 100, 7, 1, 5, 4, level])?;
+            for (direction, session) in [
+                (Direction::Call, &mut server),
+                (Direction::Reply, &mut client),
+            ] {
+                for (parts, chunks, expected) in [
+                    (1, false, one),
+                    (2, false, several),
+                    (1, true, chunks),
+                    (2, true, chunks),
+                ] {
+                    let message = Outbound {
+                        direction,
+                        parts,
+                        chunks,
+                    };
+                    let outcome = session.start_send(&message);
+                    assert_eq!(outcome != Err(Refusal::Unsupported), expected);
+                }
+            }
+            // The other direction does not depend on it.
+            assert!(server.start_send(&reply(2)).is_ok());
+            assert!(client.start_send(&call(2)).is_ok());
+        }
+        Ok(())
+    }
+
+    /// Section 4.2.1.1: credits are renewed before more than half of them are used.
+    #[test]
+    fn grants_are_sent_when_due() -> Result {
+        let mut session = speaking(Role::Server)?;
+        for _ in 0..3 {
+            receive(&mut session, &[XID, 2, 100, 10, 0, 0, 0, 0, XID, 0])?;
+            assert_eq!(act(&mut session), None);
+        }
+        receive(&mut session, &[XID, 2, 100, 10, 0, 0, 0, 0, XID, 0])?;
+        // Not if a Reply is about to carry them, as long as that can be sent.
+        assert_eq!(session.poll_action(true), None);
+        assert!(message(&mut session)?.is_words(&[0, 2, 13, 5]));
+        assert_eq!(act(&mut session), None);
+
+        for _ in 0..4 {
+            receive(&mut session, &[XID, 2, 0, 10, 0, 0, 0, 0, XID, 0])?;
+        }
+        assert_eq!(session.start_send(&reply(1)), Err(Refusal::Wait));
+        assert_eq!(session.poll_action(true), None);
+        // The GRANT of before is the last that this limit admits, and leaves room for one.
+        receive(&mut session, &[0, 2, 2, 5])?;
+        assert_eq!(session.poll_action(true), Some(Action::Wake));
+        assert_eq!(session.start_send(&reply(1)), Ok(18));
+        for _ in 0..4 {
+            receive(&mut session, &[XID, 2, 2, 10, 0, 0, 0, 0, XID, 0])?;
+        }
+        assert_eq!(session.poll_action(true), None);
+        // There is no credit for a Reply, so the GRANT does not wait for one; it may exceed the
+        // limit itself.
+        receive(&mut session, &[0, 2, 3, 5])?;
+        let action = session.poll_action(true);
+        assert!(matches!(action, Some(Action::Send(Control::Grant(_)))));
+        Ok(())
+    }
+
+    /// Section 6.3.3: nothing but CONNPROP messages behind our own CONNPROP_MIDDLE.
+    #[test]
+    fn our_own_properties_are_not_interrupted() -> Result {
+        let mut session = Session::new(&Config {
+            authenticate: true,
+            ..config(Role::Client)
+        });
+        assert_eq!(act(&mut session), None);
+        let told = Told {
+            host_auth: Some(b"who"),
+            ..Told::NOTHING
+        };
+        let first = session.send_properties(told, false);
+        assert!(first.is_some_and(|message| message.credits == 8 && !message.last));
+        // Section 4.3: one message until the server answers.
+        assert_eq!(session.send_properties(told, false), None);
+        receive(&mut session, &FINAL)?;
+        while let Some(action) = session.poll_action(false) {
+            assert!(!matches!(action, Action::Send(_)));
+        }
+        assert_eq!(session.start_send(&call(1)), Err(Refusal::Wait));
+        receive(&mut session, &[XID, 2, 100, 14])?;
+        assert_eq!(act(&mut session), None);
+        // Credits that are due are carried by a CONNPROP message that tells nothing.
+        for _ in 0..3 {
+            receive(&mut session, &[XID, 2, 100, 10, 0, 0, 0, 0, XID, 0])?;
+        }
+        assert!(message(&mut session)?.is_words(&[0, 2, 13, 6, 0]));
+        assert_eq!(act(&mut session), None);
+
+        let last = session.send_properties(Told::all(&OWN), true);
+        assert!(last.is_some_and(|message| message.last));
+        // Section 6.3.4: nor any CONNPROP message behind the last one.
+        assert_eq!(session.send_properties(told, false), None);
+        assert_eq!(session.send_properties(told, true), None);
+        // Now the error goes out.
+        assert!(message(&mut session)?.is_words(&[XID, 2, 13, 4, 4]));
+        assert_eq!(act(&mut session), Some(Action::Wake));
+        assert!(session.start_send(&call(1)).is_ok());
+        Ok(())
+    }
+
+    /// Section 7.4: errors are not kept back by other messages.
+    #[test]
+    fn errors_come_first() -> Result {
+        let mut session = speaking(Role::Server)?;
+        session.report(1, RdmaError::System);
+        session.report(2, RdmaError::ReplyResource { needed: 9 });
+        receive(&mut session, &[0, 2, 4, 5])?;
+        // Three credits, two of them for the errors.
+        assert_eq!(session.start_send(&reply(2)), Err(Refusal::Wait));
+        assert_eq!(session.start_send(&reply(1)), Ok(10));
+        assert!(message(&mut session)?.is_words(&[1, 2, 10, 4, 100]));
+        assert!(message(&mut session)?.is_words(&[2, 2, 10, 4, 10, 9]));
+        assert_eq!(act(&mut session), None);
+        Ok(())
+    }
+
+    /// What is in transit arrives before the connection ends.
+    #[test]
+    fn errors_are_sent_before_the_end() -> Result {
+        let mut session = speaking(Role::Server)?;
+        session.report(1, RdmaError::System);
+        session.close();
+        let action = session.poll_action(false);
+        assert!(matches!(action, Some(Action::Send(Control::Error(_)))));
+        assert_eq!(session.poll_action(false), None);
+        assert_eq!(session.start_send(&reply(1)), Err(Refusal::NotConnected));
+        session.handle_sent();
+        let close = Action::Close(Reason::Owner);
+        assert_eq!(session.poll_action(false), Some(close));
+        assert_eq!(session.poll_action(false), None);
+        assert_eq!(session.dialect(), None);
+        Ok(())
+    }
+
+    /// Section 4.2.1: counters go on where 2^31 and 2^32 are passed.
+    #[test]
+    fn counters_wrap() -> Result {
+        for start in [0x7fff_fff8_u32, 0xffff_fff8] {
+            let mut session = Session::after(&config(Role::Server), start);
+            for count in 0..20_u32 {
+                let now = start.wrapping_add(count);
+                let credits = now.wrapping_add(3);
+                receive(&mut session, &[XID, 2, credits, 10, 0, 0, 0, 0, XID, 0])?;
+                if count == 0 {
+                    settle(&mut session);
+                }
+                let told = session.start_send(&reply(1));
+                assert_eq!(told, Ok(now.wrapping_add(1 + 8)));
+            }
+        }
+        Ok(())
+    }
+}
