@@ -51,7 +51,8 @@ use super::{
     },
     window::{
         Incoming,
-        Outgoing, //
+        Outgoing,
+        LEAST_SHARED, //
     },
 };
 
@@ -266,9 +267,12 @@ pub(crate) struct Outbound {
 /// Why an RPC message must not be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// There are no credits for all of it. [`Action::Wake`] will come.
+    /// There are no credits for all of it. [`Action::Wake`] will come, unless the peer makes its
+    /// window smaller meanwhile. So an owner that has nothing else on its way does not send a
+    /// message in parts later, but with chunks now.
     Wait,
-    /// It has more parts than the peer has been seen to admit at a time.
+    /// There are no credits for all of it, and it has more parts than [`Session::max_parts`]. It is
+    /// to be sent with chunks, or not at all.
     TooLong,
     /// The peer does not support such messages in the reverse direction (4.6.3, 5.2.5).
     Unsupported,
@@ -294,8 +298,8 @@ pub(crate) struct Session {
     stage: Stage,
     /// What we may send.
     outgoing: Outgoing,
-    /// The largest number of messages that the peer was seen to admit at a time.
-    widest: u32,
+    /// How many messages could be sent when credits came last.
+    renewed: u32,
     /// What the peer may send.
     incoming: Incoming,
     /// How far we have told our properties.
@@ -350,7 +354,7 @@ impl Session {
                 false => Stage::Opening,
             },
             outgoing: Outgoing::after(count),
-            widest: 1,
+            renewed: 1,
             incoming: Incoming::after(count, config.receives),
             own: Telling::Nothing,
             peer: Telling::Nothing,
@@ -398,9 +402,15 @@ impl Session {
         self.outgoing.available()
     }
 
-    /// Returns the largest number of messages that the peer was seen to admit at a time.
-    pub(crate) const fn widest(&self) -> u32 {
-        self.widest
+    /// Returns in how many parts an RPC message may be sent that has to wait.
+    ///
+    /// The peer renews credits when half of them are used (4.2.1.1). So more than half of them, and
+    /// not all, may be left for as long as nothing is sent. Of a small window all may go to GRANTs.
+    pub(crate) const fn max_parts(&self) -> u32 {
+        match self.renewed < LEAST_SHARED {
+            true => 1,
+            false => (self.renewed >> 1).saturating_add(1),
+        }
     }
 
     /// Returns the two windows, for whoever shows them.

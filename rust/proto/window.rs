@@ -18,10 +18,12 @@
 //!   no harm; whoever sends more ignores its credits.
 //! - A GRANT may be that message (4.2.1.1). If a GRANT took the last ordinary credit instead, the
 //!   next message may be it, since the two together are what the receiver has to be ready for.
-//! - A GRANT is sent only if it raises the limit and leaves at least one credit; only because
-//!   something else than GRANTs has used up half of the window, because the peer has taken the
-//!   Receive beyond the limit, or because the receiver has got more Receives. So a GRANT that is
-//!   answered by another one has given away more than that one takes.
+//! - A GRANT is sent only if it raises the limit and leaves at least one credit, and only because
+//!   half of the window is used, because the peer has taken the Receive beyond the limit, or because
+//!   the receiver has got more Receives.
+//! - A GRANT that has used up half of a window is answered only if the window is of three messages
+//!   or more. So one that is answered has given away more than half a window, of which the answer
+//!   takes one, and is not answered again.
 
 use super::credits::Admission;
 
@@ -32,8 +34,11 @@ pub(crate) const MAX_OFFER: u32 = 0x7fff_fffe;
 /// The limit that holds before the first message of the peer (4.2.1).
 pub(crate) const FIRST_LIMIT: u32 = 1;
 
+/// The smallest window of which a GRANT can take one credit and leave more than half.
+pub(crate) const LEAST_SHARED: u32 = 3;
+
 /// What a message is to flow control.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     /// It only carries credits: a GRANT.
     Grant,
@@ -223,8 +228,8 @@ impl Incoming {
         // INVARIANT: it was not behind, so it is not more than one behind now.
         self.received = self.received.wrapping_add(1);
         self.owed |= match kind {
-            Kind::Grant => self.remaining() < 0,
-            Kind::Other => self.is_half_used(),
+            Kind::Grant if self.offer < LEAST_SHARED => self.remaining() < 0,
+            Kind::Grant | Kind::Other => self.is_half_used(),
         };
         Ok(())
     }
@@ -430,18 +435,20 @@ mod tests {
         }
     }
 
-    /// GRANTs alone are not answered, or two idle peers would never stop.
+    /// A GRANT is not answered, or two idle peers would never stop. Only several of them are, or
+    /// one that leaves the peer without another.
     #[test]
-    fn grants_are_not_answered() {
-        let mut window = Incoming::new(4);
-        window.tell();
-        for _ in 0..4 {
+    fn a_grant_is_not_answered() {
+        for (offer, unanswered) in [(1, 1), (2, 2), (3, 1), (4, 1), (8, 3)] {
+            let mut window = Incoming::new(offer);
+            window.tell();
+            for _ in 0..unanswered {
+                assert_eq!(window.receive(Kind::Grant), Ok(()));
+                assert!(!window.owes_grant());
+            }
             assert_eq!(window.receive(Kind::Grant), Ok(()));
-            assert!(!window.owes_grant());
+            assert!(window.owes_grant());
         }
-        // The one beyond the limit is: the peer could not send another one.
-        assert_eq!(window.receive(Kind::Grant), Ok(()));
-        assert!(window.owes_grant());
     }
 
     /// Section 4.2.1.1: after a grant of zero the receiver has to refresh it.

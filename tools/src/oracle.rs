@@ -5,6 +5,15 @@
 //! Each function takes arbitrary bytes, lets the core work on them and panics if the outcome is not
 //! consistent with itself. Fuzz targets and property tests share them.
 
+mod two;
+
+pub use two::{
+    continuation,
+    properties,
+    session,
+    v2_message, //
+};
+
 use crate::proto::{
     chunk::{
         self,

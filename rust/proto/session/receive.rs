@@ -80,7 +80,7 @@ impl Session {
         // given them away and will not do so again.
         if let Some(credits) = credits {
             self.outgoing.update(credits);
-            self.widest = self.widest.max(self.outgoing.available());
+            self.renewed = self.outgoing.available();
         }
         match decoded {
             Ok(header) => self.handle_header(header),

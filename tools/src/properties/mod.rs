@@ -6,3 +6,4 @@ mod bytes;
 mod format;
 mod generate;
 mod messages;
+mod windows;
