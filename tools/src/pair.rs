@@ -203,7 +203,14 @@ impl End {
             Extent::First(placed) => {
                 assert!(self.assembly.is_empty() && placed.offset == 0);
                 self.assembly.extend(header.payload());
-                if refuse && matches!(header.body, Body::Middle { direction: Direction::Call, .. })
+                if refuse
+                    && matches!(
+                        header.body,
+                        Body::Middle {
+                            direction: Direction::Call,
+                            ..
+                        }
+                    )
                 {
                     self.session.refuse_assembly(RdmaError::System);
                     self.assembly.clear();
@@ -323,12 +330,18 @@ impl Pair {
         assert!(message.len() <= max as usize, "longer than agreed");
         let credits = u32::from_be_bytes(message[8..12].try_into().unwrap());
         if let Some(told) = sender.told.replace(credits) {
-            assert!(credits.wrapping_sub(told) < 0x8000_0000, "a limit goes back");
+            assert!(
+                credits.wrapping_sub(told) < 0x8000_0000,
+                "a limit goes back"
+            );
         }
         receiver.wire.push_back(message);
         // There is a Receive for each message on its way.
         let posted = receiver.session.windows().1.must_be_posted();
-        assert!(receiver.wire.len() <= posted as usize, "no Receive is posted");
+        assert!(
+            receiver.wire.len() <= posted as usize,
+            "no Receive is posted"
+        );
     }
 
     /// Returns an end and the one opposite.

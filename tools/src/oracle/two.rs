@@ -126,8 +126,7 @@ fn accepted(bytes: &[u8], header: &Header<'_>) {
         Body::CallInline { offer, .. } | Body::CallExternal(offer) => {
             let call: Vec<Segment> = offer.call.iter().map(|entry| entry.segment).collect();
             let read: Vec<ReadSegment> = offer.read.iter().collect();
-            let write: Vec<Vec<Segment>> =
-                offer.write.iter().map(|c| c.iter().collect()).collect();
+            let write: Vec<Vec<Segment>> = offer.write.iter().map(|c| c.iter().collect()).collect();
             let write: Vec<&[Segment]> = write.iter().map(Vec::as_slice).collect();
             let reply: Option<Vec<Segment>> = offer.reply.map(|c| c.iter().collect());
             super::check_totals(&offer.read, &offer.write, offer.reply.as_ref());
@@ -197,7 +196,8 @@ pub fn properties(bytes: &[u8]) {
     };
     let mut buf = vec![0; bytes.len() + 64];
     let mut writer = crate::proto::xdr::Writer::new(&mut buf);
-    told.put(&mut writer).expect("what was decoded can be encoded");
+    told.put(&mut writer)
+        .expect("what was decoded can be encoded");
     let len = writer.len();
     assert_eq!(Told::get(&mut Reader::new(&buf[..len])), Ok(told));
 
@@ -262,9 +262,7 @@ pub fn continuation(bytes: &[u8]) {
             (None, true) => None,
             (None, false) => {
                 let xid = total;
-                let begin = |max| {
-                    Assembly::begin(Direction::Call, xid, len, part.remaining, max)
-                };
+                let begin = |max| Assembly::begin(Direction::Call, xid, len, part.remaining, max);
                 assert_eq!(begin(total - 1), None);
                 let assembly = begin(total).expect("it is short enough");
                 assert_eq!(assembly.total(), total);
@@ -305,7 +303,10 @@ impl Lonely {
     fn tell(&mut self, credits: u32) {
         let (outgoing, incoming) = self.session.windows();
         let told = self.told.replace(credits).unwrap_or(credits);
-        assert!(credits.wrapping_sub(told) < 0x8000_0000, "a limit goes back");
+        assert!(
+            credits.wrapping_sub(told) < 0x8000_0000,
+            "a limit goes back"
+        );
         let ahead = credits.wrapping_sub(incoming.received());
         assert!(ahead < 0x7fff_ffff || ahead == u32::MAX, "a limit too far");
         assert_eq!(outgoing.sent(), self.sent);
