@@ -320,8 +320,10 @@ pub(crate) struct Session {
     tell_connected: bool,
     /// [`Action::Agreed`] is due.
     tell_agreed: bool,
-    /// Somebody was told to wait for credits.
+    /// Somebody was told to wait.
     waiting: bool,
+    /// More may be sent than when somebody was told to wait.
+    news: bool,
     /// The connection is to be ended when what is in transit has been sent.
     closing: Option<Reason>,
 }
@@ -366,6 +368,7 @@ impl Session {
             tell_connected: only_one,
             tell_agreed: false,
             waiting: false,
+            news: false,
             closing: None,
         }
     }
@@ -458,7 +461,33 @@ impl Session {
 
     /// Reports an error about a Call to its Requester: what a Responder finds out later than when
     /// the message came (7.3, 7.4.1).
-    pub(crate) fn report(&mut self, xid: u32, error: RdmaError) {
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Wait`] if many errors wait already, and [`Refusal::NotConnected`].
+    pub(crate) fn report(
+        &mut self,
+        xid: u32,
+        error: RdmaError,
+    ) -> core::result::Result<(), Refusal> {
+        if self.dialect() != Some(Dialect::Two) || self.closing.is_some() {
+            return Err(Refusal::NotConnected);
+        }
+        let Some(place) = self.errors.iter_mut().find(|place| place.is_none()) else {
+            self.waiting = true;
+            self.news = false;
+            return Err(Refusal::Wait);
+        };
+        *place = Some(Report {
+            xid,
+            version: super::v2::VERSION,
+            error,
+        });
+        Ok(())
+    }
+
+    /// Answers a message of Version Two with an error.
+    fn refuse(&mut self, xid: u32, error: RdmaError) {
         self.queue(Report {
             xid,
             version: super::v2::VERSION,
@@ -483,7 +512,7 @@ impl Session {
         };
         self.discard = Some((assembly.direction(), assembly.xid()));
         if assembly.direction() == Direction::Call {
-            self.report(assembly.xid(), error);
+            self.refuse(assembly.xid(), error);
         }
     }
 }

@@ -28,10 +28,10 @@ use crate::proto::{
     session::{
         Action,
         Config,
+        Control,
         Event,
         Extent,
         Outbound,
-        Reason,
         Refusal,
         Role,
         Session, //
@@ -109,6 +109,49 @@ struct End {
     told: Option<u32>,
 }
 
+/// What has happened, to see that a schedule reaches what it is meant to reach.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// RPCs that ended with their Reply.
+    pub replied: u32,
+    /// RPCs that ended with an error.
+    pub failed: u32,
+    /// RPC messages that were sent in parts.
+    pub continued: u32,
+    /// RPC messages that were sent in a chunk.
+    pub external: u32,
+    /// Messages that had to wait for credits.
+    pub waits: u32,
+    /// Messages that were too long for the window.
+    pub too_long: u32,
+    /// Messages that the client does not support.
+    pub unsupported: u32,
+    /// GRANTs.
+    pub grants: u32,
+    /// Errors.
+    pub errors: u32,
+    /// Connections that were lost while RPCs were pending.
+    pub lost: u32,
+    /// Messages that were sent while the same transaction ID was in use in the other direction.
+    pub same_xid: u32,
+}
+
+impl std::ops::AddAssign for Seen {
+    fn add_assign(&mut self, other: Self) {
+        self.replied += other.replied;
+        self.failed += other.failed;
+        self.continued += other.continued;
+        self.external += other.external;
+        self.waits += other.waits;
+        self.too_long += other.too_long;
+        self.unsupported += other.unsupported;
+        self.grants += other.grants;
+        self.errors += other.errors;
+        self.lost += other.lost;
+        self.same_xid += other.same_xid;
+    }
+}
+
 /// Two ends and their connection.
 struct Pair {
     /// The client and the server.
@@ -119,6 +162,8 @@ struct Pair {
     start: u32,
     /// Whether messages in parts are given up if they have to wait.
     impatient: bool,
+    /// What has happened.
+    seen: Seen,
 }
 
 /// What the schedule says.
@@ -320,6 +365,7 @@ impl Pair {
             configs,
             start,
             impatient: false,
+            seen: Seen::default(),
         }
     }
 
@@ -414,12 +460,22 @@ impl Pair {
             Ok(credits) => {
                 end.todo.remove(index);
                 let split = split.expect("it has parts");
+                self.seen.continued += u32::from(split.len() > 1);
+                let other = self.ends[1 - at].rpcs.get(&todo.xid);
+                let is_used = other.is_some_and(|(_, outcome)| *outcome == Outcome::Pending);
+                let is_call = todo.direction == Direction::Call;
+                self.seen.same_xid += u32::from(is_used && is_call);
                 self.post_parts(at, &todo, &split, credits, may_use_chunks);
                 return true;
             }
             Err(Refusal::NotConnected) => return false,
-            Err(Refusal::Wait) if !(impatient && outbound.parts > 1) => return false,
-            Err(_) => {}
+            Err(Refusal::Wait) if !(impatient && outbound.parts > 1) => {
+                self.seen.waits += 1;
+                return false;
+            }
+            Err(Refusal::Wait) => {}
+            Err(Refusal::TooLong) => self.seen.too_long += 1,
+            Err(Refusal::Unsupported) => self.seen.unsupported += 1,
         }
 
         // Not in this way. Then in a chunk, if there is one, or with an error.
@@ -435,7 +491,9 @@ impl Pair {
                 Direction::Call => end.end(todo.xid, Outcome::Failed),
                 Direction::Reply => {
                     let error = RdmaError::ReplyResource { needed: todo.len };
-                    end.session.report(todo.xid, error);
+                    if end.session.report(todo.xid, error).is_err() {
+                        return false;
+                    }
                 }
             }
             end.todo.remove(index);
@@ -467,6 +525,7 @@ impl Pair {
             .encode(&mut buf),
         };
         buf.truncate(len.expect("it fits"));
+        self.seen.external += 1;
         self.post(at, buf);
         true
     }
@@ -529,6 +588,8 @@ impl Pair {
             None => return false,
             Some(Action::Send(control)) => {
                 end.in_transit += 1;
+                self.seen.grants += u32::from(matches!(control, Control::Grant(_)));
+                self.seen.errors += u32::from(matches!(control, Control::Error(_)));
                 let mut buf = vec![0; 256];
                 let len = control.encode(&mut buf).unwrap();
                 buf.truncate(len);
@@ -536,8 +597,6 @@ impl Pair {
             }
             Some(Action::Connected(_)) => end.connected = true,
             Some(Action::Agreed(_) | Action::Wake) => {}
-            // One that reports many errors while it has no credits has no other choice (7.4).
-            Some(Action::Close(Reason::TooManyErrors)) => self.reconnect(),
             Some(Action::Close(reason)) => panic!("two good ends disconnect: {reason:?}"),
         }
         true
@@ -556,6 +615,11 @@ impl Pair {
 
     /// Loses the connection, and makes a new one.
     fn reconnect(&mut self) {
+        let is_pending = |end: &End| {
+            let mut rpcs = end.rpcs.values();
+            rpcs.any(|(_, outcome)| *outcome == Outcome::Pending)
+        };
+        self.seen.lost += u32::from(self.ends.iter().any(is_pending));
         for (end, config) in self.ends.iter_mut().zip(&self.configs) {
             end.reset(config, self.start);
         }
@@ -615,12 +679,13 @@ impl End {
     }
 }
 
-/// Runs two sessions back to back and checks that nothing goes wrong, whatever the schedule.
+/// Runs two sessions back to back and checks that nothing goes wrong, whatever the schedule. Returns
+/// what has happened.
 ///
 /// # Panics
 ///
 /// If something does.
-pub fn run(bytes: &[u8]) {
+pub fn run(bytes: &[u8]) -> Seen {
     let mut schedule = Schedule { bytes };
     let mut pair = Pair::new(&mut schedule);
     while let Some(what) = schedule.next() {
@@ -633,7 +698,11 @@ pub fn run(bytes: &[u8]) {
         assert!(end.todo.is_empty(), "a message waits for ever");
         assert!(!end.session.is_peer_in_sequence());
         for (xid, (_, outcome)) in &end.rpcs {
-            assert_ne!(*outcome, Outcome::Pending, "RPC {xid} does not end");
+            match outcome {
+                Outcome::Pending => panic!("RPC {xid} does not end"),
+                Outcome::Replied => pair.seen.replied += 1,
+                Outcome::Failed => pair.seen.failed += 1,
+            }
         }
         let (outgoing, incoming) = end.session.windows();
         assert!(outgoing.available() > 0, "an end could not go on");
@@ -644,4 +713,5 @@ pub fn run(bytes: &[u8]) {
         let sent = from.session.windows().0.sent();
         assert_eq!(sent, to.session.windows().1.received());
     }
+    pair.seen
 }

@@ -43,13 +43,14 @@ impl Session {
         if !self.supports(message) {
             return Err(Refusal::Unsupported);
         }
-        // Errors that wait come first, and nothing comes between our own CONNPROP messages (6.3.3).
+        // Our properties and errors that wait come first, and nothing comes between our own CONNPROP
+        // messages (6.3.3).
         let errors = self.errors.iter().flatten().count();
         let errors = u32::try_from(errors).unwrap_or(u32::MAX);
         let parts = message.parts.max(1);
         let needed = parts.saturating_add(errors);
-        if self.own == Telling::Begun || needed > self.outgoing.available() {
-            self.waiting = true;
+        if self.own_come_first() || needed > self.outgoing.available() {
+            self.wait();
             return Err(match parts > self.max_parts() {
                 true => Refusal::TooLong,
                 false => Refusal::Wait,
@@ -58,10 +59,25 @@ impl Session {
         match self.outgoing.consume(parts, Kind::Other) {
             Admission::Granted => Ok(self.incoming.tell()),
             Admission::MustWait => {
-                self.waiting = true;
+                self.wait();
                 Err(Refusal::Wait)
             }
         }
+    }
+
+    /// Returns whether nothing but CONNPROP messages may be sent now.
+    fn own_come_first(&self) -> bool {
+        match self.own {
+            Telling::Nothing => !self.config.authenticate,
+            Telling::Begun => true,
+            Telling::Done => false,
+        }
+    }
+
+    /// Takes note that somebody was told to wait, for more than there is now.
+    fn wait(&mut self) {
+        self.waiting = true;
+        self.news = false;
     }
 
     /// Returns whether the peer supports a message: in the reverse direction it depends (5.2.5).
@@ -98,9 +114,10 @@ impl Session {
             return None;
         }
         if self.outgoing.consume(1, Kind::Other) != Admission::Granted {
-            self.waiting = true;
+            self.wait();
             return None;
         }
+        self.news |= last;
         self.own = match last {
             true => Telling::Done,
             false => Telling::Begun,
@@ -144,8 +161,10 @@ impl Session {
             self.stage = Stage::Closed;
             return Some(Action::Close(reason));
         }
-        if self.waiting && self.own != Telling::Begun && self.outgoing.available() > 0 {
+        let can_send = !self.own_come_first() && self.outgoing.available() > 0;
+        if self.waiting && self.news && can_send {
             self.waiting = false;
+            self.news = false;
             return Some(Action::Wake);
         }
         None
@@ -163,11 +182,10 @@ impl Session {
     /// Returns the error that has waited longest, if it may be sent.
     fn poll_error(&mut self) -> Option<Control> {
         let report = self.errors.first().copied().flatten()?;
-        // Nothing comes between our own CONNPROP messages (6.3.3).
-        if self.own == Telling::Begun {
+        let is_two = self.stage == Stage::Speaking(Dialect::Two);
+        if is_two && self.own_come_first() {
             return None;
         }
-        let is_two = self.stage == Stage::Speaking(Dialect::Two);
         if is_two && report.version == VERSION {
             if self.outgoing.consume(1, Kind::Other) != Admission::Granted {
                 return None;
@@ -176,6 +194,7 @@ impl Session {
             // The message that it answers had one Receive posted for its answer.
             self.outgoing.force();
         }
+        self.news = true;
         self.errors.rotate_left(1);
         if let Some(last) = self.errors.last_mut() {
             *last = None;
@@ -337,6 +356,7 @@ mod tests {
             // Nothing before the client has told.
             assert_eq!(server.start_send(&call(1)), Err(Refusal::Unsupported));
             receive(&mut server, &[0, 2, 100, 7, 1, 5, 4, level])?;
+            settle(&mut server);
             for (direction, session) in [
                 (Direction::Call, &mut server),
                 (Direction::Reply, &mut client),
@@ -444,8 +464,9 @@ mod tests {
     #[test]
     fn errors_come_first() -> Result {
         let mut session = speaking(Role::Server)?;
-        session.report(1, RdmaError::System);
-        session.report(2, RdmaError::ReplyResource { needed: 9 });
+        assert_eq!(session.report(1, RdmaError::System), Ok(()));
+        let error = RdmaError::ReplyResource { needed: 9 };
+        assert_eq!(session.report(2, error), Ok(()));
         receive(&mut session, &[0, 2, 4, 5])?;
         // Three credits, two of them for the errors.
         assert_eq!(session.start_send(&reply(2)), Err(Refusal::Wait));
@@ -456,12 +477,46 @@ mod tests {
         Ok(())
     }
 
+    /// The owner keeps the errors for which there is no room. It is told when there is.
+    #[test]
+    fn the_owner_keeps_its_errors() -> Result {
+        let mut session = speaking(Role::Server)?;
+        receive(&mut session, &[0, 2, 2, 5])?;
+        settle(&mut session);
+        let mut report = |xid| session.report(xid, RdmaError::System);
+        assert!((0..8).all(|xid| report(xid).is_ok()));
+        assert_eq!(report(8), Err(Refusal::Wait));
+        assert!(message(&mut session)?.is_words(&[0, 2, 10, 4, 100]));
+        receive(&mut session, &[0, 2, 3, 5])?;
+        assert!(message(&mut session)?.is_words(&[1, 2, 11, 4, 100]));
+        receive(&mut session, &[0, 2, 4, 5])?;
+        assert!(message(&mut session)?.is_words(&[2, 2, 12, 4, 100]));
+        assert_eq!(session.report(8, RdmaError::System), Ok(()));
+        Ok(())
+    }
+
+    /// Our properties come before everything else that we send.
+    #[test]
+    fn properties_come_first() -> Result {
+        let mut session = Session::new(&config(Role::Server));
+        receive(&mut session, &[XID, 2, 100, 10, 0, 0, 0, 0, XID, 0])?;
+        receive(&mut session, &[7, 2, 100, 14])?;
+        assert_eq!(session.start_send(&reply(1)), Err(Refusal::Wait));
+        assert_eq!(message(&mut session)?.prefix(16).last(), Some(&7));
+        assert!(message(&mut session)?.is_words(&[7, 2, 10, 4, 4]));
+        assert_eq!(act(&mut session), Some(Action::Wake));
+        assert!(session.start_send(&reply(1)).is_ok());
+        Ok(())
+    }
+
     /// What is in transit arrives before the connection ends.
     #[test]
     fn errors_are_sent_before_the_end() -> Result {
         let mut session = speaking(Role::Server)?;
-        session.report(1, RdmaError::System);
+        assert_eq!(session.report(1, RdmaError::System), Ok(()));
         session.close();
+        let refused = session.report(2, RdmaError::System);
+        assert_eq!(refused, Err(Refusal::NotConnected));
         let action = session.poll_action(false);
         assert!(matches!(action, Some(Action::Send(Control::Error(_)))));
         assert_eq!(session.poll_action(false), None);

@@ -23,6 +23,7 @@ use crate::proto::{
         Action,
         Config,
         Control,
+        Dialect,
         Event,
         Outbound,
         Refusal,
@@ -351,8 +352,11 @@ impl Lonely {
                 assert!(before.available() > 0);
                 message.credits
             }
-            // Those about other versions are not counted by credits.
-            Control::Error(message) if self.told.is_none() || message.version != v2::VERSION => {
+            // Those in or about other versions do not depend on credits.
+            Control::Error(message)
+                if self.session.dialect() != Some(Dialect::Two)
+                    || message.version != v2::VERSION =>
+            {
                 return;
             }
             Control::Error(message) => {
@@ -470,7 +474,7 @@ pub fn session(bytes: &[u8]) {
                 0 => end.session.handle_timeout(Timer::FirstMessage),
                 1 => end.session.handle_timeout(Timer::Sequence),
                 2 => end.session.refuse_assembly(RdmaError::System),
-                3 => end.session.report(1, RdmaError::System),
+                3 => drop(end.session.report(1, RdmaError::System)),
                 4 if amount > 128 => end.session.close(),
                 _ => {}
             },

@@ -40,6 +40,10 @@ use crate::{
             ReplyInline,
             VERSION, //
         },
+    },
+    workload::{
+        self,
+        SampleTwo, //
     }, //
 };
 
@@ -338,4 +342,73 @@ proptest! {
         }));
         pair::run(&bytes);
     }
+}
+
+/// The schedules above are worth something: they reach whatever can happen.
+#[test]
+fn schedules_reach_everything() {
+    let mut seen = pair::Seen::default();
+    let mut state = 1_u64;
+    for _ in 0..200 {
+        let schedule: Vec<u8> = (0..500)
+            .map(|_| {
+                // An xorshift generator: the same on every run.
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                (state >> 32) as u8
+            })
+            .collect();
+        seen += pair::run(&schedule);
+    }
+    let pair::Seen {
+        replied,
+        failed,
+        continued,
+        external,
+        waits,
+        too_long,
+        unsupported,
+        grants,
+        errors,
+        lost,
+        same_xid,
+    } = seen;
+    for count in [
+        replied,
+        failed,
+        continued,
+        external,
+        waits,
+        too_long,
+        unsupported,
+        grants,
+        errors,
+        lost,
+        same_xid,
+    ] {
+        assert!(count > 50, "{seen:?}");
+    }
+}
+
+/// What is measured is valid, and nothing of it allocates.
+#[test]
+fn samples_are_valid() {
+    let mut buf = [0; 512];
+    let mut conversation = workload::Conversation::default();
+    for sample in SampleTwo::ALL {
+        let message = sample.message();
+        oracle::v2_message(&message);
+        let counted = allocation_counter::measure(|| {
+            sample.encode(&mut buf);
+            workload::decode_two(&message);
+            conversation.rpc();
+        });
+        assert_eq!(counted.count_total, 0);
+    }
+    // All ten header types, in their order.
+    let mut types: Vec<u8> = SampleTwo::ALL.iter().map(|s| s.message()[15]).collect();
+    types.sort_unstable();
+    types.dedup();
+    assert_eq!(types, (4..14).collect::<Vec<u8>>());
 }
