@@ -519,20 +519,21 @@ mod tests {
     #[test]
     fn a_payload_has_a_word() -> Result {
         for (words, len) in [
-            (&[XID, 2, 1, 9, 100, 7, 7][..], 20),
+            (&[XID, 2, 1, 9, 100, 7, 7][..], 20_usize),
             (&[XID, 2, 1, 12, 100, 7, 7], 20),
             (&[XID, 2, 1, 10, 0, 0, 0, 0, 7, 7], 32),
             (&[XID, 2, 1, 13, 0, 7, 7], 20),
         ] {
             let bytes = Bytes::from_words(words)?;
-            for (end, expected) in [
-                (len, Some(Fault::NoPayload)),
-                (len + 1, Some(Fault::Truncated)),
-                (len + 3, Some(Fault::Truncated)),
-                (len + 4, None),
-                (len + 5, None),
+            for (more, expected) in [
+                (0, Some(Fault::NoPayload)),
+                (1, Some(Fault::Truncated)),
+                (3, Some(Fault::Truncated)),
+                (4, None),
+                (5, None),
             ] {
-                let outcome = decode(bytes.prefix(end), &Limits::DEFAULT);
+                let cut = bytes.prefix(len.saturating_add(more));
+                let outcome = decode(cut, &Limits::DEFAULT);
                 assert_eq!(outcome.err().map(|error| error.fault), expected);
             }
         }

@@ -383,14 +383,14 @@ pub fn session(bytes: &[u8]) {
         0 => Role::Client,
         _ => Role::Server,
     };
-    let start = [0, 0x7fff_fffe, u32::MAX - 1, 77][usize::from(flags >> 1 & 3)];
+    let start = [0, 0x7fff_fffe, u32::MAX - 1, 77][usize::from((flags >> 1) & 3)];
     let config = Config {
         role,
         low: 1,
         high: 2,
         earlier: flags & 8 != 0,
         own: Properties {
-            reverse: u32::from(flags >> 4 & 3),
+            reverse: u32::from((flags >> 4) & 3),
             ..Properties::DEFAULT
         },
         authenticate: flags & 0x40 != 0,
@@ -431,7 +431,7 @@ pub fn session(bytes: &[u8]) {
                 for byte in rest.iter().skip(1) {
                     message.extend(u32::from(*byte >> (byte & 7)).to_be_bytes());
                 }
-                message.truncate(message.len() - usize::from(what >> 4 & 1 & amount));
+                message.truncate(message.len() - usize::from((what >> 4) & 1 & amount));
                 received(&mut end, &message);
             }
             9 => received(&mut end, reader.rest()),

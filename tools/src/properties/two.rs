@@ -338,7 +338,9 @@ proptest! {
     ) {
         let mut bytes = vec![start, level, 20, 20, windows[0], 20, 20, windows[1]];
         bytes.extend(schedule.iter().enumerate().map(|(index, what)| {
-            what | ((sides >> (index % 64)) as u8) << 7 | ((sides >> (index % 61)) as u8 & 3) << 5
+            let side = (sides >> (index % 64)) as u8;
+            let detail = (sides >> (index % 61)) as u8 & 3;
+            what | (side << 7) | (detail << 5)
         }));
         pair::run(&bytes);
     }
