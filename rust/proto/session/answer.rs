@@ -369,7 +369,6 @@ mod tests {
             (&[XID, 2, 100, 9, 100, XID, 0], Some(XID)),
             (&[XID, 2, 100, 13, 0, XID, 1], None),
             (&[XID, 2, 100, 4, 2], None),
-            (&[0, 2, 100, 6, 0], Some(1)),
         ] {
             for role in [Role::Client, Role::Server] {
                 let mut session = Session::new(&config(role));
@@ -377,9 +376,11 @@ mod tests {
                 receive(&mut session, &[0, 2, 100, 6, 0])?;
                 settle(&mut session);
                 assert!(session.is_peer_in_sequence());
+                // Another one may follow.
+                receive(&mut session, &[0, 2, 100, 6, 0])?;
+                assert_eq!(act(&mut session), None);
                 receive(&mut session, words)?;
                 match answer {
-                    Some(1) => assert_eq!(act(&mut session), None),
                     Some(xid) => {
                         let error = message(&mut session)?;
                         assert!(error.prefix(4) == xid.to_be_bytes());
