@@ -22,6 +22,7 @@ pub(crate) use self::{
     },
     read_list::{
         position_zero_len,
+        put_position_zero,
         put_read_list,
         read_list_len,
         ReadList, //

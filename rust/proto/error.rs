@@ -8,7 +8,8 @@ pub(crate) type Result<T = ()> = core::result::Result<T, Fault>;
 /// Why bytes are not a valid message, or why a message cannot be written.
 ///
 /// The protocol has few codes to answer with and the kernel has errnos; both are chosen by the
-/// caller. See [`super::v1::DecodeError::answer`] for what Version One answers.
+/// caller. See [`super::v1::DecodeError::answer`] for what Version One answers, and
+/// [`super::session`] for Version Two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Too short for its transaction ID to be trusted: to be discarded without an answer
@@ -56,6 +57,22 @@ pub(crate) enum Fault {
 
     /// A Read segment's position is not a multiple of four (RFC 8166, section 3.4.5).
     UnalignedPosition(u32),
+
+    /// A Read segment's position is lower than that of the segment before it
+    /// (draft-ietf-nfsv4-rpcrdma-version-two-07, 4.5.1.1).
+    UnorderedPosition(u32),
+
+    /// A segment of a Call chunk has a position other than zero
+    /// (draft-ietf-nfsv4-rpcrdma-version-two-07, 6.6.3).
+    UnexpectedPosition(u32),
+
+    /// The value of a transport property is not of the property's type
+    /// (draft-ietf-nfsv4-rpcrdma-version-two-07, 5.1).
+    BadProperty(u32),
+
+    /// The handle to invalidate is not one of the header's
+    /// (draft-ietf-nfsv4-rpcrdma-version-two-07, 6.5).
+    UnknownHandle(u32),
 
     /// The RPC message follows the header, and a Read segment claims to hold it too
     /// (RFC 8166, section 3.5.3).

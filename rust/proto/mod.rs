@@ -23,10 +23,15 @@
 
 pub(crate) mod chunk;
 pub(crate) mod cm_private;
+pub(crate) mod continuation;
 pub(crate) mod credits;
 pub(crate) mod error;
 pub(crate) mod format;
+pub(crate) mod props;
+pub(crate) mod session;
 pub(crate) mod v1;
+pub(crate) mod v2;
+pub(crate) mod window;
 pub(crate) mod xdr;
 
 #[cfg(any(test, CONFIG_KUNIT = "y"))]

@@ -10,6 +10,7 @@ mod cm_private;
 mod credits;
 mod format;
 mod message;
+mod two;
 mod xdr;
 
 #[cfg(test)]
@@ -20,5 +21,11 @@ pub use self::{
     credits::credits,
     format::format,
     message::v1_message,
+    two::{
+        continuation,
+        properties,
+        session,
+        v2_message, //
+    },
     xdr::xdr, //
 };

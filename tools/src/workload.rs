@@ -2,6 +2,14 @@
 
 //! Typical messages, for benchmarks.
 
+mod two;
+
+pub use two::{
+    decode_two,
+    Conversation,
+    SampleTwo, //
+};
+
 use crate::proto::{
     chunk::{
         ReadSegment,

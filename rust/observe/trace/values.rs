@@ -187,6 +187,10 @@ unsafe impl Field for Fault {
             Self::ChunkMismatch => c"chunk-mismatch",
             Self::ZeroCredits => c"zero-credits",
             Self::NoSpace => c"no-space",
+            Self::UnorderedPosition(_) => c"unordered-position",
+            Self::UnexpectedPosition(_) => c"unexpected-position",
+            Self::BadProperty(_) => c"bad-property",
+            Self::UnknownHandle(_) => c"unknown-handle",
         };
         name.as_char_ptr()
     }

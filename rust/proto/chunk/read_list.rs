@@ -16,6 +16,7 @@ use super::{
     list_len,
     Limits,
     ReadSegment,
+    Segment,
     READ_ENTRY_LEN, //
 };
 
@@ -130,6 +131,24 @@ pub(crate) fn put_read_list(writer: &mut Writer<'_>, segments: &[ReadSegment]) -
         total = entry.segment.add_to(total)?;
         writer.bool(true)?;
         entry.put(writer)?;
+    }
+    writer.bool(false)
+}
+
+/// Writes a Read list whose segments are all at position zero: a Call chunk
+/// (draft-ietf-nfsv4-rpcrdma-version-two-07, 6.3.5).
+pub(crate) fn put_position_zero(writer: &mut Writer<'_>, segments: &[Segment]) -> Result {
+    let mut total = 0_u32;
+    for segment in segments {
+        total = total
+            .checked_add(segment.length)
+            .ok_or(Fault::ChunkTooLong)?;
+        writer.bool(true)?;
+        ReadSegment {
+            position: 0,
+            segment: *segment,
+        }
+        .put(writer)?;
     }
     writer.bool(false)
 }

@@ -6,3 +6,5 @@ mod bytes;
 mod format;
 mod generate;
 mod messages;
+mod two;
+mod windows;

@@ -1,0 +1,518 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One connection's protocol state (draft-ietf-nfsv4-rpcrdma-version-two-07).
+//!
+//! A [`Session`] does no I/O. Whoever owns the connection tells it what happens and does what it
+//! says:
+//!
+//! - [`Session::handle_received`] for each Receive that completes, in their order. It returns what
+//!   the message is to the owner.
+//! - [`Session::start_send`] before RPC messages are posted: it returns their credit value.
+//! - [`Session::poll_action`] after each of these and after anything else that changes the session,
+//!   until it returns nothing.
+//! - [`Session::handle_sent`] when the Send of a message that `poll_action` handed out completes.
+//! - [`Session::handle_timeout`] when the owner has waited long enough. There is no clock here.
+//!
+//! What `start_send` and `poll_action` hand out must be posted in the order in which they did, since
+//! everything counts by that order. The owner serializes all calls.
+//!
+//! A session negotiates the version, exchanges the transport properties, counts credits both ways,
+//! decides which message may come next, and answers what is wrong according to one table
+//! ([`answer`]). It knows nothing of RPCs: which transaction IDs are in use is known to the owner,
+//! who matches errors and Replies against its own unanswered Calls only, since both directions of a
+//! connection may use the same ID at the same time (3.1.5.4).
+
+pub(crate) mod answer;
+pub(crate) mod memory;
+mod negotiate;
+mod receive;
+mod send;
+#[cfg(any(test, CONFIG_KUNIT = "y"))]
+mod testing;
+
+use super::{
+    chunk::Limits,
+    continuation::{
+        Assembly,
+        Placed, //
+    },
+    props::{
+        Properties,
+        Reverse,
+        Terms, //
+    },
+    v2::{
+        ConnProp,
+        Direction,
+        ErrorHeader,
+        Grant,
+        Header,
+        RdmaError, //
+    },
+    window::{
+        Incoming,
+        Outgoing,
+        LEAST_SHARED, //
+    },
+};
+
+/// How many errors may wait for a credit. A peer that makes more of them is disconnected (7.4).
+const MAX_ERRORS: usize = 8;
+
+/// Which end of the connection this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The end that has made the connection.
+    Client,
+    /// The end that has accepted it.
+    Server,
+}
+
+/// A protocol that a connection can speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// Version One (RFC 8166).
+    One,
+    /// Version Two.
+    Two,
+    /// The earlier protocol with version number two
+    /// (draft-cel-nfsv4-rpcrdma-version-two-01).
+    Earlier,
+}
+
+/// What a session needs to know about its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// Which end this is.
+    pub(crate) role: Role,
+    /// The lowest version that may be spoken: 1 or 2.
+    pub(crate) low: u32,
+    /// The highest version that may be spoken: 1 or 2.
+    pub(crate) high: u32,
+    /// Whether a server speaks the earlier protocol with a client that does.
+    pub(crate) earlier: bool,
+    /// What this end can do, which is told to the peer.
+    pub(crate) own: Properties,
+    /// Whether the owner sends its own CONNPROP messages, with host authentication material.
+    pub(crate) authenticate: bool,
+    /// How many ordinary messages may be on their way to us. One more Receive than that is posted.
+    pub(crate) receives: u32,
+    /// The credit value of answers in Version One.
+    pub(crate) credits_in_one: u32,
+    /// What the header of a message may hold at all.
+    pub(crate) limits: Limits,
+    /// How many Read chunks a Call may have, apart from its Call chunk.
+    pub(crate) read_chunks: u32,
+    /// How many Write chunks a Call may have.
+    pub(crate) write_chunks: u32,
+    /// How long an RPC message may be that comes in parts, in octets.
+    pub(crate) max_assembly: u32,
+}
+
+/// How far the protocol of the connection is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// A client has not sent anything; a server has not received anything that it understands.
+    Opening,
+    /// A client has made its offer and waits for the answer.
+    Offered,
+    /// It is known.
+    Speaking(Dialect),
+    /// The connection is over.
+    Closed,
+}
+
+/// How far one end has told its properties.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Telling {
+    /// Nothing has been told.
+    Nothing,
+    /// The last message in that direction was a CONNPROP_MIDDLE, so another CONNPROP follows.
+    Begun,
+    /// The CONNPROP_FINAL is through.
+    Done,
+}
+
+/// Why a connection is to be ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// The peer has not said anything in time.
+    Silent,
+    /// The peer's first message is neither an acceptance nor a refusal that leaves another version.
+    NoCommonVersion,
+    /// The first message is of no known dialect.
+    UnknownDialect,
+    /// The peer has sent more than its credits allow.
+    Overrun,
+    /// The peer has sent a Reply or an error that is not one. It cannot be answered, as the peer
+    /// could take the answer for one to a Call of its own.
+    BadReply,
+    /// The peer has reported that it does not understand what we send.
+    Refused,
+    /// There are errors to be reported and no credits for it (7.4).
+    TooManyErrors,
+    /// The peer has begun something and does not go on.
+    Stalled,
+    /// The owner wants it.
+    Owner,
+}
+
+/// How much of an RPC message a received message holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// All of it, or it is in a chunk.
+    Whole,
+    /// The first part. Room is needed for all of it, or [`Session::refuse_assembly`].
+    First(Placed),
+    /// A part in between.
+    Part(Placed),
+    /// The last part.
+    Last(Placed),
+}
+
+/// What a received message is to the owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event<'a> {
+    /// Nothing. There may be actions.
+    Nothing,
+    /// A Call or a Reply, or a part of it.
+    Message {
+        /// The message. Of a Reply the transaction ID may be unknown.
+        header: Header<'a>,
+        /// How much it holds.
+        extent: Extent,
+    },
+    /// The parts of this RPC message that have come are of no use any more.
+    Abandoned {
+        /// Whether it was a Call or a Reply.
+        direction: Direction,
+        /// Its transaction ID.
+        xid: u32,
+    },
+    /// The peer reports an error about a Call of ours, if we have one with that transaction ID. It
+    /// ends the RPC or has it sent again, see [`RdmaError::may_retry`].
+    Failed {
+        /// The transaction ID of the Call.
+        xid: u32,
+        /// What went wrong.
+        error: RdmaError,
+    },
+    /// The peer tells properties, which are taken over.
+    Properties {
+        /// Host authentication material.
+        host_auth: Option<&'a [u8]>,
+        /// Whether these are the last ones.
+        last: bool,
+    },
+    /// The server does not speak Version Two. One Call may be sent in Version One.
+    Fallback {
+        /// The credit value of its message, which counts as in Version One.
+        credits: u32,
+    },
+    /// A message of another dialect, which is not decoded here.
+    Foreign(Dialect),
+}
+
+/// A message that the session wants to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Control {
+    /// Our properties.
+    Properties(ConnProp<'static>),
+    /// Credits.
+    Grant(Grant),
+    /// An error.
+    Error(ErrorHeader),
+}
+
+impl Control {
+    /// The size in octets of the longest one.
+    pub(crate) const MAX_LEN: usize = 96;
+
+    /// Writes the message to the front of `buf` and returns its size.
+    pub(crate) fn encode(&self, buf: &mut [u8]) -> super::error::Result<usize> {
+        match self {
+            Self::Properties(message) => message.encode(buf),
+            Self::Grant(message) => message.encode(buf),
+            Self::Error(message) => message.encode(buf),
+        }
+    }
+}
+
+/// What the owner is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Send a message. It is counted already.
+    Send(Control),
+    /// The version is known, and RPC messages may be sent.
+    Connected(Dialect),
+    /// The peer's properties are known and in force.
+    Agreed(Terms),
+    /// There are new credits: who was told to wait may try again.
+    Wake,
+    /// End the connection. There will be no other action.
+    Close(Reason),
+}
+
+/// An RPC message that is to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outbound {
+    /// Whether it is a Call or a Reply.
+    pub(crate) direction: Direction,
+    /// In how many parts, which are posted together.
+    pub(crate) parts: u32,
+    /// Whether it has chunks.
+    pub(crate) chunks: bool,
+}
+
+/// Why an RPC message must not be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// There are no credits for all of it. [`Action::Wake`] will come, unless the peer makes its
+    /// window smaller meanwhile. So an owner that has nothing else on its way does not send a
+    /// message in parts later, but with chunks now.
+    Wait,
+    /// There are no credits for all of it, and it has more parts than [`Session::max_parts`]. It is
+    /// to be sent with chunks, or not at all.
+    TooLong,
+    /// The peer does not support such messages in the reverse direction (4.6.3, 5.2.5).
+    Unsupported,
+    /// The connection does not speak Version Two, or not yet.
+    NotConnected,
+}
+
+/// What the owner has waited for in vain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timer {
+    /// The peer's first message.
+    FirstMessage,
+    /// The next message of a sequence, see [`Session::is_peer_in_sequence`].
+    Sequence,
+}
+
+/// One connection's protocol state.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Session {
+    /// What we can do.
+    config: Config,
+    /// How far the protocol is known.
+    stage: Stage,
+    /// What we may send.
+    outgoing: Outgoing,
+    /// How many messages could be sent when credits came last.
+    renewed: u32,
+    /// What the peer may send.
+    incoming: Incoming,
+    /// How far we have told our properties.
+    own: Telling,
+    /// How far the peer has told its properties.
+    peer: Telling,
+    /// What the peer has told.
+    peer_properties: Properties,
+    /// The RPC message that is coming in parts.
+    assembly: Option<Assembly>,
+    /// Of an RPC message whose parts are to be discarded (7.1.4).
+    discard: Option<(Direction, u32)>,
+    /// Errors to be sent, the oldest first.
+    errors: [Option<Report>; MAX_ERRORS],
+    /// Messages handed out by `poll_action` the Sends of which have not completed.
+    in_transit: u32,
+    /// [`Action::Connected`] is due.
+    tell_connected: bool,
+    /// [`Action::Agreed`] is due.
+    tell_agreed: bool,
+    /// Somebody was told to wait.
+    waiting: bool,
+    /// More may be sent than when somebody was told to wait.
+    news: bool,
+    /// The connection is to be ended when what is in transit has been sent.
+    closing: Option<Reason>,
+}
+
+/// An error to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Report {
+    /// The transaction ID of the message that it is about.
+    xid: u32,
+    /// The version of that message.
+    version: u32,
+    /// What went wrong.
+    error: RdmaError,
+}
+
+impl Session {
+    /// The state of a new connection.
+    pub(crate) fn new(config: &Config) -> Self {
+        Self::after(config, 0)
+    }
+
+    /// The state of a connection on which so many messages were sent each way, but the version is
+    /// not known.
+    pub(crate) fn after(config: &Config, count: u32) -> Self {
+        let only_one = config.role == Role::Client && config.high < super::v2::VERSION;
+        Self {
+            config: *config,
+            stage: match only_one {
+                true => Stage::Speaking(Dialect::One),
+                false => Stage::Opening,
+            },
+            outgoing: Outgoing::after(count),
+            renewed: 1,
+            incoming: Incoming::after(count, config.receives),
+            own: Telling::Nothing,
+            peer: Telling::Nothing,
+            peer_properties: Properties::DEFAULT,
+            assembly: None,
+            discard: None,
+            errors: [None; MAX_ERRORS],
+            in_transit: 0,
+            tell_connected: only_one,
+            tell_agreed: false,
+            waiting: false,
+            news: false,
+            closing: None,
+        }
+    }
+
+    /// Returns what is spoken, if that is known.
+    pub(crate) const fn dialect(&self) -> Option<Dialect> {
+        match self.stage {
+            Stage::Speaking(dialect) => Some(dialect),
+            Stage::Opening | Stage::Offered | Stage::Closed => None,
+        }
+    }
+
+    /// Returns what both ends can do, as far as the peer has told: until its last CONNPROP message
+    /// the defaults are in force.
+    pub(crate) fn terms(&self) -> Terms {
+        match self.peer {
+            Telling::Done => Terms::new(&self.config.own, &self.peer_properties),
+            Telling::Nothing | Telling::Begun => Terms::new(&self.config.own, &Properties::DEFAULT),
+        }
+    }
+
+    /// Returns how much of reverse-direction operation is possible: what the client has told.
+    pub(crate) fn reverse(&self) -> Reverse {
+        let code = match (self.config.role, self.peer) {
+            (Role::Client, _) => self.config.own.reverse,
+            (Role::Server, Telling::Done) => self.peer_properties.reverse,
+            (Role::Server, Telling::Nothing | Telling::Begun) => Properties::DEFAULT.reverse,
+        };
+        Reverse::from_code(code)
+    }
+
+    /// Returns how many messages other than GRANTs may be sent now.
+    pub(crate) fn credits(&self) -> u32 {
+        self.outgoing.available()
+    }
+
+    /// Returns in how many parts an RPC message may be sent that has to wait.
+    ///
+    /// The peer renews credits when half of them are used (4.2.1.1). So more than half of them, and
+    /// not all, may be left for as long as nothing is sent. Of a small window all may go to GRANTs.
+    pub(crate) const fn max_parts(&self) -> u32 {
+        match self.renewed < LEAST_SHARED {
+            true => 1,
+            false => (self.renewed >> 1).saturating_add(1),
+        }
+    }
+
+    /// Returns the two windows, for whoever shows them.
+    pub(crate) const fn windows(&self) -> (&Outgoing, &Incoming) {
+        (&self.outgoing, &self.incoming)
+    }
+
+    /// Returns whether the peer has begun a sequence of messages and has to go on: the owner sets a
+    /// timer.
+    pub(crate) fn is_peer_in_sequence(&self) -> bool {
+        self.assembly.is_some() || self.peer == Telling::Begun
+    }
+
+    /// Changes how many ordinary messages may be on their way to us. So many Receives and one more
+    /// have to be posted before. What was promised to the peer stays promised.
+    pub(crate) fn set_receives(&mut self, receives: u32) {
+        self.incoming.set_offer(receives);
+    }
+
+    /// Takes note that the Send of a message that [`Self::poll_action`] handed out has completed.
+    pub(crate) fn handle_sent(&mut self) {
+        self.in_transit = self.in_transit.saturating_sub(1);
+    }
+
+    /// Takes note that the owner has waited in vain.
+    pub(crate) fn handle_timeout(&mut self, timer: Timer) {
+        match timer {
+            Timer::FirstMessage if matches!(self.stage, Stage::Opening | Stage::Offered) => {
+                self.close_for(Reason::Silent);
+            }
+            Timer::Sequence if self.is_peer_in_sequence() => self.close_for(Reason::Stalled),
+            Timer::FirstMessage | Timer::Sequence => {}
+        }
+    }
+
+    /// Ends the connection.
+    pub(crate) fn close(&mut self) {
+        self.close_for(Reason::Owner);
+    }
+
+    /// Has the connection ended. The first reason counts.
+    fn close_for(&mut self, reason: Reason) {
+        self.closing = self.closing.or(Some(reason));
+    }
+
+    /// Reports an error about a Call to its Requester: what a Responder finds out later than when
+    /// the message came (7.3, 7.4.1).
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Wait`] if many errors wait already, and [`Refusal::NotConnected`].
+    pub(crate) fn report(
+        &mut self,
+        xid: u32,
+        error: RdmaError,
+    ) -> core::result::Result<(), Refusal> {
+        if self.dialect() != Some(Dialect::Two) || self.closing.is_some() {
+            return Err(Refusal::NotConnected);
+        }
+        let Some(place) = self.errors.iter_mut().find(|place| place.is_none()) else {
+            self.waiting = true;
+            self.news = false;
+            return Err(Refusal::Wait);
+        };
+        *place = Some(Report {
+            xid,
+            version: super::v2::VERSION,
+            error,
+        });
+        Ok(())
+    }
+
+    /// Answers a message of Version Two with an error.
+    fn refuse(&mut self, xid: u32, error: RdmaError) {
+        self.queue(Report {
+            xid,
+            version: super::v2::VERSION,
+            error,
+        });
+    }
+
+    /// Has an error sent. If too many wait for a credit the connection ends, so that the peer does
+    /// not wait for an answer in vain (7.4).
+    fn queue(&mut self, report: Report) {
+        match self.errors.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(report),
+            None => self.close_for(Reason::TooManyErrors),
+        }
+    }
+
+    /// Gives up the RPC message that is coming in parts, because there is no room for it or nobody
+    /// waits for it. The parts to come are discarded; if it is a Call, `error` is reported.
+    pub(crate) fn refuse_assembly(&mut self, error: RdmaError) {
+        let Some(assembly) = self.assembly.take() else {
+            return;
+        };
+        self.discard = Some((assembly.direction(), assembly.xid()));
+        if assembly.direction() == Direction::Call {
+            self.refuse(assembly.xid(), error);
+        }
+    }
+}

@@ -1,0 +1,487 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which protocol a connection speaks (draft-ietf-nfsv4-rpcrdma-version-two-07, 4.3).
+
+use super::{
+    super::{
+        error::Fault,
+        v2::{
+            self,
+            htype,
+            Body,
+            Prefix,
+            RdmaError,
+            NO_XID,
+            PREFIX_LEN,
+            VERSION, //
+        },
+    },
+    answer::{
+        self,
+        Answer, //
+    },
+    Dialect,
+    Event,
+    Reason,
+    Report,
+    Session,
+    Stage, //
+};
+
+/// The version number of Version One.
+const VERSION_ONE: u32 = 1;
+
+/// The size of the smallest OPTIONAL message of the earlier protocol: three words follow the
+/// prefix. Its header type is that of a GRANT.
+const MIN_OPTIONAL: usize = PREFIX_LEN + 12;
+
+impl Session {
+    /// Takes note of the protocol that is spoken.
+    fn speak(&mut self, dialect: Dialect) {
+        self.stage = Stage::Speaking(dialect);
+        self.tell_connected = true;
+    }
+
+    /// Handles a message to a server that is the first one it understands, or the first one at all.
+    pub(super) fn handle_first_call<'a>(&mut self, prefix: &Prefix, bytes: &'a [u8]) -> Event<'a> {
+        let accepted = (self.config.low..=self.config.high).contains(&prefix.version);
+        if accepted && prefix.version == VERSION_ONE {
+            self.speak(Dialect::One);
+            return Event::Foreign(Dialect::One);
+        }
+        if !accepted || prefix.version != VERSION {
+            return self.handle_version(prefix, false);
+        }
+        // The two protocols with this number have only one header type in common that can come
+        // first, and its messages differ in their size.
+        match prefix.procedure {
+            htype::GRANT if bytes.len() == PREFIX_LEN => {}
+            htype::CONNPROP_MIDDLE..=htype::REPLY_INLINE => {}
+            0 | 1 if self.config.earlier => return self.speak_earlier(),
+            htype::GRANT if self.config.earlier && bytes.len() >= MIN_OPTIONAL => {
+                return self.speak_earlier();
+            }
+            // Nothing has been sent that could be wrong.
+            htype::ERROR => return self.discard_uncounted(),
+            _ => {
+                self.discard_uncounted();
+                self.queue(Report {
+                    xid: prefix.xid,
+                    version: prefix.version,
+                    error: RdmaError::HeaderType,
+                });
+                self.close_for(Reason::UnknownDialect);
+                return Event::Nothing;
+            }
+        }
+        self.speak(Dialect::Two);
+        self.handle_two(bytes)
+    }
+
+    /// Goes over to the earlier protocol.
+    fn speak_earlier(&mut self) -> Event<'static> {
+        self.speak(Dialect::Earlier);
+        Event::Foreign(Dialect::Earlier)
+    }
+
+    /// Handles the first message to a client: the answer to its offer.
+    pub(super) fn handle_answer<'a>(&mut self, prefix: &Prefix, bytes: &'a [u8]) -> Event<'a> {
+        if prefix.version != VERSION {
+            self.close_for(Reason::NoCommonVersion);
+            return self.discard_uncounted();
+        }
+        let refusal = match v2::decode(bytes, &self.config.limits) {
+            Ok(header) => match header.body {
+                Body::Error(error) => Ok(error),
+                _ => {
+                    self.speak(Dialect::Two);
+                    return self.handle_two(bytes);
+                }
+            },
+            Err(error) => Err(error.fault),
+        };
+        match refusal {
+            // Section 4.3.2: the transaction ID is that of the offer.
+            Ok(RdmaError::Version { low, high }) if prefix.xid == NO_XID => {
+                let common = (low..=high).contains(&VERSION_ONE);
+                if common && self.config.low <= VERSION_ONE {
+                    self.speak(Dialect::One);
+                    return Event::Fallback {
+                        credits: prefix.credits,
+                    };
+                }
+                self.close_for(Reason::NoCommonVersion);
+            }
+            // Section 7: an error code that is not known.
+            Err(Fault::BadErrorCode(_)) | Ok(RdmaError::Version { .. }) => {}
+            // It is not a protocol that we speak, or our offer was not understood.
+            Err(Fault::BadProcedure(_)) | Ok(_) => self.close_for(Reason::NoCommonVersion),
+            // It is, but there is something wrong.
+            Err(_) => {
+                self.speak(Dialect::Two);
+                return self.handle_two(bytes);
+            }
+        }
+        self.discard_uncounted()
+    }
+
+    /// Handles a message of a version that is not spoken.
+    pub(super) fn handle_version(&mut self, prefix: &Prefix, established: bool) -> Event<'static> {
+        let answer =
+            answer::to_version(prefix.version, prefix.procedure, established, &self.config);
+        self.discard_uncounted();
+        if let Answer::Error(error) = answer {
+            self.queue(Report {
+                xid: prefix.xid,
+                version: prefix.version,
+                error,
+            });
+        }
+        Event::Nothing
+    }
+
+    /// Handles a message on a connection that speaks Version One.
+    pub(super) fn handle_one(&mut self, prefix: Option<&Prefix>) -> Event<'static> {
+        match prefix {
+            Some(prefix) if prefix.version == VERSION => {
+                let answer =
+                    answer::to_version(prefix.version, prefix.procedure, true, &self.config);
+                if let Answer::Error(error) = answer {
+                    self.queue(Report {
+                        xid: prefix.xid,
+                        version: prefix.version,
+                        error,
+                    });
+                }
+                Event::Nothing
+            }
+            // Version One has rules of its own for everything else.
+            _ => Event::Foreign(Dialect::One),
+        }
+    }
+}
+
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    allow(unsafe_code),
+    ::kernel::macros::kunit_tests(rpcrdma_proto_negotiate)
+)]
+#[cfg_attr(not(CONFIG_KUNIT = "y"), cfg(test))]
+mod tests {
+    use super::{
+        super::{
+            super::{
+                error::Result,
+                testing::Bytes,
+                v2::MAX_FIRST, //
+            },
+            testing::{
+                act,
+                config,
+                message,
+                receive,
+                received,
+                settle,
+                speaking,
+                FINAL,
+                XID, //
+            },
+            Action,
+            Config,
+            Direction,
+            Outbound,
+            Refusal,
+            Role,
+            Timer, //
+        },
+        *, //
+    };
+
+    /// A small Call.
+    const CALL: Outbound = Outbound {
+        direction: Direction::Call,
+        parts: 1,
+        chunks: false,
+    };
+
+    /// A client that has made its offer.
+    fn offered(config: &Config) -> Session {
+        let mut session = Session::new(config);
+        settle(&mut session);
+        session
+    }
+
+    /// What has become of a session: the last of its actions.
+    fn outcome(session: &mut Session) -> Option<Action> {
+        let mut last = None;
+        while let Some(action) = act(session) {
+            last = Some(action);
+        }
+        last
+    }
+
+    /// Section 4.3: version two, not larger than what Version One can receive, and nothing else.
+    #[test]
+    fn a_client_opens_with_its_properties() -> Result {
+        let mut session = Session::new(&config(Role::Client));
+        assert_eq!(session.dialect(), None);
+        let first = message(&mut session)?;
+        assert!(u32::try_from(first.get().len()).is_ok_and(|len| len <= MAX_FIRST));
+        assert!(first.prefix(16) == Bytes::from_words(&[0, 2, 8, 7])?.get());
+        assert_eq!(settle(&mut session), 0);
+        assert_eq!(session.start_send(&CALL), Err(Refusal::NotConnected));
+        assert_eq!(session.dialect(), None);
+        Ok(())
+    }
+
+    /// Section 4.3.1.
+    #[test]
+    fn a_server_answers_in_version_two() -> Result {
+        let mut session = Session::new(&config(Role::Server));
+        assert_eq!(settle(&mut session), 0);
+        receive(&mut session, &FINAL)?;
+        assert_eq!(act(&mut session), Some(Action::Connected(Dialect::Two)));
+        assert!(matches!(act(&mut session), Some(Action::Agreed(_))));
+        let answer = message(&mut session)?;
+        assert!(answer.prefix(16) == Bytes::from_words(&[0, 2, 9, 7])?.get());
+        assert_eq!(settle(&mut session), 0);
+        assert_eq!(session.dialect(), Some(Dialect::Two));
+        Ok(())
+    }
+
+    /// Section 4.3.1: any message of Version Two will do. So may a client open with any.
+    #[test]
+    fn a_first_message_of_every_kind() -> Result {
+        for words in [
+            &FINAL[..],
+            &[0, 2, 9, 5],
+            &[0, 2, 9, 6, 0],
+            &[XID, 2, 9, 8, 0, 1, 0, 9, 8, 0, 0, 0, 0, 0, 0],
+            &[XID, 2, 9, 9, 100, XID, 0],
+            &[XID, 2, 9, 10, 0, 0, 0, 0, XID, 0],
+            &[XID, 2, 9, 11, 0, 1, 1, 9, 5, 0, 0],
+            &[XID, 2, 9, 12, 100, XID, 1],
+            &[XID, 2, 9, 13, 0, XID, 1],
+            // Even one that cannot be parsed: the version is not in doubt.
+            &[XID, 2, 9, 10, 7],
+        ] {
+            for role in [Role::Client, Role::Server] {
+                let mut session = offered(&config(role));
+                receive(&mut session, words)?;
+                assert_eq!(session.dialect(), Some(Dialect::Two));
+                assert_eq!(act(&mut session), Some(Action::Connected(Dialect::Two)));
+                // A server tells its properties in any case.
+                if role == Role::Server {
+                    assert_eq!(message(&mut session)?.prefix(16).last(), Some(&7));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Section 4.3.2: the client goes on in Version One on the same connection.
+    #[test]
+    fn a_client_falls_back() -> Result {
+        let mut session = offered(&config(Role::Client));
+        let credits = received(
+            &mut session,
+            &[0, 2, 128, 4, 1, 1, 1],
+            |event| match event {
+                Event::Fallback { credits } => Some(*credits),
+                _ => None,
+            },
+        )?;
+        assert_eq!(credits, Some(128));
+        assert_eq!(session.dialect(), Some(Dialect::One));
+        assert_eq!(act(&mut session), Some(Action::Connected(Dialect::One)));
+        // Nothing of Version Two is sent any more.
+        assert_eq!(act(&mut session), None);
+        assert_eq!(session.start_send(&CALL), Err(Refusal::NotConnected));
+        Ok(())
+    }
+
+    /// Section 7.1.1: only to a version that both support.
+    #[test]
+    fn a_client_without_common_version_gives_up() -> Result {
+        let only_two = Config {
+            low: 2,
+            ..config(Role::Client)
+        };
+        for (config, words) in [
+            (only_two, &[0, 2, 9, 4, 1, 1, 1][..]),
+            (config(Role::Client), &[0, 2, 9, 4, 1, 2, 9]),
+            (config(Role::Client), &[0, 2, 9, 4, 1, 0, 0]),
+            // Errors that leave no version: the offer was not understood.
+            (config(Role::Client), &[0, 2, 9, 4, 2]),
+            (config(Role::Client), &[0, 2, 9, 4, 4]),
+            // Not Version Two, and not a refusal of it.
+            (config(Role::Client), &[0, 1, 9, 0, 0, 0, 0, 0, 1]),
+            (config(Role::Client), &[0, 3, 9, 0]),
+            // The earlier protocol.
+            (config(Role::Client), &[0, 2, 9, 0, 1, 0, 0, 0]),
+        ] {
+            let mut session = offered(&config);
+            receive(&mut session, words)?;
+            let close = Action::Close(Reason::NoCommonVersion);
+            assert_eq!(outcome(&mut session), Some(close));
+            assert_eq!(act(&mut session), None);
+        }
+        Ok(())
+    }
+
+    /// Section 4.3.2: the error is about the client's first message.
+    #[test]
+    fn errors_about_other_messages_are_no_answer() -> Result {
+        for words in [
+            &[XID, 2, 9, 4, 1, 1, 1][..],
+            // Section 7: an unknown code.
+            &[0, 2, 9, 4, 77],
+            // A runt.
+            &[0, 2, 9],
+        ] {
+            let mut session = offered(&config(Role::Client));
+            receive(&mut session, words)?;
+            assert_eq!(outcome(&mut session), None);
+            session.handle_timeout(Timer::FirstMessage);
+            let close = Action::Close(Reason::Silent);
+            assert_eq!(outcome(&mut session), Some(close));
+        }
+        Ok(())
+    }
+
+    /// A silent peer, and a lost first message.
+    #[test]
+    fn silence_ends() {
+        for role in [Role::Client, Role::Server] {
+            let mut session = offered(&config(role));
+            session.handle_timeout(Timer::Sequence);
+            assert_eq!(outcome(&mut session), None);
+            session.handle_timeout(Timer::FirstMessage);
+            let close = Action::Close(Reason::Silent);
+            assert_eq!(outcome(&mut session), Some(close));
+        }
+    }
+
+    /// Once the peer has spoken there is nothing to wait for.
+    #[test]
+    fn the_first_message_is_waited_for_once() -> Result {
+        let mut session = speaking(Role::Client)?;
+        session.handle_timeout(Timer::FirstMessage);
+        assert_eq!(outcome(&mut session), None);
+        Ok(())
+    }
+
+    /// Section 4.3.3: the server uses the version of the first message.
+    #[test]
+    fn a_server_speaks_version_one_with_a_client_that_does() -> Result {
+        let mut session = Session::new(&config(Role::Server));
+        let words = [XID, 1, 9, 0, 0, 0, 0, XID, 0];
+        assert!(received(&mut session, &words, |event| *event
+            == Event::Foreign(Dialect::One))?);
+        assert_eq!(act(&mut session), Some(Action::Connected(Dialect::One)));
+        assert_eq!(act(&mut session), None);
+        assert!(received(&mut session, &words, |event| *event
+            == Event::Foreign(Dialect::One))?);
+
+        // Section 7.1.2: not another one later.
+        receive(&mut session, &[XID, 2, 9, 10, 0, 0, 0, 0, XID, 0])?;
+        assert!(message(&mut session)?.is_words(&[XID, 2, 32, 4, 11]));
+        receive(&mut session, &[XID, 2, 9, 4, 2])?;
+        assert_eq!(act(&mut session), None);
+        Ok(())
+    }
+
+    /// Section 4.3.2 and 7.1.1: what a server without Version Two answers, and one with nothing
+    /// else.
+    #[test]
+    fn a_server_refuses_versions() -> Result {
+        for (low, high, version) in [(1, 1, 2), (2, 2, 1), (1, 2, 3), (1, 2, 0), (1, 1, 7)] {
+            let mut session = Session::new(&Config {
+                low,
+                high,
+                ..config(Role::Server)
+            });
+            for _ in 0..3 {
+                receive(&mut session, &[XID, version, 9, 7, 0])?;
+                let answer = message(&mut session)?;
+                assert!(answer.is_words(&[XID, version, 32, 4, 1, low, high]));
+                assert_eq!(session.dialect(), None);
+                // No error answers an error.
+                receive(&mut session, &[XID, version, 9, 4, 1, 1, 1])?;
+                assert_eq!(act(&mut session), None);
+                session.set_receives(1000);
+                session.incoming.tell();
+            }
+            // The client goes on with another version.
+            receive(&mut session, &[XID, low, 99, 5])?;
+            assert!(session.dialect().is_some());
+        }
+        Ok(())
+    }
+
+    /// Two protocols have version number two.
+    #[test]
+    fn the_first_header_type_tells_the_dialect() -> Result {
+        let both = Config {
+            earlier: true,
+            ..config(Role::Server)
+        };
+        for (words, dialect) in [
+            (&[XID, 2, 9, 0, 0, 0, 0, 0, XID, 0][..], Dialect::Earlier),
+            (&[XID, 2, 9, 1, 0, 0, 0, 0], Dialect::Earlier),
+            (&[XID, 2, 9, 5, 0, 1, 0], Dialect::Earlier),
+            (&[XID, 2, 9, 5], Dialect::Two),
+            (&FINAL, Dialect::Two),
+        ] {
+            let mut session = Session::new(&both);
+            receive(&mut session, words)?;
+            assert_eq!(session.dialect(), Some(dialect));
+            // It does not change.
+            receive(&mut session, &[XID, 2, 9, 0, 0, 0, 0, 0, XID, 0])?;
+            receive(&mut session, &FINAL)?;
+            assert_eq!(session.dialect(), Some(dialect));
+        }
+        Ok(())
+    }
+
+    /// Section 6.1: header types that are not known, as the very first thing.
+    #[test]
+    fn an_unknown_dialect_is_refused() -> Result {
+        for words in [
+            &[XID, 2, 9, 0, 0, 0, 0, 0, XID, 0][..],
+            &[XID, 2, 9, 1, 0, 0, 0, 0],
+            &[XID, 2, 9, 2],
+            &[XID, 2, 9, 3],
+            &[XID, 2, 9, 5, 0, 1, 0],
+            &[XID, 2, 9, 5, 0],
+            &[XID, 2, 9, 14],
+            &[XID, 2, 9, u32::MAX],
+        ] {
+            let mut session = Session::new(&config(Role::Server));
+            receive(&mut session, words)?;
+            assert!(message(&mut session)?.is_words(&[XID, 2, 32, 4, 4]));
+            let close = Action::Close(Reason::UnknownDialect);
+            assert_eq!(outcome(&mut session), Some(close));
+        }
+        // An error is not answered, and says nothing.
+        let mut session = Session::new(&config(Role::Server));
+        receive(&mut session, &[XID, 2, 9, 4, 2])?;
+        assert_eq!(outcome(&mut session), None);
+        assert_eq!(session.dialect(), None);
+        Ok(())
+    }
+
+    /// A setting of the administrator's.
+    #[test]
+    fn a_client_may_be_made_for_version_one() -> Result {
+        let mut session = Session::new(&Config {
+            high: 1,
+            ..config(Role::Client)
+        });
+        assert_eq!(act(&mut session), Some(Action::Connected(Dialect::One)));
+        assert_eq!(act(&mut session), None);
+        assert!(received(&mut session, &[XID, 1, 9, 0], |event| *event
+            == Event::Foreign(Dialect::One))?);
+        Ok(())
+    }
+}

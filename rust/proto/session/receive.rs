@@ -1,0 +1,696 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a received message is, and whether it may come now.
+
+use super::{
+    super::{
+        continuation::Assembly,
+        props::Reverse,
+        v2::{
+            self,
+            Body,
+            Direction,
+            Header,
+            Prefix,
+            Purpose,
+            RdmaError,
+            VERSION, //
+        },
+        window::Kind,
+        xdr::Reader, //
+    },
+    answer::{
+        self,
+        Answer, //
+    },
+    Dialect,
+    Event,
+    Extent,
+    Reason,
+    Role,
+    Session,
+    Stage,
+    Telling, //
+};
+
+impl Session {
+    /// Handles a received message.
+    pub(crate) fn handle_received<'a>(&mut self, bytes: &'a [u8]) -> Event<'a> {
+        if self.closing.is_some() {
+            return Event::Nothing;
+        }
+        let prefix = Prefix::get(&mut Reader::new(bytes)).ok();
+        match (self.stage, prefix) {
+            (Stage::Closed, _) => Event::Nothing,
+            (Stage::Speaking(Dialect::Earlier), _) => Event::Foreign(Dialect::Earlier),
+            (Stage::Speaking(Dialect::One), prefix) => self.handle_one(prefix.as_ref()),
+            // Section 7: its transaction ID cannot be trusted, and it has no credits.
+            (_, None) => self.discard_uncounted(),
+            (Stage::Opening | Stage::Offered, Some(prefix)) => match self.config.role {
+                Role::Client => self.handle_answer(&prefix, bytes),
+                Role::Server => self.handle_first_call(&prefix, bytes),
+            },
+            (Stage::Speaking(Dialect::Two), Some(prefix)) if prefix.version != VERSION => {
+                self.handle_version(&prefix, true)
+            }
+            (Stage::Speaking(Dialect::Two), Some(_)) => self.handle_two(bytes),
+        }
+    }
+
+    /// Counts a message the credits of which are of no use.
+    pub(super) fn discard_uncounted(&mut self) -> Event<'static> {
+        if self.incoming.receive(Kind::Other).is_err() {
+            self.close_for(Reason::Overrun);
+        }
+        Event::Nothing
+    }
+
+    /// Handles a message of Version Two.
+    pub(super) fn handle_two<'a>(&mut self, bytes: &'a [u8]) -> Event<'a> {
+        let decoded = v2::decode(bytes, &self.config.limits);
+        let (kind, credits) = match &decoded {
+            Ok(header) => (kind(header), Some(header.credits)),
+            Err(error) => (Kind::Other, error.prefix.map(|prefix| prefix.credits)),
+        };
+        if self.incoming.receive(kind).is_err() {
+            self.close_for(Reason::Overrun);
+            return Event::Nothing;
+        }
+        // The credits of every message count, whatever else is wrong with it (4.2.1). The peer has
+        // given them away and will not do so again.
+        if let Some(credits) = credits {
+            let before = self.outgoing.available();
+            self.outgoing.update(credits);
+            self.renewed = self.outgoing.available();
+            self.news |= self.renewed > before;
+        }
+        match decoded {
+            Ok(header) => self.handle_header(header),
+            Err(error) => {
+                let (xid, htype) = error
+                    .prefix
+                    .map_or((0, 0), |prefix| (prefix.xid, prefix.procedure));
+                self.answer(answer::to_fault(error.fault, htype, &self.config), xid);
+                self.abandon_after(xid, htype)
+            }
+        }
+    }
+
+    /// Does what the table says about a message that is discarded.
+    fn answer(&mut self, answer: Answer, xid: u32) {
+        match answer {
+            Answer::Silence => {}
+            Answer::Error(error) => self.refuse(xid, error),
+            Answer::Close(reason) => self.close_for(reason),
+        }
+    }
+
+    /// Gives up what has come of a Call if the message that is wrong would have been a part of it,
+    /// and discards the parts to come.
+    fn abandon_after(&mut self, xid: u32, htype: u32) -> Event<'static> {
+        let more = htype == v2::htype::CALL_MIDDLE;
+        if Purpose::of(htype) != Some(Purpose::Call) {
+            return Event::Nothing;
+        }
+        if self.assembly.is_some_and(|a| a.is_of(Direction::Call, xid)) {
+            return self.abandon(more);
+        }
+        if more {
+            self.discard = Some((Direction::Call, xid));
+        }
+        Event::Nothing
+    }
+
+    /// Gives up the RPC message that is coming in parts, of which there may be more.
+    fn abandon(&mut self, more: bool) -> Event<'static> {
+        let Some(assembly) = self.assembly.take() else {
+            return Event::Nothing;
+        };
+        let (direction, xid) = (assembly.direction(), assembly.xid());
+        if more {
+            self.discard = Some((direction, xid));
+        }
+        Event::Abandoned { direction, xid }
+    }
+
+    /// Handles a message of Version Two that has no error of its own.
+    fn handle_header<'a>(&mut self, header: Header<'a>) -> Event<'a> {
+        if let Some((direction, is_last)) = part(&header) {
+            if self.discard == Some((direction, header.xid)) {
+                // Section 7.1.4: the rest of what was found wrong before.
+                if is_last {
+                    self.discard = None;
+                }
+                return Event::Nothing;
+            }
+        }
+        if !self.may_come(&header) {
+            return self.out_of_sequence(&header);
+        }
+        if self.assembly.is_none() {
+            self.discard = None;
+        }
+        match header.body {
+            Body::Grant => Event::Nothing,
+            Body::Error(error) => {
+                self.obey(error);
+                Event::Failed {
+                    xid: header.xid,
+                    error,
+                }
+            }
+            Body::Properties { told, last } => {
+                self.peer_properties.apply(&told);
+                self.peer = match last {
+                    true => Telling::Done,
+                    false => Telling::Begun,
+                };
+                self.tell_agreed |= last;
+                Event::Properties {
+                    host_auth: told.host_auth,
+                    last,
+                }
+            }
+            Body::CallExternal(_)
+            | Body::CallInline { .. }
+            | Body::Middle {
+                direction: Direction::Call,
+                ..
+            } => self.handle_rpc(header, Direction::Call),
+            Body::ReplyExternal { .. }
+            | Body::ReplyInline { .. }
+            | Body::Middle {
+                direction: Direction::Reply,
+                ..
+            } => self.handle_rpc(header, Direction::Reply),
+        }
+    }
+
+    /// Sees to it that what the peer does not understand is not sent again (7.1.1 to 7.1.3).
+    fn obey(&mut self, error: RdmaError) {
+        match (error, self.config.role) {
+            // Only Calls in the reverse direction can be meant.
+            (RdmaError::HeaderType, Role::Server) => {
+                self.peer_properties.reverse = Reverse::NONE;
+            }
+            _ if error.ends_connection() => self.close_for(Reason::Refused),
+            _ => {}
+        }
+    }
+
+    /// Returns whether a message may come after those before it.
+    fn may_come(&self, header: &Header<'_>) -> bool {
+        let is_property = matches!(header.body, Body::Properties { .. });
+        match self.peer {
+            // Section 6.3.3: only another CONNPROP.
+            Telling::Begun if !is_property => return false,
+            // Section 6.3.4: no other CONNPROP.
+            Telling::Done if is_property => return false,
+            Telling::Nothing | Telling::Begun | Telling::Done => {}
+        }
+        // Sections 6.3.6 and 6.3.9: only a further part, and of the same RPC message (4.1).
+        match (&self.assembly, part(header)) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(assembly), Some((direction, _))) => assembly.is_of(direction, header.xid),
+        }
+    }
+
+    /// Discards a message that must not come now.
+    fn out_of_sequence(&mut self, header: &Header<'_>) -> Event<'static> {
+        self.answer(answer::to_sequence(header.purpose()), header.xid);
+        if let Some((direction, false)) = part(header) {
+            self.discard = Some((direction, header.xid));
+        }
+        Event::Nothing
+    }
+
+    /// Handles a Call, a Reply, or a part of one.
+    fn handle_rpc<'a>(&mut self, header: Header<'a>, direction: Direction) -> Event<'a> {
+        let is_middle = matches!(header.body, Body::Middle { .. });
+        if direction == Direction::Call {
+            if let Some(error) = self.refuse_call(&header) {
+                self.refuse(header.xid, error);
+                return self.abandon_or_discard(&header, is_middle);
+            }
+        }
+
+        let payload = header.payload();
+        let is_external = matches!(
+            header.body,
+            Body::CallExternal(_) | Body::ReplyExternal { .. }
+        );
+        let is_whole = self.assembly.is_none() && !is_middle;
+        if self.assembly.is_none() && !is_external {
+            let matches = v2::check_rpc(payload, header.xid, direction).is_ok();
+            // Two words are the least that an RPC message can be.
+            if !matches || (is_whole && payload.len() < 8) {
+                self.answer(answer::to_mismatch(direction), header.xid);
+                return self.abandon_or_discard(&header, is_middle);
+            }
+        }
+        if is_whole {
+            return Event::Message {
+                header,
+                extent: Extent::Whole,
+            };
+        }
+        match self.place(&header, direction) {
+            Some(extent) => Event::Message { header, extent },
+            None => {
+                let purpose = header.purpose();
+                self.answer(answer::to_sequence(purpose), header.xid);
+                self.abandon_or_discard(&header, is_middle)
+            }
+        }
+    }
+
+    /// Returns the error that answers a Call which is refused.
+    fn refuse_call(&self, header: &Header<'_>) -> Option<RdmaError> {
+        if self.config.role == Role::Client {
+            if let Some(error) = answer::to_reverse(header, self.reverse()) {
+                return Some(error);
+            }
+        }
+        match header.body {
+            Body::CallInline { offer, .. } | Body::CallExternal(offer) => {
+                answer::to_offer(&offer, &self.config)
+            }
+            _ => None,
+        }
+    }
+
+    /// Finds out where a part belongs.
+    fn place(&mut self, header: &Header<'_>, direction: Direction) -> Option<Extent> {
+        let len = header.payload().len();
+        let remaining = match header.body {
+            Body::Middle { remaining, .. } => Some(remaining),
+            _ => None,
+        };
+        match (self.assembly.as_mut(), remaining) {
+            (None, Some(remaining)) => {
+                let max = self.config.max_assembly;
+                let assembly = Assembly::begin(direction, header.xid, len, remaining, max)?;
+                self.assembly = Some(assembly);
+                Some(Extent::First(assembly.first()))
+            }
+            (Some(assembly), Some(remaining)) => assembly.middle(len, remaining).map(Extent::Part),
+            (Some(assembly), None) => {
+                let placed = assembly.last(len)?;
+                self.assembly = None;
+                Some(Extent::Last(placed))
+            }
+            (None, None) => Some(Extent::Whole),
+        }
+    }
+
+    /// Gives up an RPC message because of one of its parts, or discards the parts to come if this
+    /// was the first one.
+    fn abandon_or_discard(&mut self, header: &Header<'_>, more: bool) -> Event<'static> {
+        if self.assembly.is_some() {
+            return self.abandon(more);
+        }
+        if let Some((direction, false)) = part(header) {
+            self.discard = Some((direction, header.xid));
+        }
+        Event::Nothing
+    }
+}
+
+/// Returns what a message is to flow control. A CONNPROP message of nothing takes the place of a
+/// GRANT where only CONNPROP messages may be sent.
+fn kind(header: &Header<'_>) -> Kind {
+    match header.body {
+        Body::Grant => Kind::Grant,
+        Body::Properties { told, last: false } if told.is_nothing() => Kind::Grant,
+        _ => Kind::Other,
+    }
+}
+
+/// Returns of a message that can be a part of an RPC message its direction, and whether it is the
+/// last part.
+fn part(header: &Header<'_>) -> Option<(Direction, bool)> {
+    match header.body {
+        Body::Middle { direction, .. } => Some((direction, false)),
+        Body::CallInline { .. } => Some((Direction::Call, true)),
+        Body::ReplyInline { .. } => Some((Direction::Reply, true)),
+        _ => None,
+    }
+}
+
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    allow(unsafe_code),
+    ::kernel::macros::kunit_tests(rpcrdma_proto_receive)
+)]
+#[cfg_attr(not(CONFIG_KUNIT = "y"), cfg(test))]
+mod tests {
+    use super::{
+        super::{
+            super::{
+                continuation::Placed,
+                error::Result, //
+            },
+            testing::{
+                act,
+                config,
+                message,
+                receive,
+                received,
+                settle,
+                speaking,
+                speaking_with,
+                XID, //
+            },
+            Action,
+            Config,
+            Outbound,
+            Refusal,
+            Timer, //
+        },
+        *, //
+    };
+
+    /// The first part of a Call of 24 octets: 8 of them.
+    const FIRST: [u32; 7] = [XID, 2, 100, 9, 16, XID, 0];
+    /// The second: another 8.
+    const SECOND: [u32; 7] = [XID, 2, 100, 9, 8, 1, 2];
+    /// The last.
+    const LAST: [u32; 10] = [XID, 2, 100, 10, 0, 0, 0, 0, 3, 4];
+    /// A Call in one piece.
+    const WHOLE: [u32; 10] = [7, 2, 100, 10, 0, 0, 0, 0, 7, 0];
+
+    /// How much of an RPC message an event is about.
+    fn extent(event: &Event<'_>) -> Option<Extent> {
+        match event {
+            Event::Message { extent, .. } => Some(*extent),
+            _ => None,
+        }
+    }
+
+    /// Returns whether nothing was to be done about a message.
+    fn is_nothing(event: &Event<'_>) -> bool {
+        *event == Event::Nothing
+    }
+
+    /// Section 6.6.2: parts are put together in received order.
+    #[test]
+    fn parts_are_placed() -> Result {
+        for role in [Role::Client, Role::Server] {
+            let mut session = speaking(role)?;
+            for _ in 0..2 {
+                let placed = |offset| Placed { offset, total: 24 };
+                for (words, expected) in [
+                    (&FIRST[..], Extent::First(placed(0))),
+                    (&SECOND, Extent::Part(placed(8))),
+                    (&LAST, Extent::Last(placed(16))),
+                ] {
+                    let got = received(&mut session, words, extent)?;
+                    assert_eq!(got, Some(expected));
+                    settle(&mut session);
+                }
+                assert!(!session.is_peer_in_sequence());
+                let got = received(&mut session, &WHOLE, extent)?;
+                assert_eq!(got, Some(Extent::Whole));
+                settle(&mut session);
+            }
+        }
+        Ok(())
+    }
+
+    /// Section 3.1.5.4: the same transaction ID in both directions at once.
+    #[test]
+    fn directions_are_told_apart_by_header_type() -> Result {
+        let mut session = speaking(Role::Server)?;
+        let purpose = |event: &Event<'_>| match event {
+            Event::Message { header, .. } => Some(header.purpose()),
+            _ => None,
+        };
+        let call = [XID, 2, 100, 10, 0, 0, 0, 0, XID, 0];
+        let reply = [XID, 2, 100, 13, 0, XID, 1];
+        let got = received(&mut session, &call, purpose)?;
+        assert_eq!(got, Some(Purpose::Call));
+        let got = received(&mut session, &reply, purpose)?;
+        assert_eq!(got, Some(Purpose::Reply));
+        Ok(())
+    }
+
+    /// Section 7.1.4: a part that does not fit, and all that come after it.
+    #[test]
+    fn lies_about_the_rest_are_answered() -> Result {
+        for bad in [
+            &[XID, 2, 100, 9, 7, 1, 2][..],
+            &[XID, 2, 100, 9, 9, 1, 2],
+            &[XID, 2, 100, 9, 0, 1, 2],
+            &[XID, 2, 100, 9, u32::MAX, 1, 2],
+        ] {
+            let mut session = speaking(Role::Server)?;
+            receive(&mut session, &FIRST)?;
+            let gone = Event::Abandoned {
+                direction: Direction::Call,
+                xid: XID,
+            };
+            assert!(received(&mut session, bad, |event| *event == gone)?);
+            assert!(message(&mut session)?.is_words(&[XID, 2, 11, 4, 5]));
+            // The rest is discarded without an answer.
+            assert!(received(&mut session, &SECOND, is_nothing)?);
+            assert!(received(&mut session, &LAST, is_nothing)?);
+            assert_eq!(act(&mut session), None);
+            // After its last part the transaction ID is as good as any.
+            let got = received(&mut session, &FIRST, extent)?;
+            assert!(matches!(got, Some(Extent::First(_))));
+        }
+        Ok(())
+    }
+
+    /// Section 7.1.4: too much or too little in the last part.
+    #[test]
+    fn the_last_part_completes() -> Result {
+        for bad in [
+            &[XID, 2, 100, 10, 0, 0, 0, 0, 3][..],
+            &[XID, 2, 100, 10, 0, 0, 0, 0, 3, 4, 5],
+        ] {
+            let mut session = speaking(Role::Server)?;
+            receive(&mut session, &FIRST)?;
+            receive(&mut session, &SECOND)?;
+            assert!(received(&mut session, bad, |event| matches!(
+                event,
+                Event::Abandoned { .. }
+            ))?);
+            assert!(message(&mut session)?.is_words(&[XID, 2, 12, 4, 5]));
+            assert!(received(&mut session, &WHOLE, extent)?.is_some());
+        }
+        Ok(())
+    }
+
+    /// Section 7.1.4: the sizes of an RPC message in parts are bounded.
+    #[test]
+    fn long_sequences_are_refused_at_their_beginning() -> Result {
+        let mut session = speaking(Role::Server)?;
+        let long = [XID, 2, 100, 9, 4089, XID, 0];
+        assert!(received(&mut session, &long, is_nothing)?);
+        assert!(!session.is_peer_in_sequence());
+        assert!(message(&mut session)?.is_words(&[XID, 2, 10, 4, 5]));
+        assert!(received(&mut session, &SECOND, is_nothing)?);
+        assert_eq!(act(&mut session), None);
+        let fits = [8, 2, 100, 9, 4088, 8, 0];
+        assert!(received(&mut session, &fits, extent)?.is_some());
+        Ok(())
+    }
+
+    /// A part that cannot be decoded ends its RPC message; so does one with chunks that are refused.
+    #[test]
+    fn a_bad_part_ends_its_message() -> Result {
+        for (bad, error, more) in [
+            (&[XID, 2, 100, 9, 8][..], &[XID, 2, 11, 4, 2][..], true),
+            (&[XID, 2, 100, 10, 9], &[XID, 2, 11, 4, 2], false),
+            (
+                &[XID, 2, 100, 10, 0, 0, 1, 0, 1, 0, 1, 0, 0, 0, 3, 4],
+                &[XID, 2, 11, 4, 7, 2],
+                false,
+            ),
+        ] {
+            let mut session = speaking(Role::Server)?;
+            receive(&mut session, &FIRST)?;
+            assert!(received(&mut session, bad, |event| matches!(
+                event,
+                Event::Abandoned { .. }
+            ))?);
+            assert!(message(&mut session)?.is_words(error));
+            if more {
+                assert!(received(&mut session, &LAST, is_nothing)?);
+            }
+            assert!(received(&mut session, &WHOLE, extent)?.is_some());
+            assert_eq!(act(&mut session), None);
+        }
+        Ok(())
+    }
+
+    /// The owner has no room, or knows no such Call.
+    #[test]
+    fn the_owner_may_refuse_a_sequence() -> Result {
+        let mut session = speaking(Role::Server)?;
+        receive(&mut session, &FIRST)?;
+        session.refuse_assembly(RdmaError::System);
+        assert!(message(&mut session)?.is_words(&[XID, 2, 10, 4, 100]));
+        assert!(received(&mut session, &SECOND, is_nothing)?);
+        assert!(received(&mut session, &LAST, is_nothing)?);
+        // Nothing is said about a Reply that nobody waits for.
+        receive(&mut session, &[XID, 2, 100, 12, 4, XID, 1])?;
+        session.refuse_assembly(RdmaError::System);
+        session.refuse_assembly(RdmaError::System);
+        assert!(received(
+            &mut session,
+            &[XID, 2, 100, 13, 0, 9],
+            is_nothing
+        )?);
+        assert!(received(&mut session, &WHOLE, extent)?.is_some());
+        settle(&mut session);
+        assert_eq!(session.dialect(), Some(Dialect::Two));
+        Ok(())
+    }
+
+    /// A peer that begins a sequence and does not go on.
+    #[test]
+    fn a_stalled_sequence_ends_the_connection() -> Result {
+        let mut session = speaking(Role::Server)?;
+        session.handle_timeout(Timer::Sequence);
+        assert_eq!(act(&mut session), None);
+        receive(&mut session, &FIRST)?;
+        assert!(session.is_peer_in_sequence());
+        session.handle_timeout(Timer::Sequence);
+        assert_eq!(act(&mut session), Some(Action::Close(Reason::Stalled)));
+        assert!(received(&mut session, &WHOLE, is_nothing)?);
+        Ok(())
+    }
+
+    /// Section 4.2.1: a peer that ignores its credits.
+    #[test]
+    fn an_overrun_ends_the_connection() -> Result {
+        let mut session = speaking(Role::Server)?;
+        // The owner does nothing, so nothing is granted. One is in use, one is beyond the limit.
+        for _ in 0..9 {
+            assert!(received(&mut session, &WHOLE, extent)?.is_some());
+        }
+        assert!(received(&mut session, &WHOLE, is_nothing)?);
+        assert_eq!(act(&mut session), Some(Action::Close(Reason::Overrun)));
+        assert_eq!(act(&mut session), None);
+        Ok(())
+    }
+
+    /// Section 4.2.1: the credits of the latest message count, whatever else it is.
+    #[test]
+    fn credits_of_bad_messages_count() -> Result {
+        for words in [
+            &[XID, 2, 50, 14][..],
+            &[XID, 2, 50, 10, 7],
+            &[XID, 2, 50, 4, 77],
+            &[0, 2, 50, 7, 0],
+            &[0, 2, 50, 5],
+        ] {
+            let mut session = speaking(Role::Server)?;
+            receive(&mut session, words)?;
+            assert_eq!(session.windows().0.limit(), 50);
+        }
+        // But not those of another version.
+        let mut session = speaking(Role::Server)?;
+        receive(&mut session, &[XID, 1, 50, 0])?;
+        assert_eq!(session.windows().0.limit(), 100);
+        Ok(())
+    }
+
+    /// Section 6.3.2: the transaction ID of a GRANT is ignored.
+    #[test]
+    fn grants_need_no_transaction_id() -> Result {
+        let mut session = speaking(Role::Client)?;
+        for xid in [0, u32::MAX] {
+            assert!(received(&mut session, &[xid, 2, 77, 5], is_nothing)?);
+            assert_eq!(session.windows().0.limit(), 77);
+        }
+        assert_eq!(act(&mut session), None);
+        Ok(())
+    }
+
+    /// Section 7: an error ends or repeats the RPC that it names; some of them end the connection.
+    #[test]
+    fn errors_reach_their_rpc() -> Result {
+        for (words, error, close) in [
+            (&[XID, 2, 100, 4, 2][..], RdmaError::BadXdr, false),
+            (
+                &[XID, 2, 100, 4, 9, 1, 5],
+                RdmaError::WriteResource {
+                    index: 1,
+                    needed: 5,
+                },
+                false,
+            ),
+            (&[XID, 2, 100, 4, 100], RdmaError::System, false),
+            // Sections 7.1.1 to 7.1.3: what is not understood is not sent again.
+            (
+                &[XID, 2, 100, 4, 1, 1, 1],
+                RdmaError::Version { low: 1, high: 1 },
+                true,
+            ),
+            (&[XID, 2, 100, 4, 4], RdmaError::HeaderType, true),
+            (&[XID, 2, 100, 4, 11], RdmaError::VersionMismatch, true),
+        ] {
+            let mut session = speaking(Role::Client)?;
+            let failed = Event::Failed { xid: XID, error };
+            assert!(received(&mut session, words, |event| *event == failed)?);
+            let expected = close.then_some(Action::Close(Reason::Refused));
+            assert_eq!(act(&mut session), expected);
+        }
+        Ok(())
+    }
+
+    /// Section 7.1.3 at a server: what the client does not understand is a Call of the server.
+    #[test]
+    fn refused_reverse_calls_are_not_sent_again() -> Result {
+        let mut session = speaking(Role::Server)?;
+        let call = Outbound {
+            direction: Direction::Call,
+            parts: 1,
+            chunks: false,
+        };
+        assert!(session.start_send(&call).is_ok());
+        receive(&mut session, &[XID, 2, 100, 4, 4])?;
+        assert_eq!(session.start_send(&call), Err(Refusal::Unsupported));
+        assert_eq!(session.dialect(), Some(Dialect::Two));
+        Ok(())
+    }
+
+    /// Section 5.2.6: material is handed to the owner in order.
+    #[test]
+    fn host_authentication_reaches_the_owner() -> Result {
+        let mut session = Session::new(&Config {
+            authenticate: true,
+            ..config(Role::Server)
+        });
+        for (htype, last) in [(6, false), (6, false), (7, true)] {
+            let words = [0, 2, 100, htype, 1, 6, 8, 4, 0x6162_6364];
+            assert!(received(&mut session, &words, |event| *event
+                == Event::Properties {
+                    host_auth: Some(b"abcd"),
+                    last
+                })?);
+            assert_eq!(session.is_peer_in_sequence(), !last);
+            settle(&mut session);
+        }
+        Ok(())
+    }
+
+    /// Section 5.1: properties of all messages of a sequence, in force behind the last one.
+    #[test]
+    fn properties_add_up() -> Result {
+        let mut session = speaking_with(&config(Role::Client))?;
+        assert_eq!(session.terms().send_size, 8192);
+        session = Session::new(&config(Role::Client));
+        settle(&mut session);
+        receive(&mut session, &[0, 2, 100, 6, 1, 2, 4, 6000])?;
+        assert_eq!(session.terms().send_size, 4096);
+        receive(&mut session, &[0, 2, 100, 7, 1, 1, 4, 5000])?;
+        let terms = session.terms();
+        assert_eq!((terms.send_size, terms.receive_size), (6000, 5000));
+        Ok(())
+    }
+}

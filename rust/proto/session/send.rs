@@ -1,0 +1,551 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What may be sent, and what has to be.
+
+use super::{
+    super::{
+        credits::Admission,
+        props::{
+            Reverse,
+            Told, //
+        },
+        v2::{
+            ConnProp,
+            Direction,
+            ErrorHeader,
+            Grant,
+            VERSION, //
+        },
+        window::Kind,
+    },
+    Action,
+    Control,
+    Dialect,
+    Outbound,
+    Refusal,
+    Role,
+    Session,
+    Stage,
+    Telling, //
+};
+
+impl Session {
+    /// Asks whether an RPC message may be sent. If so it is counted, and the credit value for the
+    /// headers of all of its parts is returned; they are to be posted now, one after the other.
+    ///
+    /// # Errors
+    ///
+    /// See [`Refusal`].
+    pub(crate) fn start_send(&mut self, message: &Outbound) -> core::result::Result<u32, Refusal> {
+        if self.stage != Stage::Speaking(Dialect::Two) || self.closing.is_some() {
+            return Err(Refusal::NotConnected);
+        }
+        if !self.supports(message) {
+            return Err(Refusal::Unsupported);
+        }
+        // Our properties and errors that wait come first, and nothing comes between our own CONNPROP
+        // messages (6.3.3).
+        let errors = self.errors.iter().flatten().count();
+        let errors = u32::try_from(errors).unwrap_or(u32::MAX);
+        let parts = message.parts.max(1);
+        let needed = parts.saturating_add(errors);
+        if self.own_come_first() || needed > self.outgoing.available() {
+            self.wait();
+            return Err(match parts > self.max_parts() {
+                true => Refusal::TooLong,
+                false => Refusal::Wait,
+            });
+        }
+        match self.outgoing.consume(parts, Kind::Other) {
+            Admission::Granted => Ok(self.incoming.tell()),
+            Admission::MustWait => {
+                self.wait();
+                Err(Refusal::Wait)
+            }
+        }
+    }
+
+    /// Returns whether nothing but CONNPROP messages may be sent now.
+    fn own_come_first(&self) -> bool {
+        match self.own {
+            Telling::Nothing => !self.config.authenticate,
+            Telling::Begun => true,
+            Telling::Done => false,
+        }
+    }
+
+    /// Takes note that somebody was told to wait, for more than there is now.
+    fn wait(&mut self) {
+        self.waiting = true;
+        self.news = false;
+    }
+
+    /// Returns whether the peer supports a message: in the reverse direction it depends (5.2.5).
+    fn supports(&self, message: &Outbound) -> bool {
+        let is_reverse = match self.config.role {
+            Role::Client => message.direction == Direction::Reply,
+            Role::Server => message.direction == Direction::Call,
+        };
+        match self.reverse() {
+            _ if !is_reverse => true,
+            Reverse::None => false,
+            Reverse::Simple => message.parts <= 1 && !message.chunks,
+            Reverse::Continued => !message.chunks,
+            Reverse::General => true,
+        }
+    }
+
+    /// Asks for a CONNPROP message to be sent, which is for owners that authenticate. It is counted,
+    /// and is to be posted now. Nothing is returned if it must wait, or if the last one was sent.
+    ///
+    /// What `told` says about our properties must not be more than the session was made with.
+    pub(crate) fn send_properties<'a>(
+        &mut self,
+        told: Told<'a>,
+        last: bool,
+    ) -> Option<ConnProp<'a>> {
+        // A client sends one message, and another one only when the server has answered (4.3).
+        let possible = match self.stage {
+            Stage::Opening => self.config.role == Role::Client,
+            Stage::Speaking(dialect) => dialect == Dialect::Two,
+            Stage::Offered | Stage::Closed => false,
+        };
+        if !possible || self.own == Telling::Done || self.closing.is_some() {
+            return None;
+        }
+        if self.outgoing.consume(1, Kind::Other) != Admission::Granted {
+            self.wait();
+            return None;
+        }
+        self.news |= last;
+        self.own = match last {
+            true => Telling::Done,
+            false => Telling::Begun,
+        };
+        if self.stage == Stage::Opening {
+            self.stage = Stage::Offered;
+        }
+        Some(ConnProp {
+            credits: self.incoming.tell(),
+            told,
+            last,
+        })
+    }
+
+    /// Returns what to do next.
+    ///
+    /// `busy` tells that the owner is about to send something anyway, which carries credits as well
+    /// as a GRANT does.
+    pub(crate) fn poll_action(&mut self, busy: bool) -> Option<Action> {
+        if self.stage == Stage::Closed {
+            return None;
+        }
+        if self.tell_connected {
+            if let Some(dialect) = self.dialect() {
+                self.tell_connected = false;
+                return Some(Action::Connected(dialect));
+            }
+        }
+        if core::mem::take(&mut self.tell_agreed) {
+            return Some(Action::Agreed(self.terms()));
+        }
+        let control = self.poll_properties().or_else(|| self.poll_error());
+        if let Some(control) = control.or_else(|| self.poll_grant(busy)) {
+            self.in_transit = self.in_transit.saturating_add(1);
+            return Some(Action::Send(control));
+        }
+        if let Some(reason) = self.closing {
+            if self.in_transit != 0 {
+                return None;
+            }
+            self.stage = Stage::Closed;
+            return Some(Action::Close(reason));
+        }
+        let can_send = !self.own_come_first() && self.outgoing.available() > 0;
+        if self.waiting && self.news && can_send {
+            self.waiting = false;
+            self.news = false;
+            return Some(Action::Wake);
+        }
+        None
+    }
+
+    /// Returns our only CONNPROP message, if it is time for it.
+    fn poll_properties(&mut self) -> Option<Control> {
+        if self.own != Telling::Nothing || self.config.authenticate {
+            return None;
+        }
+        let told = Told::all(&self.config.own);
+        self.send_properties(told, true).map(Control::Properties)
+    }
+
+    /// Returns the error that has waited longest, if it may be sent.
+    fn poll_error(&mut self) -> Option<Control> {
+        let report = self.errors.first().copied().flatten()?;
+        let is_two = self.stage == Stage::Speaking(Dialect::Two);
+        if is_two && self.own_come_first() {
+            return None;
+        }
+        if is_two && report.version == VERSION {
+            if self.outgoing.consume(1, Kind::Other) != Admission::Granted {
+                return None;
+            }
+        } else {
+            // The message that it answers had one Receive posted for its answer.
+            self.outgoing.force();
+        }
+        self.news = true;
+        self.errors.rotate_left(1);
+        if let Some(last) = self.errors.last_mut() {
+            *last = None;
+        }
+        let credits = match self.stage {
+            Stage::Speaking(Dialect::Two) => self.incoming.tell(),
+            _ => self.config.credits_in_one,
+        };
+        Some(Control::Error(ErrorHeader {
+            xid: report.xid,
+            version: report.version,
+            credits,
+            error: report.error,
+        }))
+    }
+
+    /// Returns a GRANT, if one is owed.
+    fn poll_grant(&mut self, busy: bool) -> Option<Control> {
+        let is_two = self.stage == Stage::Speaking(Dialect::Two);
+        if !is_two || self.closing.is_some() || !self.incoming.owes_grant() {
+            return None;
+        }
+        if busy && self.outgoing.available() > 0 {
+            return None;
+        }
+        if self.outgoing.consume(1, Kind::Grant) != Admission::Granted {
+            return None;
+        }
+        let credits = self.incoming.tell();
+        Some(match self.own {
+            // Only a CONNPROP message may follow a CONNPROP_MIDDLE (6.3.3), so one that tells
+            // nothing has to carry the credits.
+            Telling::Begun => Control::Properties(ConnProp {
+                credits,
+                told: Told::NOTHING,
+                last: false,
+            }),
+            Telling::Nothing | Telling::Done => Control::Grant(Grant { credits }),
+        })
+    }
+}
+
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    allow(unsafe_code),
+    ::kernel::macros::kunit_tests(rpcrdma_proto_send)
+)]
+#[cfg_attr(not(CONFIG_KUNIT = "y"), cfg(test))]
+mod tests {
+    use super::{
+        super::{
+            super::{
+                error::Result,
+                props::Properties,
+                v2::RdmaError, //
+            },
+            testing::{
+                act,
+                config,
+                message,
+                receive,
+                settle,
+                speaking,
+                speaking_with,
+                CREDITS,
+                FINAL,
+                OWN,
+                XID, //
+            },
+            Config,
+            Reason, //
+        },
+        *, //
+    };
+
+    /// A Call in so many parts.
+    const fn call(parts: u32) -> Outbound {
+        Outbound {
+            direction: Direction::Call,
+            parts,
+            chunks: false,
+        }
+    }
+
+    /// A Reply in so many parts.
+    const fn reply(parts: u32) -> Outbound {
+        Outbound {
+            direction: Direction::Reply,
+            parts,
+            chunks: false,
+        }
+    }
+
+    /// Section 4.2.1: every Send counts, and none goes beyond the limit.
+    #[test]
+    fn messages_are_counted() -> Result {
+        let mut session = speaking(Role::Client)?;
+        // The CONNPROP_FINAL was one.
+        assert_eq!(session.credits(), CREDITS - 1);
+        // What is told in a header: one was received, and there is room for eight.
+        assert_eq!(session.start_send(&call(1)), Ok(9));
+        assert_eq!(session.start_send(&call(CREDITS - 3)), Ok(9));
+        assert_eq!(session.start_send(&call(2)), Err(Refusal::Wait));
+        assert_eq!(session.start_send(&call(1)), Ok(9));
+        assert_eq!(session.start_send(&call(1)), Err(Refusal::Wait));
+        assert_eq!(act(&mut session), None);
+        receive(&mut session, &[0, 2, CREDITS + 1, 5])?;
+        assert_eq!(act(&mut session), Some(Action::Wake));
+        assert_eq!(act(&mut session), None);
+        assert_eq!(session.start_send(&call(1)), Ok(10));
+        Ok(())
+    }
+
+    /// A sequence starts only if all of it may be sent: there is no half of one.
+    #[test]
+    fn a_sequence_is_sent_as_a_whole() -> Result {
+        let mut session = speaking(Role::Client)?;
+        assert_eq!(session.max_parts(), CREDITS / 2);
+        assert_eq!(session.start_send(&call(CREDITS)), Err(Refusal::TooLong));
+        assert_eq!(session.credits(), CREDITS - 1);
+        assert!(session.start_send(&call(CREDITS - 1)).is_ok());
+        // What needs more than half of a window might wait for ever.
+        let most = CREDITS / 2;
+        assert_eq!(session.start_send(&call(most)), Err(Refusal::Wait));
+        let more = CREDITS / 2 + 1;
+        assert_eq!(session.start_send(&call(more)), Err(Refusal::TooLong));
+        Ok(())
+    }
+
+    /// Section 4.3: one message until both the version and the credits are known.
+    #[test]
+    fn nothing_is_sent_before_the_version_is_known() {
+        for role in [Role::Client, Role::Server] {
+            let mut session = Session::new(&config(role));
+            assert_eq!(session.start_send(&reply(1)), Err(Refusal::NotConnected));
+            settle(&mut session);
+            assert_eq!(session.start_send(&reply(1)), Err(Refusal::NotConnected));
+        }
+    }
+
+    /// Sections 4.6.3, 4.6.4 and 5.2.5: what a server may send to a client, and a client in return.
+    #[test]
+    fn reverse_messages_are_those_of_the_level() -> Result {
+        for (level, one, several, chunks) in [
+            (0, false, false, false),
+            (1, true, false, false),
+            (2, true, true, false),
+            (3, true, true, true),
+            (9, false, false, false),
+        ] {
+            let mut server = Session::new(&config(Role::Server));
+            let mut client = speaking_with(&Config {
+                own: Properties {
+                    reverse: level,
+                    ..OWN
+                },
+                ..config(Role::Client)
+            })?;
+            receive(&mut server, &[0, 2, 100, 5])?;
+            // Nothing before the client has told.
+            assert_eq!(server.start_send(&call(1)), Err(Refusal::Unsupported));
+            receive(&mut server, &[0, 2, 100, 7, 1, 5, 4, level])?;
+            settle(&mut server);
+            for (direction, session) in [
+                (Direction::Call, &mut server),
+                (Direction::Reply, &mut client),
+            ] {
+                for (parts, chunks, expected) in [
+                    (1, false, one),
+                    (2, false, several),
+                    (1, true, chunks),
+                    (2, true, chunks),
+                ] {
+                    let message = Outbound {
+                        direction,
+                        parts,
+                        chunks,
+                    };
+                    let refused = session.start_send(&message) == Err(Refusal::Unsupported);
+                    assert_eq!(refused, !expected);
+                }
+            }
+            // The other direction does not depend on it.
+            assert!(server.start_send(&reply(2)).is_ok());
+            assert!(client.start_send(&call(2)).is_ok());
+        }
+        Ok(())
+    }
+
+    /// Section 4.2.1.1: credits are renewed before more than half of them are used.
+    #[test]
+    fn grants_are_sent_when_due() -> Result {
+        let mut session = speaking(Role::Server)?;
+        for _ in 0..3 {
+            receive(&mut session, &[XID, 2, 100, 10, 0, 0, 0, 0, XID, 0])?;
+            assert_eq!(act(&mut session), None);
+        }
+        receive(&mut session, &[XID, 2, 100, 10, 0, 0, 0, 0, XID, 0])?;
+        // Not if a Reply is about to carry them, as long as that can be sent.
+        assert_eq!(session.poll_action(true), None);
+        assert!(message(&mut session)?.is_words(&[0, 2, 13, 5]));
+        assert_eq!(act(&mut session), None);
+
+        for _ in 0..4 {
+            receive(&mut session, &[XID, 2, 0, 10, 0, 0, 0, 0, XID, 0])?;
+        }
+        assert_eq!(session.start_send(&reply(1)), Err(Refusal::Wait));
+        assert_eq!(session.poll_action(true), None);
+        // The GRANT of before is the last that this limit admits, and leaves room for one.
+        receive(&mut session, &[0, 2, 2, 5])?;
+        assert_eq!(session.poll_action(true), Some(Action::Wake));
+        assert_eq!(session.start_send(&reply(1)), Ok(18));
+        for _ in 0..4 {
+            receive(&mut session, &[XID, 2, 2, 10, 0, 0, 0, 0, XID, 0])?;
+        }
+        assert_eq!(session.poll_action(true), None);
+        // There is no credit for a Reply, so the GRANT does not wait for one; it may exceed the
+        // limit itself.
+        receive(&mut session, &[0, 2, 3, 5])?;
+        let action = session.poll_action(true);
+        assert!(matches!(action, Some(Action::Send(Control::Grant(_)))));
+        Ok(())
+    }
+
+    /// Section 6.3.3: nothing but CONNPROP messages behind our own CONNPROP_MIDDLE.
+    #[test]
+    fn our_own_properties_are_not_interrupted() -> Result {
+        let mut session = Session::new(&Config {
+            authenticate: true,
+            ..config(Role::Client)
+        });
+        assert_eq!(act(&mut session), None);
+        let told = Told {
+            host_auth: Some(b"who"),
+            ..Told::NOTHING
+        };
+        let first = session.send_properties(told, false);
+        assert!(first.is_some_and(|message| message.credits == 8 && !message.last));
+        // Section 4.3: one message until the server answers.
+        assert_eq!(session.send_properties(told, false), None);
+        receive(&mut session, &FINAL)?;
+        while let Some(action) = session.poll_action(false) {
+            assert!(!matches!(action, Action::Send(_)));
+        }
+        assert_eq!(session.start_send(&call(1)), Err(Refusal::Wait));
+        receive(&mut session, &[XID, 2, 100, 14])?;
+        assert_eq!(act(&mut session), None);
+        // Credits that are due are carried by a CONNPROP message that tells nothing.
+        for _ in 0..3 {
+            receive(&mut session, &[XID, 2, 100, 10, 0, 0, 0, 0, XID, 0])?;
+        }
+        assert!(message(&mut session)?.is_words(&[0, 2, 13, 6, 0]));
+        assert_eq!(act(&mut session), None);
+
+        let last = session.send_properties(Told::all(&OWN), true);
+        assert!(last.is_some_and(|message| message.last));
+        // Section 6.3.4: nor any CONNPROP message behind the last one.
+        assert_eq!(session.send_properties(told, false), None);
+        assert_eq!(session.send_properties(told, true), None);
+        // Now the error goes out.
+        assert!(message(&mut session)?.is_words(&[XID, 2, 13, 4, 4]));
+        assert_eq!(act(&mut session), Some(Action::Wake));
+        assert!(session.start_send(&call(1)).is_ok());
+        Ok(())
+    }
+
+    /// Section 7.4: errors are not kept back by other messages.
+    #[test]
+    fn errors_come_first() -> Result {
+        let mut session = speaking(Role::Server)?;
+        assert_eq!(session.report(1, RdmaError::System), Ok(()));
+        let error = RdmaError::ReplyResource { needed: 9 };
+        assert_eq!(session.report(2, error), Ok(()));
+        receive(&mut session, &[0, 2, 4, 5])?;
+        // Three credits, two of them for the errors.
+        assert_eq!(session.start_send(&reply(2)), Err(Refusal::Wait));
+        assert_eq!(session.start_send(&reply(1)), Ok(10));
+        assert!(message(&mut session)?.is_words(&[1, 2, 10, 4, 100]));
+        assert!(message(&mut session)?.is_words(&[2, 2, 10, 4, 10, 9]));
+        assert_eq!(act(&mut session), None);
+        Ok(())
+    }
+
+    /// The owner keeps the errors for which there is no room. It is told when there is.
+    #[test]
+    fn the_owner_keeps_its_errors() -> Result {
+        let mut session = speaking(Role::Server)?;
+        receive(&mut session, &[0, 2, 2, 5])?;
+        settle(&mut session);
+        let mut report = |xid| session.report(xid, RdmaError::System);
+        assert!((0..8).all(|xid| report(xid).is_ok()));
+        assert_eq!(report(8), Err(Refusal::Wait));
+        assert!(message(&mut session)?.is_words(&[0, 2, 10, 4, 100]));
+        receive(&mut session, &[0, 2, 3, 5])?;
+        assert!(message(&mut session)?.is_words(&[1, 2, 11, 4, 100]));
+        receive(&mut session, &[0, 2, 4, 5])?;
+        assert!(message(&mut session)?.is_words(&[2, 2, 12, 4, 100]));
+        assert_eq!(session.report(8, RdmaError::System), Ok(()));
+        Ok(())
+    }
+
+    /// Our properties come before everything else that we send.
+    #[test]
+    fn properties_come_first() -> Result {
+        let mut session = Session::new(&config(Role::Server));
+        receive(&mut session, &[XID, 2, 100, 10, 0, 0, 0, 0, XID, 0])?;
+        receive(&mut session, &[7, 2, 100, 14])?;
+        assert_eq!(session.start_send(&reply(1)), Err(Refusal::Wait));
+        assert_eq!(message(&mut session)?.prefix(16).last(), Some(&7));
+        assert!(message(&mut session)?.is_words(&[7, 2, 10, 4, 4]));
+        assert_eq!(act(&mut session), Some(Action::Wake));
+        assert!(session.start_send(&reply(1)).is_ok());
+        Ok(())
+    }
+
+    /// What is in transit arrives before the connection ends.
+    #[test]
+    fn errors_are_sent_before_the_end() -> Result {
+        let mut session = speaking(Role::Server)?;
+        assert_eq!(session.report(1, RdmaError::System), Ok(()));
+        session.close();
+        let refused = session.report(2, RdmaError::System);
+        assert_eq!(refused, Err(Refusal::NotConnected));
+        let action = session.poll_action(false);
+        assert!(matches!(action, Some(Action::Send(Control::Error(_)))));
+        assert_eq!(session.poll_action(false), None);
+        assert_eq!(session.start_send(&reply(1)), Err(Refusal::NotConnected));
+        session.handle_sent();
+        let close = Action::Close(Reason::Owner);
+        assert_eq!(session.poll_action(false), Some(close));
+        assert_eq!(session.poll_action(false), None);
+        assert_eq!(session.dialect(), None);
+        Ok(())
+    }
+
+    /// Section 4.2.1: counters go on where 2^31 and 2^32 are passed.
+    #[test]
+    fn counters_wrap() -> Result {
+        for start in [0x7fff_fff8_u32, 0xffff_fff8] {
+            let mut session = Session::after(&config(Role::Server), start);
+            for count in 0..20_u32 {
+                let now = start.wrapping_add(count);
+                let credits = now.wrapping_add(3);
+                receive(&mut session, &[XID, 2, credits, 10, 0, 0, 0, 0, XID, 0])?;
+                if count == 0 {
+                    settle(&mut session);
+                }
+                let told = session.start_send(&reply(1));
+                assert_eq!(told, Ok(now.wrapping_add(1 + 8)));
+            }
+        }
+        Ok(())
+    }
+}

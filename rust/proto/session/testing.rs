@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the tests of several files need.
+
+use super::{
+    super::{
+        chunk::Limits,
+        error::{
+            Fault,
+            Result, //
+        },
+        props::Properties,
+        testing::Bytes, //
+    },
+    Action,
+    Config,
+    Event,
+    Role,
+    Session, //
+};
+
+/// The transaction ID of the examples.
+pub(super) const XID: u32 = 0x1234_5678;
+
+/// The credit value of the examples: so many messages may be sent.
+pub(super) const CREDITS: u32 = 100;
+
+/// What both ends of the examples can do.
+pub(super) const OWN: Properties = Properties {
+    send_size: 8192,
+    receive_size: 8192,
+    segment_size: 1 << 20,
+    segment_count: 20,
+    reverse: 3,
+};
+
+/// An end with room for 8 messages.
+pub(super) const fn config(role: Role) -> Config {
+    Config {
+        role,
+        low: 1,
+        high: 2,
+        earlier: false,
+        own: OWN,
+        authenticate: false,
+        receives: 8,
+        credits_in_one: 32,
+        limits: Limits::DEFAULT,
+        read_chunks: 2,
+        write_chunks: 2,
+        max_assembly: 4096,
+    }
+}
+
+/// The words of a CONNPROP_FINAL that tells all of [`OWN`], in short.
+pub(super) const FINAL: [u32; 14] = [
+    0, 2, CREDITS, 7, 3, 1, 4, 8192, 2, 4, 8192, 5, 4, 3, //
+];
+
+/// Receives a message made of words and does not look at what it is.
+pub(super) fn receive(session: &mut Session, words: &[u32]) -> Result {
+    let bytes = Bytes::from_words(words)?;
+    session.handle_received(bytes.get());
+    Ok(())
+}
+
+/// Receives a message made of words, and returns what `look` makes of the event.
+pub(super) fn received<T>(
+    session: &mut Session,
+    words: &[u32],
+    look: impl FnOnce(&Event<'_>) -> T,
+) -> Result<T> {
+    let bytes = Bytes::from_words(words)?;
+    Ok(look(&session.handle_received(bytes.get())))
+}
+
+/// Returns the next action, having sent the message that it is about.
+pub(super) fn act(session: &mut Session) -> Option<Action> {
+    let action = session.poll_action(false);
+    if matches!(action, Some(Action::Send(_))) {
+        session.handle_sent();
+    }
+    action
+}
+
+/// Returns the next message that the session wants to be sent, having passed over other actions.
+pub(super) fn message(session: &mut Session) -> Result<Bytes> {
+    while let Some(action) = act(session) {
+        if let Action::Send(control) = action {
+            return Bytes::from_encoder(|buf| control.encode(buf));
+        }
+    }
+    Err(Fault::NoPayload)
+}
+
+/// Does everything that there is to do, and returns how many messages were sent.
+pub(super) fn settle(session: &mut Session) -> u32 {
+    let mut sent = 0_u32;
+    while let Some(action) = act(session) {
+        sent = sent.saturating_add(u32::from(matches!(action, Action::Send(_))));
+    }
+    sent
+}
+
+/// A session that speaks Version Two, all properties being told.
+pub(super) fn speaking(role: Role) -> Result<Session> {
+    speaking_with(&config(role))
+}
+
+/// The same of an end that is special.
+pub(super) fn speaking_with(config: &Config) -> Result<Session> {
+    let mut session = Session::new(config);
+    settle(&mut session);
+    receive(&mut session, &FINAL)?;
+    settle(&mut session);
+    Ok(session)
+}

@@ -1,0 +1,607 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! From received bytes to a checked Version Two message.
+//!
+//! What is checked here depends on the message alone. Whether it may come at this point, and
+//! whether the parts of an RPC message fit together, is known to [`super::super::session`].
+
+use super::{
+    super::{
+        chunk::{
+            Chunk,
+            Limits,
+            ReadList,
+            Segment,
+            WriteList, //
+        },
+        error::{
+            Fault,
+            Result, //
+        },
+        props::Told,
+        xdr::{
+            Reader,
+            UNIT, //
+        },
+    },
+    htype,
+    Direction,
+    Prefix,
+    Purpose,
+    RdmaError,
+    VERSION, //
+};
+
+/// What comes with a Call: the chunks, and which of them may be invalidated remotely.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Offer<'a> {
+    /// The `rdma_inv_handle` field as received; see [`Self::invalidate`].
+    pub(crate) inv_handle: u32,
+    /// The Call chunk, which holds the RPC message. Of an RDMA2_CALL_INLINE it is empty.
+    pub(crate) call: ReadList<'a>,
+    /// The Read list.
+    pub(crate) read: ReadList<'a>,
+    /// The Write list.
+    pub(crate) write: WriteList<'a>,
+    /// The Reply chunk, if it is marked "present".
+    pub(crate) reply: Option<Chunk<'a>>,
+}
+
+impl<'a> Offer<'a> {
+    /// Reads the chunk lists that all Calls have.
+    fn get(
+        reader: &mut Reader<'a>,
+        inv_handle: u32,
+        call: ReadList<'a>,
+        limits: &Limits,
+    ) -> Result<Self> {
+        let read = ReadList::get(reader, limits)?;
+        let mut last = 0;
+        for entry in read.iter() {
+            // Position zero is that of a Call chunk (4.5.1.2, 6.3.7).
+            if entry.position == 0 {
+                return Err(Fault::UnexpectedPositionZero);
+            }
+            if entry.position < last {
+                return Err(Fault::UnorderedPosition(entry.position));
+            }
+            last = entry.position;
+        }
+        Ok(Self {
+            inv_handle,
+            call,
+            read,
+            write: WriteList::get(reader, limits)?,
+            reply: match reader.bool()? {
+                true => Some(Chunk::get(reader, limits)?),
+                false => None,
+            },
+        })
+    }
+
+    /// Returns whether there is no chunk at all.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.call.is_empty()
+            && self.read.is_empty()
+            && self.write.is_empty()
+            && self.reply.is_none()
+    }
+
+    /// Returns all segments, those of the Call chunk first.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = Segment> + 'a {
+        let lists = self.call.iter().chain(self.read.iter());
+        let chunks = self.write.iter().chain(self.reply);
+        lists
+            .map(|entry| entry.segment)
+            .chain(chunks.flat_map(|chunk| chunk.iter()))
+    }
+
+    /// Returns the number of Read chunks besides the Call chunk. The segments of a chunk follow
+    /// each other and have the same position (4.5.1).
+    pub(crate) fn read_chunks(&self) -> usize {
+        let mut last = 0;
+        self.read
+            .iter()
+            .filter(|entry| core::mem::replace(&mut last, entry.position) != entry.position)
+            .count()
+    }
+
+    /// Returns the handle that a Responder may invalidate remotely (6.5).
+    ///
+    /// It is one that this header holds; any other may belong to another RPC.
+    pub(crate) fn invalidate(&self) -> Option<u32> {
+        Some(self.inv_handle)
+            .filter(|handle| *handle != 0 && self.segments().any(|s| s.handle == *handle))
+    }
+}
+
+/// A received message that passed all checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header<'a> {
+    /// The transaction ID.
+    pub(crate) xid: u32,
+    /// How many messages its receiver may have sent since the connection began.
+    pub(crate) credits: u32,
+    /// The rest of the message.
+    pub(crate) body: Body<'a>,
+    /// The length of the header, which is the offset of the payload.
+    header_len: usize,
+}
+
+/// What a received message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Body<'a> {
+    /// RDMA2_ERROR (6.3.1).
+    Error(RdmaError),
+    /// RDMA2_GRANT (6.3.2).
+    Grant,
+    /// RDMA2_CONNPROP_MIDDLE (6.3.3) or RDMA2_CONNPROP_FINAL (6.3.4).
+    Properties {
+        /// What is told.
+        told: Told<'a>,
+        /// Whether it is the final message.
+        last: bool,
+    },
+    /// RDMA2_CALL_EXTERNAL (6.3.5).
+    CallExternal(Offer<'a>),
+    /// RDMA2_CALL_INLINE (6.3.7).
+    CallInline {
+        /// What comes with the Call.
+        offer: Offer<'a>,
+        /// The RPC message, or its last part, without what was reduced from it.
+        payload: &'a [u8],
+    },
+    /// RDMA2_CALL_MIDDLE (6.3.6) or RDMA2_REPLY_MIDDLE (6.3.9).
+    Middle {
+        /// Which of the two.
+        direction: Direction,
+        /// How many octets of the RPC message are still to come.
+        remaining: u32,
+        /// A part of the RPC message.
+        payload: &'a [u8],
+    },
+    /// RDMA2_REPLY_EXTERNAL (6.3.8).
+    ReplyExternal {
+        /// The Call's Write chunks, with the lengths of what was written.
+        write: WriteList<'a>,
+        /// The Call's Reply chunk, which holds the RPC message.
+        reply: Chunk<'a>,
+    },
+    /// RDMA2_REPLY_INLINE (6.3.10).
+    ReplyInline {
+        /// The Call's Write chunks, with the lengths of what was written.
+        write: WriteList<'a>,
+        /// The RPC message, or its last part.
+        payload: &'a [u8],
+    },
+}
+
+impl<'a> Header<'a> {
+    /// Returns the length of the header in octets.
+    pub(crate) const fn header_len(&self) -> usize {
+        self.header_len
+    }
+
+    /// Returns what the message is about.
+    pub(crate) const fn purpose(&self) -> Purpose {
+        match self.body {
+            Body::Grant | Body::Properties { .. } => Purpose::Control,
+            Body::CallExternal(_)
+            | Body::CallInline { .. }
+            | Body::Middle {
+                direction: Direction::Call,
+                ..
+            } => Purpose::Call,
+            Body::Error(_)
+            | Body::ReplyExternal { .. }
+            | Body::ReplyInline { .. }
+            | Body::Middle {
+                direction: Direction::Reply,
+                ..
+            } => Purpose::Reply,
+        }
+    }
+
+    /// Returns the octets of an RPC message behind the header, which starts [`Self::header_len`]
+    /// octets into the received bytes.
+    pub(crate) const fn payload(&self) -> &'a [u8] {
+        match self.body {
+            Body::CallInline { payload, .. }
+            | Body::ReplyInline { payload, .. }
+            | Body::Middle { payload, .. } => payload,
+            _ => &[],
+        }
+    }
+}
+
+/// Why a message was not accepted, and as much of it as can be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DecodeError {
+    /// What is wrong with it.
+    pub(crate) fault: Fault,
+    /// Its first four words, unless it is too short to have them.
+    pub(crate) prefix: Option<Prefix>,
+}
+
+/// Decodes a received message.
+///
+/// # Errors
+///
+/// See [`Fault`]; [`Fault::Runt`] for what is shorter than the prefix. No strict prefix of a valid
+/// message is accepted, except that an RPC message may lack its end.
+pub(crate) fn decode<'a>(
+    bytes: &'a [u8],
+    limits: &Limits,
+) -> core::result::Result<Header<'a>, DecodeError> {
+    let mut reader = Reader::new(bytes);
+    let prefix = Prefix::get(&mut reader).map_err(|_| DecodeError {
+        fault: Fault::Runt,
+        prefix: None,
+    })?;
+    let refused = |fault| DecodeError {
+        fault,
+        prefix: Some(prefix),
+    };
+    if prefix.version != VERSION {
+        return Err(refused(Fault::Version(prefix.version)));
+    }
+    let body = decode_body(&mut reader, prefix.procedure, limits).map_err(refused)?;
+    Ok(Header {
+        xid: prefix.xid,
+        credits: prefix.credits,
+        body,
+        header_len: reader.position(),
+    })
+}
+
+/// Decodes what follows the prefix, up to the RPC message.
+fn decode_body<'a>(reader: &mut Reader<'a>, htype: u32, limits: &Limits) -> Result<Body<'a>> {
+    Ok(match htype {
+        // Bytes behind it are ignored: what it says is clear without them.
+        htype::ERROR => return RdmaError::get(reader).map(Body::Error),
+        htype::GRANT => whole(reader, Body::Grant)?,
+        htype::CONNPROP_MIDDLE | htype::CONNPROP_FINAL => {
+            let told = Told::get(reader)?;
+            let last = htype == htype::CONNPROP_FINAL;
+            whole(reader, Body::Properties { told, last })?
+        }
+        htype::CALL_EXTERNAL => {
+            let inv_handle = reader.u32()?;
+            let call = call_chunk(reader, limits)?;
+            let offer = Offer::get(reader, inv_handle, call, limits)?;
+            whole(reader, Body::CallExternal(offer))?
+        }
+        htype::CALL_INLINE => {
+            let inv_handle = reader.u32()?;
+            Body::CallInline {
+                offer: Offer::get(reader, inv_handle, ReadList::default(), limits)?,
+                payload: payload(reader)?,
+            }
+        }
+        htype::CALL_MIDDLE => middle(reader, Direction::Call)?,
+        htype::REPLY_EXTERNAL => {
+            let write = WriteList::get(reader, limits)?;
+            // There has to be exactly one (6.3.8).
+            if !reader.bool()? {
+                return Err(Fault::NoPayload);
+            }
+            let reply = Chunk::get(reader, limits)?;
+            if reply.total() == 0 {
+                return Err(Fault::NoPayload);
+            }
+            whole(reader, Body::ReplyExternal { write, reply })?
+        }
+        htype::REPLY_INLINE => Body::ReplyInline {
+            write: WriteList::get(reader, limits)?,
+            payload: payload(reader)?,
+        },
+        htype::REPLY_MIDDLE => middle(reader, Direction::Reply)?,
+        other => return Err(Fault::BadProcedure(other)),
+    })
+}
+
+/// Checks that nothing follows.
+fn whole<'a>(reader: &Reader<'_>, body: Body<'a>) -> Result<Body<'a>> {
+    match reader.is_empty() {
+        true => Ok(body),
+        false => Err(Fault::TrailingBytes),
+    }
+}
+
+/// Checks that an RPC message, or the first part of one, is what its transport header says
+/// (7.2): its first two words are its transaction ID and its direction.
+///
+/// # Errors
+///
+/// [`Fault::XidMismatch`] and [`Fault::BadDirection`]; [`Fault::Truncated`] if there is no
+/// transaction ID.
+pub(crate) fn check_rpc(payload: &[u8], xid: u32, direction: Direction) -> Result {
+    let mut reader = Reader::new(payload);
+    if reader.u32()? != xid {
+        return Err(Fault::XidMismatch);
+    }
+    match (reader.u32(), direction) {
+        // The first part may end behind the transaction ID.
+        (Err(_), _) | (Ok(0), Direction::Call) | (Ok(1), Direction::Reply) => Ok(()),
+        (Ok(other), _) => Err(Fault::BadDirection(other)),
+    }
+}
+
+/// Reads a Call chunk: every segment of it is at position zero, and it holds something (6.6.3).
+fn call_chunk<'a>(reader: &mut Reader<'a>, limits: &Limits) -> Result<ReadList<'a>> {
+    let call = ReadList::get(reader, limits)?;
+    if let Some(entry) = call.iter().find(|entry| entry.position != 0) {
+        return Err(Fault::UnexpectedPosition(entry.position));
+    }
+    match call.total() {
+        0 => Err(Fault::NoPayload),
+        _ => Ok(call),
+    }
+}
+
+/// Reads what follows the prefix of a MIDDLE message.
+fn middle<'a>(reader: &mut Reader<'a>, direction: Direction) -> Result<Body<'a>> {
+    Ok(Body::Middle {
+        direction,
+        remaining: reader.u32()?,
+        payload: payload(reader)?,
+    })
+}
+
+/// Returns the part of an RPC message behind the header. Its first word has to be there, since the
+/// header's XDR definition includes it.
+fn payload<'a>(reader: &Reader<'a>) -> Result<&'a [u8]> {
+    match reader.rest() {
+        [] => Err(Fault::NoPayload),
+        rest if rest.len() < UNIT => Err(Fault::Truncated),
+        rest => Ok(rest),
+    }
+}
+
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    allow(unsafe_code),
+    ::kernel::macros::kunit_tests(rpcrdma_proto_v2_decode)
+)]
+#[cfg_attr(not(CONFIG_KUNIT = "y"), cfg(test))]
+mod tests {
+    use super::{
+        super::{
+            super::testing::Bytes,
+            testing::{
+                decoded,
+                XID, //
+            },
+        },
+        *, //
+    };
+
+    /// Decodes a message made of words, and returns what is wrong with it.
+    fn fault(words: &[u32]) -> Option<Fault> {
+        let bytes = Bytes::from_words(words).ok()?;
+        let error = decode(bytes.get(), &Limits::DEFAULT).err()?;
+        // The transaction ID is known whenever the error can be answered.
+        error
+            .prefix
+            .filter(|prefix| prefix.xid == XID)
+            .map(|_| error.fault)
+    }
+
+    /// Section 6.4: the prefix is 16 octets.
+    #[test]
+    fn runts_are_told_apart() -> Result {
+        let bytes = Bytes::from_words(&[XID, 2, 1, htype::GRANT])?;
+        for len in 0..16 {
+            let error = DecodeError {
+                fault: Fault::Runt,
+                prefix: None,
+            };
+            assert_eq!(decode(bytes.prefix(len), &Limits::DEFAULT), Err(error));
+        }
+        assert!(decode(bytes.get(), &Limits::DEFAULT).is_ok());
+        Ok(())
+    }
+
+    /// Section 6.1: 6 to 13 and the two that are left of Version One.
+    #[test]
+    fn header_types_are_known() {
+        for htype in [0, 1, 2, 3, 14, 100, u32::MAX] {
+            assert_eq!(fault(&[XID, 2, 1, htype]), Some(Fault::BadProcedure(htype)));
+            assert_eq!(Purpose::of(htype), None);
+        }
+        for version in [0, 1, 3, u32::MAX] {
+            assert_eq!(
+                fault(&[XID, version, 1, htype::GRANT]),
+                Some(Fault::Version(version))
+            );
+        }
+        // All the others fail later, except a GRANT.
+        for htype in 4..14 {
+            let expected = (htype != htype::GRANT).then_some(Fault::Truncated);
+            assert_eq!(fault(&[XID, 2, 1, htype]), expected);
+            assert!(Purpose::of(htype).is_some());
+        }
+    }
+
+    /// Section 6.3.7.
+    #[test]
+    fn a_call_without_chunks() -> Result {
+        let words = [XID, 2, 32, 10, 0, 0, 0, 0, XID, 0, 7];
+        let bytes = Bytes::from_words(&words)?;
+        let header = decoded(&bytes)?;
+        assert_eq!((header.xid, header.credits), (XID, 32));
+        assert_eq!(header.header_len(), 32);
+        assert_eq!(header.payload().len(), 12);
+        assert_eq!(header.purpose(), Purpose::Call);
+        let Body::CallInline { offer, payload } = header.body else {
+            return Err(Fault::NoPayload);
+        };
+        assert!(offer.is_empty());
+        assert_eq!(offer, Offer::default());
+        assert_eq!(payload, header.payload());
+        Ok(())
+    }
+
+    /// Section 6.3.7: no position-zero Read chunk in the Read list.
+    #[test]
+    fn read_lists_hold_data_items_only() {
+        let position =
+            |position| fault(&[XID, 2, 1, 10, 0, 1, position, 9, 8, 0, 0, 0, 0, 0, XID, 0]);
+        assert_eq!(position(0), Some(Fault::UnexpectedPositionZero));
+        assert_eq!(position(2), Some(Fault::UnalignedPosition(2)));
+        assert_eq!(position(4), None);
+        assert_eq!(
+            fault(&[XID, 2, 1, 8, 0, 1, 0, 9, 8, 0, 0, 0, 1, 0, 9, 8, 0, 0, 0, 0, 0]),
+            Some(Fault::UnexpectedPositionZero)
+        );
+    }
+
+    /// Section 4.5.1.1: positions never go back, but the segments of a chunk share theirs.
+    #[test]
+    fn read_lists_are_ordered() {
+        let positions = |first, second| {
+            fault(&[
+                XID, 2, 1, 10, 0, 1, first, 9, 8, 0, 0, 1, second, 9, 8, 0, 0, 0, 0, 0, XID, 0,
+            ])
+        };
+        assert_eq!(positions(4, 8), None);
+        assert_eq!(positions(4, 4), None);
+        assert_eq!(positions(8, 4), Some(Fault::UnorderedPosition(4)));
+    }
+
+    /// Section 6.6.3: the segments of a Call chunk are at position zero.
+    #[test]
+    fn call_chunks_are_at_position_zero() {
+        let call =
+            |position, length| fault(&[XID, 2, 1, 8, 0, 1, position, 9, length, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(call(0, 8), None);
+        assert_eq!(call(4, 8), Some(Fault::UnexpectedPosition(4)));
+        assert_eq!(call(0, 0), Some(Fault::NoPayload));
+        assert_eq!(
+            fault(&[XID, 2, 1, 8, 0, 0, 0, 0, 0]),
+            Some(Fault::NoPayload)
+        );
+    }
+
+    /// Section 6.3.8: exactly one Reply chunk.
+    #[test]
+    fn an_external_reply_has_its_chunk() {
+        assert_eq!(fault(&[XID, 2, 1, 11, 0, 0]), Some(Fault::NoPayload));
+        assert_eq!(fault(&[XID, 2, 1, 11, 0, 1, 0]), Some(Fault::NoPayload));
+        assert_eq!(
+            fault(&[XID, 2, 1, 11, 0, 1, 1, 9, 0, 0, 0]),
+            Some(Fault::NoPayload)
+        );
+        assert_eq!(fault(&[XID, 2, 1, 11, 0, 1, 1, 9, 5, 0, 0]), None);
+        assert_eq!(
+            fault(&[XID, 2, 1, 11, 0, 2, 1, 9, 5, 0, 0]),
+            Some(Fault::BadDiscriminator(2))
+        );
+    }
+
+    /// Section 6.6.3: where no payload follows, nothing does.
+    #[test]
+    fn nothing_follows_a_header_without_payload() {
+        for words in [
+            &[XID, 2, 1, 5, 0][..],
+            &[XID, 2, 1, 6, 0, 0],
+            &[XID, 2, 1, 7, 0, 0],
+            &[XID, 2, 1, 8, 0, 1, 0, 9, 8, 0, 0, 0, 0, 0, 0, XID],
+            &[XID, 2, 1, 11, 0, 1, 1, 9, 5, 0, 0, XID],
+        ] {
+            assert_eq!(fault(words), Some(Fault::TrailingBytes));
+        }
+        // Behind an error anything may follow.
+        assert_eq!(fault(&[XID, 2, 1, 4, 2, 9, 9, 9]), None);
+    }
+
+    /// The headers that a payload follows include its first word.
+    #[test]
+    fn a_payload_has_a_word() -> Result {
+        for (words, len) in [
+            (&[XID, 2, 1, 9, 100, 7, 7][..], 20_usize),
+            (&[XID, 2, 1, 12, 100, 7, 7], 20),
+            (&[XID, 2, 1, 10, 0, 0, 0, 0, 7, 7], 32),
+            (&[XID, 2, 1, 13, 0, 7, 7], 20),
+        ] {
+            let bytes = Bytes::from_words(words)?;
+            for (more, expected) in [
+                (0, Some(Fault::NoPayload)),
+                (1, Some(Fault::Truncated)),
+                (3, Some(Fault::Truncated)),
+                (4, None),
+                (5, None),
+            ] {
+                let cut = bytes.prefix(len.saturating_add(more));
+                let outcome = decode(cut, &Limits::DEFAULT);
+                assert_eq!(outcome.err().map(|error| error.fault), expected);
+            }
+        }
+        Ok(())
+    }
+
+    /// Section 6.5: only a handle of this header, and not zero.
+    #[test]
+    fn only_handles_of_the_header_are_invalidated() -> Result {
+        for (inv_handle, expected) in [
+            (0, None),
+            (1, Some(1)),
+            (2, Some(2)),
+            (3, Some(3)),
+            (4, Some(4)),
+            (5, None),
+        ] {
+            let bytes = Bytes::from_words(&[
+                XID, 2, 1, 8, inv_handle, 1, 0, 1, 8, 0, 0, 0, 1, 4, 2, 8, 0, 0, 0, 1, 1, 3, 8, 0,
+                0, 0, 1, 1, 4, 8, 0, 0,
+            ])?;
+            let Body::CallExternal(offer) = decoded(&bytes)?.body else {
+                return Err(Fault::NoPayload);
+            };
+            assert_eq!(offer.invalidate(), expected);
+            assert!(offer.segments().map(|segment| segment.handle).eq(1..=4));
+            assert_eq!(offer.read_chunks(), 1);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn read_chunks_are_counted_by_position() -> Result {
+        let bytes = Bytes::from_words(&[
+            XID, 2, 1, 10, 0, 1, 4, 1, 8, 0, 0, 1, 4, 2, 8, 0, 0, 1, 8, 3, 8, 0, 0, 0, 0, 0, XID, 0,
+        ])?;
+        let Body::CallInline { offer, .. } = decoded(&bytes)?.body else {
+            return Err(Fault::NoPayload);
+        };
+        assert_eq!(offer.read_chunks(), 2);
+        assert_eq!(offer.segments().count(), 3);
+        assert!(!offer.is_empty());
+        assert_eq!(offer.invalidate(), None);
+        Ok(())
+    }
+
+    /// The beginning of a header is not a header.
+    #[test]
+    fn no_strict_prefix_is_accepted() -> Result {
+        for words in [
+            &[XID, 2, 1, 4, 9, 1, 2][..],
+            &[XID, 2, 1, 5],
+            &[XID, 2, 1, 7, 2, 1, 4, 9, 99, 4, 0],
+            &[
+                XID, 2, 1, 8, 9, 1, 0, 9, 8, 0, 0, 0, 0, 1, 0, 0, 1, 1, 4, 8, 0, 0,
+            ],
+            &[XID, 2, 1, 9, 100, 7],
+            &[XID, 2, 1, 10, 0, 1, 4, 9, 9, 0, 0, 0, 1, 0, 0, 1, 0, 7],
+            &[XID, 2, 1, 11, 1, 0, 0, 1, 1, 9, 9, 0, 0],
+            &[XID, 2, 1, 12, 100, 7],
+            &[XID, 2, 1, 13, 1, 0, 0, 7],
+        ] {
+            let bytes = Bytes::from_words(words)?;
+            decoded(&bytes)?;
+            for len in 0..bytes.get().len() {
+                assert!(decode(bytes.prefix(len), &Limits::DEFAULT).is_err());
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What an RDMA2_ERROR message says (draft-ietf-nfsv4-rpcrdma-version-two-07, 6.3.1 and 7).
+
+use super::super::{
+    error::{
+        Fault,
+        Result, //
+    },
+    xdr::{
+        Reader,
+        Writer, //
+    },
+};
+
+/// The error codes (8.4).
+mod code {
+    /// See [`super::RdmaError::Version`].
+    pub(super) const VERS: u32 = 1;
+    /// See [`super::RdmaError::BadXdr`].
+    pub(super) const BAD_XDR: u32 = 2;
+    /// See [`super::RdmaError::BadProperty`].
+    pub(super) const BAD_PROPVAL: u32 = 3;
+    /// See [`super::RdmaError::HeaderType`].
+    pub(super) const INVAL_HTYPE: u32 = 4;
+    /// See [`super::RdmaError::Continuation`].
+    pub(super) const INVAL_CONT: u32 = 5;
+    /// See [`super::RdmaError::ReadChunks`].
+    pub(super) const READ_CHUNKS: u32 = 6;
+    /// See [`super::RdmaError::WriteChunks`].
+    pub(super) const WRITE_CHUNKS: u32 = 7;
+    /// See [`super::RdmaError::Segments`].
+    pub(super) const SEGMENTS: u32 = 8;
+    /// See [`super::RdmaError::WriteResource`].
+    pub(super) const WRITE_RESOURCE: u32 = 9;
+    /// See [`super::RdmaError::ReplyResource`].
+    pub(super) const REPLY_RESOURCE: u32 = 10;
+    /// See [`super::RdmaError::VersionMismatch`].
+    pub(super) const VERS_MISMATCH: u32 = 11;
+    /// See [`super::RdmaError::System`].
+    pub(super) const SYSTEM: u32 = 100;
+}
+
+/// An error code and what comes with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RdmaError {
+    /// The version is not supported (7.1.1).
+    Version {
+        /// The lowest version that is.
+        low: u32,
+        /// The highest version that is.
+        high: u32,
+    },
+    /// The header cannot be parsed (7.2.1).
+    BadXdr,
+    /// The value of a property cannot be parsed (7.2.2).
+    BadProperty,
+    /// The header type is not known or not supported (7.1.3).
+    HeaderType,
+    /// The message does not fit into the sequence that it is or should be part of (7.1.4).
+    Continuation,
+    /// There are more Read chunks than can be read (7.3.1).
+    ReadChunks {
+        /// How many can be.
+        max: u32,
+    },
+    /// There are more Write chunks than can be written (7.3.2).
+    WriteChunks {
+        /// How many can be.
+        max: u32,
+    },
+    /// A chunk has more segments than can be used (7.3.3).
+    Segments {
+        /// How many can be.
+        max: u32,
+    },
+    /// A Write chunk is too short for its result (7.3.4).
+    WriteResource {
+        /// Which one, counted from one, or zero if that is not known.
+        index: u32,
+        /// The length in octets that it should have.
+        needed: u32,
+    },
+    /// The Reply chunk is too short, and the Reply cannot be sent in another way (7.3.5).
+    ReplyResource {
+        /// The length in octets that it should have.
+        needed: u32,
+    },
+    /// The version is not that of the messages before (7.1.2).
+    VersionMismatch,
+    /// Anything else (7.4.1).
+    System,
+}
+
+impl RdmaError {
+    /// The size in octets of the longest one, code included.
+    pub(super) const MAX_LEN: usize = 12;
+
+    /// Reads an error: its code, and what comes with that code.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::BadErrorCode`] if the code is not known, which is to be ignored (section 7).
+    pub(super) fn get(reader: &mut Reader<'_>) -> Result<Self> {
+        Ok(match reader.u32()? {
+            code::VERS => {
+                let (low, high) = (reader.u32()?, reader.u32()?);
+                if low > high {
+                    return Err(Fault::BadVersionRange);
+                }
+                Self::Version { low, high }
+            }
+            code::BAD_XDR => Self::BadXdr,
+            code::BAD_PROPVAL => Self::BadProperty,
+            code::INVAL_HTYPE => Self::HeaderType,
+            code::INVAL_CONT => Self::Continuation,
+            code::READ_CHUNKS => Self::ReadChunks { max: reader.u32()? },
+            code::WRITE_CHUNKS => Self::WriteChunks { max: reader.u32()? },
+            code::SEGMENTS => Self::Segments { max: reader.u32()? },
+            code::WRITE_RESOURCE => Self::WriteResource {
+                index: reader.u32()?,
+                needed: reader.u32()?,
+            },
+            code::REPLY_RESOURCE => Self::ReplyResource {
+                needed: reader.u32()?,
+            },
+            code::VERS_MISMATCH => Self::VersionMismatch,
+            code::SYSTEM => Self::System,
+            other => return Err(Fault::BadErrorCode(other)),
+        })
+    }
+
+    /// Writes the error.
+    pub(super) fn put(&self, writer: &mut Writer<'_>) -> Result {
+        match *self {
+            Self::Version { low, high } => {
+                if low > high {
+                    return Err(Fault::BadVersionRange);
+                }
+                put(writer, &[code::VERS, low, high])
+            }
+            Self::BadXdr => put(writer, &[code::BAD_XDR]),
+            Self::BadProperty => put(writer, &[code::BAD_PROPVAL]),
+            Self::HeaderType => put(writer, &[code::INVAL_HTYPE]),
+            Self::Continuation => put(writer, &[code::INVAL_CONT]),
+            Self::ReadChunks { max } => put(writer, &[code::READ_CHUNKS, max]),
+            Self::WriteChunks { max } => put(writer, &[code::WRITE_CHUNKS, max]),
+            Self::Segments { max } => put(writer, &[code::SEGMENTS, max]),
+            Self::WriteResource { index, needed } => {
+                put(writer, &[code::WRITE_RESOURCE, index, needed])
+            }
+            Self::ReplyResource { needed } => put(writer, &[code::REPLY_RESOURCE, needed]),
+            Self::VersionMismatch => put(writer, &[code::VERS_MISMATCH]),
+            Self::System => put(writer, &[code::SYSTEM]),
+        }
+    }
+
+    /// Returns whether the RPC may succeed if its Call is sent again with other chunks.
+    ///
+    /// Everything else is permanent and ends the RPC with an error; so are the errors about chunks
+    /// if they say that nothing is known of what would help (7.3). Whether a Call may be executed
+    /// twice is not for the transport to say.
+    pub(crate) const fn may_retry(&self) -> bool {
+        match *self {
+            Self::ReadChunks { .. } | Self::WriteChunks { .. } => true,
+            Self::Segments { max } => max != 0,
+            Self::WriteResource { index, needed } => index != 0 || needed != 0,
+            Self::ReplyResource { needed } => needed != 0,
+            Self::Version { .. }
+            | Self::BadXdr
+            | Self::BadProperty
+            | Self::HeaderType
+            | Self::Continuation
+            | Self::VersionMismatch
+            | Self::System => false,
+        }
+    }
+
+    /// Returns whether nothing may be sent any more in the way it was done, so that the connection
+    /// is of no use (7.1.1 to 7.1.3).
+    ///
+    /// Which header type it was about an error does not say, and each of them is REQUIRED.
+    pub(crate) const fn ends_connection(&self) -> bool {
+        matches!(
+            self,
+            Self::Version { .. } | Self::VersionMismatch | Self::HeaderType
+        )
+    }
+}
+
+/// Writes words.
+fn put(writer: &mut Writer<'_>, words: &[u32]) -> Result {
+    words.iter().try_for_each(|word| writer.u32(*word))
+}
+
+#[cfg_attr(
+    CONFIG_KUNIT = "y",
+    allow(unsafe_code),
+    ::kernel::macros::kunit_tests(rpcrdma_proto_v2_errors)
+)]
+#[cfg_attr(not(CONFIG_KUNIT = "y"), cfg(test))]
+mod tests {
+    use super::{
+        super::super::testing::Bytes,
+        *, //
+    };
+
+    /// Each error with its words and whether its Call may be sent again (8.4).
+    const ALL: [(RdmaError, &[u32], bool); 12] = [
+        (RdmaError::Version { low: 1, high: 2 }, &[1, 1, 2], false),
+        (RdmaError::BadXdr, &[2], false),
+        (RdmaError::BadProperty, &[3], false),
+        (RdmaError::HeaderType, &[4], false),
+        (RdmaError::Continuation, &[5], false),
+        (RdmaError::ReadChunks { max: 0 }, &[6, 0], true),
+        (RdmaError::WriteChunks { max: 1 }, &[7, 1], true),
+        (RdmaError::Segments { max: 16 }, &[8, 16], true),
+        (
+            RdmaError::WriteResource {
+                index: 1,
+                needed: 9000,
+            },
+            &[9, 1, 9000],
+            true,
+        ),
+        (RdmaError::ReplyResource { needed: 7 }, &[10, 7], true),
+        (RdmaError::VersionMismatch, &[11], false),
+        (RdmaError::System, &[100], false),
+    ];
+
+    /// Section 8.4: code points and arms.
+    #[test]
+    fn errors_look_as_in_the_draft() -> Result {
+        for (error, words, retry) in ALL {
+            let bytes = Bytes::from_writer(|writer| error.put(writer))?;
+            assert!(bytes.is_words(words));
+            assert!(bytes.get().len() <= RdmaError::MAX_LEN);
+            assert_eq!(RdmaError::get(&mut Reader::new(bytes.get())), Ok(error));
+            assert_eq!(error.may_retry(), retry);
+            for len in 0..bytes.get().len() {
+                let cut = RdmaError::get(&mut Reader::new(bytes.prefix(len)));
+                assert_eq!(cut, Err(Fault::Truncated));
+            }
+        }
+        Ok(())
+    }
+
+    /// Section 7: an unknown code is told apart from a message that cannot be parsed.
+    #[test]
+    fn unknown_codes_are_told_apart() -> Result {
+        for code in [0, 12, 99, 101, u32::MAX] {
+            let bytes = Bytes::from_words(&[code])?;
+            assert_eq!(
+                RdmaError::get(&mut Reader::new(bytes.get())),
+                Err(Fault::BadErrorCode(code))
+            );
+        }
+        let bytes = Bytes::from_words(&[1, 3, 2])?;
+        assert_eq!(
+            RdmaError::get(&mut Reader::new(bytes.get())),
+            Err(Fault::BadVersionRange)
+        );
+        let empty = RdmaError::Version { low: 3, high: 2 };
+        assert_eq!(
+            Bytes::from_writer(|writer| empty.put(writer)).err(),
+            Some(Fault::BadVersionRange)
+        );
+        Ok(())
+    }
+
+    /// Section 7.3: if nothing is known of what would help, sending the Call again is of no use.
+    #[test]
+    fn errors_without_advice_are_permanent() {
+        for error in [
+            RdmaError::Segments { max: 0 },
+            RdmaError::ReplyResource { needed: 0 },
+            RdmaError::WriteResource {
+                index: 0,
+                needed: 0,
+            },
+        ] {
+            assert!(!error.may_retry());
+        }
+        let unknown_chunk = RdmaError::WriteResource {
+            index: 0,
+            needed: 1,
+        };
+        assert!(unknown_chunk.may_retry());
+    }
+
+    /// Sections 7.1.1 to 7.1.3: the Requester must not go on in the same way.
+    #[test]
+    fn errors_about_the_version_end_the_connection() {
+        for (error, words, _) in ALL {
+            let ends = matches!(words.first(), Some(1 | 4 | 11));
+            assert_eq!(error.ends_connection(), ends);
+        }
+    }
+}

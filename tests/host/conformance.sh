@@ -1,0 +1,60 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# Every row of the conformance list names a test, and each of these tests exists.
+set -eu
+list=Documentation/conformance.rst
+
+# FILE::NAME of every test in the tree.
+tests=$(find rust/proto tools/src -name '*.rs' -print0 | xargs -0 awk '
+	/^[ \t]*#\[test\]$/ { armed = 1; next }
+	armed && /^[ \t]*fn [a-z0-9_]+\(/ {
+		name = $0
+		sub(/^[ \t]*fn /, "", name)
+		sub(/\(.*/, "", name)
+		print FILENAME "::" name
+	}
+	{ armed = 0 }')
+
+TESTS=$tests awk '
+	BEGIN {
+		count = split(ENVIRON["TESTS"], all, "\n")
+		for (i = 1; i <= count; i++) known[all[i]] = 1
+	}
+	function finish() {
+		if (row != "" && found == 0) {
+			print FILENAME ":" line ": section " row " has no test"
+			bad = 1
+		}
+		row = ""
+	}
+	/^   \* - [0-9]/ {
+		finish()
+		row = $3; line = FNR; found = 0; rows++
+		next
+	}
+	/^[^ ]/ { finish() }
+	row != "" {
+		rest = $0
+		while (match(rest, /``[^`]*::[a-z0-9_]+``/)) {
+			name = substr(rest, RSTART + 2, RLENGTH - 4)
+			rest = substr(rest, RSTART + RLENGTH)
+			found++
+			if (!(name in known)) {
+				print FILENAME ":" FNR ": there is no test " name
+				bad = 1
+			}
+		}
+		if (/Departed from[^:]*$/) {
+			getline more
+			if (more !~ /:/) {
+				print FILENAME ":" FNR ": a departure without a reason"
+				bad = 1
+			}
+		}
+	}
+	END {
+		finish()
+		print rows + 0 " requirements"
+		if (rows < 70) bad = 1
+		exit bad
+	}' "$list"

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Fuzz target: two sessions back to back, over any order of events.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    rpcrdma_proto::pair::run(bytes);
+});

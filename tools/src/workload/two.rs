@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Typical messages of Version Two.
+
+use super::{
+    READ,
+    SEGMENT,
+    XID, //
+};
+use crate::proto::{
+    chunk::Limits,
+    props::{
+        Properties,
+        Told, //
+    },
+    session::{
+        Action,
+        Config,
+        Control,
+        Event,
+        Outbound,
+        Role,
+        Session, //
+    },
+    v2::{
+        self,
+        Body,
+        CallExternal,
+        CallInline,
+        ConnProp,
+        Direction,
+        ErrorHeader,
+        Grant,
+        Middle,
+        RdmaError,
+        ReplyExternal,
+        ReplyInline, //
+    },
+};
+
+/// A kind of message: all ten header types with what they typically hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampleTwo {
+    /// An error about a Write chunk.
+    Error,
+    /// Credits.
+    Grant,
+    /// Host authentication material of 64 octets.
+    ConnPropMiddle,
+    /// All properties.
+    ConnPropFinal,
+    /// A Call that is too large, with a WRITE of 1 MiB, and that expects a Reply that is too large.
+    CallExternal,
+    /// A part of a Call.
+    CallMiddle,
+    /// A small Call, such as GETATTR.
+    CallInline,
+    /// A WRITE of 1 MiB in one region.
+    CallInlineRead,
+    /// A READ of 1 MiB in one region.
+    CallInlineWrite,
+    /// A Reply that is too large.
+    ReplyExternal,
+    /// A part of a Reply.
+    ReplyMiddle,
+    /// A small Reply.
+    ReplyInline,
+    /// The Reply to a READ of 1 MiB.
+    ReplyInlineWrite,
+}
+
+impl SampleTwo {
+    /// All kinds of messages.
+    pub const ALL: [Self; 13] = [
+        Self::Error,
+        Self::Grant,
+        Self::ConnPropMiddle,
+        Self::ConnPropFinal,
+        Self::CallExternal,
+        Self::CallMiddle,
+        Self::CallInline,
+        Self::CallInlineRead,
+        Self::CallInlineWrite,
+        Self::ReplyExternal,
+        Self::ReplyMiddle,
+        Self::ReplyInline,
+        Self::ReplyInlineWrite,
+    ];
+
+    /// Writes the header of the message to `buf` and returns its size.
+    ///
+    /// # Panics
+    ///
+    /// If `buf` is too small: 512 octets are enough.
+    #[inline]
+    pub fn encode(self, buf: &mut [u8]) -> usize {
+        let (xid, credits) = (XID, 0xffff_ff80);
+        let call = CallInline {
+            xid,
+            credits,
+            inv_handle: 0,
+            read: &[],
+            write: &[],
+            reply: None,
+        };
+        let with_handle = CallInline {
+            inv_handle: SEGMENT.handle,
+            ..call
+        };
+        let middle = |direction| Middle {
+            direction,
+            xid,
+            credits,
+            remaining: 4076,
+        };
+        match self {
+            Self::Error => ErrorHeader {
+                xid,
+                version: v2::VERSION,
+                credits,
+                error: RdmaError::WriteResource {
+                    index: 1,
+                    needed: 1 << 20,
+                },
+            }
+            .encode(buf),
+            Self::Grant => Grant { credits }.encode(buf),
+            Self::ConnPropMiddle => ConnProp {
+                credits,
+                told: Told {
+                    host_auth: Some(&[0x5a; 64]),
+                    ..Told::NOTHING
+                },
+                last: false,
+            }
+            .encode(buf),
+            Self::ConnPropFinal => ConnProp {
+                credits,
+                told: Told::all(&Properties::DEFAULT),
+                last: true,
+            }
+            .encode(buf),
+            Self::CallExternal => CallExternal {
+                common: CallInline {
+                    read: &[READ],
+                    reply: Some(&[SEGMENT]),
+                    ..with_handle
+                },
+                call: &[SEGMENT],
+            }
+            .encode(buf),
+            Self::CallMiddle => middle(Direction::Call).encode(buf),
+            Self::CallInline => call.encode(buf),
+            Self::CallInlineRead => CallInline {
+                read: &[READ],
+                ..with_handle
+            }
+            .encode(buf),
+            Self::CallInlineWrite => CallInline {
+                write: &[&[SEGMENT]],
+                ..with_handle
+            }
+            .encode(buf),
+            Self::ReplyExternal => ReplyExternal {
+                xid,
+                credits,
+                write: &[],
+                reply: &[SEGMENT],
+            }
+            .encode(buf),
+            Self::ReplyMiddle => middle(Direction::Reply).encode(buf),
+            Self::ReplyInline => ReplyInline {
+                xid,
+                credits,
+                write: &[],
+            }
+            .encode(buf),
+            Self::ReplyInlineWrite => ReplyInline {
+                xid,
+                credits,
+                write: &[&[SEGMENT]],
+            }
+            .encode(buf),
+        }
+        .expect("samples are valid")
+    }
+
+    /// Returns a whole message as it is received: an RPC message of 64 octets follows the header,
+    /// if any does.
+    pub fn message(self) -> Vec<u8> {
+        let mut buf = vec![0; 512];
+        let len = self.encode(&mut buf);
+        buf.truncate(len);
+        let direction = match self {
+            Self::CallMiddle | Self::CallInline | Self::CallInlineRead | Self::CallInlineWrite => {
+                0_u32
+            }
+            Self::ReplyMiddle | Self::ReplyInline | Self::ReplyInlineWrite => 1,
+            _ => return buf,
+        };
+        buf.extend(XID.to_be_bytes());
+        buf.extend(direction.to_be_bytes());
+        buf.extend([0; 56]);
+        buf
+    }
+}
+
+/// Decodes a message and goes through all of its segments, as its receiver does.
+///
+/// # Panics
+///
+/// If the message is not valid.
+#[inline]
+pub fn decode_two(bytes: &[u8]) -> u64 {
+    let header = v2::decode(bytes, &Limits::DEFAULT).expect("samples are valid");
+    let mut sum = header.payload().len() as u64;
+    let mut add = |segment: crate::proto::chunk::Segment| {
+        sum = sum.wrapping_add(u64::from(segment.length) ^ segment.offset);
+    };
+    match header.body {
+        Body::CallInline { offer, .. } | Body::CallExternal(offer) => {
+            offer.segments().for_each(&mut add);
+            sum = sum.wrapping_add(u64::from(offer.invalidate().unwrap_or(0)));
+        }
+        Body::ReplyInline { write, .. } => {
+            write.iter().flat_map(|c| c.iter()).for_each(&mut add);
+        }
+        Body::ReplyExternal { write, reply } => {
+            write.iter().flat_map(|c| c.iter()).for_each(&mut add);
+            reply.iter().for_each(&mut add);
+        }
+        Body::Properties { told, .. } => {
+            sum = sum.wrapping_add(told.receive_size.unwrap_or(0).into());
+        }
+        Body::Error(_) | Body::Grant | Body::Middle { .. } => {}
+    }
+    sum
+}
+
+/// Two sessions that speak Version Two with each other.
+#[derive(Clone, Copy, Debug)]
+pub struct Conversation {
+    /// The client's.
+    client: Session,
+    /// The server's.
+    server: Session,
+}
+
+impl Default for Conversation {
+    fn default() -> Self {
+        let config = |role| Config {
+            role,
+            low: 1,
+            high: 2,
+            earlier: false,
+            own: Properties::DEFAULT,
+            authenticate: false,
+            receives: 128,
+            credits_in_one: 1,
+            limits: Limits::DEFAULT,
+            read_chunks: 16,
+            write_chunks: 16,
+            max_assembly: 1 << 20,
+        };
+        Self {
+            client: Session::new(&config(Role::Client)),
+            server: Session::new(&config(Role::Server)),
+        }
+    }
+}
+
+impl Conversation {
+    /// Has one RPC made: a small Call and a small Reply, as far as the sessions are concerned.
+    /// Returns how many messages were sent, GRANTs included.
+    ///
+    /// # Panics
+    ///
+    /// If the ends do not understand each other.
+    #[inline]
+    pub fn rpc(&mut self) -> u32 {
+        let mut sent = 0;
+        settle(&mut self.client, &mut self.server, &mut sent);
+        for direction in [Direction::Call, Direction::Reply] {
+            let (from, to) = match direction {
+                Direction::Call => (&mut self.client, &mut self.server),
+                Direction::Reply => (&mut self.server, &mut self.client),
+            };
+            let outbound = Outbound {
+                direction,
+                parts: 1,
+                chunks: false,
+            };
+            let credits = from.start_send(&outbound).expect("there are credits");
+            let mut buf = [0; 64];
+            let header = match direction {
+                Direction::Call => CallInline {
+                    xid: XID,
+                    credits,
+                    inv_handle: 0,
+                    read: &[],
+                    write: &[],
+                    reply: None,
+                }
+                .encode(&mut buf),
+                Direction::Reply => ReplyInline {
+                    xid: XID,
+                    credits,
+                    write: &[],
+                }
+                .encode(&mut buf),
+            };
+            let at = header.expect("it fits");
+            buf[at..at + 4].copy_from_slice(&XID.to_be_bytes());
+            buf[at + 7] = u8::from(direction == Direction::Reply);
+            let event = to.handle_received(&buf);
+            assert!(matches!(event, Event::Message { .. }));
+            sent += 1;
+            settle(to, from, &mut sent);
+        }
+        sent
+    }
+}
+
+/// Has everything sent that two sessions want to be sent.
+#[inline]
+fn settle(one: &mut Session, other: &mut Session, sent: &mut u32) {
+    loop {
+        let before = *sent;
+        flush(one, other, sent);
+        flush(other, one, sent);
+        if *sent == before {
+            return;
+        }
+    }
+}
+
+/// Has everything sent that a session wants to be sent.
+#[inline]
+fn flush(from: &mut Session, to: &mut Session, sent: &mut u32) {
+    while let Some(action) = from.poll_action(true) {
+        if let Action::Send(control) = action {
+            let mut buf = [0; Control::MAX_LEN];
+            let len = control.encode(&mut buf).expect("it fits");
+            to.handle_received(&buf[..len]);
+            from.handle_sent();
+            *sent += 1;
+        }
+    }
+}
