@@ -8,7 +8,6 @@
 # soak-smoke: uml-kasan
 # timeout: 300 3600
 # rounds: 1 20
-# expect: ib_destroy_qp_user
 # expect: rdma_restrack_clean
 # expect: tainted
 """The client reconnects. The stock server warns when its device goes, hence `expect`."""

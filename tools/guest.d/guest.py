@@ -37,6 +37,7 @@ class Guest:
         self.args = args
         self.role = role
         self.number = number
+        self.module = module
         server = role == "server"
         self.kernel = args.server_kernel if server else args.kernel
         self.kernel_dir = args.server_kernel_dir if server else args.kernel_dir

@@ -279,7 +279,7 @@ def conclude(run, guest, how, failed=False):
         run.kill()
     reported = False
     for g in run.guests:
-        found = reports.find(g.console_lines(), args.expect)
+        found = reports.find(g.console_lines(), args.expect, g.module)
         if found:
             reported = True
             show(f"{len(found)} reports on the console of the {g.role} guest, the first:")
