@@ -5,8 +5,9 @@
 # fabrics: rxe siw
 # variants: 4.2
 # kernels: uml
-# smoke: uml-kasan debug
+# smoke: uml-kasan
 # soak-variants: 3 4.2
+# soak-smoke: uml-kasan debug
 # soak-smoke-variants: 4.2
 # timeout: 300 1800
 # rounds: 2 20 1 3

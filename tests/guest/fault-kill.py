@@ -5,8 +5,9 @@
 # fabrics: rxe siw
 # variants: 3
 # kernels: uml
-# smoke: uml-kasan debug
+# smoke: uml-kasan
 # soak-variants: 3 4.2
+# soak-smoke: uml-kasan debug
 # soak-smoke-variants: 3
 # timeout: 300 1800
 # rounds: 3 200 1 10
