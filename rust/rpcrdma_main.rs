@@ -15,8 +15,10 @@ mod observe;
 mod proto;
 #[deny(unsafe_code)]
 mod requester;
+#[allow(dead_code, unused_imports)]
 mod sunrpc;
 mod sys;
+#[allow(dead_code, unused_imports)]
 mod verbs;
 
 module! {

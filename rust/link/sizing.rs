@@ -122,6 +122,8 @@ pub(crate) fn choose(
         send_queue,
         region_depth,
         regions: credits * REGIONS_PER_CREDIT + MAX_SEGMENTS,
+        transfer_sges: 1,
+        transfers: 0,
     };
     Ok((Wanted { credits, ..*wanted }, sizes))
 }
