@@ -15,10 +15,12 @@ mod observe;
 mod proto;
 #[deny(unsafe_code)]
 mod requester;
-#[allow(dead_code, unused_imports)]
+#[deny(unsafe_code)]
+mod responder;
+#[deny(unsafe_code)]
+mod server;
 mod sunrpc;
 mod sys;
-#[allow(dead_code, unused_imports)]
 mod verbs;
 
 module! {
@@ -40,6 +42,8 @@ module! {
 struct RpcRdma {
     /// No new transports from the moment that this is dropped; there are none left by then.
     _client: client::Registration,
+    /// Likewise, for the server end.
+    _server: server::Registration,
     _debugfs: kext::debugfs::Root,
     /// Without them the transport works with its defaults.
     _tunables: Option<sunrpc::Tunables>,
@@ -50,8 +54,10 @@ impl kernel::Module for RpcRdma {
         let debugfs = kext::debugfs::Root::new();
         // Before the sysctls, since only this tells whether the kernel has such a transport already.
         let client = client::Registration::new()?;
+        let server = server::Registration::new()?;
         Ok(Self {
             _client: client,
+            _server: server,
             _debugfs: debugfs,
             _tunables: sunrpc::Tunables::register().ok(),
         })

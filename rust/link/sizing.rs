@@ -140,6 +140,7 @@ mod tests {
         queue_depth: 16_384,
         send_sges: 32,
         inbound_reads: 128,
+        outbound_reads: 128,
         iwarp: false,
     };
     const WANTED: Wanted = Wanted {
