@@ -50,6 +50,7 @@
 enum {
 	RPCRDMA_HZ = HZ,
 	RPCRDMA_IPPROTO_TCP = IPPROTO_TCP,
+	RPCRDMA_IPPROTO_MAX = IPPROTO_MAX,
 	/* Enums of the kernel's bindings that differ between its versions. */
 	RPCRDMA_DMA_TO_DEVICE = DMA_TO_DEVICE,
 	RPCRDMA_DMA_FROM_DEVICE = DMA_FROM_DEVICE,

@@ -6,6 +6,7 @@
 #define RPCRDMA_C_H
 
 #include <linux/types.h>
+#include <linux/sunrpc/svc_xprt.h>
 #include <linux/sunrpc/xprt.h>
 
 struct dentry;
@@ -41,6 +42,10 @@ extern struct xprt_class rpcrdma_class_backchannel;
 int rpcrdma_class_register(struct rpc_xprt *(*setup)(struct xprt_create *args));
 void rpcrdma_class_unregister(void);
 void rpcrdma_class_xprt_destroy(struct rpc_xprt *xprt);
+
+extern struct svc_xprt_class rpcrdma_class_server;
+int rpcrdma_class_server_register(const struct svc_xprt_ops *ops);
+void rpcrdma_class_server_unregister(void);
 
 /* rust/sys/sysctl.c */
 extern unsigned int rpcrdma_sysctl_slot_table_entries;

@@ -15,6 +15,10 @@ mod observe;
 mod proto;
 #[deny(unsafe_code)]
 mod requester;
+#[deny(unsafe_code)]
+mod responder;
+#[deny(unsafe_code)]
+mod server;
 mod sunrpc;
 mod sys;
 mod verbs;
@@ -38,6 +42,8 @@ module! {
 struct RpcRdma {
     /// No new transports from the moment that this is dropped; there are none left by then.
     _client: client::Registration,
+    /// Likewise, for the server end.
+    _server: server::Registration,
     _debugfs: kext::debugfs::Root,
     /// Without them the transport works with its defaults.
     _tunables: Option<sunrpc::Tunables>,
@@ -48,8 +54,10 @@ impl kernel::Module for RpcRdma {
         let debugfs = kext::debugfs::Root::new();
         // Before the sysctls, since only this tells whether the kernel has such a transport already.
         let client = client::Registration::new()?;
+        let server = server::Registration::new()?;
         Ok(Self {
             _client: client,
+            _server: server,
             _debugfs: debugfs,
             _tunables: sunrpc::Tunables::register().ok(),
         })

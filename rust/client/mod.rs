@@ -143,6 +143,10 @@ impl ConnectionEvents for Client {
 }
 
 impl EndpointEvents for Client {
+    // A client neither reads from its server nor writes to it.
+    type Pull = ();
+    type Push = ();
+
     fn received(this: &Arc<Self>, message: Received<Self>) {
         requester::reply::received(this, message);
     }

@@ -44,6 +44,19 @@ impl PageFragment {
         Self { page, offset, len }
     }
 
+    /// The fragment without its first `skip` bytes, at most `len` of them; [`None`] if nothing is left.
+    pub(crate) fn part(&self, skip: usize, len: usize) -> Option<Self> {
+        let skip = u32::try_from(skip).ok()?;
+        let left = self.len.checked_sub(skip)?;
+        let len = left.min(u32::try_from(len).unwrap_or(u32::MAX));
+        // INVARIANT: Not empty, and within what was within the page.
+        (len > 0).then_some(Self {
+            page: self.page,
+            offset: self.offset + skip,
+            len,
+        })
+    }
+
     /// The page, for C functions.
     pub(crate) fn page(&self) -> *mut sys::page {
         self.page.as_ptr()

@@ -122,6 +122,8 @@ pub(crate) fn choose(
         send_queue,
         region_depth,
         regions: credits * REGIONS_PER_CREDIT + MAX_SEGMENTS,
+        transfer_sges: 1,
+        transfers: 0,
     };
     Ok((Wanted { credits, ..*wanted }, sizes))
 }
@@ -138,6 +140,7 @@ mod tests {
         queue_depth: 16_384,
         send_sges: 32,
         inbound_reads: 128,
+        outbound_reads: 128,
         iwarp: false,
     };
     const WANTED: Wanted = Wanted {

@@ -37,7 +37,7 @@ impl Net<'_> {
     /// # Safety
     ///
     /// Somebody holds a reference to `net` for the lifetime of the result.
-    pub(super) unsafe fn from_raw(net: *mut sys::net) -> Self {
+    pub(crate) unsafe fn from_raw(net: *mut sys::net) -> Self {
         Self {
             net,
             _xprt: PhantomData,
@@ -65,7 +65,7 @@ impl SockAddr<'_> {
     /// # Safety
     ///
     /// `address` is valid for reads.
-    pub(super) unsafe fn copy(address: *const sys::__kernel_sockaddr_storage) -> Self {
+    pub(crate) unsafe fn copy(address: *const sys::__kernel_sockaddr_storage) -> Self {
         Self {
             // SAFETY: The caller guarantees it.
             storage: unsafe { address.read() },
@@ -73,13 +73,42 @@ impl SockAddr<'_> {
         }
     }
 
+    /// Copies an address of `len` octets.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is longer than any address.
+    ///
+    /// # Safety
+    ///
+    /// `address` is valid for reads of `len` octets.
+    pub(super) unsafe fn copy_octets(address: *const sys::sockaddr, len: c_int) -> Result<Self> {
+        let len = usize::try_from(len)?;
+        if len > core::mem::size_of::<sys::__kernel_sockaddr_storage>() {
+            return Err(EINVAL);
+        }
+        let mut this = Self {
+            storage: pin_init::zeroed(),
+            _xprt: PhantomData,
+        };
+        // SAFETY: The caller guarantees the source; the target is large enough.
+        unsafe {
+            ptr::copy_nonoverlapping(
+                address.cast::<u8>(),
+                (&raw mut this.storage).cast::<u8>(),
+                len,
+            )
+        };
+        Ok(this)
+    }
+
     /// The address, for C functions.
     pub(crate) fn as_ptr(&self) -> *const sys::sockaddr {
         (&raw const self.storage).cast()
     }
 
-    /// Whether it is an IPv6 address.
-    fn family(&self) -> sys::__kernel_sa_family_t {
+    /// Its address family.
+    pub(super) fn family(&self) -> sys::__kernel_sa_family_t {
         // SAFETY: The family is the first member whichever variant is used.
         unsafe { self.storage.__bindgen_anon_1.__bindgen_anon_1.ss_family }
     }

@@ -78,6 +78,7 @@ mod ops;
 mod pinned;
 mod send;
 mod slot;
+pub(crate) mod svc;
 mod task;
 #[cfg(CONFIG_KUNIT = "y")]
 mod testing;

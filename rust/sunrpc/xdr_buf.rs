@@ -5,7 +5,10 @@
 //! C header: [`include/linux/sunrpc/xdr.h`](srctree/include/linux/sunrpc/xdr.h)
 
 use crate::{
-    kext::num,
+    kext::{
+        num,
+        page_fragment::PageFragment, //
+    },
     sys, //
 };
 use core::ptr::{
@@ -39,6 +42,21 @@ impl XdrBuf {
     pub(super) unsafe fn from_raw<'a>(buf: *const sys::xdr_buf) -> &'a Self {
         // SAFETY: The caller guarantees that `buf` is valid; the type is transparent.
         unsafe { &*buf.cast() }
+    }
+
+    /// Copies a fragment of this message to `to`, or as much of it as fits.
+    pub(crate) fn copy_fragment(&self, fragment: &PageFragment, to: &mut [u8]) {
+        let len = to.len().min(fragment.len() as usize);
+        // SAFETY: By the invariants the message's memory is valid; the range lies within the page, and the
+        // target is as long.
+        unsafe {
+            sys::memcpy_from_page(
+                to.as_mut_ptr().cast(),
+                fragment.page(),
+                fragment.offset() as usize,
+                len,
+            )
+        };
     }
 
     /// The C object.

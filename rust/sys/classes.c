@@ -8,6 +8,8 @@
  */
 #include <linux/err.h>
 #include <linux/module.h>
+#include <linux/sunrpc/svc_rdma.h>
+#include <linux/sunrpc/svc_xprt.h>
 #include <linux/sunrpc/xprt.h>
 
 #include "rpcrdma_c.h"
@@ -91,4 +93,34 @@ void rpcrdma_class_xprt_destroy(struct rpc_xprt *xprt)
 		return;
 	xprt_free(xprt);
 	module_put(THIS_MODULE);
+}
+
+/* Its operations are given by rpcrdma_class_server_register(). */
+struct svc_xprt_class rpcrdma_class_server = {
+	.xcl_name	 = "rdma",
+	.xcl_owner	 = THIS_MODULE,
+	.xcl_max_payload = RPCSVC_MAXPAYLOAD_RDMA,
+	.xcl_ident	 = XPRT_TRANSPORT_RDMA,
+};
+
+/**
+ * rpcrdma_class_server_register - make the server's class known to SUNRPC
+ * @ops: the operations of a listener
+ *
+ * Return values:
+ *   %0:	the class is registered
+ *   %-EEXIST:	the kernel has a transport of the same name already
+ */
+int rpcrdma_class_server_register(const struct svc_xprt_ops *ops)
+{
+	rpcrdma_class_server.xcl_ops = ops;
+	return svc_reg_xprt_class(&rpcrdma_class_server);
+}
+
+/**
+ * rpcrdma_class_server_unregister - undo rpcrdma_class_server_register()
+ */
+void rpcrdma_class_server_unregister(void)
+{
+	svc_unreg_xprt_class(&rpcrdma_class_server);
 }

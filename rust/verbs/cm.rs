@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The active side of the RDMA connection manager.
+//! The RDMA connection manager: ids of connections. The active side is here, the passive one in `listener`.
 //!
 //! C header: [`include/rdma/rdma_cm.h`](srctree/include/rdma/rdma_cm.h)
 
 mod context;
+mod listener;
 
 pub(super) use self::context::Context;
 pub(crate) use self::context::{AbortHandle, Accepted, ConnectionEvents};
+pub(crate) use self::listener::{ConnectionRequests, Incoming, Listener};
 
 use crate::kext::errno::{ECONNABORTED, ECONNREFUSED, EHOSTUNREACH, ENETUNREACH, ENOTCONN};
 use crate::observe::trace;
@@ -85,6 +87,7 @@ impl<H: ConnectionEvents> CmId<H> {
                 // SAFETY: For this event the connection arm is the valid one.
                 let accepted = unsafe { Self::accepted(&event.param.conn) };
                 context.set_established(accepted);
+                context.handler().established();
             }
             sys::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_ERROR => context.fail(EHOSTUNREACH),
             sys::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_ERROR
@@ -225,6 +228,13 @@ impl<H: ConnectionEvents> CmId<H> {
         let port = unsafe { (*self.id.as_ptr()).port_num };
         // SAFETY: The id holds its device.
         Some(unsafe { DeviceLimits::read(device, port) })
+    }
+
+    /// The port of the device, once the address has been resolved.
+    pub(super) fn port(&self) -> Option<u32> {
+        self.device()?;
+        // SAFETY: The id is live.
+        Some(unsafe { (*self.id.as_ptr()).port_num })
     }
 
     /// The name of the device, once the address has been resolved.

@@ -22,6 +22,8 @@ pub(crate) struct DeviceLimits {
     pub(crate) send_sges: u32,
     /// How many RDMA Reads of the peer the device answers at a time on one QP.
     pub(crate) inbound_reads: u8,
+    /// How many RDMA Reads the device keeps under way on one QP.
+    pub(crate) outbound_reads: u8,
     /// The connection runs over iWARP, that is, over TCP.
     pub(crate) iwarp: bool,
 }
@@ -43,6 +45,7 @@ impl DeviceLimits {
             queue_depth: limit(attrs.max_qp_wr),
             send_sges: limit(attrs.max_send_sge),
             inbound_reads: u8::try_from(attrs.max_qp_rd_atom).unwrap_or(u8::MAX),
+            outbound_reads: u8::try_from(attrs.max_qp_init_rd_atom).unwrap_or(u8::MAX),
             // SAFETY: The caller guarantees device and port.
             iwarp: unsafe { sys::rdma_protocol_iwarp(device.as_ptr(), port) },
         }

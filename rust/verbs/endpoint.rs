@@ -18,16 +18,19 @@ mod life;
 mod receive;
 mod regions;
 mod send;
+mod transfer;
 
 pub(crate) use life::EndpointOwner;
 pub(crate) use receive::{Received, RECEIVE_BATCH};
 pub(crate) use regions::RegionHandle;
 pub(crate) use send::{PostError, SendBuffer};
+pub(crate) use transfer::{Cargo, Pull, Transfer};
 
 use crate::sys;
 use crate::verbs::cm::{CmId, ConnectionEvents, Context};
 use crate::verbs::dma::{Direction, DmaBuffer};
 use crate::verbs::send_queue::SendQueue;
+use core::cell::Cell;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 use kernel::sync::atomic::Atomic;
@@ -40,6 +43,15 @@ use send::{SendGate, SendSlot};
 /// Told what happens on an endpoint. All run in process context, in the RDMA core's completion workqueue;
 /// those of one kind never at the same time for one endpoint.
 pub(crate) trait EndpointEvents: ConnectionEvents + Sized {
+    /// What RDMA Reads are for; it keeps the memory that they fill.
+    type Pull: Send + 'static;
+
+    /// What keeps the memory that RDMA Writes are made from.
+    type Push: Send + 'static;
+
+    /// Reads have completed. If not `done`, the connection is lost.
+    fn pulled(_this: &Arc<Self>, _pull: Self::Pull, _done: bool) {}
+
     /// A message has arrived.
     fn received(this: &Arc<Self>, message: Received<Self>);
 
@@ -68,6 +80,10 @@ pub(crate) struct Sizes {
     pub(crate) region_depth: u32,
     /// Regions at most.
     pub(crate) regions: u32,
+    /// Scatter/gather elements of an RDMA Read or Write at most; 1 if there are none.
+    pub(crate) transfer_sges: u32,
+    /// RDMA Reads and Writes that may be under way at once, for which the device keeps resources; 0 for none.
+    pub(crate) transfers: u32,
 }
 
 /// One end of a connection.
@@ -75,7 +91,7 @@ pub(crate) struct Sizes {
 pub(crate) struct Endpoint<H: EndpointEvents> {
     /// The Send Queue and the free Send buffers.
     #[pin]
-    send: SpinLock<SendGate>,
+    send: SpinLock<SendGate<H>>,
     /// The Receive Queue and the idle Receive buffers.
     #[pin]
     receive: SpinLock<ReceiveGate>,
@@ -91,7 +107,7 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     /// The Receive buffers, by index.
     receives: KVVec<ReceiveSlot>,
     /// The Send buffers, by index.
-    sends: KVVec<SendSlot>,
+    sends: KVVec<SendSlot<H>>,
     /// The sizes it was made with.
     sizes: Sizes,
     /// The device, which the CM id in `objects` holds.
@@ -133,6 +149,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                     done: Some(Self::send_callback),
                 },
                 sequence: Atomic::new(0),
+                cargo: Cell::new(None),
                 buffer: DmaBuffer::new(sizes.send_size, Direction::ToDevice)?,
             };
             sends.push(slot, GFP_KERNEL)?;
@@ -152,6 +169,9 @@ impl<H: EndpointEvents> Endpoint<H> {
             lkey: 0,
             queue: SendQueue::new(sizes.send_queue)?,
             free,
+            port: cm.port().unwrap_or(0),
+            transfers: 0,
+            refused: None,
         };
         let receive = ReceiveGate {
             qp: None,

@@ -11,3 +11,13 @@ struct page *rpcrdma_helper_alloc_page(gfp_t gfp)
 {
 	return alloc_page(gfp);
 }
+
+void rpcrdma_helper_put_page(struct page *page)
+{
+	put_page(page);
+}
+
+void *rpcrdma_helper_page_address(const struct page *page)
+{
+	return page_address(page);
+}

@@ -11,3 +11,8 @@ void rpcrdma_helper_this_module_put(void)
 {
 	module_put(THIS_MODULE);
 }
+
+void rpcrdma_helper_this_module_get(void)
+{
+	__module_get(THIS_MODULE);
+}

@@ -19,6 +19,9 @@ pub(crate) trait ConnectionEvents: Send + Sync + 'static {
     /// not wait for the connection's teardown.
     fn lost(&self);
 
+    /// The connection is up. For the passive side, which does not wait for it. Runs in the CM's handler.
+    fn established(&self) {}
+
     /// By what number trace events name the connection.
     fn number(&self) -> u32;
 }

@@ -67,13 +67,15 @@ impl<H: EndpointEvents> Endpoint<H> {
             cap: sys::ib_qp_cap {
                 max_send_wr: send_depth,
                 max_recv_wr: receive_depth,
-                max_send_sge: 1,
+                max_send_sge: self.sizes.transfer_sges,
+                max_rdma_ctxs: self.sizes.transfers,
                 max_recv_sge: 1,
                 ..pin_init::zeroed()
             },
             sq_sig_type: sys::ib_sig_type_IB_SIGNAL_REQ_WR,
             qp_type: sys::ib_qp_type_IB_QPT_RC,
-            port_num: u32::MAX,
+            // Read only where transfers are wanted.
+            port_num: objects.cm.port().unwrap_or(u32::MAX),
             ..pin_init::zeroed()
         };
         objects.queues = Some((send_queue, receive_queue));
@@ -116,6 +118,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             // SAFETY: As above.
             unsafe { sys::ib_drain_sq(qp.as_ptr()) };
         }
+        self.end_transfers();
         if objects.has_qp {
             objects.has_qp = false;
             // SAFETY: The id is live and has a QP.
@@ -201,6 +204,24 @@ impl<H: EndpointEvents> EndpointOwner<H> {
         let objects = (*objects).as_mut().ok_or(ENOTCONN)?;
         let limits = objects.cm.device_limits().ok_or(ENODEV)?;
         objects.cm.connect(private_data, &limits, timeout)
+    }
+
+    /// Accepts the connection that the CM id asked for. Sends may be posted afterwards.
+    ///
+    /// # Errors
+    ///
+    /// See [`CmId::accept`].
+    pub(crate) fn accept(&self, private_data: &[u8], read_depth: u8) -> Result {
+        let mut objects = self.endpoint.objects.lock();
+        let objects = (*objects).as_mut().ok_or(ENOTCONN)?;
+        objects.cm.accept(private_data, read_depth)
+    }
+
+    /// Begins the end of the connection, without waiting: what is posted is flushed.
+    pub(crate) fn disconnect(&self) {
+        if let Some(objects) = (*self.endpoint.objects.lock()).as_ref() {
+            objects.cm.disconnect();
+        }
     }
 
     /// The endpoint.

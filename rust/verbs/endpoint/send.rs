@@ -7,10 +7,12 @@ use crate::sys;
 use crate::verbs::completion::Completion;
 use crate::verbs::dma::DmaBuffer;
 use crate::verbs::endpoint::regions::RegionHandle;
+use crate::verbs::endpoint::transfer::{Cargo, Pull};
 use crate::verbs::endpoint::{Endpoint, EndpointEvents};
 use crate::verbs::region::{Region, RegionState};
 use crate::verbs::send_queue::SendQueue;
 use crate::verbs::work_request::{set_send_cqe, PlainRequest};
+use core::cell::Cell;
 use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 use kernel::prelude::*;
@@ -40,17 +42,20 @@ impl From<PostError> for trace::Post {
 
 /// A Send buffer with its completion entry.
 #[repr(C)]
-pub(super) struct SendSlot {
+pub(super) struct SendSlot<H: EndpointEvents> {
     /// First, so that its address is that of the slot.
     pub(super) cqe: sys::ib_cqe,
     /// Where in the Send Queue it was posted last.
     pub(super) sequence: Atomic<u64>,
+    /// What is released when the Send has completed. Written by who posts it, under the gate's lock, and taken by
+    /// its completion, or when there are none any more.
+    pub(super) cargo: Cell<Option<Cargo<H>>>,
     /// Where the message is.
     pub(super) buffer: DmaBuffer,
 }
 
 /// The gate of the Send Queue: no pointer, no posting.
-pub(super) struct SendGate {
+pub(super) struct SendGate<H: EndpointEvents> {
     /// The QP, while the gate is open.
     pub(super) qp: Option<NonNull<sys::ib_qp>>,
     /// The key for local memory.
@@ -59,10 +64,16 @@ pub(super) struct SendGate {
     pub(super) queue: SendQueue,
     /// Indices of the buffers that are neither posted nor lent out. With room for all of them.
     pub(super) free: KVVec<u32>,
+    /// The port of the device.
+    pub(super) port: u32,
+    /// How many transfers exist.
+    pub(super) transfers: usize,
+    /// Reads that the device refused.
+    pub(super) refused: Option<KBox<Pull<H>>>,
 }
 
 // SAFETY: A QP may be used from any context; the gate is used under its lock.
-unsafe impl Send for SendGate {}
+unsafe impl<H: EndpointEvents> Send for SendGate<H> {}
 
 impl<H: EndpointEvents> Endpoint<H> {
     /// # Safety
@@ -75,14 +86,17 @@ impl<H: EndpointEvents> Endpoint<H> {
         let Some(completion) = (unsafe { Completion::from_raw(wc) }) else {
             return;
         };
+        // SAFETY: As in `receive_callback`, for `SendSlot`.
+        let slot = unsafe { &*completion.cqe().cast::<SendSlot<H>>() };
+        let sequence = slot.sequence.load(Relaxed);
+        // Before the buffer comes free, and with it the place of the cargo.
+        drop(slot.cargo.take());
         if !completion.ok() {
             completion.trace_error(this.context.number(), trace::Work::Send);
             this.context.lost();
             return;
         }
-        // SAFETY: As in `receive_callback`, for `SendSlot`.
-        let slot = unsafe { &*completion.cqe().cast::<SendSlot>() };
-        this.retire(slot.sequence.load(Relaxed));
+        this.retire(sequence);
     }
 
     /// # Safety
@@ -130,7 +144,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     }
 
     /// Everything up to `sequence` has been sent.
-    fn retire(&self, sequence: u64) {
+    pub(super) fn retire(&self, sequence: u64) {
         {
             let mut gate = self.send.lock();
             let SendGate { queue, free, .. } = &mut *gate;
@@ -302,9 +316,9 @@ impl<H: EndpointEvents> Endpoint<H> {
 /// A Send buffer on loan. Dropped without having been posted, it goes back.
 pub(crate) struct SendBuffer<H: EndpointEvents> {
     /// Which buffer it is.
-    index: u32,
+    pub(super) index: u32,
     /// Whether it was posted: then it goes back when its Send has completed.
-    posted: bool,
+    pub(super) posted: bool,
     /// Whose it is.
     endpoint: Arc<Endpoint<H>>,
 }

@@ -1,0 +1,513 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Taking a Call in.
+
+use crate::proto::chunk::Segment;
+use crate::proto::v1::{self, DecodeError, Direction as RpcDirection, Header};
+use crate::responder::CREDITS;
+use crate::sunrpc::svc::{CallContext, CallRqst, Pages, ServerTransport};
+use crate::verbs::dma::Direction;
+use crate::verbs::endpoint::{EndpointEvents, Pull, Received, Transfer};
+use kernel::page::PAGE_SIZE;
+use kernel::prelude::*;
+
+/// Results of one Call that may go into Write chunks, as many as there may be chunks.
+const MAX_RESULTS: usize = 16;
+
+/// A Call.
+pub(crate) struct Call<H: EndpointEvents> {
+    /// Header and inline part.
+    message: Received<H>,
+    /// Where the inline part begins.
+    inline_at: usize,
+    /// Its results, as offset and length in the Reply, in order.
+    results: [(u32, u32); MAX_RESULTS],
+    /// How many they are.
+    result_count: usize,
+    /// How long the Write chunks are, to tell whether a result fits.
+    chunks: [u32; MAX_RESULTS],
+    /// How many they are.
+    chunk_count: usize,
+}
+
+impl<H: EndpointEvents> Call<H> {
+    /// A Call in a message.
+    fn new(message: Received<H>) -> Result<Self, (Received<H>, Refusal)> {
+        let mut chunks = [0; MAX_RESULTS];
+        let mut chunk_count = 0;
+        let inline_at = match v1::decode(message.bytes()) {
+            Ok(header) if header.rpc_direction() == RpcDirection::Call => {
+                for (chunk, total) in header.write_list().iter().zip(chunks.iter_mut()) {
+                    *total = chunk.total();
+                    chunk_count += 1;
+                }
+                Ok(header.header_len())
+            }
+            Ok(_) => Err(Refusal::Drop),
+            Err(error) => Err(Refusal::Header(error)),
+        };
+        match inline_at {
+            Ok(inline_at) => Ok(Self {
+                message,
+                inline_at,
+                results: [(0, 0); MAX_RESULTS],
+                result_count: 0,
+                chunks,
+                chunk_count,
+            }),
+            Err(refusal) => Err((message, refusal)),
+        }
+    }
+
+    /// The header. It was decoded before.
+    pub(crate) fn header(&self) -> Option<Header<'_>> {
+        v1::decode(self.message.bytes()).ok()
+    }
+
+    /// The message.
+    pub(crate) fn received(&self) -> &Received<H> {
+        &self.message
+    }
+
+    /// The results that go into chunks.
+    pub(crate) fn results(&self) -> &[(u32, u32)] {
+        self.results.get(..self.result_count).unwrap_or(&[])
+    }
+}
+
+impl<H: EndpointEvents> CallContext for Call<H> {
+    fn message(&self) -> &[u8] {
+        self.message.bytes().get(self.inline_at..).unwrap_or(&[])
+    }
+
+    fn result_payload(&mut self, offset: u32, len: u32) -> Result {
+        // RFC 8166 section 4.3.2: results go into the Write chunks in order.
+        let Some(room) = self
+            .chunks
+            .get(..self.chunk_count)
+            .and_then(|chunks| chunks.get(self.result_count))
+        else {
+            return Ok(());
+        };
+        if len == 0 {
+            return Ok(());
+        }
+        if len > *room {
+            return Err(E2BIG);
+        }
+        let place = self.results.get_mut(self.result_count).ok_or(EINVAL)?;
+        *place = (offset, len);
+        self.result_count += 1;
+        Ok(())
+    }
+}
+
+/// Why a message is not taken in.
+pub(crate) enum Refusal {
+    /// Its header makes no sense.
+    Header(DecodeError),
+    /// Its header is fine, but its chunks can't be used.
+    Chunks,
+    /// It is not a Call; it is not answered.
+    Drop,
+    /// The connection is to be ended.
+    Lost(Error),
+}
+
+/// Where what is read goes.
+enum Layout {
+    /// Into pages of its own, to be inserted at a position of the inline part.
+    Split {
+        /// The position.
+        position: usize,
+    },
+    /// The whole Call goes into pages.
+    Whole,
+}
+
+/// A Call whose chunks are being read.
+pub(crate) struct Pulling<H: EndpointEvents> {
+    /// The Call.
+    call: KBox<Call<H>>,
+    /// Where the chunks go.
+    pages: Pages,
+    /// How much is there when all is read.
+    len: usize,
+    /// How it is delivered.
+    layout: Layout,
+}
+
+impl<H: EndpointEvents> Pulling<H> {
+    /// Delivers the Call, all of which has been read. Returns its length.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it does not fit the thread's pages.
+    pub(crate) fn deliver<T: ServerTransport<Context = Call<H>>>(
+        self,
+        rqst: CallRqst<'_, T>,
+    ) -> Result<usize> {
+        let Self {
+            call,
+            pages,
+            len,
+            layout,
+        } = self;
+        match layout {
+            Layout::Split { position } => rqst.deliver_split(call, position, pages, len),
+            Layout::Whole => rqst.deliver_pages(call, pages, len),
+        }
+    }
+}
+
+/// What became of a message.
+pub(crate) enum Taken<'a, H: EndpointEvents, T: ServerTransport> {
+    /// All of it is there: to be delivered.
+    Ready(KBox<Call<H>>, CallRqst<'a, T>),
+    /// Its Reads are to be posted.
+    Pull(KBox<Pull<H>>),
+    /// It is refused.
+    Refused(Option<Received<H>>, Refusal),
+}
+
+/// Decodes a message, and prepares the Reads that it asks for. Sleeps.
+pub(crate) fn take<'a, H, T>(message: Received<H>, mut rqst: CallRqst<'a, T>) -> Taken<'a, H, T>
+where
+    H: EndpointEvents<Pull = Pulling<H>>,
+    T: ServerTransport<Context = Call<H>>,
+{
+    let call = match Call::new(message) {
+        Ok(call) => call,
+        Err((message, refusal)) => return Taken::Refused(Some(message), refusal),
+    };
+    let call = match KBox::new(call, GFP_KERNEL) {
+        Ok(call) => call,
+        Err(error) => return Taken::Refused(None, Refusal::Lost(error.into())),
+    };
+    let plan = call.header().as_ref().and_then(Plan::new);
+    let Some(plan) = plan else {
+        return Taken::Refused(Some(call_message(call)), Refusal::Chunks);
+    };
+    if !plan.reads {
+        return Taken::Ready(call, rqst);
+    }
+    let Ok(mut pages) = rqst.take_pages(plan.len.div_ceil(PAGE_SIZE)) else {
+        return Taken::Refused(Some(call_message(call)), Refusal::Chunks);
+    };
+    match prepare(&call, &plan, &mut pages) {
+        Ok(transfers) => {
+            let endpoint = call.received().endpoint().clone();
+            if !endpoint.fits(&transfers) {
+                return Taken::Refused(Some(call_message(call)), Refusal::Chunks);
+            }
+            let pulling = Pulling {
+                call,
+                pages,
+                len: plan.len,
+                layout: plan.layout,
+            };
+            match Pull::new(transfers, pulling) {
+                Ok(pull) => Taken::Pull(pull),
+                Err(error) => Taken::Refused(None, Refusal::Lost(error)),
+            }
+        }
+        Err(error) => Taken::Refused(None, Refusal::Lost(error)),
+    }
+}
+
+/// Takes a Call's message out.
+fn call_message<H: EndpointEvents>(call: KBox<Call<H>>) -> Received<H> {
+    KBox::into_inner(call).message
+}
+
+/// How a Call is put together.
+struct Plan {
+    /// Whether anything is to be read.
+    reads: bool,
+    /// How much goes into pages.
+    len: usize,
+    /// Where it goes.
+    layout: Layout,
+}
+
+impl Plan {
+    /// Looks at the Read list: RFC 8166 sections 3.4.5 and 3.5. [`None`] if it can't be followed: positions that
+    /// go backwards, or beyond the message.
+    fn new(header: &Header<'_>) -> Option<Self> {
+        let list = header.read_list();
+        let payload = header.payload().len();
+        let mut positions = list.iter().map(|entry| entry.position as usize);
+        if list.is_empty() {
+            return Some(Self {
+                reads: false,
+                len: 0,
+                layout: Layout::Whole,
+            });
+        }
+        let total = list.total() as usize;
+        if total == 0 {
+            return None;
+        }
+        let first = positions.next()?;
+        if !header.is_nomsg() && positions.all(|position| position == first) {
+            if first > payload {
+                return None;
+            }
+            return Some(Self {
+                reads: true,
+                // XDR padding is not sent, RFC 8166 section 3.4.5.2.
+                len: total.checked_next_multiple_of(4)?,
+                layout: Layout::Split { position: first },
+            });
+        }
+        let mut len = 0;
+        walk(header, |_, piece| {
+            len = piece.end()?;
+            Some(())
+        })?;
+        Some(Self {
+            reads: true,
+            len,
+            layout: Layout::Whole,
+        })
+    }
+}
+
+/// A piece of a Call that is put together.
+struct Piece {
+    /// Where in the Call it begins.
+    at: usize,
+    /// How long it is.
+    len: usize,
+    /// Where it comes from.
+    source: Source,
+}
+
+impl Piece {
+    /// Where it ends.
+    fn end(&self) -> Option<usize> {
+        self.at.checked_add(self.len)
+    }
+}
+
+/// Where a piece comes from.
+enum Source {
+    /// From the inline part, from this offset on.
+    Inline(usize),
+    /// From the peer's memory.
+    Segment(Segment),
+    /// It is zeroes: XDR padding.
+    Padding,
+}
+
+/// Goes through the pieces of a Call in the order of the message. [`None`] if the Read list can't be followed, or
+/// `each` says so.
+fn walk(header: &Header<'_>, mut each: impl FnMut(usize, Piece) -> Option<()>) -> Option<()> {
+    let mut base = Base::new(header);
+    let mut entries = header
+        .read_list()
+        .iter()
+        .filter(|entry| entry.position != 0)
+        .peekable();
+    let mut at = 0_usize;
+    let mut index = 0;
+    while let Some(entry) = entries.next() {
+        let position = entry.position as usize;
+        // Segments of one chunk have one position.
+        let mut end = at;
+        base.take(position.checked_sub(at)?, |len, source| {
+            let piece = Piece { at: end, len, source };
+            end = piece.end()?;
+            index += 1;
+            each(index, piece)
+        })?;
+        at = end;
+        let mut segment = Some(entry.segment);
+        while let Some(now) = segment.take() {
+            let piece = Piece {
+                at,
+                len: now.length as usize,
+                source: Source::Segment(now),
+            };
+            at = piece.end()?;
+            index += 1;
+            each(index, piece)?;
+            segment = entries
+                .next_if(|next| next.position == entry.position)
+                .map(|next| next.segment);
+        }
+        let padding = at.checked_next_multiple_of(4)? - at;
+        if padding > 0 {
+            let piece = Piece {
+                at,
+                len: padding,
+                source: Source::Padding,
+            };
+            at = piece.end()?;
+            index += 1;
+            each(index, piece)?;
+        }
+    }
+    base.take(usize::MAX, |len, source| {
+        let piece = Piece { at, len, source };
+        at = piece.end()?;
+        index += 1;
+        each(index, piece)
+    })
+}
+
+/// What the chunks are inserted into: the inline part, or the Position Zero Read chunk.
+struct Base<'a> {
+    /// The inline part, not taken yet.
+    inline: core::ops::Range<usize>,
+    /// The header, whose Read list has the segments at position zero.
+    header: Header<'a>,
+    /// How much of the Position Zero chunk was taken.
+    taken: usize,
+}
+
+impl<'a> Base<'a> {
+    /// Nothing taken yet.
+    fn new(header: &Header<'a>) -> Self {
+        Self {
+            inline: 0..header.payload().len(),
+            header: *header,
+            taken: 0,
+        }
+    }
+
+    /// Takes the next `len` octets, or all that are left if it is `usize::MAX`.
+    fn take(
+        &mut self,
+        len: usize,
+        mut each: impl FnMut(usize, Source) -> Option<()>,
+    ) -> Option<()> {
+        let all = len == usize::MAX;
+        if !self.header.is_nomsg() {
+            let len = if all { self.inline.len() } else { len };
+            if len > self.inline.len() {
+                return None;
+            }
+            let from = self.inline.start;
+            self.inline.start = from.checked_add(len)?;
+            return if len > 0 {
+                each(len, Source::Inline(from))
+            } else {
+                Some(())
+            };
+        }
+        let mut left = len;
+        let mut skip = self.taken;
+        for entry in self.header.read_list().iter().filter(|e| e.position == 0) {
+            let whole = entry.segment.length as usize;
+            if skip >= whole {
+                skip -= whole;
+                continue;
+            }
+            let now = (whole - skip).min(left);
+            if now == 0 {
+                break;
+            }
+            let segment = Segment {
+                handle: entry.segment.handle,
+                length: u32::try_from(now).ok()?,
+                offset: entry.segment.offset.checked_add(skip as u64)?,
+            };
+            each(now, Source::Segment(segment))?;
+            self.taken = self.taken.checked_add(now)?;
+            left -= now;
+            skip = 0;
+        }
+        (all || left == 0).then_some(())
+    }
+}
+
+/// Prepares the Reads of a Call, and copies what is not read.
+///
+/// # Errors
+///
+/// As for [`crate::verbs::endpoint::Endpoint::transfer`], and `EINVAL` if something does not fit.
+fn prepare<H: EndpointEvents>(
+    call: &Call<H>,
+    plan: &Plan,
+    pages: &mut Pages,
+) -> Result<KVec<Transfer<H>>> {
+    let header = call.header().ok_or(EINVAL)?;
+    let mut transfers = KVec::new();
+    if let Layout::Split { .. } = plan.layout {
+        let mut at = 0_usize;
+        for entry in header.read_list().iter() {
+            read(call, pages, at, &entry.segment, &mut transfers)?;
+            at = at
+                .checked_add(entry.segment.length as usize)
+                .ok_or(EINVAL)?;
+        }
+        let padding = [0; 3];
+        pages.write(at, padding.get(..plan.len - at).ok_or(EINVAL)?)?;
+        return Ok(transfers);
+    }
+    let mut result = Ok(());
+    let walked = walk(&header, |_, piece| {
+        result = match &piece.source {
+            Source::Inline(from) => header
+                .payload()
+                .get(*from..)
+                .and_then(|rest| rest.get(..piece.len))
+                .ok_or(EINVAL)
+                .and_then(|bytes| pages.write(piece.at, bytes)),
+            Source::Padding => [0; 3]
+                .get(..piece.len)
+                .ok_or(EINVAL)
+                .and_then(|bytes| pages.write(piece.at, bytes)),
+            Source::Segment(segment) => read(call, pages, piece.at, segment, &mut transfers),
+        };
+        result.is_ok().then_some(())
+    });
+    result?;
+    walked.ok_or(EINVAL)?;
+    Ok(transfers)
+}
+
+/// Prepares the Read of one segment to octet `at` of the pages.
+fn read<H: EndpointEvents>(
+    call: &Call<H>,
+    pages: &Pages,
+    at: usize,
+    segment: &Segment,
+    transfers: &mut KVec<Transfer<H>>,
+) -> Result {
+    let mut memory = KVec::new();
+    let mut left = segment.length as usize;
+    let mut at = at;
+    while left > 0 {
+        let fragment = pages.fragment(at, left).ok_or(EINVAL)?;
+        let len = fragment.len() as usize;
+        memory.push(fragment, GFP_KERNEL)?;
+        at = at.checked_add(len).ok_or(EINVAL)?;
+        left -= len;
+    }
+    if memory.is_empty() {
+        return Ok(());
+    }
+    let transfer =
+        call.received()
+            .endpoint()
+            .transfer(Direction::FromDevice, &memory, segment)?;
+    transfers.push(transfer, GFP_KERNEL)?;
+    Ok(())
+}
+
+/// The answer to a message that was refused, as octets; [`None`] if there is none.
+pub(crate) fn answer(bytes: &[u8], refusal: &Refusal, buffer: &mut [u8]) -> Option<usize> {
+    let error = match refusal {
+        Refusal::Header(error) => error.answer(CREDITS)?,
+        Refusal::Chunks => v1::ErrorHeader {
+            xid: v1::decode(bytes).ok()?.xid,
+            version: v1::VERSION,
+            credits: CREDITS,
+            error: v1::RdmaError::Chunk,
+        },
+        Refusal::Drop | Refusal::Lost(_) => return None,
+    };
+    error.encode(buffer).ok()
+}

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The transport that has a connection.
+
+use crate::kext::errno::ENOTCONN;
+use crate::kext::time::HZ;
+use crate::proto::cm_private::{Agreed, CmPrivate};
+use crate::responder::call::{self, Call, Pulling, Refusal, Taken};
+use crate::responder::{reply, CREDITS};
+use crate::sunrpc::svc::{CallRqst, Pages, ReplyRqst, Server, ServerTransport, SvcXprt};
+use crate::verbs::cm::{CmId, ConnectionEvents, Incoming};
+use crate::verbs::endpoint::{
+    Endpoint, EndpointEvents, EndpointOwner, PostError, Pull, Received, SendBuffer, Sizes,
+    RECEIVE_BATCH,
+};
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::{new_condvar, new_mutex, new_spinlock, Arc, CondVar, Mutex, SpinLock};
+
+/// Octets of an inline message, header included, either way.
+const INLINE: u32 = 4096;
+
+/// Receives: one for each credit, one for each Call that a thread has, and a batch that is not posted.
+const RECEIVES: u32 = 2 * CREDITS + RECEIVE_BATCH;
+
+/// What waits for a thread.
+struct Inbox {
+    /// Messages that arrived, the oldest first. With room for all Receives.
+    arrived: KVVec<Received<Connection>>,
+    /// Calls that were read. With room for all Receives, since each has one.
+    pulled: KVVec<Pulling<Connection>>,
+}
+
+/// A transport that has a connection.
+#[pin_data]
+pub(crate) struct Connection {
+    /// What SUNRPC sees.
+    #[pin]
+    xprt: SvcXprt,
+    /// What arrived.
+    #[pin]
+    inbox: SpinLock<Inbox>,
+    /// The endpoint's owner.
+    #[pin]
+    owner: Mutex<Option<EndpointOwner<Connection>>>,
+    /// Whether the connection is up.
+    established: Atomic<bool>,
+    /// Held by who looks for room, see `room`.
+    #[pin]
+    room_lock: Mutex<()>,
+    /// Signaled when there may be room in the Send Queue, or when there never will be.
+    #[pin]
+    room: CondVar,
+    /// What was agreed on.
+    agreed: Agreed,
+}
+
+impl Connection {
+    /// Accepts a connection.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP`, `ENOMEM`, or what the device or the CM reports; the peer is rejected.
+    pub(super) fn accept(server: Server<'_>, incoming: Incoming) -> Result<Arc<Self>> {
+        let own = CmPrivate {
+            send_size: INLINE,
+            receive_size: INLINE,
+            remote_invalidation: true,
+        };
+        let peer = CmPrivate::decode(incoming.private_data());
+        let read_depth = incoming.read_depth();
+        if read_depth == 0 {
+            // It would never answer our Reads.
+            return Err(EINVAL);
+        }
+        let inbox = Inbox {
+            arrived: KVVec::with_capacity(RECEIVES as usize, GFP_KERNEL)?,
+            pulled: KVVec::with_capacity(RECEIVES as usize, GFP_KERNEL)?,
+        };
+        let this = Arc::pin_init(
+            try_pin_init!(Self {
+                xprt <- SvcXprt::new(server),
+                inbox <- new_spinlock!(inbox, "rpcrdma::Connection::inbox"),
+                owner <- new_mutex!(None, "rpcrdma::Connection::owner"),
+                established: Atomic::new(false),
+                room_lock <- new_mutex!((), "rpcrdma::Connection::room_lock"),
+                room <- new_condvar!("rpcrdma::Connection::room"),
+                agreed: Agreed::new(&own, &peer),
+            }? Error),
+            GFP_KERNEL,
+        )?;
+        this.xprt.set_local(incoming.local())?;
+        this.xprt.set_remote(incoming.remote())?;
+        let cm = CmId::adopt(incoming, this.clone())?;
+        let limits = cm.device_limits().ok_or(ENODEV)?;
+        let send_queue = (8 * CREDITS).min(limits.queue_depth / 2);
+        let sizes = Sizes {
+            receives: RECEIVES,
+            receive_size: INLINE as usize,
+            sends: 2 * CREDITS,
+            send_size: INLINE as usize,
+            send_queue,
+            region_depth: 1,
+            regions: 0,
+            transfer_sges: limits.send_sges.min(16),
+            transfers: CREDITS.min(limits.queue_depth / 8),
+        };
+        let owner = EndpointOwner::new(cm, sizes)?;
+        owner.accept(&own.encode(), read_depth.min(limits.outbound_reads))?;
+        *this.owner.lock() = Some(owner);
+        Ok(this)
+    }
+
+    /// Waits until `attempt` has a result that is not [`None`]. It is tried again whenever there is room in the
+    /// Send Queue.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` if the connection ends before.
+    fn wait_for_room<R>(&self, mut attempt: impl FnMut() -> Option<R>) -> Result<R> {
+        if let Some(result) = attempt() {
+            return Ok(result);
+        }
+        let mut guard = self.room_lock.lock();
+        loop {
+            if let Some(result) = attempt() {
+                return Ok(result);
+            }
+            if self.xprt.is_closing() {
+                return Err(ENOTCONN);
+            }
+            // The timeout is no more than a precaution.
+            let _ = self
+                .room
+                .wait_interruptible_timeout(&mut guard, HZ as kernel::time::Jiffies);
+        }
+    }
+
+    /// Wakes who waits for room.
+    fn wake(&self) {
+        drop(self.room_lock.lock());
+        self.room.notify_all();
+    }
+
+    /// A Send buffer.
+    fn buffer(&self, endpoint: &Arc<Endpoint<Self>>) -> Result<SendBuffer<Self>> {
+        self.wait_for_room(|| endpoint.send_buffer())
+    }
+
+    /// Posts Reads.
+    fn post_pull(&self, pull: KBox<Pull<Self>>, endpoint: &Endpoint<Self>) -> Result {
+        let mut pull = Some(pull);
+        self.wait_for_room(|| match endpoint.post_pull(pull.take()?) {
+            Ok(()) => Some(Ok(())),
+            Err((PostError::Full, back)) => {
+                pull = back;
+                None
+            }
+            Err(_) => Some(Err(ENOTCONN)),
+        })?
+    }
+
+    /// Answers a message that was refused.
+    fn refuse(&self, message: Option<Received<Self>>, refusal: &Refusal) -> Result {
+        if let Refusal::Lost(error) = refusal {
+            return Err(*error);
+        }
+        let message = message.ok_or(ENOTCONN)?;
+        let endpoint = message.endpoint().clone();
+        let mut buffer = self.buffer(&endpoint)?;
+        let Some(len) = call::answer(message.bytes(), refusal, &mut buffer) else {
+            return Ok(());
+        };
+        drop(message);
+        self.post(&endpoint, buffer, len, None, None)
+    }
+
+    /// Posts a Reply.
+    fn post(
+        &self,
+        endpoint: &Endpoint<Self>,
+        buffer: SendBuffer<Self>,
+        len: usize,
+        cargo: Option<crate::verbs::endpoint::Cargo<Self>>,
+        invalidate: Option<u32>,
+    ) -> Result {
+        let mut parts = Some((buffer, cargo));
+        self.wait_for_room(|| {
+            let (buffer, cargo) = parts.take()?;
+            match endpoint.post_reply(buffer, len, cargo, invalidate) {
+                Ok(()) => Some(Ok(())),
+                Err((PostError::Full, back)) => {
+                    parts = back;
+                    None
+                }
+                Err(_) => Some(Err(ENOTCONN)),
+            }
+        })?
+    }
+
+    /// Sends a Reply.
+    fn send(&self, mut rqst: ReplyRqst<'_, Self>) -> Result {
+        if self.xprt.is_closing() {
+            return Err(ENOTCONN);
+        }
+        let endpoint = rqst.context().received().endpoint().clone();
+        let buffer = self.buffer(&endpoint)?;
+        let ready = reply::prepare(
+            &mut rqst,
+            buffer,
+            self.agreed.send_inline as usize,
+            self.agreed.remote_invalidation,
+        )?;
+        self.post(
+            &endpoint,
+            ready.message,
+            ready.len,
+            ready.cargo,
+            ready.invalidate,
+        )
+    }
+}
+
+impl ConnectionEvents for Connection {
+    fn lost(&self) {
+        self.xprt.close();
+        self.wake();
+    }
+
+    fn established(&self) {
+        self.established.store(true, Relaxed);
+        self.xprt.enqueue();
+    }
+
+    fn number(&self) -> u32 {
+        0
+    }
+}
+
+impl EndpointEvents for Connection {
+    type Pull = Pulling<Connection>;
+    type Push = Pages;
+
+    fn received(this: &Arc<Self>, message: Received<Self>) {
+        let mut inbox = this.inbox.lock();
+        let full = inbox.arrived.push_within_capacity(message).is_err();
+        this.xprt.set_data();
+        drop(inbox);
+        if full {
+            // Not possible: there is a place for each Receive.
+            this.xprt.close();
+        }
+        this.xprt.enqueue();
+    }
+
+    fn pulled(this: &Arc<Self>, pull: Pulling<Connection>, done: bool) {
+        if !done {
+            return;
+        }
+        let mut inbox = this.inbox.lock();
+        let full = inbox.pulled.push_within_capacity(pull).is_err();
+        this.xprt.set_data();
+        drop(inbox);
+        if full {
+            this.xprt.close();
+        }
+        this.xprt.enqueue();
+    }
+
+    fn fenced(_this: &Arc<Self>, _tag: u32, _done: bool) {}
+
+    fn send_room(&self) {
+        self.wake();
+    }
+}
+
+impl ServerTransport for Connection {
+    type Context = Call<Connection>;
+
+    fn xprt(&self) -> &SvcXprt {
+        &self.xprt
+    }
+
+    fn has_room(&self) -> bool {
+        // Before that, nothing can be sent.
+        self.established.load(Relaxed)
+    }
+
+    fn recvfrom(this: &Arc<Self>, mut rqst: CallRqst<'_, Self>) -> usize {
+        let mut inbox = this.inbox.lock();
+        let pulled = inbox.pulled.remove(0).ok();
+        let arrived = match pulled {
+            None => inbox.arrived.remove(0).ok(),
+            Some(_) => None,
+        };
+        if inbox.pulled.is_empty() && inbox.arrived.is_empty() {
+            this.xprt.clear_data();
+        }
+        drop(inbox);
+        rqst.let_next_in();
+
+        let result = if let Some(pulling) = pulled {
+            pulling.deliver(rqst)
+        } else if let Some(message) = arrived {
+            let endpoint = message.endpoint().clone();
+            match call::take(message, rqst) {
+                Taken::Ready(call, rqst) => Ok(rqst.deliver(call)),
+                Taken::Pull(pull) => this.post_pull(pull, &endpoint).map(|()| 0),
+                Taken::Refused(message, refusal) => this.refuse(message, &refusal).map(|()| 0),
+            }
+        } else {
+            Ok(0)
+        };
+        result.unwrap_or_else(|_| {
+            this.xprt.close();
+            0
+        })
+    }
+
+    fn sendto(this: &Arc<Self>, rqst: ReplyRqst<'_, Self>) -> Result {
+        let result = this.send(rqst);
+        if result.is_err() {
+            this.xprt.close();
+        }
+        result
+    }
+
+    fn detach(this: &Arc<Self>) {
+        if let Some(owner) = &*this.owner.lock() {
+            owner.disconnect();
+        }
+        this.wake();
+    }
+
+    fn free(this: &Arc<Self>) {
+        let owner = this.owner.lock().take();
+        if let Some(owner) = owner {
+            owner.shutdown(|| ());
+        }
+        loop {
+            let mut inbox = this.inbox.lock();
+            let (pulled, arrived) = (inbox.pulled.pop(), inbox.arrived.pop());
+            drop(inbox);
+            if pulled.is_none() && arrived.is_none() {
+                return;
+            }
+        }
+    }
+}

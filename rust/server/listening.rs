@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The transport that listens.
+
+use crate::server::Connection;
+use crate::sunrpc::svc::{ListenTransport, Server, SvcXprt};
+use crate::sunrpc::SockAddr;
+use crate::verbs::cm::{ConnectionRequests, Incoming, Listener};
+use kernel::prelude::*;
+use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
+
+/// Connections that may wait to be accepted; further ones are rejected.
+const MAX_REQUESTS: usize = 128;
+
+/// A transport that listens.
+#[pin_data]
+pub(crate) struct Listening {
+    /// What SUNRPC sees.
+    #[pin]
+    xprt: SvcXprt,
+    /// Connections that ask, the oldest first. With room for all that may wait.
+    #[pin]
+    requests: SpinLock<KVec<Incoming>>,
+    /// The listening id.
+    #[pin]
+    listener: Mutex<Option<Listener<Listening>>>,
+}
+
+impl ConnectionRequests for Listening {
+    fn requested(&self, incoming: Incoming) -> Result<(), Incoming> {
+        let mut requests = self.requests.lock();
+        let len = requests.len();
+        if len >= MAX_REQUESTS || len >= requests.capacity() {
+            return Err(incoming);
+        }
+        // There is room.
+        let _ = requests.push_within_capacity(incoming);
+        self.xprt.set_connection();
+        drop(requests);
+        self.xprt.enqueue();
+        Ok(())
+    }
+}
+
+impl ListenTransport for Listening {
+    type Connection = Connection;
+
+    fn xprt(&self) -> &SvcXprt {
+        &self.xprt
+    }
+
+    fn create(server: Server<'_>, address: SockAddr<'_>) -> Result<Arc<Self>> {
+        let requests = KVec::with_capacity(MAX_REQUESTS, GFP_KERNEL)?;
+        let this = Arc::pin_init(
+            try_pin_init!(Self {
+                xprt <- SvcXprt::new(server),
+                requests <- new_spinlock!(requests, "rpcrdma::Listening::requests"),
+                listener <- new_mutex!(None, "rpcrdma::Listening::listener"),
+            }? Error),
+            GFP_KERNEL,
+        )?;
+        let listener = Listener::new(server.net(), address, this.clone())?;
+        this.xprt.set_local(listener.local())?;
+        *this.listener.lock() = Some(listener);
+        Ok(this)
+    }
+
+    fn accept(this: &Arc<Self>) -> Option<Arc<Connection>> {
+        let mut requests = this.requests.lock();
+        let incoming = requests.remove(0).ok();
+        if requests.is_empty() {
+            this.xprt.clear_connection();
+        }
+        drop(requests);
+        Connection::accept(this.xprt.server(), incoming?).ok()
+    }
+
+    fn detach(this: &Arc<Self>) {
+        let listener = this.listener.lock().take();
+        // Waits for its handler.
+        drop(listener);
+    }
+
+    fn free(this: &Arc<Self>) {
+        Self::detach(this);
+        loop {
+            let Ok(incoming) = this.requests.lock().remove(0) else {
+                return;
+            };
+            // Rejects the peer, which sleeps.
+            drop(incoming);
+        }
+    }
+}

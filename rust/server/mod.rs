@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The server transport as SUNRPC sees it: a listener, and the connections that it accepts.
+//!
+//! # Who owns what, and what ends it
+//!
+//! | object | owner | protected by | ends |
+//! |---|---|---|---|
+//! | [`Listening`], [`Connection`] | SUNRPC, see [`crate::sunrpc::svc`] | - | `free` |
+//! | the listening CM id | the listener | mutex `listener` | `detach`, at the latest `free` |
+//! | a connection that asks | the listener's queue | spinlock `requests` | accepted, or `free` |
+//! | the endpoint | the connection | mutex `owner` | `free`: drained, then destroyed |
+//! | a message, a Call that was read | the connection's queue | spinlock `inbox` | taken by a thread, or `free` |
+//!
+//! The flag `XPT_DATA` is set and cleared under the lock of the queue, so it is set whenever there is something
+//! in it. A thread that waits for room in the Send Queue waits on `room`, which every completion and the loss of
+//! the connection signal.
+
+mod connection;
+mod listening;
+
+pub(crate) use connection::Connection;
+pub(crate) use listening::Listening;
+
+/// Registers the server's transport class; dropping it takes it back.
+pub(crate) type Registration = crate::sunrpc::svc::Registration<Listening>;

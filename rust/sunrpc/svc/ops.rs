@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! From C to [`ListenTransport`] and [`ServerTransport`]: classes and tables of operations.
+
+use super::{
+    rqst::{
+        CallRqst,
+        ReplyRqst, //
+    },
+    xprt::{
+        Server,
+        SvcXprt, //
+    },
+};
+use crate::{
+    sunrpc::SockAddr,
+    sys, //
+};
+use core::{
+    marker::PhantomData,
+    mem::ManuallyDrop,
+    ptr::NonNull, //
+};
+use kernel::{
+    error::to_result,
+    prelude::*,
+    sync::Arc, //
+};
+
+/// A transport that listens.
+pub(crate) trait ListenTransport: Send + Sync + Sized + 'static {
+    /// What it accepts.
+    type Connection: ServerTransport;
+
+    /// What SUNRPC sees of it.
+    fn xprt(&self) -> &SvcXprt;
+
+    /// Listens at `address`.
+    ///
+    /// # Errors
+    ///
+    /// What the administrator who starts the service shall see.
+    fn create(server: Server<'_>, address: SockAddr<'_>) -> Result<Arc<Self>>;
+
+    /// Accepts a connection, if there is one. May sleep. One thread at a time calls it.
+    fn accept(this: &Arc<Self>) -> Option<Arc<Self::Connection>>;
+
+    /// Nothing more is to be accepted.
+    fn detach(this: &Arc<Self>);
+
+    /// Ends everything that could call the transport, and what refers to it. No other call follows.
+    fn free(this: &Arc<Self>);
+}
+
+/// What is kept with a Call until its Reply was sent, or it was given up.
+pub(crate) trait CallContext: Send + Sync + 'static {
+    /// The Call's message. It stays at the same place, and nobody else uses the memory, while the context exists.
+    fn message(&self) -> &[u8];
+
+    /// Octets `offset` to `offset + len` of the Reply are a result that may go into a chunk of its own. Called in
+    /// the order of the results.
+    ///
+    /// # Errors
+    ///
+    /// `E2BIG` if the chunk is too small: the Call fails.
+    fn result_payload(&mut self, offset: u32, len: u32) -> Result;
+}
+
+/// A transport that has a connection.
+pub(crate) trait ServerTransport: Send + Sync + Sized + 'static {
+    /// What is kept with a Call.
+    type Context: CallContext;
+
+    /// What SUNRPC sees of it.
+    fn xprt(&self) -> &SvcXprt;
+
+    /// Whether Calls shall be taken in now. If not, [`SvcXprt::enqueue`] is due when they shall. Any context.
+    fn has_room(&self) -> bool;
+
+    /// Takes a Call in. Returns its length; zero if there is none.
+    fn recvfrom(this: &Arc<Self>, rqst: CallRqst<'_, Self>) -> usize;
+
+    /// Sends a Reply. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// The connection is lost.
+    fn sendto(this: &Arc<Self>, rqst: ReplyRqst<'_, Self>) -> Result;
+
+    /// The connection shall end. Threads that send return soon.
+    fn detach(this: &Arc<Self>);
+
+    /// See [`ListenTransport::free`].
+    fn free(this: &Arc<Self>);
+}
+
+/// The transport around a `svc_xprt`.
+///
+/// # Safety
+///
+/// `xprt` has the operations of a `T`, was published, and is not freed while the result is used.
+unsafe fn owner<T>(xprt: *mut sys::svc_xprt) -> ManuallyDrop<Arc<T>> {
+    // SAFETY: The caller guarantees it; the owner is from `Arc::into_raw`. The count stays with SUNRPC.
+    ManuallyDrop::new(unsafe { Arc::from_raw(SvcXprt::from_raw(xprt).owner.get().cast()) })
+}
+
+/// Gives a transport to SUNRPC, which frees it with `xpo_free` of `ops`.
+fn publish<T>(
+    this: Arc<T>,
+    xprt: impl FnOnce(&T) -> &SvcXprt,
+    ops: &'static sys::svc_xprt_ops,
+) -> *mut sys::svc_xprt {
+    let raw = xprt(&this).as_raw();
+    // SAFETY: SUNRPC does not know the transport yet.
+    unsafe { (*raw).xpt_ops = ops };
+    // INVARIANT: The reference is SUNRPC's from now on.
+    let owner = Arc::into_raw(this);
+    // SAFETY: `raw` is the start of the `SvcXprt` that is part of the transport, which the reference keeps.
+    unsafe { SvcXprt::from_raw(raw).owner.set(owner.cast()) };
+    raw
+}
+
+/// The operations of a listener, which are those of the class.
+struct ListenOps<L>(PhantomData<L>);
+
+impl<L: ListenTransport> ListenOps<L> {
+    /// The table.
+    const TABLE: &'static sys::svc_xprt_ops = &sys::svc_xprt_ops {
+        xpo_create: Some(Self::create_callback),
+        xpo_accept: Some(Self::accept_callback),
+        xpo_has_wspace: Some(Self::has_wspace_callback),
+        xpo_release_ctxt: Some(Self::release_ctxt_callback),
+        xpo_detach: Some(Self::detach_callback),
+        xpo_free: Some(Self::free_callback),
+        xpo_kill_temp_xprt: Some(kill_temp_xprt_callback),
+        ..pin_init::zeroed()
+    };
+
+    /// # Safety
+    ///
+    /// Called by SUNRPC with a service, its namespace, and an address of `_len` octets.
+    unsafe extern "C" fn create_callback(
+        serv: *mut sys::svc_serv,
+        net: *mut sys::net,
+        address: *mut sys::sockaddr,
+        len: c_int,
+        _flags: c_int,
+    ) -> *mut sys::svc_xprt {
+        // SAFETY: SUNRPC keeps the service and the namespace.
+        let server = unsafe { Server::from_raw(serv, net) };
+        // SAFETY: SUNRPC gives that many octets.
+        let created = unsafe { SockAddr::copy_octets(address, len) }
+            .and_then(|address| L::create(server, address));
+        match created {
+            Ok(this) => {
+                this.xprt().set_flag(sys::XPT_CONG_CTRL);
+                this.xprt().set_flag(sys::XPT_LISTENER);
+                publish(this, L::xprt, Self::TABLE)
+            }
+            Err(error) => error.to_ptr(),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Called by SUNRPC for a transport with these operations.
+    unsafe extern "C" fn accept_callback(xprt: *mut sys::svc_xprt) -> *mut sys::svc_xprt {
+        // SAFETY: The table belongs to published listeners.
+        let this = unsafe { owner::<L>(xprt) };
+        match L::accept(&this) {
+            Some(connection) => {
+                connection.xprt().set_flag(sys::XPT_CONG_CTRL);
+                publish(
+                    connection,
+                    L::Connection::xprt,
+                    ConnectionOps::<L::Connection>::TABLE,
+                )
+            }
+            None => core::ptr::null_mut(),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Called by SUNRPC for a transport with these operations.
+    unsafe extern "C" fn has_wspace_callback(_xprt: *mut sys::svc_xprt) -> c_int {
+        1
+    }
+
+    /// # Safety
+    ///
+    /// Called by SUNRPC for a transport with these operations. A listener has no contexts.
+    unsafe extern "C" fn release_ctxt_callback(_xprt: *mut sys::svc_xprt, _ctxt: *mut c_void) {}
+
+    /// # Safety
+    ///
+    /// Called by SUNRPC for a transport with these operations.
+    unsafe extern "C" fn detach_callback(xprt: *mut sys::svc_xprt) {
+        // SAFETY: The table belongs to published listeners.
+        let this = unsafe { owner::<L>(xprt) };
+        L::detach(&this);
+    }
+
+    /// # Safety
+    ///
+    /// Called by SUNRPC, once, for a transport with these operations; also by `SvcXprt::drop`, for one that was
+    /// never published.
+    unsafe extern "C" fn free_callback(xprt: *mut sys::svc_xprt) {
+        // SAFETY: The object is still in memory.
+        let this = unsafe { SvcXprt::from_raw(xprt) };
+        this.bury();
+        if !this.owner.get().is_null() {
+            // SAFETY: The transport was published; SUNRPC gives its reference back.
+            let this = ManuallyDrop::into_inner(unsafe { owner::<L>(xprt) });
+            L::free(&this);
+        }
+    }
+}
+
+/// # Safety
+///
+/// Called by SUNRPC when an address of ours goes away. What is under way is flushed when the connection is
+/// closed, so nothing has to be cut off.
+unsafe extern "C" fn kill_temp_xprt_callback(_xprt: *mut sys::svc_xprt) {}
+
+/// The operations of a connection.
+struct ConnectionOps<T>(PhantomData<T>);
+
+impl<T: ServerTransport> ConnectionOps<T> {
+    /// The table.
+    const TABLE: &'static sys::svc_xprt_ops = &sys::svc_xprt_ops {
+        xpo_has_wspace: Some(Self::has_wspace_callback),
+        xpo_recvfrom: Some(Self::recvfrom_callback),
+        xpo_sendto: Some(Self::sendto_callback),
+        xpo_result_payload: Some(Self::result_payload_callback),
+        xpo_release_ctxt: Some(Self::release_ctxt_callback),
+        xpo_detach: Some(Self::detach_callback),
+        xpo_free: Some(Self::free_callback),
+        xpo_kill_temp_xprt: Some(kill_temp_xprt_callback),
+        ..pin_init::zeroed()
+    };
+
+    /// # Safety
+    ///
+    /// Called by SUNRPC for a transport with these operations.
+    unsafe extern "C" fn has_wspace_callback(xprt: *mut sys::svc_xprt) -> c_int {
+        // SAFETY: The table belongs to published connections.
+        unsafe { owner::<T>(xprt) }.has_room().into()
+    }
+
+    /// # Safety
+    ///
+    /// Called by SUNRPC in a thread that has `XPT_BUSY` of its transport, one with these operations.
+    unsafe extern "C" fn recvfrom_callback(rqst: *mut sys::svc_rqst) -> c_int {
+        let Some(rqst) = NonNull::new(rqst) else {
+            return 0;
+        };
+        // SAFETY: The thread holds a reference to the transport.
+        let this = unsafe { owner::<T>((*rqst.as_ptr()).rq_xprt) };
+        // SAFETY: This is `xpo_recvfrom`.
+        let call = unsafe { CallRqst::from_raw(rqst, this.xprt()) };
+        c_int::try_from(T::recvfrom(&this, call)).unwrap_or(0)
+    }
+
+    /// # Safety
+    ///
+    /// Called by SUNRPC in a thread with a Reply, for a transport with these operations.
+    unsafe extern "C" fn sendto_callback(rqst: *mut sys::svc_rqst) -> c_int {
+        let Some(rqst) = NonNull::new(rqst) else {
+            return EINVAL.to_errno();
+        };
+        // SAFETY: The thread holds a reference to the transport.
+        let this = unsafe { owner::<T>((*rqst.as_ptr()).rq_xprt) };
+        // SAFETY: This is `xpo_sendto`.
+        match T::sendto(&this, unsafe { ReplyRqst::from_raw(rqst) }) {
+            Ok(()) => 0,
+            Err(error) => error.to_errno(),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Called by SUNRPC in a thread that makes a Reply, for a transport with these operations.
+    unsafe extern "C" fn result_payload_callback(
+        rqst: *mut sys::svc_rqst,
+        offset: c_uint,
+        len: c_uint,
+    ) -> c_int {
+        // SAFETY: The context was put there by `CallRqst`, and is used by this thread only.
+        let context = unsafe { &mut *(*rqst).rq_xprt_ctxt.cast::<T::Context>() };
+        match context.result_payload(offset, len) {
+            Ok(()) => 0,
+            Err(error) => error.to_errno(),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Called by SUNRPC for a transport with these operations, once for each context.
+    unsafe extern "C" fn release_ctxt_callback(_xprt: *mut sys::svc_xprt, context: *mut c_void) {
+        if !context.is_null() {
+            // SAFETY: It is from `CallRqst::finish`, and SUNRPC forgets it now.
+            drop(unsafe { KBox::<T::Context>::from_raw(context.cast()) });
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Called by SUNRPC for a transport with these operations.
+    unsafe extern "C" fn detach_callback(xprt: *mut sys::svc_xprt) {
+        // SAFETY: The table belongs to published connections.
+        let this = unsafe { owner::<T>(xprt) };
+        T::detach(&this);
+    }
+
+    /// # Safety
+    ///
+    /// Called by SUNRPC, once, for a transport with these operations.
+    unsafe extern "C" fn free_callback(xprt: *mut sys::svc_xprt) {
+        // SAFETY: The object is still in memory.
+        unsafe { SvcXprt::from_raw(xprt) }.bury();
+        // SAFETY: The table belongs to published connections; SUNRPC gives its reference back.
+        let this = ManuallyDrop::into_inner(unsafe { owner::<T>(xprt) });
+        T::free(&this);
+    }
+}
+
+/// Keeps the server's transport class registered. Its listeners are `L`s.
+pub(crate) struct Registration<L: ListenTransport>(PhantomData<fn() -> L>);
+
+impl<L: ListenTransport> Registration<L> {
+    /// Registers the class.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` if the kernel has another transport of this kind.
+    pub(crate) fn new() -> Result<Self> {
+        // SAFETY: The table is static, and `Drop` unregisters the class before the module goes.
+        to_result(unsafe { sys::rpcrdma_class_server_register(ListenOps::<L>::TABLE) })?;
+        Ok(Self(PhantomData))
+    }
+}
+
+impl<L: ListenTransport> Drop for Registration<L> {
+    fn drop(&mut self) {
+        // SAFETY: `new` registered it. No transport is left, since each holds a reference to the module.
+        unsafe { sys::rpcrdma_class_server_unregister() }
+    }
+}

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The `svc_rqst` of a thread, while it takes a Call in and while it sends the Reply.
+
+use super::{
+    ops::{
+        CallContext,
+        ServerTransport, //
+    },
+    pages::Pages,
+    xprt::SvcXprt, //
+};
+use crate::{
+    sunrpc::XdrBuf,
+    sys, //
+};
+use core::{
+    marker::PhantomData,
+    ptr::{
+        self,
+        NonNull, //
+    }, //
+};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*, //
+};
+
+/// A thread that looks for a Call. While it exists no other thread does.
+///
+/// # Invariants
+///
+/// `rqst` is the thread's, and its transport has the lock bit `XPT_BUSY` set on its behalf until `let_in`.
+pub(crate) struct CallRqst<'a, T: ServerTransport> {
+    /// The C object.
+    rqst: NonNull<sys::svc_rqst>,
+    /// Whether the next thread was let in.
+    let_in: bool,
+    /// The transport, which the thread holds a reference to.
+    xprt: &'a SvcXprt,
+    /// Whose contexts it gets.
+    _transport: PhantomData<fn(T)>,
+}
+
+impl<'a, T: ServerTransport> CallRqst<'a, T> {
+    /// Wraps what `xpo_recvfrom` was called with.
+    ///
+    /// # Safety
+    ///
+    /// To be called once in `xpo_recvfrom` of a `T`.
+    pub(super) unsafe fn from_raw(rqst: NonNull<sys::svc_rqst>, xprt: &'a SvcXprt) -> Self {
+        // SAFETY: The caller guarantees it. With this, no page of the Reply is released if there is no Call.
+        unsafe {
+            (*rqst.as_ptr()).rq_next_page = (*rqst.as_ptr()).rq_respages;
+            (*rqst.as_ptr()).rq_xprt_ctxt = ptr::null_mut();
+        }
+        Self {
+            rqst,
+            let_in: false,
+            xprt,
+            _transport: PhantomData,
+        }
+    }
+
+    /// Lets the next thread look for a Call.
+    pub(crate) fn let_next_in(&mut self) {
+        if !self.let_in {
+            self.let_in = true;
+            self.xprt.received();
+        }
+    }
+
+    /// Takes `count` pages out, for a Call that is still to be read. What is left has no use but to wait for
+    /// the next Call.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there are not as many, or the second time; `ENOMEM`.
+    pub(crate) fn take_pages(&mut self, count: usize) -> Result<Pages> {
+        let mut pages = Pages::with_capacity(count)?;
+        // SAFETY: The object is ours.
+        let rqst = unsafe { &mut *self.rqst.as_ptr() };
+        // One page is kept, as SUNRPC does.
+        if count >= rqst.rq_maxpages || rqst.rq_pages_nfree != 0 {
+            return Err(EINVAL);
+        }
+        for at in 0..count {
+            // SAFETY: The index is below `rq_maxpages`, so the entry exists; `svc_alloc_arg` has filled it.
+            unsafe {
+                let entry = rqst.rq_pages.add(at);
+                let Some(page) = NonNull::new(*entry) else {
+                    break;
+                };
+                pages.push(page)?;
+                *entry = ptr::null_mut();
+            }
+            // `svc_alloc_arg` fills as many again.
+            rqst.rq_pages_nfree = at + 1;
+        }
+        if pages.len() == count {
+            Ok(pages)
+        } else {
+            Err(EINVAL)
+        }
+    }
+
+    /// Delivers a Call that is wholly in its message. Returns its length.
+    pub(crate) fn deliver(self, context: KBox<T::Context>) -> usize {
+        let (start, len) = range(&context);
+        // SAFETY: The object is ours.
+        let arg = unsafe { &mut (*self.rqst.as_ptr()).rq_arg };
+        arg.head[0].iov_base = start;
+        arg.head[0].iov_len = len;
+        arg.tail[0].iov_base = ptr::null_mut();
+        arg.tail[0].iov_len = 0;
+        arg.page_len = 0;
+        arg.page_base = 0;
+        self.finish(context, len)
+    }
+
+    /// Delivers a Call whose message is to have the first `data_len` octets of `pages` inserted at `position`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if any of it does not fit.
+    pub(crate) fn deliver_split(
+        mut self,
+        context: KBox<T::Context>,
+        position: usize,
+        pages: Pages,
+        data_len: usize,
+    ) -> Result<usize> {
+        let (start, len) = range(&context);
+        let tail = len.checked_sub(position).ok_or(EINVAL)?;
+        let page_len = u32::try_from(data_len)?;
+        if data_len > pages.len().checked_mul(PAGE_SIZE).ok_or(EINVAL)? {
+            return Err(EINVAL);
+        }
+        self.put_pages(pages)?;
+        // SAFETY: The object is ours.
+        let rqst = unsafe { &mut *self.rqst.as_ptr() };
+        let arg = &mut rqst.rq_arg;
+        arg.head[0].iov_base = start;
+        arg.head[0].iov_len = position;
+        arg.pages = rqst.rq_pages;
+        arg.page_base = 0;
+        arg.page_len = page_len;
+        arg.tail[0].iov_base = start.cast::<u8>().wrapping_add(position).cast();
+        arg.tail[0].iov_len = tail;
+        Ok(self.finish(context, len.checked_add(data_len).ok_or(EINVAL)?))
+    }
+
+    /// Delivers a Call that is the first `len` octets of `pages`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it does not fit.
+    pub(crate) fn deliver_pages(
+        mut self,
+        context: KBox<T::Context>,
+        pages: Pages,
+        len: usize,
+    ) -> Result<usize> {
+        if len > pages.len().checked_mul(PAGE_SIZE).ok_or(EINVAL)? || len == 0 {
+            return Err(EINVAL);
+        }
+        let head = len.min(PAGE_SIZE);
+        let page_len = u32::try_from(len - head)?;
+        self.put_pages(pages)?;
+        // SAFETY: The object is ours; the first page is there, since `len` is not zero.
+        unsafe {
+            let rqst = &mut *self.rqst.as_ptr();
+            let arg = &mut rqst.rq_arg;
+            arg.head[0].iov_base = sys::page_address(*rqst.rq_pages);
+            arg.head[0].iov_len = head;
+            arg.pages = rqst.rq_pages.add(1);
+            arg.page_base = 0;
+            arg.page_len = page_len;
+            arg.tail[0].iov_base = ptr::null_mut();
+            arg.tail[0].iov_len = 0;
+        }
+        Ok(self.finish(context, len))
+    }
+
+    /// Puts pages in the places of the thread's first ones, whose references are given back.
+    fn put_pages(&mut self, mut pages: Pages) -> Result {
+        // SAFETY: The object is ours.
+        let rqst = unsafe { &mut *self.rqst.as_ptr() };
+        if pages.len() >= rqst.rq_maxpages {
+            return Err(EINVAL);
+        }
+        while let Some(page) = pages.pop() {
+            // SAFETY: The index, which is the length after the removal, is below `rq_maxpages`. The reference of
+            // the old page is the thread's, that of the new one becomes the thread's.
+            unsafe {
+                let entry = rqst.rq_pages.add(pages.len());
+                let old = core::mem::replace(&mut *entry, page.as_ptr());
+                if !old.is_null() {
+                    sys::put_page(old);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets what all Calls have in common.
+    fn finish(mut self, context: KBox<T::Context>, len: usize) -> usize {
+        self.let_next_in();
+        // SAFETY: The object is ours; the transport is valid. The context is given back by `xpo_release_ctxt`.
+        unsafe {
+            let rqst = self.rqst.as_ptr();
+            (*rqst).rq_arg.len = len as u32;
+            (*rqst).rq_arg.buflen = len as u32;
+            (*rqst).rq_xprt_ctxt = KBox::into_raw(context).cast();
+            (*rqst).rq_prot = sys::RPCRDMA_IPPROTO_MAX as u32;
+            sys::svc_xprt_copy_addrs(rqst, self.xprt.as_raw());
+            sys::svc_rqst_set_flag(rqst, sys::RQ_SECURE);
+        }
+        len
+    }
+}
+
+impl<T: ServerTransport> Drop for CallRqst<'_, T> {
+    fn drop(&mut self) {
+        self.let_next_in();
+    }
+}
+
+/// Start and length of a Call's message. It stays where it is while the context exists, see [`CallContext`].
+fn range<C: CallContext>(context: &KBox<C>) -> (*mut c_void, usize) {
+    let message = context.message();
+    (message.as_ptr().cast_mut().cast(), message.len())
+}
+
+/// A thread that has a Reply to send.
+///
+/// # Invariants
+///
+/// `rqst` is the thread's, with a context from [`CallRqst`] and a complete Reply in `rq_res`.
+pub(crate) struct ReplyRqst<'a, T: ServerTransport> {
+    /// The C object.
+    rqst: NonNull<sys::svc_rqst>,
+    /// The thread waits for the answer.
+    _thread: PhantomData<&'a T>,
+}
+
+impl<T: ServerTransport> ReplyRqst<'_, T> {
+    /// Wraps what `xpo_sendto` was called with.
+    ///
+    /// # Safety
+    ///
+    /// To be called in `xpo_sendto` of a `T`, once.
+    pub(super) unsafe fn from_raw(rqst: NonNull<sys::svc_rqst>) -> Self {
+        Self {
+            rqst,
+            _thread: PhantomData,
+        }
+    }
+
+    /// The context of the Call.
+    pub(crate) fn context(&self) -> &T::Context {
+        // SAFETY: `CallRqst::finish` has put it there; it is released after `xpo_sendto` has returned.
+        unsafe { &*(*self.rqst.as_ptr()).rq_xprt_ctxt.cast::<T::Context>() }
+    }
+
+    /// The Reply.
+    pub(crate) fn reply(&self) -> &XdrBuf {
+        // SAFETY: The thread waits, so the Reply stays as it is. Its head and tail are in pages of the thread's.
+        unsafe { XdrBuf::from_raw(&raw const (*self.rqst.as_ptr()).rq_res) }
+    }
+
+    /// Takes out the pages in which the Reply is. It can be looked at as before while they are kept.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; then they are still with the thread.
+    pub(crate) fn take_pages(&mut self) -> Result<Pages> {
+        // SAFETY: The object is ours. Both pointers are into the same array.
+        let (first, count) = unsafe {
+            let rqst = self.rqst.as_ptr();
+            let first = (*rqst).rq_respages;
+            (first, (*rqst).rq_next_page.offset_from(first))
+        };
+        let count = usize::try_from(count)?;
+        let mut pages = Pages::with_capacity(count)?;
+        for at in 0..count {
+            // SAFETY: The entry is in the array. A page that is missing was taken out by somebody else.
+            unsafe {
+                let entry = first.add(at);
+                if let Some(page) = NonNull::new(*entry) {
+                    pages.push(page)?;
+                    *entry = ptr::null_mut();
+                }
+            }
+        }
+        Ok(pages)
+    }
+}

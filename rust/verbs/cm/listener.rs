@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The passive side of the connection manager: listening, and connections that ask to be accepted.
+//!
+//! # Who owns what
+//!
+//! A [`Listener`] owns its CM id. Each request brings a new CM id, which belongs to an [`Incoming`] from the
+//! moment its event is handled: dropped, it destroys the id, by which the CM rejects the peer. Adopted by
+//! [`CmId::adopt`] it becomes the id of an endpoint. The events of an id that is not yet adopted go to
+//! `pending_callback`, which ignores them: a peer that gave up is noticed when the connection is accepted.
+
+use super::{Accepted, CmId, ConnectionEvents, Context};
+use crate::sunrpc::{Net, SockAddr};
+use crate::sys;
+use core::ptr::{self, NonNull};
+use core::slice;
+use kernel::error::{from_err_ptr, to_result};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// Requests that the CM keeps for us, by device, before it rejects further ones.
+const BACKLOG: c_int = 128;
+
+/// Told of connections that ask to be accepted.
+pub(crate) trait ConnectionRequests: Send + Sync + 'static {
+    /// A peer wants to connect. Runs in the CM's handler. Dropping `incoming` after an error rejects the peer.
+    ///
+    /// # Errors
+    ///
+    /// Gives the request back if it can't be kept.
+    fn requested(&self, incoming: Incoming) -> Result<(), Incoming>;
+}
+
+/// A connection that a peer asks for.
+///
+/// # Invariants
+///
+/// `id` is the id of a connection request, not yet destroyed.
+pub(crate) struct Incoming {
+    /// The C object.
+    id: NonNull<sys::rdma_cm_id>,
+    /// What the peer said.
+    private: Accepted,
+    /// How many RDMA Reads the peer answers at a time.
+    read_depth: u8,
+}
+
+// SAFETY: The CM takes its own locks, and nobody else has the id.
+unsafe impl Send for Incoming {}
+
+impl Incoming {
+    /// The peer's private data.
+    pub(crate) fn private_data(&self) -> &[u8] {
+        self.private.private_data()
+    }
+
+    /// How many RDMA Reads the peer answers at a time.
+    pub(crate) fn read_depth(&self) -> u8 {
+        self.read_depth
+    }
+
+    /// The peer's address.
+    pub(crate) fn remote(&self) -> SockAddr<'_> {
+        // SAFETY: The id is live, and its addresses are of the size of a `sockaddr_storage`.
+        unsafe {
+            SockAddr::copy((&raw const (*self.id.as_ptr()).route.addr.dst_addr))
+        }
+    }
+
+    /// Our address.
+    pub(crate) fn local(&self) -> SockAddr<'_> {
+        // SAFETY: As for `remote`.
+        unsafe {
+            SockAddr::copy((&raw const (*self.id.as_ptr()).route.addr.src_addr))
+        }
+    }
+
+    /// Gives up the ownership of the id.
+    fn into_raw(self) -> NonNull<sys::rdma_cm_id> {
+        let id = self.id;
+        core::mem::forget(self);
+        id
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant the id is ours and not yet destroyed.
+        unsafe { sys::rdma_destroy_id(self.id.as_ptr()) };
+    }
+}
+
+/// Ignores the events of an id that nobody has accepted yet.
+///
+/// # Safety
+///
+/// Called by the CM.
+unsafe extern "C" fn pending_callback(
+    _id: *mut sys::rdma_cm_id,
+    _event: *mut sys::rdma_cm_event,
+) -> c_int {
+    0
+}
+
+impl<H: ConnectionEvents> CmId<H> {
+    /// Takes over an id that asks to be accepted. From now on its events go to `handler`: also a connection
+    /// that never comes about is reported as lost.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; the peer is rejected.
+    pub(crate) fn adopt(incoming: Incoming, handler: Arc<H>) -> Result<Self> {
+        let context = Context::new(handler)?;
+        context.set_established(Accepted::new(&[]));
+        let id = incoming.into_raw();
+        // SAFETY: The id is live and ours. The CM reads both members under the lock that is taken here. The
+        // context outlives the id, see `new`.
+        unsafe {
+            sys::rdma_lock_handler(id.as_ptr());
+            (*id.as_ptr()).context = Arc::as_ptr(&context).cast_mut().cast();
+            (*id.as_ptr()).event_handler = Some(Self::event_callback);
+            sys::rdma_unlock_handler(id.as_ptr());
+        }
+        Ok(Self { id, context })
+    }
+
+    /// Accepts the connection. The QP must exist, with its Receives posted.
+    ///
+    /// # Errors
+    ///
+    /// What the CM reports, for instance because the peer has given up.
+    pub(in crate::verbs) fn accept(&mut self, private_data: &[u8], read_depth: u8) -> Result {
+        let len = u8::try_from(private_data.len()).map_err(|_| EINVAL)?;
+        let mut parameters = sys::rdma_conn_param {
+            private_data: private_data.as_ptr().cast(),
+            private_data_len: len,
+            // A Responder reads from its peer; nobody reads from it.
+            responder_resources: 0,
+            initiator_depth: read_depth,
+            // As on the active side.
+            flow_control: 0,
+            rnr_retry_count: 0,
+            ..pin_init::zeroed()
+        };
+        // SAFETY: The id is live; `rdma_accept` wants the lock held; parameters and private data are copied
+        // during the call.
+        unsafe {
+            sys::rdma_lock_handler(self.id.as_ptr());
+            let status = sys::rdma_accept(self.id.as_ptr(), &raw mut parameters);
+            sys::rdma_unlock_handler(self.id.as_ptr());
+            to_result(status)
+        }
+    }
+}
+
+/// A CM id that listens.
+///
+/// # Invariants
+///
+/// `id` listens, with `handler` as its context, and is not yet destroyed.
+pub(crate) struct Listener<L: ConnectionRequests> {
+    /// The C object.
+    id: NonNull<sys::rdma_cm_id>,
+    /// Who is told. Kept until the id is destroyed.
+    _handler: Arc<L>,
+}
+
+// SAFETY: The CM takes its own locks.
+unsafe impl<L: ConnectionRequests> Send for Listener<L> {}
+
+impl<L: ConnectionRequests> Listener<L> {
+    /// Listens at `address` of `net`.
+    ///
+    /// # Errors
+    ///
+    /// What the CM reports: `EADDRINUSE`, `EADDRNOTAVAIL`, `ENODEV`, `ENOMEM`.
+    pub(crate) fn new(net: Net<'_>, address: SockAddr<'_>, handler: Arc<L>) -> Result<Self> {
+        // SAFETY: `net` is live; the handler outlives the id, which `Drop` destroys first.
+        let id = from_err_ptr(unsafe {
+            sys::rdma_create_id(
+                net.as_ptr(),
+                Some(Self::event_callback),
+                Arc::as_ptr(&handler).cast_mut().cast(),
+                sys::rdma_ucm_port_space_RDMA_PS_TCP,
+                sys::ib_qp_type_IB_QPT_RC,
+            )
+        })?;
+        let this = Self {
+            id: NonNull::new(id).ok_or(ENOMEM)?,
+            _handler: handler,
+        };
+        // An IPv6 listener leaves the port to an IPv4 one.
+        // SAFETY: The id is live.
+        to_result(unsafe { sys::rdma_set_afonly(id, 1) })?;
+        // SAFETY: The id is live, the address valid; the CM copies it.
+        to_result(unsafe { sys::rdma_bind_addr(id, address.as_ptr().cast_mut()) })?;
+        // SAFETY: The id is live and bound.
+        to_result(unsafe { sys::rdma_listen(id, BACKLOG) })?;
+        Ok(this)
+    }
+
+    /// The address it listens at, the port filled in.
+    pub(crate) fn local(&self) -> SockAddr<'_> {
+        // SAFETY: The id is live, and its addresses are of the size of a `sockaddr_storage`.
+        unsafe {
+            SockAddr::copy((&raw const (*self.id.as_ptr()).route.addr.src_addr))
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Called by the CM with the id of a listener, or with a new id that has inherited its context.
+    unsafe extern "C" fn event_callback(
+        id: *mut sys::rdma_cm_id,
+        event: *mut sys::rdma_cm_event,
+    ) -> c_int {
+        // SAFETY: The CM hands us a valid event.
+        let event = unsafe { &*event };
+        if event.event != sys::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_REQUEST {
+            return 0;
+        }
+        let Some(id) = NonNull::new(id) else {
+            return 0;
+        };
+        // SAFETY: For this event the connection arm is the valid one, and the new id still has the context of
+        // the listener, whose handler (this one) the destruction of the listener waits for.
+        let (conn, handler) = unsafe {
+            (
+                &*event.param.conn,
+                &*(*id.as_ptr()).context.cast::<L>().cast_const(),
+            )
+        };
+        let private = if conn.private_data.is_null() {
+            Accepted::new(&[])
+        } else {
+            // SAFETY: The CM gives `private_data_len` octets, which stay as they are during the event.
+            Accepted::new(unsafe {
+                slice::from_raw_parts(
+                    conn.private_data.cast::<u8>(),
+                    usize::from(conn.private_data_len),
+                )
+            })
+        };
+        // SAFETY: The id is live, and the CM reads these members under the handler lock, which it holds now.
+        unsafe {
+            (*id.as_ptr()).context = ptr::null_mut();
+            (*id.as_ptr()).event_handler = Some(pending_callback);
+        }
+        // INVARIANT: The event gives us the id, unless we return something else than zero.
+        let incoming = Incoming {
+            id,
+            private,
+            read_depth: conn.initiator_depth,
+        };
+        match handler.requested(incoming) {
+            Ok(()) => 0,
+            Err(incoming) => {
+                // The CM destroys the id itself then.
+                incoming.into_raw();
+                1
+            }
+        }
+    }
+}
+
+impl<L: ConnectionRequests> Drop for Listener<L> {
+    fn drop(&mut self) {
+        // Waits for the handler.
+        // SAFETY: By the type invariant the id is ours and not yet destroyed.
+        unsafe { sys::rdma_destroy_id(self.id.as_ptr()) };
+    }
+}

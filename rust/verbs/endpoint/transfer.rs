@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! RDMA Reads and Writes of an endpoint, by which a Responder pulls a Call and pushes its Reply.
+//!
+//! C header: [`include/rdma/rw.h`](srctree/include/rdma/rw.h)
+//!
+//! # Who owns what, and what ends it
+//!
+//! A [`Transfer`] is one chain of work requests for one segment of the peer's, with the memory mapped for it. Its
+//! owner is, one after the other: who prepares it; when it is posted, the [`Pull`] (Reads) or the Send buffer of
+//! the Reply (Writes), to which the completion belongs; last the completion handler, which drops it. Dropped, it
+//! unmaps the memory, exactly once. What was posted and never completes, because the device refused a part of its
+//! chain, is kept with the endpoint until its queues are drained.
+//!
+//! The core needs the QP for that. So an endpoint counts its transfers under the lock of the Send gate, begins
+//! none when the gate is closed, and the shutdown waits for the last one before it destroys the QP.
+
+use crate::kext::errno::ENOTCONN;
+use crate::kext::page_fragment::PageFragment;
+use crate::observe::trace;
+use crate::proto::chunk::Segment;
+use crate::sys;
+use crate::verbs::completion::Completion;
+use crate::verbs::dma::Direction;
+use crate::verbs::endpoint::{Endpoint, EndpointEvents, PostError, SendBuffer};
+use crate::verbs::work_request::{set_send_cqe, PlainRequest};
+use core::mem::MaybeUninit;
+use core::ptr::{self, NonNull};
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::sync::{Arc, ArcBorrow};
+
+/// The C side of a transfer. On the heap, since work requests point into it.
+struct Context {
+    /// The core's state.
+    ctx: sys::rdma_rw_ctx,
+    /// The memory.
+    bvecs: KVec<sys::bio_vec>,
+    /// The QP.
+    qp: NonNull<sys::ib_qp>,
+    /// The port it is bound to.
+    port: u32,
+    /// Which way the data goes.
+    direction: Direction,
+}
+
+/// One RDMA Read or Write.
+///
+/// # Invariants
+///
+/// `context` is there and its `ctx` initialised; the endpoint counts the transfer, so its QP exists.
+pub(crate) struct Transfer<H: EndpointEvents> {
+    /// The C side.
+    context: KBox<Context>,
+    /// How many work requests it takes.
+    requests: u32,
+    /// Whose it is.
+    endpoint: Arc<Endpoint<H>>,
+}
+
+// SAFETY: The core's state and the QP may be used by any thread, one at a time.
+unsafe impl<H: EndpointEvents> Send for Transfer<H> {}
+
+impl<H: EndpointEvents> Transfer<H> {
+    /// Puts its work requests in front of `chain`; the last of all is signaled to `cqe` if there is no chain.
+    fn link(&mut self, cqe: *mut sys::ib_cqe, chain: *mut sys::ib_send_wr) -> *mut sys::ib_send_wr {
+        let context = &mut *self.context;
+        // SAFETY: The state is initialised for this QP, which exists by the type invariant.
+        unsafe {
+            sys::rdma_rw_ctx_wrs(
+                &raw mut context.ctx,
+                context.qp.as_ptr(),
+                context.port,
+                cqe,
+                chain,
+            )
+        }
+    }
+}
+
+impl<H: EndpointEvents> Drop for Transfer<H> {
+    fn drop(&mut self) {
+        let context = &mut *self.context;
+        // SAFETY: The state was initialised with the same arguments and is destroyed only here; by the type
+        // invariant the QP exists. The device is done with it: see the module's documentation.
+        unsafe {
+            sys::rdma_rw_end(
+                &raw mut context.ctx,
+                context.qp.as_ptr(),
+                context.port,
+                context.bvecs.as_ptr(),
+                context.bvecs.len() as u32,
+                context.direction.as_raw(),
+            )
+        };
+        self.endpoint.transfer_ended();
+    }
+}
+
+/// What a Reply holds until its Send has completed. The fields are dropped in this order.
+pub(crate) struct Cargo<H: EndpointEvents> {
+    /// The Writes that are posted with it.
+    pub(crate) transfers: KVec<Transfer<H>>,
+    /// What keeps their memory.
+    pub(crate) keeper: H::Push,
+}
+
+/// RDMA Reads that complete together.
+#[repr(C)]
+pub(crate) struct Pull<H: EndpointEvents> {
+    /// First, so that its address is that of the structure.
+    cqe: sys::ib_cqe,
+    /// Where in the Send Queue it was posted.
+    sequence: u64,
+    /// The Reads.
+    transfers: KVec<Transfer<H>>,
+    /// What they are for.
+    keeper: H::Pull,
+    /// The next one that the device refused.
+    next: Option<KBox<Pull<H>>>,
+}
+
+impl<H: EndpointEvents> Pull<H> {
+    /// Prepares Reads, at least one. `keeper` keeps their memory.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(transfers: KVec<Transfer<H>>, keeper: H::Pull) -> Result<KBox<Self>> {
+        Ok(KBox::new(
+            Self {
+                cqe: sys::ib_cqe {
+                    done: Some(Endpoint::<H>::pull_callback),
+                },
+                sequence: 0,
+                transfers,
+                keeper,
+                next: None,
+            },
+            GFP_KERNEL,
+        )?)
+    }
+}
+
+impl<H: EndpointEvents> Endpoint<H> {
+    /// Prepares a Read into `memory` from `segment`, or a Write from `memory` to it. The fragments follow one
+    /// another without a gap but for page boundaries, and are as long as the segment together. The caller keeps
+    /// their pages until the transfer is dropped. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` after shutdown, `ENOMEM`, `EAGAIN` if the device's resources are all in use.
+    pub(crate) fn transfer(
+        self: &Arc<Self>,
+        direction: Direction,
+        memory: &[PageFragment],
+        segment: &Segment,
+    ) -> Result<Transfer<H>> {
+        let mut bvecs = KVec::with_capacity(memory.len(), GFP_KERNEL)?;
+        for fragment in memory {
+            let bvec = sys::bio_vec {
+                bv_page: fragment.page(),
+                bv_len: fragment.len(),
+                bv_offset: fragment.offset(),
+            };
+            bvecs.push_within_capacity(bvec).map_err(|_| ENOMEM)?;
+        }
+        let mut gate = self.send.lock();
+        let qp = gate.qp.ok_or(ENOTCONN)?;
+        gate.transfers += 1;
+        let port = gate.port;
+        drop(gate);
+        match self.begin(direction, bvecs, segment, qp, port) {
+            Ok((context, requests)) => Ok(Transfer {
+                context,
+                requests,
+                endpoint: self.clone(),
+            }),
+            Err(error) => {
+                self.transfer_ended();
+                Err(error)
+            }
+        }
+    }
+
+    /// Initialises the core's state. The caller has counted the transfer.
+    fn begin(
+        &self,
+        direction: Direction,
+        bvecs: KVec<sys::bio_vec>,
+        segment: &Segment,
+        qp: NonNull<sys::ib_qp>,
+        port: u32,
+    ) -> Result<(KBox<Context>, u32)> {
+        let mut context = KBox::new(
+            Context {
+                // SAFETY: Integers, pointers, and unions of those.
+                ctx: unsafe { MaybeUninit::zeroed().assume_init() },
+                bvecs,
+                qp,
+                port,
+                direction,
+            },
+            GFP_KERNEL,
+        )?;
+        let count = u32::try_from(context.bvecs.len())?;
+        let iter = sys::bvec_iter {
+            bi_size: segment.length,
+            ..pin_init::zeroed()
+        };
+        // SAFETY: The transfer is counted, so the QP exists; the vectors live as long as the state, and their
+        // pages are valid.
+        let requests = unsafe {
+            sys::rdma_rw_begin(
+                &raw mut context.ctx,
+                qp.as_ptr(),
+                port,
+                context.bvecs.as_ptr(),
+                count,
+                iter,
+                segment.offset,
+                segment.handle,
+                direction.as_raw(),
+            )
+        };
+        to_result(requests.min(0))?;
+        Ok((context, u32::try_from(requests)?))
+    }
+
+    /// A transfer is no more.
+    fn transfer_ended(&self) {
+        let mut gate = self.send.lock();
+        gate.transfers = gate.transfers.saturating_sub(1);
+        let last = gate.transfers == 0;
+        drop(gate);
+        if last {
+            self.home.notify_all();
+        }
+    }
+
+    /// Whether the Send Queue can ever hold a chain for `transfers` and a Send.
+    pub(crate) fn fits(&self, transfers: &[Transfer<H>]) -> bool {
+        requests(transfers) < self.sizes.send_queue
+    }
+
+    /// Posts Reads. When they are done, [`EndpointEvents::pulled`] is called.
+    ///
+    /// # Errors
+    ///
+    /// See [`PostError`]. If the queue was full, the Reads come back; else they are dropped at the latest when
+    /// the endpoint is.
+    pub(crate) fn post_pull(
+        &self,
+        mut pull: KBox<Pull<H>>,
+    ) -> Result<(), (PostError, Option<KBox<Pull<H>>>)> {
+        let requests = requests(&pull.transfers);
+        let mut gate = self.send.lock();
+        let Some(qp) = gate.qp else {
+            drop(gate);
+            return Err((PostError::Closed, None));
+        };
+        if !gate.queue.has_room(requests, 0) {
+            drop(gate);
+            return Err((PostError::Full, Some(pull)));
+        }
+        let Some(sequence) = gate.queue.posted(requests, true, None) else {
+            drop(gate);
+            return Err((PostError::Full, Some(pull)));
+        };
+        pull.sequence = sequence;
+        let cqe = &raw mut pull.cqe;
+        let mut first: *mut sys::ib_send_wr = ptr::null_mut();
+        for transfer in pull.transfers.iter_mut() {
+            first = transfer.link(cqe, first);
+        }
+        // The completion may come before the post returns, and owns it.
+        let raw = KBox::into_raw(pull);
+        // SAFETY: The gate's QP is live; the chain is part of `raw`, which stays until its completion has come.
+        let status = unsafe { sys::ib_post_send(qp.as_ptr(), first.cast_const(), ptr::null_mut()) };
+        if status == 0 {
+            return Ok(());
+        }
+        gate.queue.unpost();
+        // SAFETY: The chain's last work request, the only signaled one, is the last to be taken. It was not, so
+        // no completion will come.
+        let mut pull = unsafe { KBox::from_raw(raw) };
+        // But the device may work on what it took.
+        pull.next = gate.refused.take();
+        gate.refused = Some(pull);
+        drop(gate);
+        Err((PostError::Refused, None))
+    }
+
+    /// # Safety
+    ///
+    /// Called by the CQ core for the last Read of a [`Pull`] of this endpoint.
+    unsafe extern "C" fn pull_callback(cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
+        // SAFETY: As in `receive_callback`.
+        let this = unsafe { ArcBorrow::<Self>::from_raw((*cq).cq_context.cast_const().cast()) };
+        // SAFETY: As in `receive_callback`.
+        let Some(completion) = (unsafe { Completion::from_raw(wc) }) else {
+            return;
+        };
+        // SAFETY: This handler belongs to the entries of `Pull`s only, whose first member they are. `post_pull`
+        // has left it to us; there is one completion for it.
+        let pull = unsafe { KBox::from_raw(completion.cqe().cast::<Pull<H>>()) };
+        let Pull {
+            sequence,
+            transfers,
+            keeper,
+            ..
+        } = KBox::into_inner(pull);
+        // Before anybody looks at the memory.
+        drop(transfers);
+        if completion.ok() {
+            this.retire(sequence);
+        } else {
+            completion.trace_error(this.context.number(), trace::Work::Send);
+            this.context.lost();
+        }
+        H::pulled(this.context.handler(), keeper, completion.ok());
+    }
+
+    /// Posts a Reply: the Writes of its cargo, if there are any, and then the first `len` octets of `message` as a
+    /// Send, which invalidates the peer's `invalidate`. The cargo is dropped when the Send has completed.
+    ///
+    /// # Errors
+    ///
+    /// See [`PostError`]. If the queue was full, everything comes back.
+    #[allow(clippy::type_complexity)]
+    pub(crate) fn post_reply(
+        &self,
+        mut message: SendBuffer<H>,
+        len: usize,
+        mut cargo: Option<Cargo<H>>,
+        invalidate: Option<u32>,
+    ) -> Result<(), (PostError, Option<(SendBuffer<H>, Option<Cargo<H>>)>)> {
+        let Some(slot) = self.sends.get(message.index as usize) else {
+            return Err((PostError::Refused, None));
+        };
+        let writes = cargo.as_ref().map_or(0, |cargo| requests(&cargo.transfers));
+        let total = writes.saturating_add(1);
+        let mut gate = self.send.lock();
+        let Some(qp) = gate.qp else {
+            drop(gate);
+            return Err((PostError::Closed, None));
+        };
+        if !gate.queue.has_room(total, 0) {
+            drop(gate);
+            return Err((PostError::Full, Some((message, cargo))));
+        }
+        // SAFETY: The gate is open, so the buffer is mapped and the device live; the message is complete.
+        unsafe { slot.buffer.sync_for_device(len) };
+        let mut sge = sys::ib_sge {
+            addr: slot.buffer.address(),
+            length: len.min(slot.buffer.len()) as u32,
+            lkey: gate.lkey,
+        };
+        let signaled = writes > 0 || gate.queue.must_signal(total, self.sizes.sends);
+        let mut send = sys::ib_send_wr {
+            sg_list: &raw mut sge,
+            num_sge: 1,
+            opcode: sys::ib_wr_opcode_IB_WR_SEND,
+            send_flags: if signaled {
+                sys::ib_send_flags_IB_SEND_SIGNALED as c_int
+            } else {
+                0
+            },
+            ..sys::ib_send_wr::zeroed()
+        };
+        if let Some(rkey) = invalidate {
+            send.opcode = sys::ib_wr_opcode_IB_WR_SEND_WITH_INV;
+            send.ex.invalidate_rkey = core::mem::ManuallyDrop::new(rkey);
+        }
+        set_send_cqe(&mut send, ptr::from_ref(&slot.cqe).cast_mut());
+        let mut first = &raw mut send;
+        if let Some(cargo) = cargo.as_mut() {
+            for transfer in cargo.transfers.iter_mut() {
+                first = transfer.link(ptr::null_mut(), first);
+            }
+        }
+        let Some(sequence) = gate.queue.posted(total, signaled, Some(message.index)) else {
+            drop(gate);
+            return Err((PostError::Full, Some((message, cargo))));
+        };
+        slot.sequence
+            .store(sequence, kernel::sync::atomic::Relaxed);
+        // Whatever happens, it is released by the completion, or at the end of the endpoint.
+        slot.cargo.set(cargo);
+        message.posted = true;
+        // SAFETY: The gate's QP is live; the chain is valid for the call; the entry that completes later is part
+        // of the endpoint, and what the Writes point to is with it.
+        let status = unsafe { sys::ib_post_send(qp.as_ptr(), first.cast_const(), ptr::null_mut()) };
+        if status != 0 {
+            gate.queue.unpost();
+            drop(gate);
+            return Err((PostError::Refused, None));
+        }
+        Ok(())
+    }
+
+    /// Drops what was posted and never completed, and waits for the last transfer. Both queues are drained.
+    pub(super) fn end_transfers(&self) {
+        for slot in &self.sends {
+            drop(slot.cargo.take());
+        }
+        let mut gate = self.send.lock();
+        let mut refused = gate.refused.take();
+        drop(gate);
+        while let Some(mut pull) = refused {
+            refused = pull.next.take();
+        }
+        gate = self.send.lock();
+        while gate.transfers > 0 {
+            // As in `tear_down`: nobody that has one waits for the endpoint.
+            self.home.wait(&mut gate);
+        }
+    }
+}
+
+/// How many work requests transfers take.
+fn requests<H: EndpointEvents>(transfers: &[Transfer<H>]) -> u32 {
+    transfers
+        .iter()
+        .fold(0, |sum: u32, transfer| sum.saturating_add(transfer.requests))
+}
