@@ -261,7 +261,7 @@ impl Plan {
             });
         }
         let mut len = 0;
-        walk(header, |_, piece| {
+        walk(header, |piece| {
             len = piece.end()?;
             Some(())
         })?;
@@ -302,7 +302,7 @@ enum Source {
 
 /// Goes through the pieces of a Call in the order of the message. [`None`] if the Read list can't be followed, or
 /// `each` says so.
-fn walk(header: &Header<'_>, mut each: impl FnMut(usize, Piece) -> Option<()>) -> Option<()> {
+fn walk(header: &Header<'_>, mut each: impl FnMut(Piece) -> Option<()>) -> Option<()> {
     let mut base = Base::new(header);
     let mut entries = header
         .read_list()
@@ -310,16 +310,18 @@ fn walk(header: &Header<'_>, mut each: impl FnMut(usize, Piece) -> Option<()>) -
         .filter(|entry| entry.position != 0)
         .peekable();
     let mut at = 0_usize;
-    let mut index = 0;
     while let Some(entry) = entries.next() {
         let position = entry.position as usize;
         // Segments of one chunk have one position.
         let mut end = at;
         base.take(position.checked_sub(at)?, |len, source| {
-            let piece = Piece { at: end, len, source };
+            let piece = Piece {
+                at: end,
+                len,
+                source,
+            };
             end = piece.end()?;
-            index += 1;
-            each(index, piece)
+            each(piece)
         })?;
         at = end;
         let mut segment = Some(entry.segment);
@@ -330,8 +332,7 @@ fn walk(header: &Header<'_>, mut each: impl FnMut(usize, Piece) -> Option<()>) -
                 source: Source::Segment(now),
             };
             at = piece.end()?;
-            index += 1;
-            each(index, piece)?;
+            each(piece)?;
             segment = entries
                 .next_if(|next| next.position == entry.position)
                 .map(|next| next.segment);
@@ -344,15 +345,13 @@ fn walk(header: &Header<'_>, mut each: impl FnMut(usize, Piece) -> Option<()>) -
                 source: Source::Padding,
             };
             at = piece.end()?;
-            index += 1;
-            each(index, piece)?;
+            each(piece)?;
         }
     }
     base.take(usize::MAX, |len, source| {
         let piece = Piece { at, len, source };
         at = piece.end()?;
-        index += 1;
-        each(index, piece)
+        each(piece)
     })
 }
 
@@ -447,7 +446,7 @@ fn prepare<H: EndpointEvents>(
         return Ok(transfers);
     }
     let mut result = Ok(());
-    let walked = walk(&header, |_, piece| {
+    let walked = walk(&header, |piece| {
         result = match &piece.source {
             Source::Inline(from) => header
                 .payload()
@@ -489,10 +488,10 @@ fn read<H: EndpointEvents>(
     if memory.is_empty() {
         return Ok(());
     }
-    let transfer =
-        call.received()
-            .endpoint()
-            .transfer(Direction::FromDevice, &memory, segment)?;
+    let transfer = call
+        .received()
+        .endpoint()
+        .transfer(Direction::FromDevice, &memory, segment)?;
     transfers.push(transfer, GFP_KERNEL)?;
     Ok(())
 }

@@ -45,12 +45,17 @@ where
 {
     match fill(rqst, &mut message, inline_max) {
         Ok((len, transfers)) => {
-            let invalidate = may_invalidate.then(|| sole_handle(rqst.context())).flatten();
+            let invalidate = may_invalidate
+                .then(|| sole_handle(rqst.context()))
+                .flatten();
             let cargo = if transfers.is_empty() {
                 None
             } else {
                 let keeper = rqst.take_pages()?;
-                Some(Cargo { transfers, keeper })
+                Some(Cargo {
+                    transfers,
+                    _keeper: keeper,
+                })
             };
             Ok(Ready {
                 message,
@@ -85,7 +90,10 @@ fn sole_handle<H: EndpointEvents>(call: &Call<H>) -> Option<u32> {
     let header = call.header()?;
     let read = header.read_list().iter().map(|entry| entry.segment.handle);
     let write = header.write_list().iter().flat_map(|chunk| chunk.iter());
-    let reply = header.reply_chunk().into_iter().flat_map(|chunk| chunk.iter());
+    let reply = header
+        .reply_chunk()
+        .into_iter()
+        .flat_map(|chunk| chunk.iter());
     let written = Iterator::chain(write, reply).map(|segment| segment.handle);
     let mut handles = Iterator::chain(read, written);
     let first = handles.next()?;
@@ -249,7 +257,13 @@ impl<'a, H: EndpointEvents> Writer<'a, H> {
         let mut offered = KVec::with_capacity(chunk.len(), GFP_KERNEL)?;
         for segment in chunk.iter() {
             offered.push(segment.length, GFP_KERNEL)?;
-            segments.push(Segment { length: 0, ..segment }, GFP_KERNEL)?;
+            segments.push(
+                Segment {
+                    length: 0,
+                    ..segment
+                },
+                GFP_KERNEL,
+            )?;
         }
         Ok(Self {
             endpoint,

@@ -43,7 +43,7 @@ pub(crate) use self::{
         ReplyRqst, //
     },
     xprt::{
-        SvcXprt,
         Server, //
+        SvcXprt,
     },
 };

@@ -52,7 +52,9 @@ impl Pages {
             return None;
         }
         // SAFETY: We have a reference to the page; the range is not empty and lies within it.
-        Some(unsafe { PageFragment::new(page, u32::try_from(offset).ok()?, u32::try_from(len).ok()?) })
+        Some(unsafe {
+            PageFragment::new(page, u32::try_from(offset).ok()?, u32::try_from(len).ok()?)
+        })
     }
 
     /// Copies `bytes` to octet `at` and what follows.

@@ -212,7 +212,7 @@ impl<'a, T: ServerTransport> CallRqst<'a, T> {
             (*rqst).rq_arg.len = len as u32;
             (*rqst).rq_arg.buflen = len as u32;
             (*rqst).rq_xprt_ctxt = KBox::into_raw(context).cast();
-            (*rqst).rq_prot = sys::RPCRDMA_IPPROTO_MAX as u32;
+            (*rqst).rq_prot = sys::RPCRDMA_IPPROTO_MAX;
             sys::svc_xprt_copy_addrs(rqst, self.xprt.as_raw());
             sys::svc_rqst_set_flag(rqst, sys::RQ_SECURE);
         }

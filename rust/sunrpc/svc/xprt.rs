@@ -268,5 +268,11 @@ fn address_len(address: &SockAddr<'_>) -> Result<usize> {
 /// `to` is valid for writes.
 unsafe fn copy(to: *mut sys::__kernel_sockaddr_storage, from: &SockAddr<'_>) {
     // SAFETY: A `SockAddr` is a `sockaddr_storage`.
-    unsafe { to.write(from.as_ptr().cast::<sys::__kernel_sockaddr_storage>().read()) }
+    unsafe {
+        to.write(
+            from.as_ptr()
+                .cast::<sys::__kernel_sockaddr_storage>()
+                .read(),
+        )
+    }
 }

@@ -62,17 +62,13 @@ impl Incoming {
     /// The peer's address.
     pub(crate) fn remote(&self) -> SockAddr<'_> {
         // SAFETY: The id is live, and its addresses are of the size of a `sockaddr_storage`.
-        unsafe {
-            SockAddr::copy((&raw const (*self.id.as_ptr()).route.addr.dst_addr))
-        }
+        unsafe { SockAddr::copy(&raw const (*self.id.as_ptr()).route.addr.dst_addr) }
     }
 
     /// Our address.
     pub(crate) fn local(&self) -> SockAddr<'_> {
         // SAFETY: As for `remote`.
-        unsafe {
-            SockAddr::copy((&raw const (*self.id.as_ptr()).route.addr.src_addr))
-        }
+        unsafe { SockAddr::copy(&raw const (*self.id.as_ptr()).route.addr.src_addr) }
     }
 
     /// Gives up the ownership of the id.
@@ -202,9 +198,7 @@ impl<L: ConnectionRequests> Listener<L> {
     /// The address it listens at, the port filled in.
     pub(crate) fn local(&self) -> SockAddr<'_> {
         // SAFETY: The id is live, and its addresses are of the size of a `sockaddr_storage`.
-        unsafe {
-            SockAddr::copy((&raw const (*self.id.as_ptr()).route.addr.src_addr))
-        }
+        unsafe { SockAddr::copy(&raw const (*self.id.as_ptr()).route.addr.src_addr) }
     }
 
     /// # Safety

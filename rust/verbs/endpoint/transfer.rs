@@ -102,7 +102,7 @@ pub(crate) struct Cargo<H: EndpointEvents> {
     /// The Writes that are posted with it.
     pub(crate) transfers: KVec<Transfer<H>>,
     /// What keeps their memory.
-    pub(crate) keeper: H::Push,
+    pub(crate) _keeper: H::Push,
 }
 
 /// RDMA Reads that complete together.
@@ -141,6 +141,9 @@ impl<H: EndpointEvents> Pull<H> {
         )?)
     }
 }
+
+/// Why Reads were not posted; with the Reads, if the queue was full.
+pub(crate) type Unpulled<H> = (PostError, Option<KBox<Pull<H>>>);
 
 impl<H: EndpointEvents> Endpoint<H> {
     /// Prepares a Read into `memory` from `segment`, or a Write from `memory` to it. The fragments follow one
@@ -249,10 +252,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     ///
     /// See [`PostError`]. If the queue was full, the Reads come back; else they are dropped at the latest when
     /// the endpoint is.
-    pub(crate) fn post_pull(
-        &self,
-        mut pull: KBox<Pull<H>>,
-    ) -> Result<(), (PostError, Option<KBox<Pull<H>>>)> {
+    pub(crate) fn post_pull(&self, mut pull: KBox<Pull<H>>) -> Result<(), Unpulled<H>> {
         let requests = requests(&pull.transfers);
         let mut gate = self.send.lock();
         let Some(qp) = gate.qp else {
@@ -383,8 +383,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             drop(gate);
             return Err((PostError::Full, Some((message, cargo))));
         };
-        slot.sequence
-            .store(sequence, kernel::sync::atomic::Relaxed);
+        slot.sequence.store(sequence, kernel::sync::atomic::Relaxed);
         // Whatever happens, it is released by the completion, or at the end of the endpoint.
         slot.cargo.set(cargo);
         message.posted = true;
@@ -420,7 +419,7 @@ impl<H: EndpointEvents> Endpoint<H> {
 
 /// How many work requests transfers take.
 fn requests<H: EndpointEvents>(transfers: &[Transfer<H>]) -> u32 {
-    transfers
-        .iter()
-        .fold(0, |sum: u32, transfer| sum.saturating_add(transfer.requests))
+    transfers.iter().fold(0, |sum: u32, transfer| {
+        sum.saturating_add(transfer.requests)
+    })
 }
