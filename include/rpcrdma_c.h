@@ -44,7 +44,8 @@ void rpcrdma_class_unregister(void);
 void rpcrdma_class_xprt_destroy(struct rpc_xprt *xprt);
 
 extern struct svc_xprt_class rpcrdma_class_server;
-int rpcrdma_class_server_register(const struct svc_xprt_ops *ops);
+int rpcrdma_class_server_register(const struct svc_xprt_ops *ops,
+				  struct rpc_xprt *(*setup)(struct xprt_create *args));
 void rpcrdma_class_server_unregister(void);
 
 /* rust/sys/sysctl.c */

@@ -27,7 +27,9 @@ use crate::observe::trace;
 use crate::proto::v1::{DecodeError, Header};
 use crate::requester::call::Call;
 use crate::requester::{self, Host, Requester};
-use crate::sunrpc::{self, BcReply, RpcTask, SendError, SendRqst, Slot, Transport, XprtHandle};
+use crate::sunrpc::{
+    self, BcReply, ConnectingTransport, RpcTask, SendError, SendRqst, Slot, Transport, XprtHandle,
+};
 use crate::verbs::cm::ConnectionEvents;
 use crate::verbs::endpoint::{EndpointEvents, EndpointOwner, Received};
 use backchannel::ReverseSlots;
@@ -111,6 +113,8 @@ impl Client {
 }
 
 impl Host for Client {
+    type Wire = Self;
+
     fn requester(&self) -> &Requester<Self> {
         &self.requester
     }
@@ -167,27 +171,6 @@ impl Transport for Client {
 
     fn xprt(&self) -> &XprtHandle {
         &self.xprt
-    }
-
-    fn setup(xprt: XprtHandle) -> Result<Arc<Self>> {
-        let slots = xprt.max_reqs();
-        let this = Arc::pin_init(
-            try_pin_init!(Self {
-                xprt,
-                requester <- Requester::new(slots, SLOT_BUFFER),
-                reverse <- ReverseSlots::new(),
-                owner <- new_mutex!(None, "rpcrdma::Client::owner"),
-                connecting <- Connecting::new(),
-                connect_work <- new_delayed_work_ext!("rpcrdma_connect"),
-                region_work <- new_delayed_work_ext!("rpcrdma_regions"),
-                directory <- new_mutex!(None, "rpcrdma::Client::directory"),
-            }? Error),
-            GFP_KERNEL,
-        )?;
-        // Without memory for it, the transport does without.
-        let directory = Directory::new(this.number(), this.clone()).ok();
-        *this.directory.lock() = directory;
-        Ok(this)
     }
 
     fn alloc_slot(this: &Arc<Self>) -> Option<Arc<Slot<Self::Call>>> {
@@ -270,5 +253,28 @@ impl Transport for Client {
     }
 }
 
-/// Registers the client's transport classes; dropping it takes them back.
+impl ConnectingTransport for Client {
+    fn setup(xprt: XprtHandle) -> Result<Arc<Self>> {
+        let slots = xprt.max_reqs();
+        let this = Arc::pin_init(
+            try_pin_init!(Self {
+                xprt,
+                requester <- Requester::new(slots, SLOT_BUFFER),
+                reverse <- ReverseSlots::new(),
+                owner <- new_mutex!(None, "rpcrdma::Client::owner"),
+                connecting <- Connecting::new(),
+                connect_work <- new_delayed_work_ext!("rpcrdma_connect"),
+                region_work <- new_delayed_work_ext!("rpcrdma_regions"),
+                directory <- new_mutex!(None, "rpcrdma::Client::directory"),
+            }? Error),
+            GFP_KERNEL,
+        )?;
+        // Without memory for it, the transport does without.
+        let directory = Directory::new(this.number(), this.clone()).ok();
+        *this.directory.lock() = directory;
+        Ok(this)
+    }
+}
+
+/// Registers the client's transport class; dropping it takes it back.
 pub(crate) type Registration = sunrpc::Registration<Client>;

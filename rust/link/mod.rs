@@ -47,6 +47,16 @@ pub(crate) struct Parameters<'a> {
     pub(crate) wanted: Wanted,
 }
 
+/// What a link against the direction of the connection needs to be made.
+pub(crate) struct Reverse {
+    /// What was agreed on when the connection was made.
+    pub(crate) agreed: Agreed,
+    /// What the peer's private data said.
+    pub(crate) peer: CmPrivate,
+    /// What to ask for in every Call.
+    pub(crate) credits: u32,
+}
+
 /// A connection that is up, or was.
 #[pin_data]
 pub(crate) struct Link<H: EndpointEvents> {
@@ -57,13 +67,11 @@ pub(crate) struct Link<H: EndpointEvents> {
     peer: CmPrivate,
     /// What we ask for in every Call.
     credits_wanted: u32,
+    /// Whether Calls may use chunks.
+    chunks: bool,
     #[pin]
     grant: SpinLock<Grant>,
-    device: [u8; DEVICE_NAME],
 }
-
-/// Octets of a device's name, the final NUL counted.
-const DEVICE_NAME: usize = 64;
 
 impl<H: EndpointEvents> Link<H> {
     /// Connects to a peer. Sleeps until it has answered. `begun` is given the means to end the wait.
@@ -91,7 +99,6 @@ impl<H: EndpointEvents> Link<H> {
             );
             EOPNOTSUPP
         })?;
-        let device = copy_name(cm.device_name());
 
         let own = CmPrivate {
             send_size: wanted.inline_send,
@@ -113,12 +120,37 @@ impl<H: EndpointEvents> Link<H> {
                 agreed,
                 peer,
                 credits_wanted: wanted.credits,
+                chunks: true,
                 grant <- new_spinlock!(Grant::new(wanted.credits), "rpcrdma::Link::grant"),
-                device,
             }),
             GFP_KERNEL,
         )?;
         Ok((owner, link))
+    }
+
+    /// The link for Calls to the peer that made the connection. Credits are counted apart in this direction,
+    /// RFC 8167 section 4.1, and there are no chunks, section 5.3.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn reverse(endpoint: Arc<Endpoint<H>>, reverse: Reverse) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            try_pin_init!(Self {
+                endpoint,
+                agreed: reverse.agreed,
+                peer: reverse.peer,
+                credits_wanted: reverse.credits,
+                chunks: false,
+                grant <- new_spinlock!(Grant::new(reverse.credits), "rpcrdma::Link::grant"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Whether Calls may use chunks.
+    pub(crate) fn chunks_allowed(&self) -> bool {
+        self.chunks
     }
 
     /// The verbs side.
@@ -161,20 +193,6 @@ impl<H: EndpointEvents> Link<H> {
 
     /// The device's name.
     pub(crate) fn device(&self) -> &CStr {
-        CStr::from_bytes_until_nul(&self.device).unwrap_or(c"?")
+        self.endpoint.device_name()
     }
-}
-
-/// Copies a device's name, which goes away with the device.
-fn copy_name(name: &CStr) -> [u8; DEVICE_NAME] {
-    let mut copy = [0; DEVICE_NAME];
-    // The last octet stays NUL.
-    for (to, from) in copy
-        .iter_mut()
-        .take(DEVICE_NAME - 1)
-        .zip(name.to_bytes().iter())
-    {
-        *to = *from;
-    }
-    copy
 }

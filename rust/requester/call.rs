@@ -8,7 +8,7 @@ use crate::proto::chunk::Segment;
 use crate::requester::reply::Verdict;
 use crate::requester::Host;
 use crate::sunrpc::Pinned;
-use crate::verbs::endpoint::{Received, RegionHandle};
+use crate::verbs::endpoint::{EndpointEvents, Received, RegionHandle};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_spinlock, SpinLock};
@@ -17,7 +17,7 @@ use kernel::sync::{new_spinlock, SpinLock};
 pub(crate) const MAX_REGIONS: usize = 2 * MAX_SEGMENTS as usize;
 
 /// The regions of one Call, in the order Read, Write, Reply. Its capacity is [`MAX_REGIONS`] from the start.
-pub(crate) type Regions<T> = KVec<RegionHandle<T>>;
+pub(crate) type Regions<T> = KVec<RegionHandle<<T as Host>::Wire>>;
 
 /// What a Call offered, as counts of its regions.
 #[derive(Clone, Copy, Default)]
@@ -48,7 +48,7 @@ pub(crate) enum CallState<T: Host> {
         /// What to do with the Reply then.
         verdict: Verdict,
         /// The Reply.
-        message: Received<T>,
+        message: Received<T::Wire>,
         /// Keeps the RPC from going away.
         rqst: Pinned<T>,
     },
@@ -231,7 +231,7 @@ impl Segments {
     }
 
     /// Those of `regions`, as far as they fit.
-    pub(super) fn of<T: Host>(regions: &[RegionHandle<T>]) -> Self {
+    pub(super) fn of<W: EndpointEvents>(regions: &[RegionHandle<W>]) -> Self {
         let mut segments = Self::new();
         for (to, region) in segments.list.iter_mut().zip(regions) {
             *to = region.segment();

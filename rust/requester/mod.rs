@@ -45,7 +45,11 @@ use kernel::sync::{new_spinlock, Arc, SpinLock};
 use stats::Stats;
 
 /// A transport that has a Requester.
-pub(crate) trait Host: Transport<Call = Call<Self>> + EndpointEvents {
+pub(crate) trait Host: Transport<Call = Call<Self>> {
+    /// Whom the connection's endpoint tells what happens: the transport itself, or, for Calls against the
+    /// direction in which the connection was made, the other side's face of it.
+    type Wire: EndpointEvents;
+
     /// Its Requester.
     fn requester(&self) -> &Requester<Self>;
 
@@ -53,10 +57,10 @@ pub(crate) trait Host: Transport<Call = Call<Self>> + EndpointEvents {
     fn want_regions(this: &Arc<Self>);
 
     /// A Call of the other direction has arrived: `message`, with this header.
-    fn reverse_call(this: &Arc<Self>, message: &Received<Self>, header: &Header<'_>);
+    fn reverse_call(this: &Arc<Self>, message: &Received<Self::Wire>, header: &Header<'_>);
 
     /// A Call of the other direction has arrived, with a header that makes no sense.
-    fn reverse_error(this: &Arc<Self>, message: &Received<Self>, error: &DecodeError);
+    fn reverse_error(this: &Arc<Self>, message: &Received<Self::Wire>, error: &DecodeError);
 
     /// Ends the connection. The caller holds the send lock.
     fn disconnect(this: &Arc<Self>);
@@ -67,7 +71,7 @@ pub(crate) trait Host: Transport<Call = Call<Self>> + EndpointEvents {
 pub(crate) struct Requester<T: Host> {
     /// The connection, while there is one.
     #[pin]
-    link: SpinLock<Option<Arc<Link<T>>>>,
+    link: SpinLock<Option<Arc<Link<T::Wire>>>>,
     /// Every slot there is, in the order of their Calls' indices.
     slots: KVVec<Arc<Slot<Call<T>>>>,
     /// Those that no RPC has. With room for all of them.
@@ -99,12 +103,12 @@ impl<T: Host> Requester<T> {
     }
 
     /// The connection, if there is one.
-    pub(crate) fn link(&self) -> Option<Arc<Link<T>>> {
+    pub(crate) fn link(&self) -> Option<Arc<Link<T::Wire>>> {
         self.link.lock().clone()
     }
 
     /// Publishes a new connection, or takes the old one away.
-    pub(crate) fn set_link(&self, link: Option<Arc<Link<T>>>) {
+    pub(crate) fn set_link(&self, link: Option<Arc<Link<T::Wire>>>) {
         let mut guard = self.link.lock();
         let former = core::mem::replace(&mut *guard, link);
         drop(guard);
@@ -135,7 +139,7 @@ impl<T: Host> Requester<T> {
     /// Shuts a connection down and takes back all that waited for it.
     ///
     /// The caller excludes [`send::call`]: it holds the send lock, or the transport is going away.
-    pub(crate) fn end_link(&self, owner: EndpointOwner<T>) {
+    pub(crate) fn end_link(&self, owner: EndpointOwner<T::Wire>) {
         self.set_link(None);
         let (_, _, recycled) = owner.endpoint().region_counts();
         self.stats.regions_recycled.add_value(u64::from(recycled));
@@ -143,7 +147,7 @@ impl<T: Host> Requester<T> {
     }
 
     /// See the module's documentation. No completion may come any more.
-    fn reclaim(&self) {
+    pub(crate) fn reclaim(&self) {
         for slot in &self.slots {
             let orphaned = slot.call.reclaim();
             self.stats.regions_orphaned.add_value(orphaned);

@@ -51,7 +51,7 @@ impl Verdict {
 }
 
 /// A message has arrived.
-pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T>) {
+pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T::Wire>) {
     let stats = &this.requester().stats;
     stats.completions.count();
     let xprt = this.xprt();
@@ -62,7 +62,7 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T>) {
         Ok(header) => (header.xid, Some(header.credits), Some(header)),
         Err(error) => {
             let xid = error.prefix.map_or(0, |prefix| prefix.xid);
-            trace::decode_error(this.number(), xid, error.fault, message.bytes().len());
+            trace::decode_error(xprt.number(), xid, error.fault, message.bytes().len());
             if error.direction == Some(Direction::Call) {
                 T::reverse_error(this, &message, &error);
                 return;
@@ -88,7 +88,7 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T>) {
     };
     if let (Some(credits), Some(link)) = (credits, this.requester().link()) {
         if let Some(limit) = link.update_credits(credits) {
-            trace::credits(this.number(), credits, limit);
+            trace::credits(xprt.number(), credits, limit);
             xprt.set_credits(limit);
         }
     }
@@ -108,11 +108,11 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T>) {
         }
     };
     let verdict = header
-        .and_then(|header| judge(&header, &regions, offer))
+        .and_then(|header| judge::<T>(&header, &regions, offer))
         .unwrap_or(Verdict::Failed);
     let (what, len, written) = verdict.traced(message.bytes().len());
     trace::reply(
-        this.number(),
+        xprt.number(),
         xid,
         call.index(),
         credits.unwrap_or(0),
@@ -133,7 +133,7 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T>) {
             xprt.force_disconnect();
             return;
         };
-        trace::remote_invalidation(this.number(), xid, rkey);
+        trace::remote_invalidation(xprt.number(), xid, rkey);
         stats.remote_invalidations.count();
         // Back to the pool at once; it is clean, so this does not sleep.
         region.fenced_by_peer();

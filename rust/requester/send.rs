@@ -91,10 +91,11 @@ fn message_of(buf: &XdrBuf, eligible: bool, depth: u32) -> Result<Message, SendE
 }
 
 /// Chooses the format of a Call and of what it offers for its Reply.
-fn choose<T: Host>(link: &Link<T>, rqst: &SendRqst<'_, T>) -> Result<Plan, SendError> {
+fn choose<T: Host>(link: &Link<T::Wire>, rqst: &SendRqst<'_, T>) -> Result<Plan, SendError> {
     let depth = link.endpoint().sizes().region_depth;
     let call = message_of(rqst.snd_buf(), rqst.snd_buf().is_write(), depth)?;
-    let reply = if rqst.reply_expected() {
+    // Without chunks nothing can be offered for a Reply, which has to be inline then.
+    let reply = if rqst.reply_expected() && link.chunks_allowed() {
         message_of(rqst.rcv_buf(), rqst.rcv_buf().is_read(), depth)?
     } else {
         Message::default()
@@ -107,6 +108,9 @@ fn choose<T: Host>(link: &Link<T>, rqst: &SendRqst<'_, T>) -> Result<Plan, SendE
         ddp_allowed: rqst.ddp_allowed(),
     })
     .map_err(|_| SendError::MsgSize)?;
+    if !link.chunks_allowed() && plan.call != CallFormat::Inline {
+        return Err(SendError::MsgSize);
+    }
     Ok(plan)
 }
 
@@ -117,7 +121,7 @@ fn choose<T: Host>(link: &Link<T>, rqst: &SendRqst<'_, T>) -> Result<Plan, SendE
 /// As for [`call`]. `NotConnected` means that the connection must end.
 fn marshal_and_post<T: Host>(
     this: &Arc<T>,
-    link: &Link<T>,
+    link: &Link<T::Wire>,
     rqst: &SendRqst<'_, T>,
 ) -> Result<(), SendError> {
     rqst.fill_sparse_pages()?;
@@ -145,7 +149,7 @@ fn marshal_and_post<T: Host>(
         Ok(signaled) => {
             // Before the Reply's handler gets the lock.
             trace::post_call(
-                this.number(),
+                this.xprt().number(),
                 rqst.xid(),
                 call.index(),
                 plan.call,
@@ -167,12 +171,12 @@ fn marshal_and_post<T: Host>(
             // of the connection, which follows, takes them back.
             *state = CallState::Sent { regions, offer };
             drop(state);
-            trace::post_failed(this.number(), rqst.xid(), PostError::Refused.into());
+            trace::post_failed(this.xprt().number(), rqst.xid(), PostError::Refused.into());
             Err(SendError::NotConnected)
         }
         Err(error) => {
             drop(state);
-            trace::post_failed(this.number(), rqst.xid(), error.into());
+            trace::post_failed(this.xprt().number(), rqst.xid(), error.into());
             let count = regions.len();
             call.set_idle(regions);
             if error == PostError::Full {
@@ -187,11 +191,11 @@ fn marshal_and_post<T: Host>(
 /// and what it offers.
 fn build<T: Host>(
     this: &Arc<T>,
-    link: &Link<T>,
+    link: &Link<T::Wire>,
     rqst: &SendRqst<'_, T>,
     plan: &Plan,
     regions: &mut Regions<T>,
-) -> Result<(SendBuffer<T>, usize, usize, Offer), SendError> {
+) -> Result<(SendBuffer<T::Wire>, usize, usize, Offer), SendError> {
     let stats = &this.requester().stats;
     let xid = rqst.xid();
     let (call_buf, reply_buf) = (rqst.snd_buf(), rqst.rcv_buf());
@@ -283,7 +287,7 @@ fn fill_read_list<'a>(
 /// Registers a run of memory as one chunk. Returns the number of its segments.
 fn register<T: Host>(
     this: &Arc<T>,
-    link: &Link<T>,
+    link: &Link<T::Wire>,
     fragments: Fragments<'_>,
     direction: Direction,
     xid: u32,
@@ -313,11 +317,11 @@ fn register<T: Host>(
 /// registrations.
 pub(crate) fn wait_for_send_room<T: Host>(
     this: &Arc<T>,
-    link: &Link<T>,
+    link: &Link<T::Wire>,
     xid: u32,
     regions: usize,
 ) -> SendError {
-    trace::send_queue_full(this.number(), xid);
+    trace::send_queue_full(this.xprt().number(), xid);
     this.requester().stats.send_queue_full.count();
     this.xprt().wait_for_buffer_space();
     // A completion may have come before the flag was set, and the next one may be far. To ask for less room
@@ -329,8 +333,8 @@ pub(crate) fn wait_for_send_room<T: Host>(
 }
 
 /// The pool is empty: SUNRPC shall call again when there are more regions.
-fn wait_for_regions<T: Host>(this: &Arc<T>, link: &Link<T>, xid: u32) -> SendError {
-    trace::out_of_regions(this.number(), xid);
+fn wait_for_regions<T: Host>(this: &Arc<T>, link: &Link<T::Wire>, xid: u32) -> SendError {
+    trace::out_of_regions(this.xprt().number(), xid);
     this.xprt().wait_for_buffer_space();
     T::want_regions(this);
     if link.endpoint().has_region() {

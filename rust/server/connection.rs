@@ -5,10 +5,12 @@
 use crate::kext::errno::ENOTCONN;
 use crate::kext::time::HZ;
 use crate::proto::cm_private::{Agreed, CmPrivate};
+use crate::proto::v1::{self, Direction};
 use crate::responder::call::{self, Call, Pulling, Refusal, Taken};
 use crate::responder::{reply, CREDITS};
+use crate::server::callback::{self, Callback};
 use crate::sunrpc::svc::{CallRqst, Pages, ReplyRqst, Server, ServerTransport, SvcXprt};
-use crate::verbs::cm::{CmId, ConnectionEvents, Incoming};
+use crate::verbs::cm::{CmId, ConnectionEvents, ConnectionRequests, Incoming};
 use crate::verbs::endpoint::{
     Endpoint, EndpointEvents, EndpointOwner, PostError, Pull, Received, SendBuffer, Sizes,
     RECEIVE_BATCH,
@@ -18,10 +20,14 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_condvar, new_mutex, new_spinlock, Arc, CondVar, Mutex, SpinLock};
 
 /// Octets of an inline message, header included, either way.
-const INLINE: u32 = 4096;
+pub(super) const INLINE: u32 = 4096;
 
-/// Receives: one for each credit, one for each Call that a thread has, and a batch that is not posted.
-const RECEIVES: u32 = 2 * CREDITS + RECEIVE_BATCH;
+/// Receives: one for each credit, one for each Call that a thread has, one for each Reply to a Call of ours, and a
+/// batch that is not posted.
+const RECEIVES: u32 = 2 * CREDITS + callback::SLOTS + RECEIVE_BATCH;
+
+/// The number of the next connection.
+static NEXT_NUMBER: Atomic<u32> = Atomic::new(1);
 
 /// What waits for a thread.
 struct Inbox {
@@ -53,6 +59,15 @@ pub(crate) struct Connection {
     room: CondVar,
     /// What was agreed on.
     agreed: Agreed,
+    /// What the peer's private data said.
+    peer: CmPrivate,
+    /// By what number trace events name the connection.
+    number: u32,
+    /// Whether there is a `callback`, as a hint that costs no lock.
+    has_callback: Atomic<bool>,
+    /// The transport for Calls to the peer. Held while a Reply is taken in.
+    #[pin]
+    callback: Mutex<Option<Arc<Callback>>>,
 }
 
 impl Connection {
@@ -61,7 +76,10 @@ impl Connection {
     /// # Errors
     ///
     /// `EOPNOTSUPP`, `ENOMEM`, or what the device or the CM reports; the peer is rejected.
-    pub(super) fn accept(server: Server<'_>, incoming: Incoming) -> Result<Arc<Self>> {
+    pub(super) fn accept<L: ConnectionRequests>(
+        server: Server<'_>,
+        incoming: Incoming<L>,
+    ) -> Result<Arc<Self>> {
         let own = CmPrivate {
             send_size: INLINE,
             receive_size: INLINE,
@@ -86,6 +104,10 @@ impl Connection {
                 room_lock <- new_mutex!((), "rpcrdma::Connection::room_lock"),
                 room <- new_condvar!("rpcrdma::Connection::room"),
                 agreed: Agreed::new(&own, &peer),
+                peer,
+                number: NEXT_NUMBER.fetch_add(1, Relaxed),
+                has_callback: Atomic::new(false),
+                callback <- new_mutex!(None, "rpcrdma::Connection::callback"),
             }? Error),
             GFP_KERNEL,
         )?;
@@ -97,7 +119,7 @@ impl Connection {
         let sizes = Sizes {
             receives: RECEIVES,
             receive_size: INLINE as usize,
-            sends: 2 * CREDITS,
+            sends: 2 * CREDITS + callback::SLOTS,
             send_size: INLINE as usize,
             send_queue,
             region_depth: 1,
@@ -109,6 +131,65 @@ impl Connection {
         owner.accept(&own.encode(), read_depth.min(limits.outbound_reads))?;
         *this.owner.lock() = Some(owner);
         Ok(this)
+    }
+
+    /// What was agreed on.
+    pub(super) fn agreed(&self) -> Agreed {
+        self.agreed
+    }
+
+    /// What the peer's private data said.
+    pub(super) fn peer(&self) -> CmPrivate {
+        self.peer
+    }
+
+    /// Ends the connection, from any context.
+    pub(super) fn close(&self) {
+        self.xprt.close();
+        self.wake();
+    }
+
+    /// From now on the connection tells `callback` of Replies. `attach` is given the endpoint before.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if the connection has one already, `ENOTCONN` if it is gone, and what `attach` returns.
+    pub(super) fn begin_callback(
+        &self,
+        callback: &Arc<Callback>,
+        attach: impl FnOnce(Arc<Endpoint<Self>>) -> Result,
+    ) -> Result {
+        let endpoint = match &*self.owner.lock() {
+            Some(owner) => owner.endpoint().clone(),
+            None => return Err(ENOTCONN),
+        };
+        let mut place = self.callback.lock();
+        if place.is_some() {
+            return Err(EBUSY);
+        }
+        attach(endpoint)?;
+        *place = Some(callback.clone());
+        self.has_callback.store(true, Relaxed);
+        Ok(())
+    }
+
+    /// From now on the connection tells nobody of Replies. When this returns it does not refer to the callback.
+    pub(super) fn end_callback(&self) {
+        self.has_callback.store(false, Relaxed);
+        // Dropped under the lock: else `destroy` might not have the last reference.
+        *self.callback.lock() = None;
+    }
+
+    /// Does something with the callback, if there is one. Sleeps.
+    fn with_callback(&self, act: impl FnOnce(&Arc<Callback>)) {
+        if !self.has_callback.load(Relaxed) {
+            return;
+        }
+        let place = self.callback.lock();
+        if let Some(callback) = &*place {
+            act(callback);
+        }
+        drop(place);
     }
 
     /// Waits until `attempt` has a result that is not [`None`]. It is tried again whenever there is room in the
@@ -221,6 +302,15 @@ impl Connection {
     }
 }
 
+/// Whether a message answers a Call of ours.
+fn is_reply(message: &[u8]) -> bool {
+    let direction = match v1::decode(message) {
+        Ok(header) => Some(header.rpc_direction()),
+        Err(error) => error.direction,
+    };
+    direction == Some(Direction::Reply)
+}
+
 impl ConnectionEvents for Connection {
     fn lost(&self) {
         self.xprt.close();
@@ -233,7 +323,7 @@ impl ConnectionEvents for Connection {
     }
 
     fn number(&self) -> u32 {
-        0
+        self.number
     }
 }
 
@@ -242,6 +332,10 @@ impl EndpointEvents for Connection {
     type Push = Pages;
 
     fn received(this: &Arc<Self>, message: Received<Self>) {
+        if this.has_callback.load(Relaxed) && is_reply(message.bytes()) {
+            this.with_callback(|callback| Callback::received(callback, message));
+            return;
+        }
         let mut inbox = this.inbox.lock();
         let full = inbox.arrived.push_within_capacity(message).is_err();
         this.xprt.set_data();
@@ -267,10 +361,13 @@ impl EndpointEvents for Connection {
         this.xprt.enqueue();
     }
 
-    fn fenced(_this: &Arc<Self>, _tag: u32, _done: bool) {}
+    fn fenced(this: &Arc<Self>, tag: u32, done: bool) {
+        this.with_callback(|callback| Callback::fenced(callback, tag, done));
+    }
 
     fn send_room(&self) {
         self.wake();
+        self.with_callback(|callback| callback.send_room());
     }
 }
 
@@ -335,8 +432,9 @@ impl ServerTransport for Connection {
     fn free(this: &Arc<Self>) {
         let owner = this.owner.lock().take();
         if let Some(owner) = owner {
-            owner.shutdown(|| ());
+            owner.shutdown(|| this.with_callback(|callback| callback.detach()));
         }
+        this.end_callback();
         loop {
             let mut inbox = this.inbox.lock();
             let (pulled, arrived) = (inbox.pulled.pop(), inbox.arrived.pop());

@@ -5,7 +5,7 @@
 use crate::server::Connection;
 use crate::sunrpc::svc::{ListenTransport, Server, SvcXprt};
 use crate::sunrpc::SockAddr;
-use crate::verbs::cm::{ConnectionRequests, Incoming, Listener};
+use crate::verbs::cm::{ConnectionRequests, Incoming, Listener, RequestId};
 use kernel::prelude::*;
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 
@@ -20,14 +20,14 @@ pub(crate) struct Listening {
     xprt: SvcXprt,
     /// Connections that ask, the oldest first. With room for all that may wait.
     #[pin]
-    requests: SpinLock<KVec<Incoming>>,
+    requests: SpinLock<KVec<Incoming<Listening>>>,
     /// The listening id.
     #[pin]
     listener: Mutex<Option<Listener<Listening>>>,
 }
 
 impl ConnectionRequests for Listening {
-    fn requested(&self, incoming: Incoming) -> Result<(), Incoming> {
+    fn requested(&self, incoming: Incoming<Self>) -> Result<(), Incoming<Self>> {
         let mut requests = self.requests.lock();
         let len = requests.len();
         if len >= MAX_REQUESTS || len >= requests.capacity() {
@@ -39,6 +39,20 @@ impl ConnectionRequests for Listening {
         drop(requests);
         self.xprt.enqueue();
         Ok(())
+    }
+
+    fn withdrawn(&self, id: RequestId) -> Option<Incoming<Self>> {
+        let mut requests = self.requests.lock();
+        let at = requests.iter().position(|incoming| incoming.is(id))?;
+        requests.remove(at).ok()
+    }
+
+    fn device_gone(&self) -> Option<Listener<Self>> {
+        let listener = self.listener.lock().take()?;
+        pr_notice!("the device of a listening address is gone; nothing listens there any more\n");
+        // So that it can be listened at again when the device is back.
+        self.xprt.close();
+        Some(listener)
     }
 }
 

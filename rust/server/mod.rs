@@ -10,17 +10,20 @@
 //! | the listening CM id | the listener | mutex `listener` | `detach`, at the latest `free` |
 //! | a connection that asks | the listener's queue | spinlock `requests` | accepted, or `free` |
 //! | the endpoint | the connection | mutex `owner` | `free`: drained, then destroyed |
+//! | a [`Callback`] | its `rpc_xprt`; known to the connection by mutex `callback` | its own | `destroy`, see [`callback`] |
 //! | a message, a Call that was read | the connection's queue | spinlock `inbox` | taken by a thread, or `free` |
 //!
 //! The flag `XPT_DATA` is set and cleared under the lock of the queue, so it is set whenever there is something
 //! in it. A thread that waits for room in the Send Queue waits on `room`, which every completion and the loss of
 //! the connection signal.
 
+mod callback;
 mod connection;
 mod listening;
 
+pub(crate) use callback::Callback;
 pub(crate) use connection::Connection;
 pub(crate) use listening::Listening;
 
-/// Registers the server's transport class; dropping it takes it back.
-pub(crate) type Registration = crate::sunrpc::svc::Registration<Listening>;
+/// Registers the server's transport classes; dropping it takes them back.
+pub(crate) type Registration = crate::sunrpc::svc::Registration<Listening, Callback>;

@@ -6,7 +6,12 @@ use super::{
     address,
     handle::XprtHandle,
     ops::Ops,
-    transport::Transport,
+    svc,
+    transport::{
+        CallbackTransport,
+        ConnectingTransport,
+        Transport, //
+    },
     tunables, //
 };
 use crate::{
@@ -47,27 +52,80 @@ static DEFAULT_TIMEOUT: sys::rpc_timeout = sys::rpc_timeout {
     to_exponential: 0,
 };
 
-/// The `setup` operation of a class: makes a transport.
+/// The `setup` operation of the client's class: makes a transport.
 ///
 /// # Safety
 ///
 /// `args` is valid, and so are its `dstaddr` (for `addrlen` octets) and its `net`.
-unsafe extern "C" fn setup_callback<T: Transport>(
+unsafe extern "C" fn setup_callback<T: ConnectingTransport>(
     args: *mut sys::xprt_create,
 ) -> *mut sys::rpc_xprt {
     // SAFETY: The caller guarantees it.
-    match unsafe { setup::<T>(&*args) } {
+    match unsafe { setup(&*args, tunables::slot_table_entries(), T::setup) } {
         Ok(xprt) => xprt.as_ptr(),
         Err(error) => error.to_ptr(),
     }
 }
 
-/// Makes a transport.
+/// The `setup` operation of the class of transports for Calls to clients.
+///
+/// # Safety
+///
+/// As for [`setup_callback`]; the caller has a reference to `bc_xprt`, if that is not null.
+pub(super) unsafe extern "C" fn callback_setup_callback<T: CallbackTransport>(
+    args: *mut sys::xprt_create,
+) -> *mut sys::rpc_xprt {
+    // SAFETY: The caller guarantees it.
+    match unsafe { callback_setup::<T>(&*args) } {
+        Ok(xprt) => xprt.as_ptr(),
+        Err(error) => error.to_ptr(),
+    }
+}
+
+/// Makes a transport for Calls to a client.
+///
+/// # Safety
+///
+/// As for [`callback_setup_callback`].
+unsafe fn callback_setup<T: CallbackTransport>(
+    args: &sys::xprt_create,
+) -> Result<NonNull<sys::rpc_xprt>> {
+    // SAFETY: The caller guarantees it.
+    let connection = unsafe { svc::connection::<T::Connection>(args.bc_xprt) }.ok_or(EINVAL)?;
+    // SAFETY: The caller guarantees it.
+    let made = unsafe { setup(args, T::SLOTS, |xprt| T::setup(xprt, &connection)) }?;
+    let xprt = made.as_ptr();
+    // SAFETY: Nobody but us and the server's transport knows the new one. It holds a reference to it until it is
+    // freed.
+    unsafe {
+        (*xprt).xprt_class = &raw const sys::rpcrdma_class_backchannel;
+        // It is connected for as long as it lives, and somebody else decides how long that is.
+        (*xprt).bind_timeout = 0;
+        (*xprt).idle_timeout = 0;
+        sys::xprt_set_bound(xprt);
+        sys::xprt_set_connected(xprt);
+        (*xprt).bc_xprt = args.bc_xprt;
+        sys::xprt_get(xprt);
+        (*args.bc_xprt).xpt_bc_xprt = xprt;
+        // SUNRPC marks the server's transport as dead, and then closes ours, if it finds it.
+        sys::smp_mb();
+        if svc::is_dead(args.bc_xprt) {
+            Ops::<T>::close_callback(xprt);
+        }
+    }
+    Ok(made)
+}
+
+/// Makes a transport with `slots` slots.
 ///
 /// # Safety
 ///
 /// As for [`setup_callback`].
-unsafe fn setup<T: Transport>(args: &sys::xprt_create) -> Result<NonNull<sys::rpc_xprt>> {
+unsafe fn setup<T: Transport>(
+    args: &sys::xprt_create,
+    slots: u32,
+    make: impl FnOnce(XprtHandle) -> Result<Arc<T>>,
+) -> Result<NonNull<sys::rpc_xprt>> {
     if args.addrlen > mem::size_of::<sys::__kernel_sockaddr_storage>() {
         return Err(EBADF);
     }
@@ -80,7 +138,7 @@ unsafe fn setup<T: Transport>(args: &sys::xprt_create) -> Result<NonNull<sys::rp
             args.net,
             mem::size_of::<sys::rpcrdma_xprt>(),
             0,
-            tunables::slot_table_entries(),
+            slots,
         )
     };
     let rx = NonNull::new(xprt.cast::<sys::rpcrdma_xprt>()).ok_or(ENOMEM)?;
@@ -106,7 +164,7 @@ unsafe fn setup<T: Transport>(args: &sys::xprt_create) -> Result<NonNull<sys::rp
     // SAFETY: The memory is freed only when the handle is gone, above and in `release_callback`; this is the
     // only handle.
     let handle = unsafe { XprtHandle::new(rx) };
-    let state = T::setup(handle)?;
+    let state = make(handle)?;
     if !ptr::eq(state.xprt().as_ptr(), xprt) {
         kernel::warn_on!(true);
         return Err(EINVAL);
@@ -143,17 +201,17 @@ unsafe fn initialise<T: Transport>(rx: *mut sys::rpcrdma_xprt) {
     }
 }
 
-/// Keeps the transport classes registered. Transports of the client's class are `T`s.
-pub(crate) struct Registration<T: Transport>(PhantomData<fn() -> T>);
+/// Keeps the client's transport class registered. Its transports are `T`s.
+pub(crate) struct Registration<T: ConnectingTransport>(PhantomData<fn() -> T>);
 
-impl<T: Transport> Registration<T> {
-    /// Registers the classes.
+impl<T: ConnectingTransport> Registration<T> {
+    /// Registers the class.
     ///
     /// # Errors
     ///
     /// `EEXIST` if the kernel has another transport of this kind, which a line in the log says.
     pub(crate) fn new() -> Result<Self> {
-        // SAFETY: The function is a setup operation; `Drop` unregisters the classes before the module goes.
+        // SAFETY: The function is a setup operation; `Drop` unregisters the class before the module goes.
         let status = unsafe { sys::rpcrdma_class_register(Some(setup_callback::<T>)) };
         let registered = to_result(status);
         if registered == Err(EEXIST) {
@@ -166,9 +224,9 @@ impl<T: Transport> Registration<T> {
     }
 }
 
-impl<T: Transport> Drop for Registration<T> {
+impl<T: ConnectingTransport> Drop for Registration<T> {
     fn drop(&mut self) {
-        // SAFETY: `new` registered them. No transport is left, since each holds a reference to the module.
+        // SAFETY: `new` registered it. No transport is left, since each holds a reference to the module.
         unsafe { sys::rpcrdma_class_unregister() }
     }
 }

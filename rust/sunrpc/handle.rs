@@ -376,6 +376,12 @@ impl XprtHandle {
         }
     }
 
+    /// The server's transport, which this one for Calls to a client belongs to, goes away.
+    pub(crate) fn forget_server(&self) {
+        // SAFETY: The transport is valid; it is a word that SUNRPC reads without lock too.
+        unsafe { ptr::write_volatile(&raw mut (*self.as_ptr()).bc_xprt, ptr::null_mut()) }
+    }
+
     /// The address of the server. The caller has the send lock, under which it may change.
     pub(crate) fn address(&self) -> SockAddr<'_> {
         // SAFETY: The transport is valid.

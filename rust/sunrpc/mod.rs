@@ -38,6 +38,7 @@
 //! | `send_request`, `send_bc_reply` | `xprt_transmit` in whatever task has the send lock, for each queued request | send lock; the request is pinned |
 //! | `connect` | the task that found the transport unconnected | send lock, to be handed to a worker |
 //! | `close` | the `task_cleanup` work, after [`XprtHandle::force_disconnect`], idleness or an administrator's command | send lock |
+//! | `close` of a [`CallbackTransport`] | also the thread that ends the server's transport | - |
 //! | `timer` | the task whose RPC has timed out | - |
 //! | `inject_disconnect` | `xprt_transmit`, in tests | send lock |
 //! | `print_stats` | a reader of mountstats | RCU or a reference to the client; must not sleep |
@@ -111,6 +112,8 @@ pub(crate) use self::{
     slot::Slot,
     task::RpcTask,
     transport::{
+        CallbackTransport,
+        ConnectingTransport,
         SendError,
         Transport, //
     },

@@ -35,7 +35,7 @@ const MIN_TIMEOUT: usize = 10 * HZ;
 /// The operations of a transport.
 ///
 /// All functions are called by SUNRPC for transports whose `ops` is [`Ops::TABLE`]. Those are made by
-/// `class::setup_callback::<T>` only, so they are the `xprt` of a `struct rpcrdma_xprt`, whose
+/// `class::setup` only, so they are the `xprt` of a `struct rpcrdma_xprt`, whose
 /// `state` comes from [`Arc::into_raw`] of an `Arc<T>` and is valid until `release_callback`.
 /// The safety comments below call that (1).
 ///
@@ -274,8 +274,8 @@ impl<T: Transport> Ops<T> {
     ///
     /// # Safety
     ///
-    /// See [`Ops`]; the caller holds the send lock.
-    unsafe extern "C" fn close_callback(xprt: *mut sys::rpc_xprt) {
+    /// See [`Ops`]; the caller holds the send lock, unless the transport is a `CallbackTransport`.
+    pub(super) unsafe extern "C" fn close_callback(xprt: *mut sys::rpc_xprt) {
         // SAFETY: (1).
         T::close(&*unsafe { Self::state(xprt) });
     }

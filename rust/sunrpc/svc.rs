@@ -30,6 +30,10 @@ mod pages;
 mod rqst;
 mod xprt;
 
+pub(super) use self::ops::{
+    connection,
+    is_dead, //
+};
 pub(crate) use self::{
     ops::{
         CallContext,

@@ -9,6 +9,7 @@ use super::{
         SendRqst, //
     },
     slot::Slot,
+    svc::ServerTransport,
     task::RpcTask, //
 };
 use crate::kext::errno::{
@@ -34,15 +35,8 @@ pub(crate) trait Transport: Send + Sync + Sized + 'static {
     /// The largest payload of an RPC, in octets.
     const MAX_PAYLOAD: usize;
 
-    /// The handle given to [`setup`](Self::setup).
+    /// The handle that it was made with.
     fn xprt(&self) -> &XprtHandle;
-
-    /// Makes a transport. It keeps `xprt` as long as it lives.
-    ///
-    /// # Errors
-    ///
-    /// Become those of mount.
-    fn setup(xprt: XprtHandle) -> Result<Arc<Self>>;
 
     /// A free slot, if there is one. Must not sleep: `free_slot` of one task and `alloc_slot` of another
     /// may run anywhere that SUNRPC ends RPCs.
@@ -114,6 +108,35 @@ pub(crate) trait Transport: Send + Sync + Sized + 'static {
     /// works and the timers of the transport are gone, and no slot refers to the transport. The handle
     /// goes with it. What stays behind is never freed, nor can the module be unloaded.
     fn destroy(this: &Arc<Self>);
+}
+
+/// A transport that makes its own connections.
+pub(crate) trait ConnectingTransport: Transport {
+    /// Makes a transport. It keeps `xprt` as long as it lives.
+    ///
+    /// # Errors
+    ///
+    /// Become those of mount.
+    fn setup(xprt: XprtHandle) -> Result<Arc<Self>>;
+}
+
+/// A transport for Calls to a client, on a connection which that client has made to a server.
+///
+/// SUNRPC ends it with [`Transport::close`] when the server's transport is closed; the caller does not hold the
+/// send lock then.
+pub(crate) trait CallbackTransport: Transport {
+    /// The server's transport that has the connection.
+    type Connection: ServerTransport;
+
+    /// How many Calls there may be at a time.
+    const SLOTS: u32;
+
+    /// Makes a transport. It keeps `xprt` as long as it lives.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if the connection has one already.
+    fn setup(xprt: XprtHandle, connection: &Arc<Self::Connection>) -> Result<Arc<Self>>;
 }
 
 /// Why a message was not sent, and what SUNRPC shall do about it.

@@ -14,11 +14,6 @@
 
 #include "rpcrdma_c.h"
 
-static struct rpc_xprt *rpcrdma_class_no_setup(struct xprt_create *args)
-{
-	return ERR_PTR(-EPROTONOSUPPORT);
-}
-
 /* Its setup function is given by rpcrdma_class_register(). */
 struct xprt_class rpcrdma_class_client = {
 	.list	= LIST_HEAD_INIT(rpcrdma_class_client.list),
@@ -30,38 +25,29 @@ struct xprt_class rpcrdma_class_client = {
 
 /*
  * The Requester of a server: it sends Calls to a client over the connection
- * which that client made. There is none yet.
+ * which that client made. Its setup function is given by
+ * rpcrdma_class_server_register().
  */
 struct xprt_class rpcrdma_class_backchannel = {
 	.list	= LIST_HEAD_INIT(rpcrdma_class_backchannel.list),
 	.name	= "rdma backchannel",
 	.owner	= THIS_MODULE,
 	.ident	= XPRT_TRANSPORT_BC_RDMA,
-	.setup	= rpcrdma_class_no_setup,
 	.netid	= { "" },
 };
 
 /**
- * rpcrdma_class_register - make the transport classes known to SUNRPC
+ * rpcrdma_class_register - make the client's transport class known to SUNRPC
  * @setup: makes a client transport
  *
  * Return values:
- *   %0:	both classes are registered
+ *   %0:	the class is registered
  *   %-EEXIST:	the kernel has a transport of the same kind already
  */
 int rpcrdma_class_register(struct rpc_xprt *(*setup)(struct xprt_create *args))
 {
-	int rc;
-
 	rpcrdma_class_client.setup = setup;
-	rc = xprt_register_transport(&rpcrdma_class_client);
-	if (rc)
-		return rc;
-
-	rc = xprt_register_transport(&rpcrdma_class_backchannel);
-	if (rc)
-		xprt_unregister_transport(&rpcrdma_class_client);
-	return rc;
+	return xprt_register_transport(&rpcrdma_class_client);
 }
 
 /**
@@ -69,7 +55,6 @@ int rpcrdma_class_register(struct rpc_xprt *(*setup)(struct xprt_create *args))
  */
 void rpcrdma_class_unregister(void)
 {
-	xprt_unregister_transport(&rpcrdma_class_backchannel);
 	xprt_unregister_transport(&rpcrdma_class_client);
 }
 
@@ -104,17 +89,29 @@ struct svc_xprt_class rpcrdma_class_server = {
 };
 
 /**
- * rpcrdma_class_server_register - make the server's class known to SUNRPC
- * @ops: the operations of a listener
+ * rpcrdma_class_server_register - make the server's classes known to SUNRPC
+ * @ops: operations of a listener
+ * @setup: makes a transport for Calls to a client, on a connection of a server
  *
  * Return values:
- *   %0:	the class is registered
- *   %-EEXIST:	the kernel has a transport of the same name already
+ *   %0:	both classes are registered
+ *   %-EEXIST:	the kernel has a transport of the same kind already
  */
-int rpcrdma_class_server_register(const struct svc_xprt_ops *ops)
+int rpcrdma_class_server_register(const struct svc_xprt_ops *ops,
+				  struct rpc_xprt *(*setup)(struct xprt_create *args))
 {
+	int rc;
+
+	rpcrdma_class_backchannel.setup = setup;
+	rc = xprt_register_transport(&rpcrdma_class_backchannel);
+	if (rc)
+		return rc;
+
 	rpcrdma_class_server.xcl_ops = ops;
-	return svc_reg_xprt_class(&rpcrdma_class_server);
+	rc = svc_reg_xprt_class(&rpcrdma_class_server);
+	if (rc)
+		xprt_unregister_transport(&rpcrdma_class_backchannel);
+	return rc;
 }
 
 /**
@@ -123,4 +120,5 @@ int rpcrdma_class_server_register(const struct svc_xprt_ops *ops)
 void rpcrdma_class_server_unregister(void)
 {
 	svc_unreg_xprt_class(&rpcrdma_class_server);
+	xprt_unregister_transport(&rpcrdma_class_backchannel);
 }

@@ -9,7 +9,7 @@ mod listener;
 
 pub(super) use self::context::Context;
 pub(crate) use self::context::{AbortHandle, Accepted, ConnectionEvents};
-pub(crate) use self::listener::{ConnectionRequests, Incoming, Listener};
+pub(crate) use self::listener::{ConnectionRequests, Incoming, Listener, RequestId};
 
 use crate::kext::errno::{ECONNABORTED, ECONNREFUSED, EHOSTUNREACH, ENETUNREACH, ENOTCONN};
 use crate::observe::trace;

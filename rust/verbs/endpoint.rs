@@ -86,6 +86,9 @@ pub(crate) struct Sizes {
     pub(crate) transfers: u32,
 }
 
+/// Octets of a device's name, the final NUL counted.
+const DEVICE_NAME: usize = 64;
+
 /// One end of a connection.
 #[pin_data]
 pub(crate) struct Endpoint<H: EndpointEvents> {
@@ -112,6 +115,8 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     sizes: Sizes,
     /// The device, which the CM id in `objects` holds.
     device: NonNull<sys::ib_device>,
+    /// Its name.
+    device_name: [u8; DEVICE_NAME],
     /// Whom to tell, and whether the loss of the connection was told already.
     context: Arc<Context<H>>,
 }
@@ -179,6 +184,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             idle,
         };
         let context = cm.context().clone();
+        let device_name = copy_name(cm.device_name());
         let objects = Objects {
             cm,
             pd: None,
@@ -196,14 +202,34 @@ impl<H: EndpointEvents> Endpoint<H> {
                 sends,
                 sizes,
                 device,
+                device_name,
                 context,
             }),
             GFP_KERNEL,
         )
     }
 
+    /// The name of the device, also when that is gone.
+    pub(crate) fn device_name(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.device_name).unwrap_or(c"?")
+    }
+
     /// The sizes it was made with.
     pub(crate) fn sizes(&self) -> &Sizes {
         &self.sizes
     }
+}
+
+/// Copies a device's name, which goes away with the device.
+fn copy_name(name: &CStr) -> [u8; DEVICE_NAME] {
+    let mut copy = [0; DEVICE_NAME];
+    // The last octet stays NUL.
+    for (to, from) in copy
+        .iter_mut()
+        .take(DEVICE_NAME - 1)
+        .zip(name.to_bytes().iter())
+    {
+        *to = *from;
+    }
+    copy
 }

@@ -13,13 +13,20 @@ use super::{
     },
 };
 use crate::{
-    sunrpc::SockAddr,
+    sunrpc::{
+        class::callback_setup_callback,
+        transport::CallbackTransport,
+        SockAddr, //
+    },
     sys, //
 };
 use core::{
     marker::PhantomData,
     mem::ManuallyDrop,
-    ptr::NonNull, //
+    ptr::{
+        self,
+        NonNull, //
+    },
 };
 use kernel::{
     error::to_result,
@@ -102,6 +109,31 @@ pub(crate) trait ServerTransport: Send + Sync + Sized + 'static {
 unsafe fn owner<T>(xprt: *mut sys::svc_xprt) -> ManuallyDrop<Arc<T>> {
     // SAFETY: The caller guarantees it; the owner is from `Arc::into_raw`. The count stays with SUNRPC.
     ManuallyDrop::new(unsafe { Arc::from_raw(SvcXprt::from_raw(xprt).owner.get().cast()) })
+}
+
+/// The transport around a `svc_xprt` that has a connection, if it is one of ours.
+///
+/// # Safety
+///
+/// `xprt` is null, or valid for as long as the result is used. All connections of our class are `T`s.
+pub(in crate::sunrpc) unsafe fn connection<T: ServerTransport>(
+    xprt: *mut sys::svc_xprt,
+) -> Option<ManuallyDrop<Arc<T>>> {
+    let ours = !xprt.is_null()
+        // SAFETY: The caller guarantees that it is valid.
+        && unsafe { ptr::eq((*xprt).xpt_ops, ConnectionOps::<T>::TABLE) };
+    // SAFETY: Published connections have these operations, and nothing else has.
+    ours.then(|| unsafe { owner(xprt) })
+}
+
+/// Whether SUNRPC has ended a transport.
+///
+/// # Safety
+///
+/// `xprt` is valid.
+pub(in crate::sunrpc) unsafe fn is_dead(xprt: *mut sys::svc_xprt) -> bool {
+    // SAFETY: The caller guarantees it; flags are atomic.
+    unsafe { sys::svc_xprt_test_flag(xprt, sys::XPT_DEAD) }
 }
 
 /// Gives a transport to SUNRPC, which frees it with `xpo_free` of `ops`.
@@ -325,25 +357,42 @@ impl<T: ServerTransport> ConnectionOps<T> {
     }
 }
 
-/// Keeps the server's transport class registered. Its listeners are `L`s.
-pub(crate) struct Registration<L: ListenTransport>(PhantomData<fn() -> L>);
+/// Keeps the server's transport classes registered. Listeners are `L`s, transports for Calls to clients `C`s.
+pub(crate) struct Registration<L, C>(PhantomData<fn() -> (L, C)>)
+where
+    L: ListenTransport,
+    C: CallbackTransport<Connection = L::Connection>;
 
-impl<L: ListenTransport> Registration<L> {
-    /// Registers the class.
+impl<L, C> Registration<L, C>
+where
+    L: ListenTransport,
+    C: CallbackTransport<Connection = L::Connection>,
+{
+    /// Registers the classes.
     ///
     /// # Errors
     ///
     /// `EEXIST` if the kernel has another transport of this kind.
     pub(crate) fn new() -> Result<Self> {
-        // SAFETY: The table is static, and `Drop` unregisters the class before the module goes.
-        to_result(unsafe { sys::rpcrdma_class_server_register(ListenOps::<L>::TABLE) })?;
+        // SAFETY: The table is static, the function is a setup operation, and `Drop` unregisters the classes before
+        // the module goes.
+        to_result(unsafe {
+            sys::rpcrdma_class_server_register(
+                ListenOps::<L>::TABLE,
+                Some(callback_setup_callback::<C>),
+            )
+        })?;
         Ok(Self(PhantomData))
     }
 }
 
-impl<L: ListenTransport> Drop for Registration<L> {
+impl<L, C> Drop for Registration<L, C>
+where
+    L: ListenTransport,
+    C: CallbackTransport<Connection = L::Connection>,
+{
     fn drop(&mut self) {
-        // SAFETY: `new` registered it. No transport is left, since each holds a reference to the module.
+        // SAFETY: `new` registered them. No transport is left, since each holds a reference to the module.
         unsafe { sys::rpcrdma_class_server_unregister() }
     }
 }

@@ -7,48 +7,65 @@
 //! A [`Listener`] owns its CM id. Each request brings a new CM id, which belongs to an [`Incoming`] from the
 //! moment its event is handled: dropped, it destroys the id, by which the CM rejects the peer. Adopted by
 //! [`CmId::adopt`] it becomes the id of an endpoint. The events of an id that is not yet adopted go to
-//! `pending_callback`, which ignores them: a peer that gave up is noticed when the connection is accepted.
+//! `pending_callback`, which ignores all but one: a peer that gave up is noticed when the connection is accepted.
+//!
+//! When a device goes away the CM waits until the ids on it are destroyed. For one whose owner can be found and
+//! made to give it up, the handler asks the CM to do that itself.
 
 use super::{Accepted, CmId, ConnectionEvents, Context};
 use crate::sunrpc::{Net, SockAddr};
 use crate::sys;
+use core::mem::ManuallyDrop;
 use core::ptr::{self, NonNull};
 use core::slice;
 use kernel::error::{from_err_ptr, to_result};
 use kernel::prelude::*;
-use kernel::sync::Arc;
+use kernel::sync::{Arc, ArcBorrow};
 
 /// Requests that the CM keeps for us, by device, before it rejects further ones.
 const BACKLOG: c_int = 128;
 
 /// Told of connections that ask to be accepted.
-pub(crate) trait ConnectionRequests: Send + Sync + 'static {
+pub(crate) trait ConnectionRequests: Send + Sync + Sized + 'static {
     /// A peer wants to connect. Runs in the CM's handler. Dropping `incoming` after an error rejects the peer.
     ///
     /// # Errors
     ///
     /// Gives the request back if it can't be kept.
-    fn requested(&self, incoming: Incoming) -> Result<(), Incoming>;
+    fn requested(&self, incoming: Incoming<Self>) -> Result<(), Incoming<Self>>;
+
+    /// The device of a request goes away. Returns the request if it was kept. Runs in the CM's handler.
+    fn withdrawn(&self, id: RequestId) -> Option<Incoming<Self>>;
+
+    /// The device at whose address we listen goes away, and the listener with it, which is to be returned unless
+    /// it is being dropped. Runs in the CM's handler. A listener at all addresses does not hear of this.
+    fn device_gone(&self) -> Option<Listener<Self>>;
 }
+
+/// A name for a request. It can't be used for anything but comparison.
+#[derive(Clone, Copy)]
+pub(crate) struct RequestId(*mut sys::rdma_cm_id);
 
 /// A connection that a peer asks for.
 ///
 /// # Invariants
 ///
-/// `id` is the id of a connection request, not yet destroyed.
-pub(crate) struct Incoming {
+/// `id` is the id of a connection request, not yet destroyed. Its context is `listener`.
+pub(crate) struct Incoming<L: ConnectionRequests> {
     /// The C object.
     id: NonNull<sys::rdma_cm_id>,
     /// What the peer said.
     private: Accepted,
     /// How many RDMA Reads the peer answers at a time.
     read_depth: u8,
+    /// Who is told if the request is withdrawn.
+    listener: ManuallyDrop<Arc<L>>,
 }
 
 // SAFETY: The CM takes its own locks, and nobody else has the id.
-unsafe impl Send for Incoming {}
+unsafe impl<L: ConnectionRequests> Send for Incoming<L> {}
 
-impl Incoming {
+impl<L: ConnectionRequests> Incoming<L> {
     /// The peer's private data.
     pub(crate) fn private_data(&self) -> &[u8] {
         self.private.private_data()
@@ -71,31 +88,56 @@ impl Incoming {
         unsafe { SockAddr::copy(&raw const (*self.id.as_ptr()).route.addr.src_addr) }
     }
 
+    /// Whether this is the request with that id.
+    pub(crate) fn is(&self, id: RequestId) -> bool {
+        ptr::eq(self.id.as_ptr(), id.0)
+    }
+
     /// Gives up the ownership of the id.
     fn into_raw(self) -> NonNull<sys::rdma_cm_id> {
-        let id = self.id;
-        core::mem::forget(self);
-        id
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: Neither is used after this: `this` is not dropped.
+        unsafe { ManuallyDrop::drop(&mut this.listener) };
+        this.id
+    }
+
+    /// Handles the events of an id that nobody has accepted yet. Only one matters: that its device goes away,
+    /// which the CM says once, and then waits for the id to be destroyed.
+    ///
+    /// # Safety
+    ///
+    /// Called by the CM for the id of an `Incoming<L>`.
+    unsafe extern "C" fn pending_callback(
+        id: *mut sys::rdma_cm_id,
+        event: *mut sys::rdma_cm_event,
+    ) -> c_int {
+        // SAFETY: The CM hands us a valid event.
+        if unsafe { (*event).event } != sys::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL {
+            return 0;
+        }
+        // SAFETY: By the type invariant this is the listener, which the request keeps until its id is destroyed or
+        // has another handler; both wait for this one.
+        let listener = unsafe { &*(*id).context.cast::<L>().cast_const() };
+        match listener.withdrawn(RequestId(id)) {
+            Some(incoming) => {
+                // The CM destroys the id itself then.
+                incoming.into_raw();
+                1
+            }
+            // It is being accepted or rejected: then its owner destroys it, because neither succeeds any more.
+            None => 0,
+        }
     }
 }
 
-impl Drop for Incoming {
+impl<L: ConnectionRequests> Drop for Incoming<L> {
     fn drop(&mut self) {
+        // Waits for the handler.
         // SAFETY: By the type invariant the id is ours and not yet destroyed.
         unsafe { sys::rdma_destroy_id(self.id.as_ptr()) };
+        // SAFETY: It is not used after this.
+        unsafe { ManuallyDrop::drop(&mut self.listener) };
     }
-}
-
-/// Ignores the events of an id that nobody has accepted yet.
-///
-/// # Safety
-///
-/// Called by the CM.
-unsafe extern "C" fn pending_callback(
-    _id: *mut sys::rdma_cm_id,
-    _event: *mut sys::rdma_cm_event,
-) -> c_int {
-    0
 }
 
 impl<H: ConnectionEvents> CmId<H> {
@@ -105,18 +147,22 @@ impl<H: ConnectionEvents> CmId<H> {
     /// # Errors
     ///
     /// `ENOMEM`; the peer is rejected.
-    pub(crate) fn adopt(incoming: Incoming, handler: Arc<H>) -> Result<Self> {
+    pub(crate) fn adopt<L: ConnectionRequests>(
+        incoming: Incoming<L>,
+        handler: Arc<H>,
+    ) -> Result<Self> {
         let context = Context::new(handler)?;
         context.set_established(Accepted::new(&[]));
-        let id = incoming.into_raw();
         // SAFETY: The id is live and ours. The CM reads both members under the lock that is taken here. The
         // context outlives the id, see `new`.
         unsafe {
-            sys::rdma_lock_handler(id.as_ptr());
-            (*id.as_ptr()).context = Arc::as_ptr(&context).cast_mut().cast();
-            (*id.as_ptr()).event_handler = Some(Self::event_callback);
-            sys::rdma_unlock_handler(id.as_ptr());
+            let id = incoming.id.as_ptr();
+            sys::rdma_lock_handler(id);
+            (*id).context = Arc::as_ptr(&context).cast_mut().cast();
+            (*id).event_handler = Some(Self::event_callback);
+            sys::rdma_unlock_handler(id);
         }
+        let id = incoming.into_raw();
         Ok(Self { id, context })
     }
 
@@ -158,7 +204,7 @@ pub(crate) struct Listener<L: ConnectionRequests> {
     /// The C object.
     id: NonNull<sys::rdma_cm_id>,
     /// Who is told. Kept until the id is destroyed.
-    _handler: Arc<L>,
+    handler: ManuallyDrop<Arc<L>>,
 }
 
 // SAFETY: The CM takes its own locks.
@@ -183,7 +229,7 @@ impl<L: ConnectionRequests> Listener<L> {
         })?;
         let this = Self {
             id: NonNull::new(id).ok_or(ENOMEM)?,
-            _handler: handler,
+            handler: ManuallyDrop::new(handler),
         };
         // An IPv6 listener leaves the port to an IPv4 one.
         // SAFETY: The id is live.
@@ -193,6 +239,14 @@ impl<L: ConnectionRequests> Listener<L> {
         // SAFETY: The id is live and bound.
         to_result(unsafe { sys::rdma_listen(id, BACKLOG) })?;
         Ok(this)
+    }
+
+    /// Gives up the ownership of the id.
+    fn into_raw(self) -> NonNull<sys::rdma_cm_id> {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: It is not used after this: `this` is not dropped.
+        unsafe { ManuallyDrop::drop(&mut this.handler) };
+        this.id
     }
 
     /// The address it listens at, the port filled in.
@@ -210,20 +264,26 @@ impl<L: ConnectionRequests> Listener<L> {
     ) -> c_int {
         // SAFETY: The CM hands us a valid event.
         let event = unsafe { &*event };
-        if event.event != sys::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_REQUEST {
-            return 0;
-        }
         let Some(id) = NonNull::new(id) else {
             return 0;
         };
-        // SAFETY: For this event the connection arm is the valid one, and the new id still has the context of
-        // the listener, whose handler (this one) the destruction of the listener waits for.
-        let (conn, handler) = unsafe {
-            (
-                &*event.param.conn,
-                &*(*id.as_ptr()).context.cast::<L>().cast_const(),
-            )
-        };
+        // SAFETY: The id is that of a listener, or a new one that still has its context. The destruction of the
+        // listener, which keeps the context, waits for this handler.
+        let handler =
+            unsafe { ArcBorrow::<L>::from_raw((*id.as_ptr()).context.cast::<L>().cast_const()) };
+        if event.event == sys::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL {
+            let Some(listener) = handler.device_gone() else {
+                return 0;
+            };
+            // The CM destroys the id itself then.
+            listener.into_raw();
+            return 1;
+        }
+        if event.event != sys::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_REQUEST {
+            return 0;
+        }
+        // SAFETY: For this event the connection arm is the valid one.
+        let conn = unsafe { &*event.param.conn };
         let private = if conn.private_data.is_null() {
             Accepted::new(&[])
         } else {
@@ -236,15 +296,14 @@ impl<L: ConnectionRequests> Listener<L> {
             })
         };
         // SAFETY: The id is live, and the CM reads these members under the handler lock, which it holds now.
-        unsafe {
-            (*id.as_ptr()).context = ptr::null_mut();
-            (*id.as_ptr()).event_handler = Some(pending_callback);
-        }
-        // INVARIANT: The event gives us the id, unless we return something else than zero.
+        unsafe { (*id.as_ptr()).event_handler = Some(Incoming::<L>::pending_callback) };
+        // INVARIANT: The event gives us the id, unless we return something else than zero. Its context is that of
+        // the listener.
         let incoming = Incoming {
             id,
             private,
             read_depth: conn.initiator_depth,
+            listener: ManuallyDrop::new(handler.into()),
         };
         match handler.requested(incoming) {
             Ok(()) => 0,
@@ -262,5 +321,7 @@ impl<L: ConnectionRequests> Drop for Listener<L> {
         // Waits for the handler.
         // SAFETY: By the type invariant the id is ours and not yet destroyed.
         unsafe { sys::rdma_destroy_id(self.id.as_ptr()) };
+        // SAFETY: It is not used after this.
+        unsafe { ManuallyDrop::drop(&mut self.handler) };
     }
 }

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Calls from a server to its client, over the connection that the client made: NFSv4.1 callbacks (RFC 8167).
+//!
+//! # Who owns what, and what ends it
+//!
+//! A [`Callback`] is owned by its `rpc_xprt`, which the connection's `svc_xprt` and the clients of SUNRPC hold; so
+//! it may outlive the connection, but not begin to end before SUNRPC frees that. Until then the connection knows
+//! it too, under a mutex (`Connection::callback`) which is held while a Reply is taken in. `destroy` takes it away
+//! from there, and so waits for such a Reply.
+
+use crate::kext::errno::EOPNOTSUPP;
+use crate::link::{Link, Reverse};
+use crate::proto::v1::{DecodeError, Header};
+use crate::requester::call::Call;
+use crate::requester::{self, Host, Requester};
+use crate::server::connection::{Connection, INLINE};
+use crate::sunrpc::{
+    BcReply, CallbackTransport, RpcTask, SendError, SendRqst, Slot, Transport, XprtHandle,
+};
+use crate::verbs::endpoint::{Endpoint, Received};
+use kernel::prelude::*;
+use kernel::seq_file::SeqFile;
+use kernel::sync::Arc;
+
+/// Calls that may wait for their Replies at a time. Each has a Receive on the connection.
+pub(super) const SLOTS: u32 = 8;
+
+/// Octets of a slot's buffers to begin with.
+const SLOT_BUFFER: usize = 512;
+
+/// A transport for Calls to a client.
+#[pin_data]
+pub(crate) struct Callback {
+    /// What SUNRPC knows it by.
+    xprt: XprtHandle,
+    /// The Calls.
+    #[pin]
+    requester: Requester<Callback>,
+    /// The connection.
+    connection: Arc<Connection>,
+}
+
+impl Callback {
+    /// Takes a Reply in.
+    pub(super) fn received(this: &Arc<Self>, message: Received<Connection>) {
+        requester::reply::received(this, message);
+    }
+
+    /// The fence of a Call has completed.
+    pub(super) fn fenced(this: &Arc<Self>, tag: u32, done: bool) {
+        requester::reply::fenced(this, tag, done);
+    }
+
+    /// There may be room in the Send Queue.
+    pub(super) fn send_room(&self) {
+        self.xprt.write_space();
+    }
+
+    /// The endpoint is gone, and with it the connection.
+    pub(super) fn detach(&self) {
+        self.requester.set_link(None);
+        self.requester.reclaim();
+        self.xprt.forget_server();
+    }
+
+    /// Starts with the connection's endpoint.
+    fn attach(&self, endpoint: Arc<Endpoint<Connection>>) -> Result {
+        let link = Link::reverse(
+            endpoint,
+            Reverse {
+                agreed: self.connection.agreed(),
+                peer: self.connection.peer(),
+                credits: SLOTS,
+            },
+        )?;
+        self.requester.set_link(Some(link));
+        Ok(())
+    }
+}
+
+impl Host for Callback {
+    type Wire = Connection;
+
+    fn requester(&self) -> &Requester<Self> {
+        &self.requester
+    }
+
+    // Such Calls have no chunks.
+    fn want_regions(_this: &Arc<Self>) {}
+
+    // The connection gives us no Calls.
+    fn reverse_call(_this: &Arc<Self>, _message: &Received<Connection>, _header: &Header<'_>) {}
+
+    fn reverse_error(_this: &Arc<Self>, _message: &Received<Connection>, _error: &DecodeError) {}
+
+    fn disconnect(this: &Arc<Self>) {
+        Self::close(this);
+    }
+}
+
+impl Transport for Callback {
+    type Call = Call<Callback>;
+    const MAX_PAYLOAD: usize = INLINE as usize;
+
+    fn xprt(&self) -> &XprtHandle {
+        &self.xprt
+    }
+
+    fn alloc_slot(this: &Arc<Self>) -> Option<Arc<Slot<Self::Call>>> {
+        this.requester.take_slot()
+    }
+
+    fn free_slot(this: &Arc<Self>, slot: Arc<Slot<Self::Call>>) {
+        this.requester.put_slot(slot);
+    }
+
+    fn grown(&self, bytes: usize) {
+        self.requester.stats.hardway_bytes.add_value(bytes as u64);
+    }
+
+    fn buf_free(_this: &Arc<Self>, slot: &Arc<Slot<Self::Call>>) {
+        slot.call.abandon();
+    }
+
+    fn send_request(this: &Arc<Self>, rqst: SendRqst<'_, Self>) -> Result<(), SendError> {
+        requester::send::call(this, &rqst)
+    }
+
+    fn send_bc_reply(_this: &Arc<Self>, _rqst: BcReply<'_>) -> Result<(), SendError> {
+        // No Call was given to a service on behalf of this transport.
+        Err(SendError::Io)
+    }
+
+    fn connect(this: &Arc<Self>, _task: &RpcTask) {
+        // Only the client can make a connection. Whoever does not give up by himself has to wait for that.
+        this.xprt.clear_connecting();
+        this.xprt.wake_pending_tasks(EPIPE);
+    }
+
+    fn close(this: &Arc<Self>) {
+        this.connection.close();
+        this.xprt.disconnect_done();
+    }
+
+    // The connection is the client's, who notices by himself that it does not work.
+    fn timer(_this: &Arc<Self>) {}
+
+    fn inject_disconnect(this: &Arc<Self>) {
+        this.connection.close();
+    }
+
+    // Only mounts have such a line.
+    fn print_stats(&self, _m: &SeqFile) {}
+
+    fn bc_setup(_this: &Arc<Self>, _requests: u32) -> Result {
+        Err(EOPNOTSUPP)
+    }
+
+    fn bc_maxpayload(&self) -> usize {
+        0
+    }
+
+    fn bc_num_slots(&self) -> u32 {
+        0
+    }
+
+    fn bc_free_rqst(_this: &Arc<Self>, _slot: Arc<Slot<Self::Call>>) {}
+
+    fn bc_destroy(_this: &Arc<Self>) {}
+
+    fn destroy(this: &Arc<Self>) {
+        this.connection.end_callback();
+        this.requester.set_link(None);
+    }
+}
+
+impl CallbackTransport for Callback {
+    type Connection = Connection;
+    const SLOTS: u32 = SLOTS;
+
+    fn setup(xprt: XprtHandle, connection: &Arc<Connection>) -> Result<Arc<Self>> {
+        let this = Arc::pin_init(
+            try_pin_init!(Self {
+                xprt,
+                requester <- Requester::new(SLOTS, SLOT_BUFFER),
+                connection: connection.clone(),
+            }? Error),
+            GFP_KERNEL,
+        )?;
+        connection.begin_callback(&this, |endpoint| this.attach(endpoint))?;
+        Ok(this)
+    }
+}
