@@ -187,15 +187,17 @@ fn marshal_and_post<T: Host>(
     }
 }
 
-/// Registers what the plan says, and writes the message. Returns its buffer, the lengths of header and message,
-/// and what it offers.
+/// A message that is ready to be posted: its buffer, the lengths of header and message, and what it offers.
+type Built<T> = (SendBuffer<<T as Host>::Wire>, usize, usize, Offer);
+
+/// Registers what the plan says, and writes the message.
 fn build<T: Host>(
     this: &Arc<T>,
     link: &Link<T::Wire>,
     rqst: &SendRqst<'_, T>,
     plan: &Plan,
     regions: &mut Regions<T>,
-) -> Result<(SendBuffer<T::Wire>, usize, usize, Offer), SendError> {
+) -> Result<Built<T>, SendError> {
     let stats = &this.requester().stats;
     let xid = rqst.xid();
     let (call_buf, reply_buf) = (rqst.snd_buf(), rqst.rcv_buf());

@@ -170,8 +170,17 @@ pub(crate) enum Taken<'a, H: EndpointEvents, T: ServerTransport> {
     Refused(Option<Received<H>>, Refusal),
 }
 
+/// The Reads of a Call.
+type Reads<H> = KVec<Transfer<H>>;
+
 /// Decodes a message, and prepares the Reads that it asks for. Sleeps.
-pub(crate) fn take<'a, H, T>(message: Received<H>, mut rqst: CallRqst<'a, T>) -> Taken<'a, H, T>
+///
+/// `patiently` repeats what it is given while that returns `EAGAIN`, whenever a transfer has ended.
+pub(crate) fn take<'a, H, T>(
+    message: Received<H>,
+    mut rqst: CallRqst<'a, T>,
+    patiently: impl FnOnce(&mut dyn FnMut() -> Result<Reads<H>>) -> Result<Reads<H>>,
+) -> Taken<'a, H, T>
 where
     H: EndpointEvents<Pull = Pulling<H>>,
     T: ServerTransport<Context = Call<H>>,
@@ -194,7 +203,8 @@ where
     let Ok(mut pages) = rqst.take_pages(plan.len.div_ceil(PAGE_SIZE)) else {
         return Taken::Refused(Some(call_message(call)), Refusal::Chunks);
     };
-    match prepare(&call, &plan, &mut pages) {
+    match patiently(&mut || prepare(&call, &plan, &mut pages)) {
+        Err(EAGAIN) => Taken::Refused(Some(call_message(call)), Refusal::Chunks),
         Ok(transfers) => {
             let endpoint = call.received().endpoint().clone();
             if !endpoint.fits(&transfers) {

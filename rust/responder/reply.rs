@@ -28,7 +28,12 @@ pub(crate) struct Ready<H: EndpointEvents> {
     pub(crate) invalidate: Option<u32>,
 }
 
+/// How long a message is, and the Writes that go before it.
+pub(crate) type Filled<H> = (usize, KVec<Transfer<H>>);
+
 /// Makes the Reply of a Call in `message`. Sleeps.
+///
+/// `patiently` repeats what it is given while that returns `EAGAIN`, whenever a transfer has ended.
 ///
 /// # Errors
 ///
@@ -38,12 +43,13 @@ pub(crate) fn prepare<H, T>(
     mut message: SendBuffer<H>,
     inline_max: usize,
     may_invalidate: bool,
+    patiently: impl FnOnce(&mut dyn FnMut() -> Result<Filled<H>>) -> Result<Filled<H>>,
 ) -> Result<Ready<H>>
 where
     H: EndpointEvents<Push = Pages>,
     T: ServerTransport<Context = Call<H>>,
 {
-    match fill(rqst, &mut message, inline_max) {
+    match patiently(&mut || fill(rqst, &mut message, inline_max)) {
         Ok((len, transfers)) => {
             let invalidate = may_invalidate
                 .then(|| sole_handle(rqst.context()))
@@ -65,7 +71,7 @@ where
             })
         }
         // There is no way to send this Reply: RFC 8166 section 4.5.3.
-        Err(EMSGSIZE) => {
+        Err(EMSGSIZE | EAGAIN) => {
             let error = ErrorHeader {
                 xid: rqst.context().header().ok_or(ENOTCONN)?.xid,
                 version: v1::VERSION,
@@ -105,11 +111,7 @@ fn sole_handle<H: EndpointEvents>(call: &Call<H>) -> Option<u32> {
 /// # Errors
 ///
 /// `EMSGSIZE` if the Reply fits neither inline nor the chunks; else what [`prepare`] returns.
-fn fill<H, T>(
-    rqst: &ReplyRqst<'_, T>,
-    message: &mut [u8],
-    inline_max: usize,
-) -> Result<(usize, KVec<Transfer<H>>)>
+fn fill<H, T>(rqst: &ReplyRqst<'_, T>, message: &mut [u8], inline_max: usize) -> Result<Filled<H>>
 where
     H: EndpointEvents,
     T: ServerTransport<Context = Call<H>>,

@@ -3,7 +3,6 @@
 //! The transport that has a connection.
 
 use crate::kext::errno::ENOTCONN;
-use crate::kext::time::HZ;
 use crate::proto::cm_private::{Agreed, CmPrivate};
 use crate::proto::v1::{self, Direction};
 use crate::responder::call::{self, Call, Pulling, Refusal, Taken};
@@ -51,12 +50,16 @@ pub(crate) struct Connection {
     owner: Mutex<Option<EndpointOwner<Connection>>>,
     /// Whether the connection is up.
     established: Atomic<bool>,
-    /// Held by who looks for room, see `room`.
+    /// Counts what came back: room in the Send Queue, Send buffers, memory regions; and the end of the connection,
+    /// after which nothing will.
     #[pin]
-    room_lock: Mutex<()>,
-    /// Signaled when there may be room in the Send Queue, or when there never will be.
+    returns: SpinLock<u64>,
+    /// Signaled when `returns` has changed.
     #[pin]
-    room: CondVar,
+    returned: CondVar,
+    /// Held by who waits for memory regions.
+    #[pin]
+    patience: Mutex<()>,
     /// What was agreed on.
     agreed: Agreed,
     /// What the peer's private data said.
@@ -101,8 +104,9 @@ impl Connection {
                 inbox <- new_spinlock!(inbox, "rpcrdma::Connection::inbox"),
                 owner <- new_mutex!(None, "rpcrdma::Connection::owner"),
                 established: Atomic::new(false),
-                room_lock <- new_mutex!((), "rpcrdma::Connection::room_lock"),
-                room <- new_condvar!("rpcrdma::Connection::room"),
+                returns <- new_spinlock!(0, "rpcrdma::Connection::returns"),
+                returned <- new_condvar!("rpcrdma::Connection::returned"),
+                patience <- new_mutex!((), "rpcrdma::Connection::patience"),
                 agreed: Agreed::new(&own, &peer),
                 peer,
                 number: NEXT_NUMBER.fetch_add(1, Relaxed),
@@ -193,34 +197,71 @@ impl Connection {
     }
 
     /// Waits until `attempt` has a result that is not [`None`]. It is tried again whenever there is room in the
-    /// Send Queue.
+    /// Send Queue, or something else has come back.
     ///
     /// # Errors
     ///
     /// `ENOTCONN` if the connection ends before.
     fn wait_for_room<R>(&self, mut attempt: impl FnMut() -> Option<R>) -> Result<R> {
-        if let Some(result) = attempt() {
-            return Ok(result);
-        }
-        let mut guard = self.room_lock.lock();
         loop {
+            let seen = *self.returns.lock();
             if let Some(result) = attempt() {
                 return Ok(result);
             }
-            if self.xprt.is_closing() {
-                return Err(ENOTCONN);
-            }
-            // The timeout is no more than a precaution.
-            let _ = self
-                .room
-                .wait_interruptible_timeout(&mut guard, HZ as kernel::time::Jiffies);
+            self.wait_for_return(seen)?;
         }
     }
 
-    /// Wakes who waits for room.
+    /// Waits until more has come back than `seen`, which was read before something was tried in vain.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` if the connection ends before.
+    fn wait_for_return(&self, seen: u64) -> Result {
+        let mut returns = self.returns.lock();
+        while *returns == seen {
+            // Who closes the connection says so here afterwards.
+            if self.xprt.is_closing() || self.returned.wait_interruptible(&mut returns) {
+                return Err(ENOTCONN);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tries something until it finds the memory regions that it wants.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` if they are too few even when nobody else has any, `ENOTCONN` if the connection ends before; else
+    /// what `attempt` returns.
+    fn patiently<R>(
+        &self,
+        endpoint: &Endpoint<Self>,
+        attempt: &mut dyn FnMut() -> Result<R>,
+    ) -> Result<R> {
+        match attempt() {
+            Err(EAGAIN) => {}
+            other => return other,
+        }
+        // One at a time, or two might for ever take from each other what both want.
+        let turn = self.patience.lock();
+        let result = loop {
+            let seen = *self.returns.lock();
+            match attempt() {
+                Err(EAGAIN) if endpoint.has_transfers() => self.wait_for_return(seen)?,
+                other => break other,
+            }
+        };
+        drop(turn);
+        result
+    }
+
+    /// Wakes who waits for something to come back. Any context.
     fn wake(&self) {
-        drop(self.room_lock.lock());
-        self.room.notify_all();
+        let mut returns = self.returns.lock();
+        *returns = returns.wrapping_add(1);
+        drop(returns);
+        self.returned.notify_all();
     }
 
     /// A Send buffer.
@@ -291,6 +332,7 @@ impl Connection {
             buffer,
             self.agreed.send_inline as usize,
             self.agreed.remote_invalidation,
+            |attempt| self.patiently(&endpoint, attempt),
         )?;
         self.post(
             &endpoint,
@@ -369,6 +411,10 @@ impl EndpointEvents for Connection {
         self.wake();
         self.with_callback(|callback| callback.send_room());
     }
+
+    fn resources_back(&self) {
+        self.wake();
+    }
 }
 
 impl ServerTransport for Connection {
@@ -400,7 +446,8 @@ impl ServerTransport for Connection {
             pulling.deliver(rqst)
         } else if let Some(message) = arrived {
             let endpoint = message.endpoint().clone();
-            match call::take(message, rqst) {
+            let patiently = |attempt: &mut dyn FnMut() -> _| this.patiently(&endpoint, attempt);
+            match call::take(message, rqst, patiently) {
                 Taken::Ready(call, rqst) => Ok(rqst.deliver(call)),
                 Taken::Pull(pull) => this.post_pull(pull, &endpoint).map(|()| 0),
                 Taken::Refused(message, refusal) => this.refuse(message, &refusal).map(|()| 0),

@@ -14,8 +14,9 @@
 //! | a message, a Call that was read | the connection's queue | spinlock `inbox` | taken by a thread, or `free` |
 //!
 //! The flag `XPT_DATA` is set and cleared under the lock of the queue, so it is set whenever there is something
-//! in it. A thread that waits for room in the Send Queue waits on `room`, which every completion and the loss of
-//! the connection signal.
+//! in it. A thread that waits for room in the Send Queue, a Send buffer or memory regions reads the counter `returns`
+//! before it tries, and sleeps only as long as that stays the same; whatever comes back, and the loss of the
+//! connection, counts it up first and then wakes.
 
 mod callback;
 mod connection;

@@ -133,14 +133,7 @@ unsafe fn setup<T: Transport>(
     let module = ModuleRef::get().ok_or(EIO)?;
 
     // SAFETY: The namespace is valid. The memory is zeroed, and `xprt` is its start.
-    let xprt = unsafe {
-        sys::xprt_alloc(
-            args.net,
-            mem::size_of::<sys::rpcrdma_xprt>(),
-            0,
-            slots,
-        )
-    };
+    let xprt = unsafe { sys::xprt_alloc(args.net, mem::size_of::<sys::rpcrdma_xprt>(), 0, slots) };
     let rx = NonNull::new(xprt.cast::<sys::rpcrdma_xprt>()).ok_or(ENOMEM)?;
     let free = ScopeGuard::new_with_data(rx, |rx| {
         // SAFETY: Only we know the transport, unless its handle went astray.

@@ -61,6 +61,10 @@ pub(crate) trait EndpointEvents: ConnectionEvents + Sized {
 
     /// A signaled Send or a fence has completed: there is room in the Send Queue again.
     fn send_room(&self);
+
+    /// A Send buffer came back without having been posted, or a [`Transfer`] has ended. May be called with spinlocks
+    /// held.
+    fn resources_back(&self) {}
 }
 
 /// How large an endpoint is.

@@ -356,6 +356,7 @@ impl<H: EndpointEvents> Drop for SendBuffer<H> {
                 .lock()
                 .free
                 .push_within_capacity(self.index);
+            self.endpoint.context.handler().resources_back();
         }
     }
 }

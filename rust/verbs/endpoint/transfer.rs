@@ -142,6 +142,9 @@ impl<H: EndpointEvents> Pull<H> {
     }
 }
 
+/// Why a Reply was not posted; with all of it, if the queue was full.
+pub(crate) type Unposted<H> = (PostError, Option<(SendBuffer<H>, Option<Cargo<H>>)>);
+
 /// Why Reads were not posted; with the Reads, if the queue was full.
 pub(crate) type Unpulled<H> = (PostError, Option<KBox<Pull<H>>>);
 
@@ -152,7 +155,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     ///
     /// # Errors
     ///
-    /// `ENOTCONN` after shutdown, `ENOMEM`, `EAGAIN` if the device's resources are all in use.
+    /// `ENOTCONN` after shutdown, `ENOMEM`, `EAGAIN` if the endpoint's memory regions for this are all in use.
     pub(crate) fn transfer(
         self: &Arc<Self>,
         direction: Direction,
@@ -239,11 +242,19 @@ impl<H: EndpointEvents> Endpoint<H> {
         if last {
             self.home.notify_all();
         }
+        self.context.handler().resources_back();
     }
 
-    /// Whether the Send Queue can ever hold a chain for `transfers` and a Send.
+    /// Whether anybody has a transfer, of which something may come back.
+    pub(crate) fn has_transfers(&self) -> bool {
+        self.send.lock().transfers > 0
+    }
+
+    /// Whether the Send Queue will hold a chain for `transfers` and a Send, sooner or later. Up to a quarter of the
+    /// queue may be taken by what is not signaled, and comes free with a later completion only: who waits for
+    /// more than the rest might wait for ever.
     pub(crate) fn fits(&self, transfers: &[Transfer<H>]) -> bool {
-        requests(transfers) < self.sizes.send_queue
+        requests(transfers) < self.sizes.send_queue - self.sizes.send_queue / 4
     }
 
     /// Posts Reads. When they are done, [`EndpointEvents::pulled`] is called.
@@ -327,14 +338,13 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// # Errors
     ///
     /// See [`PostError`]. If the queue was full, everything comes back.
-    #[allow(clippy::type_complexity)]
     pub(crate) fn post_reply(
         &self,
         mut message: SendBuffer<H>,
         len: usize,
         mut cargo: Option<Cargo<H>>,
         invalidate: Option<u32>,
-    ) -> Result<(), (PostError, Option<(SendBuffer<H>, Option<Cargo<H>>)>)> {
+    ) -> Result<(), Unposted<H>> {
         let Some(slot) = self.sends.get(message.index as usize) else {
             return Err((PostError::Refused, None));
         };
