@@ -3,10 +3,11 @@
 # Mount and unmount, again and again; memory and references come back.
 # mode: pair
 # fabrics: rxe siw
-# variants: 4.2
+# variants: 4.2 4.2@ours-ours
 # kernels: uml
-# soak-variants: 3 4.2
+# soak-variants: 3 4.2 4.2@ours-ours
 # soak-smoke: uml-kasan
+# soak-smoke-variants: 4.2 4.2@ours-ours
 # timeout: 300 1800
 # rounds: 10 200
 """$ROUNDS mounts, each with a little I/O."""

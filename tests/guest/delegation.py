@@ -3,11 +3,13 @@
 # NFSv4 callbacks over the mount: delegations are granted, and recalled by the server.
 # mode: pair
 # fabrics: rxe siw
-# variants: 4.1
+# variants: 4.1 4.1@ours-ours
 # kernels: uml
 # smoke: uml-kasan
-# soak-variants: 4.1 4.2
+# soak-variants: 4.1 4.2 4.1@ours-ours 4.2@ours-ours 4.1@stock-ours
 # soak-smoke: uml-kasan debug
+# smoke-variants: 4.1
+# soak-smoke-variants: 4.1 4.1@ours-ours
 # timeout: 300 1800
 # rounds: 2 100 1 5
 """The reverse direction: CB_RECALL comes as a Call from the server on the same connection."""

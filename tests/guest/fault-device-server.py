@@ -3,9 +3,11 @@
 # The server's RDMA device is removed and comes back under I/O load.
 # mode: pair
 # fabrics: rxe siw
-# variants: 4.2
+# variants: 4.2 4.2@ours-ours
 # kernels: uml
 # soak-smoke: uml-kasan
+# soak-variants: 4.2 4.2@ours-ours
+# soak-smoke-variants: 4.2 4.2@ours-ours
 # timeout: 300 3600
 # rounds: 1 20
 # expect: rdma_restrack_clean

@@ -3,12 +3,12 @@
 # The client's RDMA device is removed and comes back under I/O load.
 # mode: pair
 # fabrics: rxe siw
-# variants: 4.2
+# variants: 4.2 4.2@ours-ours
 # kernels: uml
 # smoke: uml-kasan
-# soak-variants: 3 4.2
+# soak-variants: 3 4.2 4.2@ours-ours
 # soak-smoke: uml-kasan debug
-# soak-smoke-variants: 4.2
+# soak-smoke-variants: 4.2 4.2@ours-ours
 # timeout: 300 3600
 # rounds: 1 20 1 3
 """`rdma link del` while mounted, and `rdma link add` a little later."""

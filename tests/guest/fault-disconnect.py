@@ -3,12 +3,12 @@
 # Injected disconnects under I/O load: no octet is lost, no RPC hangs.
 # mode: pair
 # fabrics: rxe siw
-# variants: 4.2
+# variants: 4.2 4.2@ours-ours
 # kernels: uml
 # smoke: uml-kasan
-# soak-variants: 3 4.2
+# soak-variants: 3 4.2 4.2@ours-ours
 # soak-smoke: uml-kasan debug
-# soak-smoke-variants: 4.2
+# soak-smoke-variants: 4.2 4.2@ours-ours
 # timeout: 300 1800
 # rounds: 2 20 1 3
 """SUNRPC's own fault injection cuts the connection again and again."""

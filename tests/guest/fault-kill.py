@@ -3,12 +3,12 @@
 # Processes killed in mid-I/O: they die at once, their memory is safe, the mount goes on.
 # mode: pair
 # fabrics: rxe siw
-# variants: 3
+# variants: 3 3@ours-ours
 # kernels: uml
 # smoke: uml-kasan
-# soak-variants: 3 4.2
+# soak-variants: 3 4.2 3@ours-ours 4.2@ours-ours
 # soak-smoke: uml-kasan debug
-# soak-smoke-variants: 3
+# soak-smoke-variants: 3 3@ours-ours
 # timeout: 300 1800
 # rounds: 3 200 1 10
 """SIGKILL while direct reads and writes are under way."""

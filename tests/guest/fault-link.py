@@ -3,10 +3,12 @@
 # The network goes down and comes up, at either end, under I/O load.
 # mode: pair
 # fabrics: rxe siw
-# variants: 4.2
+# variants: 4.2 4.2@ours-ours
 # kernels: uml
 # smoke: uml-kasan
 # soak-smoke: uml-kasan
+# soak-variants: 4.2 4.2@ours-ours
+# soak-smoke-variants: 4.2 4.2@ours-ours
 # timeout: 300 3600
 # rounds: 1 20
 """Short and long interruptions of the link, of which the long ones end connections."""

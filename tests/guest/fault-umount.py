@@ -3,12 +3,12 @@
 # Forced and lazy unmounts in mid-I/O; nothing of the mount stays behind.
 # mode: pair
 # fabrics: rxe siw
-# variants: 4.2
+# variants: 4.2 4.2@ours-ours
 # kernels: uml
 # smoke: uml-kasan
-# soak-variants: 3 4.2
+# soak-variants: 3 4.2 4.2@ours-ours
 # soak-smoke: uml-kasan debug
-# soak-smoke-variants: 4.2
+# soak-smoke-variants: 4.2 4.2@ours-ours
 # timeout: 300 1800
 # rounds: 2 20 1 3
 """umount -f and umount -l while a load runs."""

@@ -3,10 +3,10 @@
 # A mount over IPv6, which is netid rdma6.
 # mode: pair
 # fabrics: rxe
-# variants: 4.2
+# variants: 4.2 4.2@ours-ours
 # kernels: uml
 # soak-fabrics: rxe siw
-# soak-variants: 3 4.2
+# soak-variants: 3 4.2 4.2@ours-ours
 # timeout: 300 300
 """proto=rdma6."""
 

@@ -3,9 +3,9 @@
 # A mount with eight connections: all of them carry I/O, and all go with the mount.
 # mode: pair
 # fabrics: rxe siw
-# variants: 4.2
+# variants: 4.2 4.2@ours-ours
 # kernels: uml
-# soak-variants: 3 4.2
+# soak-variants: 3 4.2 4.2@ours-ours
 # timeout: 300 300
 """nconnect=8."""
 

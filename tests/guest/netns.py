@@ -3,7 +3,7 @@
 # A mount inside a network namespace, with its own network and RDMA device.
 # mode: pair
 # fabrics: rxe
-# variants: 4.2
+# variants: 4.2 4.2@ours-ours
 # kernels: uml
 # soak-fabrics: rxe siw
 # timeout: 300 300

@@ -3,13 +3,14 @@
 # Files, names, attributes and locks over every NFS version; every octet compared.
 # mode: pair
 # fabrics: rxe siw
-# variants: 3 4.0 4.1 4.2
+# variants: 3 4.0 4.1 4.2 4.2@ours-ours 3@stock-ours
 # kernels: uml
 # smoke: uml-kasan debug debian
 # smoke-fabrics: rxe
 # smoke-variants: 4.2
 # soak-smoke-fabrics: rxe siw
-# soak-smoke-variants: 3 4.2
+# soak-smoke-variants: 3 4.2 4.2@ours-ours
+# soak-variants: 3 4.0 4.1 4.2 3@ours-ours 4.0@ours-ours 4.1@ours-ours 4.2@ours-ours 3@stock-ours 4.0@stock-ours 4.1@stock-ours 4.2@stock-ours
 # timeout: 300 900
 """The matrix: the whole workload on one mount."""
 

@@ -72,7 +72,7 @@ def control_nfsd_start(threads=8):
     if status("pidof", "rpc.statd")[0]:
         status("rpc.statd", "--no-notify")
     run("rpc.nfsd", "-V", "4.2", str(threads))
-    if "rdma" not in read(f"{NFSD}/portlist"):
+    if f"rdma {NFS_PORT}" not in read(f"{NFSD}/portlist"):
         write(f"{NFSD}/portlist", f"rdma {NFS_PORT}")
     return read(f"{NFSD}/portlist")
 
