@@ -132,6 +132,10 @@ class Guest:
             stdout=1 if self.interactive else console, stderr=console,
             pass_fds=fds, cwd="/",
             env={**os.environ, "TMPDIR": "/dev/shm", "HOME": "/tmp"})
+        if self.args.pin:
+            # Before it has threads, which inherit this.
+            cpus = sorted(os.sched_getaffinity(0))
+            os.sched_setaffinity(self.process.pid, {cpus[self.number % len(cpus)]})
         os.close(console)
         theirs.close()
         if frames:

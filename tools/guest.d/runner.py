@@ -47,6 +47,7 @@ def parse():
     p.add_argument("--fabric", choices=["rxe", "siw"])
     p.add_argument("--insert", action="store_true")
     p.add_argument("--cpus", type=int, default=2)
+    p.add_argument("--pin", action="store_true")
     p.add_argument("--memory")
     p.add_argument("--server-memory")
     p.add_argument("--timeout", type=float, default=3600)
