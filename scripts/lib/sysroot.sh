@@ -77,4 +77,6 @@ clear_directory() {
 
 setup_sysroot() {
 	step sysroot "$SYSROOT" 5 make_sysroot
+	# Where guests put the modules of their kernel. They can't make it: it is read-only for them.
+	mkdir -p "$SYSROOT/usr/lib/modules"
 }
