@@ -35,6 +35,10 @@ module! {
             default: 0,
             description: "Pages per memory region at most; 0 for what the device can do",
         },
+        shared_receives: u32 {
+            default: 8192,
+            description: "Receives that a listener's connections share on a device at most; 0: each has its own",
+        },
     },
 }
 

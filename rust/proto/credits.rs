@@ -90,6 +90,80 @@ impl Grant {
     }
 }
 
+/// What a Version One Responder has promised one peer.
+///
+/// A peer keeps its last grant as long as it likes and may then use all of it at once, so what was promised stays
+/// promised: the grant grows with use and never shrinks. How far it may grow is for the caller to find out, who has
+/// to receive what the peer sends.
+///
+/// # Invariants
+///
+/// `1 <= granted <= limit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Allowance {
+    /// How many Calls the peer may have unanswered.
+    granted: u32,
+    /// What `granted` may become.
+    limit: u32,
+    /// Whether the peer has used all of it since it last grew.
+    used_up: bool,
+}
+
+/// A peer has more Calls unanswered than it was granted (RFC 8166, 3.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Overrun;
+
+impl Allowance {
+    /// The state of a new connection, on which `initial` credits, at least one, will be granted, and later up to
+    /// `limit`.
+    pub(crate) fn new(initial: u32, limit: u32) -> Self {
+        let limit = limit.max(1);
+        // INVARIANT: The range is not empty.
+        Self {
+            granted: initial.clamp(1, limit),
+            limit,
+            used_up: false,
+        }
+    }
+
+    /// Returns the credit value for our Replies.
+    pub(crate) const fn granted(&self) -> u32 {
+        self.granted
+    }
+
+    /// Takes note of a Call with which `unanswered` ones are with us.
+    ///
+    /// # Errors
+    ///
+    /// [`Overrun`] if it should not have been sent.
+    pub(crate) fn arrived(&mut self, unanswered: u32) -> core::result::Result<(), Overrun> {
+        if unanswered > self.granted {
+            return Err(Overrun);
+        }
+        if unanswered == self.granted {
+            self.used_up = true;
+        }
+        Ok(())
+    }
+
+    /// Returns how many more credits would be of use: as many again as there are, when those were all used.
+    pub(crate) fn wanted(&self) -> u32 {
+        if self.used_up {
+            self.granted.min(self.limit.saturating_sub(self.granted))
+        } else {
+            0
+        }
+    }
+
+    /// Adds `credits`, no more than [`Self::wanted`].
+    pub(crate) fn grow(&mut self, credits: u32) {
+        let credits = credits.min(self.limit.saturating_sub(self.granted));
+        // INVARIANT: The sum is not above `limit`.
+        self.granted = self.granted.saturating_add(credits);
+        self.used_up = false;
+    }
+}
+
 #[cfg_attr(
     CONFIG_KUNIT = "y",
     allow(unsafe_code),
@@ -161,5 +235,46 @@ mod tests {
         assert_eq!(grant.in_flight(), 0);
         assert_eq!(grant.consume(), Admission::Granted);
         assert_eq!(grant.consume(), Admission::MustWait);
+    }
+
+    #[test]
+    fn an_allowance_grows_when_it_is_used_up() {
+        let mut allowance = Allowance::new(4, 21);
+        assert_eq!(allowance.granted(), 4);
+        for unanswered in [1, 3, 2, 3] {
+            assert_eq!(allowance.arrived(unanswered), Ok(()));
+            assert_eq!(allowance.wanted(), 0);
+        }
+        for (unanswered, granted) in [(4, 8), (8, 16), (16, 21)] {
+            assert_eq!(allowance.arrived(unanswered), Ok(()));
+            let more = allowance.wanted();
+            allowance.grow(more);
+            assert_eq!(allowance.granted(), granted);
+            assert_eq!(allowance.wanted(), 0);
+        }
+        assert_eq!(allowance.arrived(21), Ok(()));
+        assert_eq!(allowance.wanted(), 0);
+    }
+
+    /// RFC 8166, section 3.3.1.
+    #[test]
+    fn more_calls_than_granted_are_an_overrun() {
+        let mut allowance = Allowance::new(2, 64);
+        assert_eq!(allowance.arrived(2), Ok(()));
+        assert_eq!(allowance.arrived(3), Err(Overrun));
+        // What could not be had is not promised.
+        allowance.grow(1);
+        assert_eq!(allowance.arrived(3), Ok(()));
+        assert_eq!(allowance.arrived(4), Err(Overrun));
+    }
+
+    #[test]
+    fn an_allowance_is_never_zero_nor_above_its_limit() {
+        for (initial, limit, granted) in [(0, 0, 1), (0, 8, 1), (9, 8, 8), (5, u32::MAX, 5)] {
+            let mut allowance = Allowance::new(initial, limit);
+            assert_eq!(allowance.granted(), granted);
+            allowance.grow(u32::MAX);
+            assert_eq!(allowance.granted(), limit.max(1));
+        }
     }
 }

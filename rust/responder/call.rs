@@ -2,22 +2,23 @@
 
 //! Taking a Call in.
 
+use crate::kext::errno::ENOTCONN;
 use crate::proto::chunk::Segment;
 use crate::proto::v1::{self, DecodeError, Direction as RpcDirection, Header};
-use crate::responder::CREDITS;
 use crate::sunrpc::svc::{CallContext, CallRqst, Pages, ServerTransport};
 use crate::verbs::dma::Direction;
-use crate::verbs::endpoint::{EndpointEvents, Pull, Received, Transfer};
+use crate::verbs::endpoint::{Endpoint, EndpointEvents, Pull, Received, Transfer};
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
+use kernel::sync::Arc;
 
 /// Results of one Call that may go into Write chunks, as many as there may be chunks.
 const MAX_RESULTS: usize = 16;
 
 /// A Call.
 pub(crate) struct Call<H: EndpointEvents> {
-    /// Header and inline part.
-    message: Received<H>,
+    /// Header and inline part, until the Reply is ready.
+    message: Option<Received<H>>,
     /// Where the inline part begins.
     inline_at: usize,
     /// Its results, as offset and length in the Reply, in order.
@@ -48,7 +49,7 @@ impl<H: EndpointEvents> Call<H> {
         };
         match inline_at {
             Ok(inline_at) => Ok(Self {
-                message,
+                message: Some(message),
                 inline_at,
                 results: [(0, 0); MAX_RESULTS],
                 result_count: 0,
@@ -61,12 +62,18 @@ impl<H: EndpointEvents> Call<H> {
 
     /// The header. It was decoded before.
     pub(crate) fn header(&self) -> Option<Header<'_>> {
-        v1::decode(self.message.bytes()).ok()
+        v1::decode(self.message.as_ref()?.bytes()).ok()
     }
 
-    /// The message.
-    pub(crate) fn received(&self) -> &Received<H> {
-        &self.message
+    /// Where the message arrived; [`None`] after [`Self::release_message`].
+    pub(crate) fn endpoint(&self) -> Option<&Arc<Endpoint<H>>> {
+        Some(self.message.as_ref()?.endpoint())
+    }
+
+    /// Gives the Receive buffer back. The Reply, which is ready, lets the peer send the next Call, for which it may be
+    /// needed. Nobody looks at the Call's own message any more.
+    pub(crate) fn release_message(&mut self) {
+        self.message = None;
     }
 
     /// The results that go into chunks.
@@ -77,7 +84,11 @@ impl<H: EndpointEvents> Call<H> {
 
 impl<H: EndpointEvents> CallContext for Call<H> {
     fn message(&self) -> &[u8] {
-        self.message.bytes().get(self.inline_at..).unwrap_or(&[])
+        let bytes = self
+            .message
+            .as_ref()
+            .map_or(&[][..], |message| message.bytes());
+        bytes.get(self.inline_at..).unwrap_or(&[])
     }
 
     fn result_payload(&mut self, offset: u32, len: u32) -> Result {
@@ -195,20 +206,22 @@ where
     };
     let plan = call.header().as_ref().and_then(Plan::new);
     let Some(plan) = plan else {
-        return Taken::Refused(Some(call_message(call)), Refusal::Chunks);
+        return Taken::Refused(call_message(call), Refusal::Chunks);
     };
     if !plan.reads {
         return Taken::Ready(call, rqst);
     }
     let Ok(mut pages) = rqst.take_pages(plan.len.div_ceil(PAGE_SIZE)) else {
-        return Taken::Refused(Some(call_message(call)), Refusal::Chunks);
+        return Taken::Refused(call_message(call), Refusal::Chunks);
     };
     match patiently(&mut || prepare(&call, &plan, &mut pages)) {
-        Err(EAGAIN) => Taken::Refused(Some(call_message(call)), Refusal::Chunks),
+        Err(EAGAIN) => Taken::Refused(call_message(call), Refusal::Chunks),
         Ok(transfers) => {
-            let endpoint = call.received().endpoint().clone();
-            if !endpoint.fits(&transfers) {
-                return Taken::Refused(Some(call_message(call)), Refusal::Chunks);
+            let fits = call
+                .endpoint()
+                .is_some_and(|endpoint| endpoint.fits(&transfers));
+            if !fits {
+                return Taken::Refused(call_message(call), Refusal::Chunks);
             }
             let pulling = Pulling {
                 call,
@@ -226,7 +239,7 @@ where
 }
 
 /// Takes a Call's message out.
-fn call_message<H: EndpointEvents>(call: KBox<Call<H>>) -> Received<H> {
+fn call_message<H: EndpointEvents>(call: KBox<Call<H>>) -> Option<Received<H>> {
     KBox::into_inner(call).message
 }
 
@@ -498,22 +511,25 @@ fn read<H: EndpointEvents>(
     if memory.is_empty() {
         return Ok(());
     }
-    let transfer = call
-        .received()
-        .endpoint()
-        .transfer(Direction::FromDevice, &memory, segment)?;
+    let endpoint = call.endpoint().ok_or(ENOTCONN)?;
+    let transfer = endpoint.transfer(Direction::FromDevice, &memory, segment)?;
     transfers.push(transfer, GFP_KERNEL)?;
     Ok(())
 }
 
 /// The answer to a message that was refused, as octets; [`None`] if there is none.
-pub(crate) fn answer(bytes: &[u8], refusal: &Refusal, buffer: &mut [u8]) -> Option<usize> {
+pub(crate) fn answer(
+    bytes: &[u8],
+    refusal: &Refusal,
+    credits: u32,
+    buffer: &mut [u8],
+) -> Option<usize> {
     let error = match refusal {
-        Refusal::Header(error) => error.answer(CREDITS)?,
+        Refusal::Header(error) => error.answer(credits)?,
         Refusal::Chunks => v1::ErrorHeader {
             xid: v1::decode(bytes).ok()?.xid,
             version: v1::VERSION,
-            credits: CREDITS,
+            credits,
             error: v1::RdmaError::Chunk,
         },
         Refusal::Drop | Refusal::Lost(_) => return None,

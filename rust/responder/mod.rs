@@ -14,5 +14,5 @@
 pub(crate) mod call;
 pub(crate) mod reply;
 
-/// How many Calls a peer may have unanswered: what is granted in each Reply.
+/// How many Calls a peer may have unanswered at most: what is granted in Replies.
 pub(crate) const CREDITS: u32 = 64;

@@ -7,7 +7,6 @@ use crate::kext::page_fragment::PageFragment;
 use crate::proto::chunk::{Chunk, Segment};
 use crate::proto::v1::{self, ErrorHeader, RdmaError};
 use crate::responder::call::Call;
-use crate::responder::CREDITS;
 use crate::sunrpc::svc::{Pages, ReplyRqst, ServerTransport};
 use crate::sunrpc::{Parts, XdrBuf};
 use crate::verbs::dma::Direction;
@@ -28,6 +27,16 @@ pub(crate) struct Ready<H: EndpointEvents> {
     pub(crate) invalidate: Option<u32>,
 }
 
+/// What binds every Reply of a connection.
+pub(crate) struct Terms {
+    /// The largest message that may be sent inline, header included.
+    pub(crate) inline_max: usize,
+    /// Whether the peer lets its keys be invalidated.
+    pub(crate) may_invalidate: bool,
+    /// What to grant.
+    pub(crate) credits: u32,
+}
+
 /// How long a message is, and the Writes that go before it.
 pub(crate) type Filled<H> = (usize, KVec<Transfer<H>>);
 
@@ -41,17 +50,17 @@ pub(crate) type Filled<H> = (usize, KVec<Transfer<H>>);
 pub(crate) fn prepare<H, T>(
     rqst: &mut ReplyRqst<'_, T>,
     mut message: SendBuffer<H>,
-    inline_max: usize,
-    may_invalidate: bool,
+    terms: &Terms,
     patiently: impl FnOnce(&mut dyn FnMut() -> Result<Filled<H>>) -> Result<Filled<H>>,
 ) -> Result<Ready<H>>
 where
     H: EndpointEvents<Push = Pages>,
     T: ServerTransport<Context = Call<H>>,
 {
-    match patiently(&mut || fill(rqst, &mut message, inline_max)) {
+    match patiently(&mut || fill(rqst, &mut message, terms)) {
         Ok((len, transfers)) => {
-            let invalidate = may_invalidate
+            let invalidate = terms
+                .may_invalidate
                 .then(|| sole_handle(rqst.context()))
                 .flatten();
             let cargo = if transfers.is_empty() {
@@ -75,7 +84,7 @@ where
             let error = ErrorHeader {
                 xid: rqst.context().header().ok_or(ENOTCONN)?.xid,
                 version: v1::VERSION,
-                credits: CREDITS,
+                credits: terms.credits,
                 error: RdmaError::Chunk,
             };
             let len = error.encode(&mut message).map_err(|_| ENOTCONN)?;
@@ -111,14 +120,14 @@ fn sole_handle<H: EndpointEvents>(call: &Call<H>) -> Option<u32> {
 /// # Errors
 ///
 /// `EMSGSIZE` if the Reply fits neither inline nor the chunks; else what [`prepare`] returns.
-fn fill<H, T>(rqst: &ReplyRqst<'_, T>, message: &mut [u8], inline_max: usize) -> Result<Filled<H>>
+fn fill<H, T>(rqst: &ReplyRqst<'_, T>, message: &mut [u8], terms: &Terms) -> Result<Filled<H>>
 where
     H: EndpointEvents,
     T: ServerTransport<Context = Call<H>>,
 {
     let call = rqst.context();
     let header = call.header().ok_or(ENOTCONN)?;
-    let endpoint = call.received().endpoint();
+    let endpoint = call.endpoint().ok_or(ENOTCONN)?;
     let reply = rqst.reply();
     let mut transfers = KVec::new();
 
@@ -149,7 +158,7 @@ where
     }
     let out = v1::ReplyHeader {
         xid: header.xid,
-        credits: CREDITS,
+        credits: terms.credits,
         write: &lists,
         reply: replied.as_deref(),
         nomsg: replied.is_some(),
@@ -169,7 +178,7 @@ where
             Ok(())
         })?;
     }
-    if len > inline_max || !endpoint.fits(&transfers) {
+    if len > terms.inline_max || !endpoint.fits(&transfers) {
         return Err(EMSGSIZE);
     }
     Ok((len, transfers))

@@ -3,7 +3,9 @@
 //! The transport that has a connection.
 
 use crate::kext::errno::ENOTCONN;
+use crate::module_parameters;
 use crate::proto::cm_private::{Agreed, CmPrivate};
+use crate::proto::credits::Allowance;
 use crate::proto::v1::{self, Direction};
 use crate::responder::call::{self, Call, Pulling, Refusal, Taken};
 use crate::responder::{reply, CREDITS};
@@ -14,6 +16,7 @@ use crate::verbs::endpoint::{
     Endpoint, EndpointEvents, EndpointOwner, PostError, Pull, Received, SendBuffer, Sizes,
     RECEIVE_BATCH,
 };
+use crate::verbs::receive_pool::ReceivePools;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_condvar, new_mutex, new_spinlock, Arc, CondVar, Mutex, SpinLock};
@@ -24,6 +27,12 @@ pub(super) const INLINE: u32 = 4096;
 /// Receives: one for each credit, one for each Call that a thread has, one for each Reply to a Call of ours, and a
 /// batch that is not posted.
 const RECEIVES: u32 = 2 * CREDITS + callback::SLOTS + RECEIVE_BATCH;
+
+/// What a peer is granted at first.
+const FIRST_CREDITS: u32 = 4;
+
+/// Send buffers to begin with, and how many are added at a time.
+const SEND_STEP: u32 = 4;
 
 /// The number of the next connection.
 static NEXT_NUMBER: Atomic<u32> = Atomic::new(1);
@@ -64,6 +73,9 @@ pub(crate) struct Connection {
     agreed: Agreed,
     /// What the peer's private data said.
     peer: CmPrivate,
+    /// What the peer was promised.
+    #[pin]
+    allowance: SpinLock<Allowance>,
     /// By what number trace events name the connection.
     number: u32,
     /// Whether there is a `callback`, as a hint that costs no lock.
@@ -82,6 +94,7 @@ impl Connection {
     pub(super) fn accept<L: ConnectionRequests>(
         server: Server<'_>,
         incoming: Incoming<L>,
+        pools: &Arc<ReceivePools<Self>>,
     ) -> Result<Arc<Self>> {
         let own = CmPrivate {
             send_size: INLINE,
@@ -109,6 +122,10 @@ impl Connection {
                 patience <- new_mutex!((), "rpcrdma::Connection::patience"),
                 agreed: Agreed::new(&own, &peer),
                 peer,
+                allowance <- new_spinlock!(
+                    Allowance::new(FIRST_CREDITS, CREDITS),
+                    "rpcrdma::Connection::allowance"
+                ),
                 number: NEXT_NUMBER.fetch_add(1, Relaxed),
                 has_callback: Atomic::new(false),
                 callback <- new_mutex!(None, "rpcrdma::Connection::callback"),
@@ -124,6 +141,7 @@ impl Connection {
             receives: RECEIVES,
             receive_size: INLINE as usize,
             sends: 2 * CREDITS + callback::SLOTS,
+            first_sends: SEND_STEP,
             send_size: INLINE as usize,
             send_queue,
             region_depth: 1,
@@ -131,7 +149,19 @@ impl Connection {
             transfer_sges: limits.send_sges.min(16),
             transfers: CREDITS.min(limits.queue_depth / 8),
         };
-        let owner = EndpointOwner::new(cm, sizes)?;
+        let limit = shared_receives();
+        let owner = if limit > 0 {
+            EndpointOwner::sharing(cm, sizes, pools, limit)?
+        } else {
+            EndpointOwner::new(cm, sizes)?
+        };
+        let endpoint = owner.endpoint();
+        if !endpoint.shares_receives() {
+            // All that may ever be needed is posted already.
+            *this.allowance.lock() = Allowance::new(CREDITS, CREDITS);
+        }
+        // One to spare, for a peer that does not count quite as we do.
+        endpoint.ask_for_receives(FIRST_CREDITS + 1)?;
         owner.accept(&own.encode(), read_depth.min(limits.outbound_reads))?;
         *this.owner.lock() = Some(owner);
         Ok(this)
@@ -171,10 +201,26 @@ impl Connection {
         if place.is_some() {
             return Err(EBUSY);
         }
+        // Replies need them, and not those that the peer was promised for its Calls.
+        endpoint.ask_for_receives(callback::SLOTS)?;
+        // Who finds no Send buffer waits for one to come back, so there must be some.
+        endpoint.add_send_buffers(callback::SLOTS)?;
         attach(endpoint)?;
         *place = Some(callback.clone());
         self.has_callback.store(true, Relaxed);
         Ok(())
+    }
+
+    /// Drops what waits for a thread.
+    fn empty_inbox(&self) {
+        loop {
+            let mut inbox = self.inbox.lock();
+            let (pulled, arrived) = (inbox.pulled.pop(), inbox.arrived.pop());
+            drop(inbox);
+            if pulled.is_none() && arrived.is_none() {
+                return;
+            }
+        }
     }
 
     /// From now on the connection tells nobody of Replies. When this returns it does not refer to the callback.
@@ -264,8 +310,28 @@ impl Connection {
         self.returned.notify_all();
     }
 
+    /// What to grant in a message that is about to be sent. It grows if the peer has used all of it and there may be
+    /// Receives for more.
+    fn grant(&self, endpoint: &Endpoint<Self>) -> u32 {
+        let allowance = self.allowance.lock();
+        let (granted, wanted) = (allowance.granted(), allowance.wanted());
+        drop(allowance);
+        if wanted == 0 || endpoint.ask_for_receives(wanted).is_err() {
+            return granted;
+        }
+        // Before anything is promised the Receives are posted. Another thread may have done the same meanwhile; then
+        // there are some more than are promised.
+        let mut allowance = self.allowance.lock();
+        allowance.grow(wanted);
+        allowance.granted()
+    }
+
     /// A Send buffer.
     fn buffer(&self, endpoint: &Arc<Endpoint<Self>>) -> Result<SendBuffer<Self>> {
+        if let Some(buffer) = endpoint.send_buffer() {
+            return Ok(buffer);
+        }
+        endpoint.add_send_buffers(SEND_STEP)?;
         self.wait_for_room(|| endpoint.send_buffer())
     }
 
@@ -290,7 +356,8 @@ impl Connection {
         let message = message.ok_or(ENOTCONN)?;
         let endpoint = message.endpoint().clone();
         let mut buffer = self.buffer(&endpoint)?;
-        let Some(len) = call::answer(message.bytes(), refusal, &mut buffer) else {
+        let Some(len) = call::answer(message.bytes(), refusal, self.grant(&endpoint), &mut buffer)
+        else {
             return Ok(());
         };
         drop(message);
@@ -325,15 +392,17 @@ impl Connection {
         if self.xprt.is_closing() {
             return Err(ENOTCONN);
         }
-        let endpoint = rqst.context().received().endpoint().clone();
+        let endpoint = rqst.context().endpoint().ok_or(ENOTCONN)?.clone();
+        let terms = reply::Terms {
+            inline_max: self.agreed.send_inline as usize,
+            may_invalidate: self.agreed.remote_invalidation,
+            credits: self.grant(&endpoint),
+        };
         let buffer = self.buffer(&endpoint)?;
-        let ready = reply::prepare(
-            &mut rqst,
-            buffer,
-            self.agreed.send_inline as usize,
-            self.agreed.remote_invalidation,
-            |attempt| self.patiently(&endpoint, attempt),
-        )?;
+        let ready = reply::prepare(&mut rqst, buffer, &terms, |attempt| {
+            self.patiently(&endpoint, attempt)
+        })?;
+        rqst.context_mut().release_message();
         self.post(
             &endpoint,
             ready.message,
@@ -373,9 +442,15 @@ impl EndpointEvents for Connection {
     type Pull = Pulling<Connection>;
     type Push = Pages;
 
-    fn received(this: &Arc<Self>, message: Received<Self>) {
+    fn received(this: &Arc<Self>, mut message: Received<Self>) {
         if this.has_callback.load(Relaxed) && is_reply(message.bytes()) {
             this.with_callback(|callback| Callback::received(callback, message));
+            return;
+        }
+        let unanswered = message.count();
+        if this.allowance.lock().arrived(unanswered).is_err() {
+            // RFC 8166 section 3.3.1: the connection may be ended. What the peer took too much of may be others'.
+            this.close();
             return;
         }
         let mut inbox = this.inbox.lock();
@@ -479,16 +554,18 @@ impl ServerTransport for Connection {
     fn free(this: &Arc<Self>) {
         let owner = this.owner.lock().take();
         if let Some(owner) = owner {
-            owner.shutdown(|| this.with_callback(|callback| callback.detach()));
+            owner.shutdown(|| {
+                this.with_callback(|callback| callback.detach());
+                // Before the device may go: messages are in buffers that it knows.
+                this.empty_inbox();
+            });
         }
         this.end_callback();
-        loop {
-            let mut inbox = this.inbox.lock();
-            let (pulled, arrived) = (inbox.pulled.pop(), inbox.arrived.pop());
-            drop(inbox);
-            if pulled.is_none() && arrived.is_none() {
-                return;
-            }
-        }
+        this.empty_inbox();
     }
+}
+
+/// The module parameter, which kernels hand out by value or by reference.
+fn shared_receives() -> u32 {
+    *core::borrow::Borrow::<u32>::borrow(&module_parameters::shared_receives.value())
 }

@@ -2,10 +2,12 @@
 
 //! The transport that listens.
 
+use crate::server::connection::INLINE;
 use crate::server::Connection;
 use crate::sunrpc::svc::{ListenTransport, Server, SvcXprt};
 use crate::sunrpc::SockAddr;
 use crate::verbs::cm::{ConnectionRequests, Incoming, Listener, RequestId};
+use crate::verbs::receive_pool::ReceivePools;
 use kernel::prelude::*;
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 
@@ -21,6 +23,8 @@ pub(crate) struct Listening {
     /// Connections that ask, the oldest first. With room for all that may wait.
     #[pin]
     requests: SpinLock<KVec<Incoming<Listening>>>,
+    /// The Receives that its connections share.
+    pools: Arc<ReceivePools<Connection>>,
     /// The listening id.
     #[pin]
     listener: Mutex<Option<Listener<Listening>>>,
@@ -69,6 +73,7 @@ impl ListenTransport for Listening {
             try_pin_init!(Self {
                 xprt <- SvcXprt::new(server),
                 requests <- new_spinlock!(requests, "rpcrdma::Listening::requests"),
+                pools: ReceivePools::new(INLINE as usize)?,
                 listener <- new_mutex!(None, "rpcrdma::Listening::listener"),
             }? Error),
             GFP_KERNEL,
@@ -86,7 +91,7 @@ impl ListenTransport for Listening {
             this.xprt.clear_connection();
         }
         drop(requests);
-        Connection::accept(this.xprt.server(), incoming?).ok()
+        Connection::accept(this.xprt.server(), incoming?, &this.pools).ok()
     }
 
     fn detach(this: &Arc<Self>) {

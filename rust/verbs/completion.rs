@@ -59,6 +59,12 @@ impl Completion {
         unsafe { *(*self.wc.as_ptr()).__bindgen_anon_1.wr_cqe }
     }
 
+    /// The QP, which may be gone: not to be followed.
+    pub(super) fn qp(self) -> *const sys::ib_qp {
+        // SAFETY: Valid for the call.
+        unsafe { (*self.wc.as_ptr()).qp }
+    }
+
     /// How many octets arrived, on success of a Receive.
     pub(super) fn byte_len(self) -> u32 {
         // SAFETY: Valid for the call.
@@ -112,6 +118,13 @@ impl CompletionQueue {
             )
         })?;
         Ok(Self(NonNull::new(cq).ok_or(ENOMEM)?))
+    }
+
+    /// Waits until the completions were handled that are there, or a run of handlers was begun that will do it. Not to
+    /// be called from a handler.
+    pub(super) fn flush(&self) {
+        // SAFETY: By the type invariant the CQ is live; it is polled from a work item.
+        unsafe { sys::ib_cq_flush_work(self.0.as_ptr()) }
     }
 
     /// The C object.

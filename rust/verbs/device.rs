@@ -18,6 +18,8 @@ pub(crate) struct DeviceLimits {
     pub(crate) fast_reg_pages: u32,
     /// The most work requests that a queue takes.
     pub(crate) queue_depth: u32,
+    /// The most Receives that a Shared Receive Queue takes; 0 if there are none.
+    pub(crate) srq_depth: u32,
     /// The most scatter/gather elements of a Send.
     pub(crate) send_sges: u32,
     /// How many RDMA Reads of the peer the device answers at a time on one QP.
@@ -43,6 +45,11 @@ impl DeviceLimits {
                 != 0,
             fast_reg_pages: attrs.max_fast_reg_page_list_len,
             queue_depth: limit(attrs.max_qp_wr),
+            srq_depth: if limit(attrs.max_srq) > 0 {
+                limit(attrs.max_srq_wr)
+            } else {
+                0
+            },
             send_sges: limit(attrs.max_send_sge),
             inbound_reads: u8::try_from(attrs.max_qp_rd_atom).unwrap_or(u8::MAX),
             outbound_reads: u8::try_from(attrs.max_qp_init_rd_atom).unwrap_or(u8::MAX),

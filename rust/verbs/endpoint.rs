@@ -8,7 +8,8 @@
 //! message speaks of, as one chain. The buffer comes back with the completion of a signaled Send; only some are
 //! signaled.
 //!
-//! Receiving: every Receive buffer is posted from the start. A message that arrives is lent out as
+//! Receiving: an endpoint has Receive buffers of its own, all posted from the start, or shares a pool of them with
+//! others, of which it asks for as many as its peer may make use of. A message that arrives is lent out as
 //! [`Received`]; when that is dropped, the buffer is posted again, a batch at a time.
 //!
 //! Regions: [`Endpoint::region`] lends one out of the pool. Whoever drops a [`RegionHandle`] need not care how
@@ -21,6 +22,7 @@ mod send;
 mod transfer;
 
 pub(crate) use life::EndpointOwner;
+pub(super) use receive::ReceiveSlot;
 pub(crate) use receive::{Received, RECEIVE_BATCH};
 pub(crate) use regions::RegionHandle;
 pub(crate) use send::{PostError, SendBuffer};
@@ -29,14 +31,15 @@ pub(crate) use transfer::{Cargo, Pull, Transfer};
 use crate::sys;
 use crate::verbs::cm::{CmId, ConnectionEvents, Context};
 use crate::verbs::dma::{Direction, DmaBuffer};
+use crate::verbs::receive_pool::{Membership, ReceivePool};
 use crate::verbs::send_queue::SendQueue;
 use core::cell::Cell;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 use kernel::sync::atomic::Atomic;
-use kernel::sync::{new_condvar, new_mutex, new_spinlock, Arc, CondVar, Mutex, SpinLock};
+use kernel::sync::{new_condvar, new_mutex, new_spinlock, Arc, CondVar, Mutex, SetOnce, SpinLock};
 use life::Objects;
-use receive::{ReceiveGate, ReceiveSlot};
+use receive::ReceiveGate;
 use regions::Pool;
 use send::{SendGate, SendSlot};
 
@@ -70,12 +73,14 @@ pub(crate) trait EndpointEvents: ConnectionEvents + Sized {
 /// How large an endpoint is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
-    /// Receive buffers, all of them posted but for one batch.
+    /// Receive buffers, all of them posted but for one batch. Not used where Receives are shared.
     pub(crate) receives: u32,
     /// Octets of each.
     pub(crate) receive_size: usize,
-    /// Send buffers.
+    /// Send buffers at most.
     pub(crate) sends: u32,
+    /// Send buffers to begin with.
+    pub(crate) first_sends: u32,
     /// Octets of each.
     pub(crate) send_size: usize,
     /// Work requests of the Send Queue.
@@ -111,8 +116,14 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     /// The verbs objects, until [`EndpointOwner::shutdown`] takes them.
     #[pin]
     objects: Mutex<Option<Objects<H>>>,
-    /// The Receive buffers, by index.
+    /// The Receive buffers, by index; none where they are shared.
     receives: KVVec<ReceiveSlot>,
+    /// Whose Receives it shares.
+    shared: Option<Arc<ReceivePool<H>>>,
+    /// How many of them it has asked for.
+    asked: Atomic<u32>,
+    /// How many messages were counted as Calls, see [`Received::count`].
+    calls: Atomic<u32>,
     /// The Send buffers, by index.
     sends: KVVec<SendSlot<H>>,
     /// The sizes it was made with.
@@ -132,17 +143,20 @@ unsafe impl<H: EndpointEvents> Sync for Endpoint<H> {}
 
 impl<H: EndpointEvents> Endpoint<H> {
     /// Allocates everything but the verbs objects.
-    fn allocate(cm: CmId<H>, sizes: Sizes) -> Result<Arc<Self>> {
+    fn allocate(cm: CmId<H>, sizes: Sizes, membership: Option<Membership<H>>) -> Result<Arc<Self>> {
         let device = cm.device().ok_or(ENODEV)?;
-        let receive_count = usize::try_from(sizes.receives)?;
+        let shared = membership.as_ref().map(|member| member.pool().clone());
+        let own_receives = if shared.is_some() { 0 } else { sizes.receives };
+        let receive_count = usize::try_from(own_receives)?;
         let mut receives = KVVec::with_capacity(receive_count, GFP_KERNEL)?;
         let mut idle = KVVec::with_capacity(receive_count, GFP_KERNEL)?;
-        for index in 0..sizes.receives {
+        for index in 0..own_receives {
             let slot = ReceiveSlot {
                 cqe: sys::ib_cqe {
                     done: Some(Self::receive_callback),
                 },
                 index,
+                posted_as: Atomic::new(0),
                 buffer: DmaBuffer::new(sizes.receive_size, Direction::FromDevice)?,
             };
             receives.push(slot, GFP_KERNEL)?;
@@ -151,18 +165,17 @@ impl<H: EndpointEvents> Endpoint<H> {
 
         let send_count = usize::try_from(sizes.sends)?;
         let mut sends = KVVec::with_capacity(send_count, GFP_KERNEL)?;
-        let mut free = KVVec::with_capacity(send_count, GFP_KERNEL)?;
-        for index in 0..sizes.sends {
+        let free = KVVec::with_capacity(send_count, GFP_KERNEL)?;
+        for _ in 0..sizes.sends {
             let slot = SendSlot {
                 cqe: sys::ib_cqe {
                     done: Some(Self::send_callback),
                 },
                 sequence: Atomic::new(0),
                 cargo: Cell::new(None),
-                buffer: DmaBuffer::new(sizes.send_size, Direction::ToDevice)?,
+                buffer: SetOnce::new(),
             };
             sends.push(slot, GFP_KERNEL)?;
-            free.push(index, GFP_KERNEL)?;
         }
 
         let region_count = usize::try_from(sizes.regions)?;
@@ -178,6 +191,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             lkey: 0,
             queue: SendQueue::new(sizes.send_queue)?,
             free,
+            made: 0,
             port: cm.port().unwrap_or(0),
             transfers: 0,
             refused: None,
@@ -190,10 +204,11 @@ impl<H: EndpointEvents> Endpoint<H> {
         let context = cm.context().clone();
         let device_name = copy_name(cm.device_name());
         let objects = Objects {
+            membership,
             cm,
             pd: None,
             queues: None,
-            has_qp: false,
+            qp: None,
         };
         Arc::pin_init(
             try_pin_init!(Self {
@@ -203,6 +218,9 @@ impl<H: EndpointEvents> Endpoint<H> {
                 home <- new_condvar!("rpcrdma::Endpoint::home"),
                 objects <- new_mutex!(Some(objects), "rpcrdma::Endpoint::objects"),
                 receives,
+                shared,
+                asked: Atomic::new(0),
+                calls: Atomic::new(0),
                 sends,
                 sizes,
                 device,

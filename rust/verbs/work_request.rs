@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Empty work requests.
+//! Empty work requests, and other parameters of the kind.
 
 use crate::sys;
 use core::mem::{ManuallyDrop, MaybeUninit};
@@ -24,6 +24,9 @@ unsafe impl PlainRequest for sys::ib_send_wr {}
 unsafe impl PlainRequest for sys::ib_recv_wr {}
 // SAFETY: An `ib_send_wr`, a pointer and two integers.
 unsafe impl PlainRequest for sys::ib_reg_wr {}
+
+// SAFETY: Integers, pointers, and a union of structures of those.
+unsafe impl PlainRequest for sys::ib_srq_init_attr {}
 
 /// Who is told of the completion of a Send Queue work request.
 pub(super) fn set_send_cqe(wr: &mut sys::ib_send_wr, cqe: *mut sys::ib_cqe) {

@@ -20,7 +20,7 @@ import sys
 sys.path.insert(0, "tests/lib")
 import workload  # noqa: E402
 from case import main  # noqa: E402
-from common import Mount, check, log, xprt_stats  # noqa: E402
+from common import Mount, check, log, rnr_events, xprt_stats  # noqa: E402
 
 
 def client():
@@ -33,6 +33,7 @@ def client():
         check(stats["connect_count"] == 1, f"connected {stats['connect_count']} times")
         check(stats["sends"] >= stats["recvs"] > 0, "sends and receives")
         check(stats["bad_xids"] == 0 and stats["bad_reply"] == 0, "bad Replies")
+        check(rnr_events() == 0, "a message found no Receive")
         check(stats["read_chunks"] and stats["write_chunks"] and stats["reply_chunks"],
               "a kind of chunk was never used")
 

@@ -180,6 +180,14 @@ def sent_bytes():
     return int(line.split(":")[1].split()[8])
 
 
+def rnr_events():
+    """How often a message of either guest found no Receive at the other one; siw does not count it."""
+    if fabric() != "rxe":
+        return 0
+    counter = f"/sys/class/infiniband/{rdmadev()}/ports/1/hw_counters/rcvd_rnr_err"
+    return int(read(counter)) + int(remote(f"cat {counter}"))
+
+
 # ---- The server guest ------------------------------------------------------
 
 

@@ -263,6 +263,12 @@ impl<T: ServerTransport> ReplyRqst<'_, T> {
         unsafe { &*(*self.rqst.as_ptr()).rq_xprt_ctxt.cast::<T::Context>() }
     }
 
+    /// The context of the Call, to change it.
+    pub(crate) fn context_mut(&mut self) -> &mut T::Context {
+        // SAFETY: As for `context`; nobody but this thread has the RPC.
+        unsafe { &mut *(*self.rqst.as_ptr()).rq_xprt_ctxt.cast::<T::Context>() }
+    }
+
     /// The Reply.
     pub(crate) fn reply(&self) -> &XdrBuf {
         // SAFETY: The thread waits, so the Reply stays as it is. Its head and tail are in pages of the thread's.

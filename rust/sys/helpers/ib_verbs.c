@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
+#include <linux/workqueue.h>
 #include <rdma/ib_verbs.h>
 
 struct ib_cq *rpcrdma_helper_ib_alloc_cq_any(struct ib_device *dev,
@@ -13,6 +14,29 @@ struct ib_pd *rpcrdma_helper_ib_alloc_pd(struct ib_device *device,
 					 unsigned int flags)
 {
 	return ib_alloc_pd(device, flags);
+}
+
+void rpcrdma_helper_ib_cq_flush_work(struct ib_cq *cq)
+{
+	flush_work(&cq->work);
+}
+
+struct ib_srq *rpcrdma_helper_ib_create_srq(struct ib_pd *pd,
+					    struct ib_srq_init_attr *attr)
+{
+	return ib_create_srq(pd, attr);
+}
+
+void rpcrdma_helper_ib_destroy_srq(struct ib_srq *srq)
+{
+	ib_destroy_srq(srq);
+}
+
+int rpcrdma_helper_ib_post_srq_recv(struct ib_srq *srq,
+				    const struct ib_recv_wr *wr,
+				    const struct ib_recv_wr **bad_wr)
+{
+	return ib_post_srq_recv(srq, wr, bad_wr);
 }
 
 void rpcrdma_helper_ib_dealloc_pd(struct ib_pd *pd)

@@ -4,29 +4,33 @@
 
 use crate::kext::errno::ENOTCONN;
 use crate::sys;
-use crate::verbs::cm::{Accepted, CmId, ConnectionEvents};
+use crate::verbs::cm::{Accepted, CmId};
 use crate::verbs::completion::CompletionQueue;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents, Sizes};
+use crate::verbs::receive_pool::{Membership, ReceivePools};
 use core::ptr::NonNull;
 use kernel::error::{from_err_ptr, to_result};
 use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 use kernel::time::Msecs;
 
 /// What must be torn down in order.
-pub(super) struct Objects<H: ConnectionEvents> {
+pub(super) struct Objects<H: EndpointEvents> {
+    /// The pool of Receives that the endpoint shares, which uses the device too.
+    pub(super) membership: Option<Membership<H>>,
     /// Holds the device, so it goes last.
     pub(super) cm: CmId<H>,
-    /// The protection domain of everything below.
+    /// The protection domain of everything below, unless it is the pool's.
     pub(super) pd: Option<NonNull<sys::ib_pd>>,
-    /// The CQs of Sends and of Receives, which go after the QP.
-    pub(super) queues: Option<(CompletionQueue, CompletionQueue)>,
-    /// Whether `cm` has a QP.
-    pub(super) has_qp: bool,
+    /// The CQs of Sends and of its own Receives, which go after the QP.
+    pub(super) queues: Option<(CompletionQueue, Option<CompletionQueue>)>,
+    /// The QP of `cm`, if it has one.
+    pub(super) qp: Option<NonNull<sys::ib_qp>>,
 }
 
 // SAFETY: The verbs objects may be used from any context; exclusion is by the mutex around this.
-unsafe impl<H: ConnectionEvents> Send for Objects<H> {}
+unsafe impl<H: EndpointEvents> Send for Objects<H> {}
 
 impl<H: EndpointEvents> Endpoint<H> {
     /// Makes the verbs objects, maps the buffers and posts the Receives.
@@ -38,53 +42,46 @@ impl<H: EndpointEvents> Endpoint<H> {
         let mut objects = self.objects.lock();
         let objects = (*objects).as_mut().ok_or(ENOTCONN)?;
 
-        // SAFETY: The CM id holds the device.
-        let pd = from_err_ptr(unsafe { sys::ib_alloc_pd(self.device.as_ptr(), 0) })?;
-        objects.pd = NonNull::new(pd);
-        // SAFETY: The PD was just allocated.
-        let lkey = unsafe { (*pd).local_dma_lkey };
-
-        let receives = self.receives.iter().map(|slot| &slot.buffer);
-        let sends = self.sends.iter().map(|slot| &slot.buffer);
-        for buffer in Iterator::chain(receives, sends) {
+        for slot in &self.receives {
             // SAFETY: The device stays until `tear_down`, which unmaps first. Nobody else knows the endpoint.
-            unsafe { buffer.map(self.device) }?;
+            unsafe { slot.buffer.map(self.device) }?;
         }
+        self.make_send_buffers(self.sizes.first_sends)?;
 
         let context: *mut c_void = Arc::as_ptr(self).cast_mut().cast();
         // One entry more than work requests in each, for the marker of the drain.
         let send_depth = self.sizes.send_queue.checked_add(1).ok_or(EINVAL)?;
-        let receive_depth = self.sizes.receives.checked_add(1).ok_or(EINVAL)?;
         // SAFETY: The CM id holds the device, and goes after the queues. `EndpointOwner` keeps the endpoint, which
         // is the context, until they are gone. `quiesce` destroys the QP first.
         let send_queue = unsafe { CompletionQueue::new(self.device, context, send_depth) }?;
-        // SAFETY: As above.
-        let receive_queue = unsafe { CompletionQueue::new(self.device, context, receive_depth) }?;
-
-        let mut attributes = sys::ib_qp_init_attr {
-            send_cq: send_queue.as_ptr(),
-            recv_cq: receive_queue.as_ptr(),
-            cap: sys::ib_qp_cap {
-                max_send_wr: send_depth,
-                max_recv_wr: receive_depth,
-                max_send_sge: self.sizes.transfer_sges,
-                max_rdma_ctxs: self.sizes.transfers,
-                max_recv_sge: 1,
-                ..pin_init::zeroed()
-            },
-            sq_sig_type: sys::ib_sig_type_IB_SIGNAL_REQ_WR,
-            qp_type: sys::ib_qp_type_IB_QPT_RC,
-            // Read only where transfers are wanted.
-            port_num: objects.cm.port().unwrap_or(u32::MAX),
-            ..pin_init::zeroed()
+        let (qp, lkey) = match &self.shared {
+            Some(pool) => {
+                let send_cq = send_queue.as_ptr();
+                objects.queues = Some((send_queue, None));
+                let parts = pool.parts()?;
+                let mut attributes = self.attributes(objects, send_cq, parts.receive_cq);
+                attributes.srq = parts.srq;
+                let qp = pool.enter(self, || create_qp(objects, parts.pd, &mut attributes))?;
+                // SAFETY: The PD is live: the endpoint is a member.
+                (qp, unsafe { (*parts.pd.as_ptr()).local_dma_lkey })
+            }
+            None => {
+                // SAFETY: The CM id holds the device.
+                let pd = from_err_ptr(unsafe { sys::ib_alloc_pd(self.device.as_ptr(), 0) })?;
+                let pd = NonNull::new(pd).ok_or(ENOMEM)?;
+                objects.pd = Some(pd);
+                let depth = self.sizes.receives.checked_add(1).ok_or(EINVAL)?;
+                // SAFETY: As above.
+                let receive_queue = unsafe { CompletionQueue::new(self.device, context, depth) }?;
+                let mut attributes =
+                    self.attributes(objects, send_queue.as_ptr(), receive_queue.as_ptr());
+                attributes.cap.max_recv_wr = depth;
+                objects.queues = Some((send_queue, Some(receive_queue)));
+                let qp = create_qp(objects, pd, &mut attributes)?;
+                // SAFETY: The PD is live.
+                (qp, unsafe { (*pd.as_ptr()).local_dma_lkey })
+            }
         };
-        objects.queues = Some((send_queue, receive_queue));
-        let id = objects.cm.as_ptr();
-        // SAFETY: The id, the PD and the CQs are live.
-        to_result(unsafe { sys::rdma_create_qp(id, pd, &raw mut attributes) })?;
-        objects.has_qp = true;
-        // SAFETY: `rdma_create_qp` has set the id's QP.
-        let qp = NonNull::new(unsafe { (*id).qp }).ok_or(EINVAL)?;
 
         {
             let mut gate = self.send.lock();
@@ -100,6 +97,32 @@ impl<H: EndpointEvents> Endpoint<H> {
         Ok(())
     }
 
+    /// What the QP shall be like, but for its Receives.
+    fn attributes(
+        &self,
+        objects: &Objects<H>,
+        send_cq: *mut sys::ib_cq,
+        recv_cq: *mut sys::ib_cq,
+    ) -> sys::ib_qp_init_attr {
+        sys::ib_qp_init_attr {
+            send_cq,
+            recv_cq,
+            cap: sys::ib_qp_cap {
+                // One more, for the marker of the drain.
+                max_send_wr: self.sizes.send_queue.saturating_add(1),
+                max_send_sge: self.sizes.transfer_sges,
+                max_rdma_ctxs: self.sizes.transfers,
+                max_recv_sge: 1,
+                ..pin_init::zeroed()
+            },
+            sq_sig_type: sys::ib_sig_type_IB_SIGNAL_REQ_WR,
+            qp_type: sys::ib_qp_type_IB_QPT_RC,
+            // Read only where transfers are wanted.
+            port_num: objects.cm.port().unwrap_or(u32::MAX),
+            ..pin_init::zeroed()
+        }
+    }
+
     /// First half of the end: no more posting, no more completions.
     fn quiesce(&self) {
         self.context.silence();
@@ -112,17 +135,24 @@ impl<H: EndpointEvents> Endpoint<H> {
         };
         objects.cm.disconnect();
         if let Some(qp) = qp {
-            // Receives first: a Reply may still want to post a fence (which the gate refuses).
-            // SAFETY: The QP is live; nobody posts to it any more.
-            unsafe { sys::ib_drain_rq(qp.as_ptr()) };
+            // Receives first: a Reply may still want to post a fence (which the gate refuses). What is shared with
+            // others can't be drained, and need not be: the QP is destroyed, and then its completions are waited for.
+            if self.shared.is_none() {
+                // SAFETY: The QP is live; nobody posts to it any more.
+                unsafe { sys::ib_drain_rq(qp.as_ptr()) };
+            }
             // SAFETY: As above.
             unsafe { sys::ib_drain_sq(qp.as_ptr()) };
         }
         self.end_transfers();
-        if objects.has_qp {
-            objects.has_qp = false;
+        if let Some(qp) = objects.qp.take() {
+            let id = objects.cm.as_ptr();
             // SAFETY: The id is live and has a QP.
-            unsafe { sys::rdma_destroy_qp(objects.cm.as_ptr()) };
+            let destroy = || unsafe { sys::rdma_destroy_qp(id) };
+            match &self.shared {
+                Some(pool) => pool.leave(qp, destroy),
+                None => destroy(),
+            }
         }
         // Waits for handlers that still run.
         objects.queues = None;
@@ -155,11 +185,16 @@ impl<H: EndpointEvents> Endpoint<H> {
             // completion. A `Received` only reads the memory.
             unsafe { slot.buffer.unmap() };
         }
-        for slot in &self.sends {
+        for buffer in self.sends.iter().filter_map(|slot| slot.buffer.as_ref()) {
             // SAFETY: As above. A `SendBuffer` looks at the memory; its mapping is used under an open gate only.
-            unsafe { slot.buffer.unmap() };
+            unsafe { buffer.unmap() };
         }
-        if let Some(objects) = objects {
+        if let Some(mut objects) = objects {
+            if let Some(pool) = &self.shared {
+                pool.release(self.asked.xchg(0, Relaxed));
+            }
+            // Perhaps the last one, with which the pool goes.
+            drop(objects.membership.take());
             if let Some(pd) = objects.pd {
                 // SAFETY: Everything made in the PD is gone.
                 unsafe { sys::ib_dealloc_pd(pd.as_ptr()) };
@@ -168,6 +203,21 @@ impl<H: EndpointEvents> Endpoint<H> {
             drop(objects);
         }
     }
+}
+
+/// Makes the QP of a CM id.
+fn create_qp<H: EndpointEvents>(
+    objects: &mut Objects<H>,
+    pd: NonNull<sys::ib_pd>,
+    attributes: &mut sys::ib_qp_init_attr,
+) -> Result<NonNull<sys::ib_qp>> {
+    let id = objects.cm.as_ptr();
+    // SAFETY: The id, the PD and the CQs are live, and the SRQ if there is one.
+    to_result(unsafe { sys::rdma_create_qp(id, pd.as_ptr(), attributes) })?;
+    // SAFETY: `rdma_create_qp` has set the id's QP.
+    let qp = NonNull::new(unsafe { (*id).qp }).ok_or(EINVAL)?;
+    objects.qp = Some(qp);
+    Ok(qp)
 }
 
 /// The one owner of an [`Endpoint`], who ends it.
@@ -185,9 +235,38 @@ impl<H: EndpointEvents> EndpointOwner<H> {
     ///
     /// `ENOMEM`, `ENODEV`, or what the device reports.
     pub(crate) fn new(cm: CmId<H>, sizes: Sizes) -> Result<Self> {
+        Self::with_membership(cm, sizes, None)
+    }
+
+    /// As [`Self::new`], but with Receives shared with others of `pools`, `limit` for each device at most. There are none
+    /// for it yet, see [`Endpoint::ask_for_receives`]. Where the device can't share it has its own.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::new`].
+    pub(crate) fn sharing(
+        cm: CmId<H>,
+        sizes: Sizes,
+        pools: &Arc<ReceivePools<H>>,
+        limit: u32,
+    ) -> Result<Self> {
+        let device = cm.device().ok_or(ENODEV)?;
+        let limits = cm.device_limits().ok_or(ENODEV)?;
+        // SAFETY: The CM id holds the device. `tear_down` drops the membership before the id; if there is an error
+        // before, they are parameters of the function below, which are dropped in reverse order.
+        let membership = unsafe { pools.join(device, &limits, limit) }?;
+        Self::with_membership(cm, sizes, membership)
+    }
+
+    /// See [`Self::new`] and [`Self::sharing`].
+    fn with_membership(
+        cm: CmId<H>,
+        sizes: Sizes,
+        membership: Option<Membership<H>>,
+    ) -> Result<Self> {
         // From here on `drop` undoes what is done.
         let owner = Self {
-            endpoint: Endpoint::allocate(cm, sizes)?,
+            endpoint: Endpoint::allocate(cm, sizes, membership)?,
             ended: false,
         };
         owner.endpoint.set_up()?;

@@ -12,6 +12,7 @@ use crate::verbs::work_request::{set_receive_cqe, PlainRequest};
 use core::ptr::{self, NonNull};
 use kernel::error::to_result;
 use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{Arc, ArcBorrow};
 
 /// How many Receives are posted at a time.
@@ -19,13 +20,15 @@ pub(crate) const RECEIVE_BATCH: u32 = 16;
 
 /// A Receive buffer with its completion entry.
 #[repr(C)]
-pub(super) struct ReceiveSlot {
+pub(in crate::verbs) struct ReceiveSlot {
     /// First, so that its address is that of the slot.
-    pub(super) cqe: sys::ib_cqe,
+    pub(in crate::verbs) cqe: sys::ib_cqe,
     /// Its place among the slots.
-    pub(super) index: u32,
+    pub(in crate::verbs) index: u32,
+    /// Which of all Receives of a pool it was posted as last.
+    pub(in crate::verbs) posted_as: Atomic<u64>,
     /// Where the message goes.
-    pub(super) buffer: DmaBuffer,
+    pub(in crate::verbs) buffer: DmaBuffer,
 }
 
 /// The gate of the Receive Queue.
@@ -83,6 +86,10 @@ impl<H: EndpointEvents> Endpoint<H> {
 
     /// Takes a buffer back that the device or a [`Received`] is done with.
     fn recycle(&self, index: u32) {
+        if let Some(pool) = &self.shared {
+            pool.recycle(index);
+            return;
+        }
         let mut gate = self.receive.lock();
         // Never more than the capacity: each index is out once.
         let _ = gate.idle.push_within_capacity(index);
@@ -107,54 +114,116 @@ impl<H: EndpointEvents> Endpoint<H> {
         let Some(completion) = (unsafe { Completion::from_raw(wc) }) else {
             return;
         };
-        // SAFETY: This handler belongs to the entries of `ReceiveSlot`s only, whose first member they are; the
-        // slots live as long as the endpoint.
-        let slot = unsafe { &*completion.cqe().cast::<ReceiveSlot>() };
+        let Some(slot) = NonNull::new(completion.cqe().cast::<ReceiveSlot>()) else {
+            return;
+        };
+        // SAFETY: This handler belongs to the entries of the endpoint's own slots only, whose first member they are;
+        // they live as long as the endpoint.
+        unsafe { Self::arrived(this.into(), slot, completion) };
+    }
+
+    /// A Receive has completed.
+    ///
+    /// # Safety
+    ///
+    /// The slot is one of the endpoint's own, or of its pool, and has just completed.
+    pub(in crate::verbs) unsafe fn arrived(
+        this: Arc<Self>,
+        slot: NonNull<ReceiveSlot>,
+        completion: Completion,
+    ) {
+        // SAFETY: The caller guarantees it; a slot stays in memory while it is neither posted nor recycled.
+        let buffer = unsafe { &slot.as_ref().buffer };
+        // SAFETY: As above.
+        let index = unsafe { slot.as_ref().index };
         if !completion.ok() {
             trace::receive(this.context.number(), 0, completion.status());
             // Every connection ends with flushed Receives.
             if !completion.flushed() {
                 completion.trace_error(this.context.number(), trace::Work::Receive);
             }
-            // The QP is in error: to post the buffer again would only have it flushed again.
-            let _ = this.receive.lock().idle.push_within_capacity(slot.index);
+            match &this.shared {
+                Some(pool) => pool.recycle(index),
+                // The QP is in error: to post the buffer again would only have it flushed again.
+                None => {
+                    let _ = this.receive.lock().idle.push_within_capacity(index);
+                }
+            }
             this.context.lost();
             return;
         }
         let len = completion.byte_len() as usize;
         trace::receive(this.context.number(), len, completion.status());
         // SAFETY: The device is done with the buffer, which stays mapped while the CQ exists.
-        unsafe { slot.buffer.sync_for_cpu(len) };
+        unsafe { buffer.sync_for_cpu(len) };
         let message = Received {
-            index: slot.index,
+            slot,
             len,
             invalidated: completion.invalidated_rkey(),
-            endpoint: this.into(),
+            counted: false,
+            endpoint: this.clone(),
         };
         H::received(this.context.handler(), message);
+    }
+
+    /// Has `count` Receives more kept posted for the peer. Sleeps. Where the endpoint has Receives of its own they are
+    /// all posted already.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if the connections that share Receives may not have so many, `ENOMEM`, or what the device reports.
+    pub(crate) fn ask_for_receives(&self, count: u32) -> Result {
+        let Some(pool) = &self.shared else {
+            return Ok(());
+        };
+        pool.ask(count)?;
+        self.asked.fetch_add(count, Relaxed);
+        Ok(())
+    }
+
+    /// Whether the Receives are shared with other connections.
+    pub(crate) fn shares_receives(&self) -> bool {
+        self.shared.is_some()
     }
 }
 
 /// A message that has arrived, in its Receive buffer. Dropped, the buffer is posted again.
+///
+/// # Invariants
+///
+/// `slot` is one of the endpoint's own or of its pool, which the endpoint keeps; it is lent to this object.
 pub(crate) struct Received<H: EndpointEvents> {
-    /// Which buffer it is in.
-    index: u32,
+    /// Which buffer it is in: one of the endpoint's own, or of its pool.
+    slot: NonNull<ReceiveSlot>,
     /// How long it is.
     len: usize,
     /// The rkey that the peer invalidated with it.
     invalidated: Option<u32>,
+    /// Whether it is one of the endpoint's `calls`.
+    counted: bool,
     /// Where it arrived.
     endpoint: Arc<Endpoint<H>>,
 }
 
+// SAFETY: A slot belongs to no thread, and this object has it to itself.
+unsafe impl<H: EndpointEvents> Send for Received<H> {}
+// SAFETY: Shared references read the message only.
+unsafe impl<H: EndpointEvents> Sync for Received<H> {}
+
 impl<H: EndpointEvents> Received<H> {
     /// The message.
     pub(crate) fn bytes(&self) -> &[u8] {
-        match self.endpoint.receives.get(self.index as usize) {
-            // SAFETY: The device gave the buffer back, and it is posted again only when `self` is dropped.
-            Some(slot) => unsafe { slot.buffer.bytes(self.len) },
-            None => &[],
+        // SAFETY: The device gave the buffer back, and it is posted again, or freed, only when `self` is dropped.
+        unsafe { self.slot.as_ref().buffer.bytes(self.len) }
+    }
+
+    /// Counts the message as a Call, until it is dropped. Returns how many there are with it.
+    pub(crate) fn count(&mut self) -> u32 {
+        if self.counted {
+            return self.endpoint.calls.load(Relaxed);
         }
+        self.counted = true;
+        self.endpoint.calls.fetch_add(1, Relaxed).saturating_add(1)
     }
 
     /// The rkey that came with the message as invalidated.
@@ -170,6 +239,11 @@ impl<H: EndpointEvents> Received<H> {
 
 impl<H: EndpointEvents> Drop for Received<H> {
     fn drop(&mut self) {
-        self.endpoint.recycle(self.index);
+        if self.counted {
+            self.endpoint.calls.fetch_sub(1, Relaxed);
+        }
+        // SAFETY: The slot is lent to us.
+        let index = unsafe { self.slot.as_ref().index };
+        self.endpoint.recycle(index);
     }
 }

@@ -2,10 +2,11 @@
 
 //! The sending half of an endpoint: messages, registrations and fences.
 
+use crate::kext::errno::ENOTCONN;
 use crate::observe::trace;
 use crate::sys;
 use crate::verbs::completion::Completion;
-use crate::verbs::dma::DmaBuffer;
+use crate::verbs::dma::{Direction, DmaBuffer};
 use crate::verbs::endpoint::regions::RegionHandle;
 use crate::verbs::endpoint::transfer::{Cargo, Pull};
 use crate::verbs::endpoint::{Endpoint, EndpointEvents};
@@ -17,7 +18,7 @@ use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{Arc, ArcBorrow};
+use kernel::sync::{Arc, ArcBorrow, SetOnce};
 
 /// A work request could not be posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,8 +51,8 @@ pub(super) struct SendSlot<H: EndpointEvents> {
     /// What is released when the Send has completed. Written by who posts it, under the gate's lock, and taken by
     /// its completion, or when there are none any more.
     pub(super) cargo: Cell<Option<Cargo<H>>>,
-    /// Where the message is.
-    pub(super) buffer: DmaBuffer,
+    /// Where the message is, from the first use of the slot on.
+    pub(super) buffer: SetOnce<DmaBuffer>,
 }
 
 /// The gate of the Send Queue: no pointer, no posting.
@@ -64,6 +65,8 @@ pub(super) struct SendGate<H: EndpointEvents> {
     pub(super) queue: SendQueue,
     /// Indices of the buffers that are neither posted nor lent out. With room for all of them.
     pub(super) free: KVVec<u32>,
+    /// How many of the slots have a buffer: the first ones.
+    pub(super) made: u32,
     /// The port of the device.
     pub(super) port: u32,
     /// How many transfers exist.
@@ -156,6 +159,44 @@ impl<H: EndpointEvents> Endpoint<H> {
         self.context.handler().send_room();
     }
 
+    /// Makes up to `count` Send buffers more. Returns how many; none if there are as many as there may be. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` after shutdown, `ENOMEM`, or what mapping reports.
+    pub(crate) fn add_send_buffers(&self, count: u32) -> Result<u32> {
+        // Excludes the end of the device, and others who do the same.
+        let objects = self.objects.lock();
+        if objects.is_none() {
+            return Err(ENOTCONN);
+        }
+        let made = self.make_send_buffers(count);
+        drop(objects);
+        made
+    }
+
+    /// As [`Self::add_send_buffers`]; the caller holds the lock of the verbs objects.
+    pub(super) fn make_send_buffers(&self, count: u32) -> Result<u32> {
+        let mut added = 0;
+        while added < count {
+            let index = self.send.lock().made;
+            let Some(slot) = self.sends.get(index as usize) else {
+                break;
+            };
+            let buffer = DmaBuffer::new(self.sizes.send_size, Direction::ToDevice)?;
+            // SAFETY: The device stays until `tear_down`, which takes the verbs objects first and then unmaps. Nobody
+            // else knows the buffer.
+            unsafe { buffer.map(self.device) }?;
+            slot.buffer.populate(buffer);
+            let mut gate = self.send.lock();
+            gate.made += 1;
+            // There is room for all.
+            let _ = gate.free.push_within_capacity(index);
+            added += 1;
+        }
+        Ok(added)
+    }
+
     /// Lends out a Send buffer, if there is one and the queue has room for a Send.
     pub(crate) fn send_buffer(self: &Arc<Self>) -> Option<SendBuffer<H>> {
         let mut gate = self.send.lock();
@@ -205,14 +246,15 @@ impl<H: EndpointEvents> Endpoint<H> {
         if !gate.queue.has_room(requests, fences) {
             return Err(PostError::Full);
         }
+        let buffer = slot.buffer.as_ref().ok_or(PostError::Refused)?;
         // SAFETY: The gate is open, so the buffer is mapped and the device live; the message is complete.
-        unsafe { slot.buffer.sync_for_device(len) };
+        unsafe { buffer.sync_for_device(len) };
         let mut sge = sys::ib_sge {
-            addr: slot.buffer.address(),
-            length: u32::try_from(len.min(slot.buffer.len())).map_err(|_| PostError::Refused)?,
+            addr: buffer.address(),
+            length: u32::try_from(len.min(buffer.len())).map_err(|_| PostError::Refused)?,
             lkey: gate.lkey,
         };
-        let signaled = gate.queue.must_signal(requests, self.sizes.sends);
+        let signaled = gate.queue.must_signal(requests, gate.made);
         let mut send = sys::ib_send_wr {
             sg_list: &raw mut sge,
             num_sge: 1,
@@ -323,14 +365,25 @@ pub(crate) struct SendBuffer<H: EndpointEvents> {
     endpoint: Arc<Endpoint<H>>,
 }
 
+impl<H: EndpointEvents> SendBuffer<H> {
+    /// The memory.
+    fn buffer(&self) -> Option<&DmaBuffer> {
+        self.endpoint
+            .sends
+            .get(self.index as usize)?
+            .buffer
+            .as_ref()
+    }
+}
+
 impl<H: EndpointEvents> Deref for SendBuffer<H> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match self.endpoint.sends.get(self.index as usize) {
+        match self.buffer() {
             // SAFETY: The index was taken from the free list, so the buffer is ours alone until it is posted,
             // which consumes `self`.
-            Some(slot) => unsafe { slot.buffer.bytes(slot.buffer.len()) },
+            Some(buffer) => unsafe { buffer.bytes(buffer.len()) },
             None => &[],
         }
     }
@@ -338,9 +391,9 @@ impl<H: EndpointEvents> Deref for SendBuffer<H> {
 
 impl<H: EndpointEvents> DerefMut for SendBuffer<H> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        match self.endpoint.sends.get(self.index as usize) {
+        match self.buffer() {
             // SAFETY: As in `deref`.
-            Some(slot) => unsafe { slot.buffer.bytes_mut() },
+            Some(buffer) => unsafe { buffer.bytes_mut() },
             None => &mut [],
         }
     }

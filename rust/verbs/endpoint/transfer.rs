@@ -348,6 +348,9 @@ impl<H: EndpointEvents> Endpoint<H> {
         let Some(slot) = self.sends.get(message.index as usize) else {
             return Err((PostError::Refused, None));
         };
+        let Some(buffer) = slot.buffer.as_ref() else {
+            return Err((PostError::Refused, None));
+        };
         let writes = cargo.as_ref().map_or(0, |cargo| requests(&cargo.transfers));
         let total = writes.saturating_add(1);
         let mut gate = self.send.lock();
@@ -360,13 +363,13 @@ impl<H: EndpointEvents> Endpoint<H> {
             return Err((PostError::Full, Some((message, cargo))));
         }
         // SAFETY: The gate is open, so the buffer is mapped and the device live; the message is complete.
-        unsafe { slot.buffer.sync_for_device(len) };
+        unsafe { buffer.sync_for_device(len) };
         let mut sge = sys::ib_sge {
-            addr: slot.buffer.address(),
-            length: len.min(slot.buffer.len()) as u32,
+            addr: buffer.address(),
+            length: len.min(buffer.len()) as u32,
             lkey: gate.lkey,
         };
-        let signaled = writes > 0 || gate.queue.must_signal(total, self.sizes.sends);
+        let signaled = writes > 0 || gate.queue.must_signal(total, gate.made);
         let mut send = sys::ib_send_wr {
             sg_list: &raw mut sge,
             num_sge: 1,

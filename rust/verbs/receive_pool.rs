@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receives that connections share: a Shared Receive Queue, and how many Receives are posted to it.
+//!
+//! # Accounting
+//!
+//! Each connection asks for as many Receives as its peer may make use of, and one to spare: its share. What all of
+//! them have asked for together is `wanted`. There are always [`RECEIVE_BATCH`] buffers more, and fewer than that
+//! are idle. A buffer that is neither posted nor idle holds a message of some peer, who has used one of the Receives
+//! that were asked for on his behalf. So as long as every peer keeps to what it was promised, there is a Receive for
+//! whatever may still arrive.
+//!
+//! When a connection ends, what it has asked for is not wanted any more, and buffers go as they come back. What is
+//! posted stays until somebody uses it up.
+//!
+//! A device may lose a Receive: one for a message of which the QP got only a part before it failed. Receives are
+//! used in the order of posting. So what was posted before one that has completed, and has not completed itself, is
+//! either in use by a QP, one for each at most, or lost. Lost ones are not counted as there; their memory stays until
+//! the queue goes.
+//!
+//! # Who owns what, and what ends it
+//!
+//! | object | owner | ends |
+//! |---|---|---|
+//! | [`ReceivePools`] | the listener, and the [`Membership`] of each connection | the last reference |
+//! | [`ReceivePool`]: queue, CQ, PD | its entry in [`ReceivePools`], under the mutex | with the last [`Membership`], before that connection lets go of the device |
+//! | a buffer | the table `slots`; posted, idle, or lent to a [`Received`](crate::verbs::endpoint::Received) | with the pool; when it comes back and is not wanted |
+//! | an endpoint's entry in `ends` | the pool | after its QP, see [`ReceivePool::leave`] |
+//!
+//! The completions of all these Receives come from one CQ, which has room for all that can be posted: no peer can
+//! make it overflow. They are told apart by the address of the QP, which is looked up in `ends`, not followed. A QP
+//! may be gone before its last completion was looked at. So that none is taken for one of a later QP at the same
+//! address, QPs are made and destroyed under the mutex `turnover`, and after a QP was destroyed the completions
+//! are waited for that were there.
+
+mod pool;
+mod state;
+
+pub(super) use self::pool::ReceivePool;
+
+use crate::sys;
+use crate::verbs::device::DeviceLimits;
+use crate::verbs::endpoint::{EndpointEvents, RECEIVE_BATCH};
+use core::ptr::NonNull;
+use kernel::prelude::*;
+use kernel::sync::{new_mutex, Arc, Mutex};
+
+/// The pools of one listener, one for each device.
+#[pin_data]
+pub(crate) struct ReceivePools<H: EndpointEvents> {
+    /// The pools that have members.
+    #[pin]
+    pools: Mutex<KVec<Entry<H>>>,
+    /// Octets of each buffer.
+    buffer_size: usize,
+}
+
+/// A pool and its members.
+struct Entry<H: EndpointEvents> {
+    /// The pool.
+    pool: Arc<ReceivePool<H>>,
+    /// How many members it has.
+    members: usize,
+}
+
+impl<H: EndpointEvents> ReceivePools<H> {
+    /// No pools yet.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(buffer_size: usize) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                pools <- new_mutex!(KVec::new(), "rpcrdma::ReceivePools::pools"),
+                buffer_size,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Joins the pool of a device, or makes it, for at most `limit` Receives. [`None`] if the device has no Shared
+    /// Receive Queues.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, or what the device reports.
+    ///
+    /// # Safety
+    ///
+    /// The device stays registered until the result is dropped.
+    pub(super) unsafe fn join(
+        self: &Arc<Self>,
+        device: NonNull<sys::ib_device>,
+        limits: &DeviceLimits,
+        limit: u32,
+    ) -> Result<Option<Membership<H>>> {
+        let limit = limit.min(limits.srq_depth);
+        if limit <= 2 * RECEIVE_BATCH {
+            return Ok(None);
+        }
+        let mut pools = self.pools.lock();
+        let known = pools.iter_mut().find(|entry| entry.pool.is_on(device));
+        let pool = if let Some(entry) = known {
+            entry.members += 1;
+            entry.pool.clone()
+        } else {
+            pools.reserve(1, GFP_KERNEL)?;
+            // SAFETY: The caller guarantees it.
+            let pool = unsafe { ReceivePool::new(device, self.buffer_size, limit) }?;
+            let entry = Entry {
+                pool: pool.clone(),
+                members: 1,
+            };
+            // There is room.
+            let _ = pools.push_within_capacity(entry);
+            pool
+        };
+        drop(pools);
+        Ok(Some(Membership {
+            pools: self.clone(),
+            pool,
+        }))
+    }
+}
+
+/// Keeps a pool, and makes it go with the last of its kind.
+pub(crate) struct Membership<H: EndpointEvents> {
+    /// Where the pool is listed.
+    pools: Arc<ReceivePools<H>>,
+    /// The pool.
+    pool: Arc<ReceivePool<H>>,
+}
+
+impl<H: EndpointEvents> Membership<H> {
+    /// The pool.
+    pub(super) fn pool(&self) -> &Arc<ReceivePool<H>> {
+        &self.pool
+    }
+}
+
+impl<H: EndpointEvents> Drop for Membership<H> {
+    fn drop(&mut self) {
+        let mut pools = self.pools.pools.lock();
+        let at = pools
+            .iter()
+            .position(|entry| Arc::ptr_eq(&entry.pool, &self.pool));
+        let Some(at) = at else { return };
+        let Some(entry) = pools.get_mut(at) else {
+            return;
+        };
+        entry.members -= 1;
+        if entry.members > 0 {
+            return;
+        }
+        // Under the lock, so that nobody makes another pool on a device that goes away with this one.
+        if let Ok(entry) = pools.remove(at) {
+            entry.pool.close();
+        }
+    }
+}

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The Receives of one device.
+
+use super::state::State;
+use crate::sys;
+use crate::verbs::completion::{Completion, CompletionQueue};
+use crate::verbs::dma::{Direction, DmaBuffer};
+use crate::verbs::endpoint::{Endpoint, EndpointEvents, ReceiveSlot, RECEIVE_BATCH};
+use crate::verbs::work_request::PlainRequest;
+use core::ptr::NonNull;
+use kernel::error::from_err_ptr;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::{new_mutex, new_spinlock, Arc, ArcBorrow, Mutex, SpinLock};
+use kernel::xarray::{AllocKind, XArray};
+
+/// The verbs objects of a pool. They go in this order, but for the PD, which goes last.
+struct Objects {
+    /// The queue.
+    srq: NonNull<sys::ib_srq>,
+    /// Where its Receives complete.
+    queue: CompletionQueue,
+    /// The protection domain, in which the QPs are too.
+    pd: NonNull<sys::ib_pd>,
+}
+
+// SAFETY: The verbs objects may be used from any context; exclusion is by the mutex around this.
+unsafe impl Send for Objects {}
+
+/// The Receives of one device.
+#[pin_data]
+pub(in crate::verbs) struct ReceivePool<H: EndpointEvents> {
+    /// What is posted, and what could be.
+    #[pin]
+    state: SpinLock<State>,
+    /// The endpoints, by the address of their QP.
+    #[pin]
+    ends: XArray<Arc<Endpoint<H>>>,
+    /// Held while a QP is made, and from before one is destroyed until its completions are done with.
+    #[pin]
+    turnover: Mutex<()>,
+    /// The verbs objects, until the pool is closed.
+    #[pin]
+    objects: Mutex<Option<Objects>>,
+    /// The device, which the members hold.
+    device: NonNull<sys::ib_device>,
+    /// Octets of each buffer.
+    buffer_size: usize,
+    /// How many buffers there may be.
+    limit: u32,
+}
+
+// SAFETY: The raw pointer names a device that the members hold; everything else is behind locks.
+unsafe impl<H: EndpointEvents> Send for ReceivePool<H> {}
+// SAFETY: As above.
+unsafe impl<H: EndpointEvents> Sync for ReceivePool<H> {}
+
+impl<H: EndpointEvents> ReceivePool<H> {
+    /// Makes a pool without buffers.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, or what the device reports.
+    ///
+    /// # Safety
+    ///
+    /// The device stays registered until [`Self::close`] has returned.
+    pub(super) unsafe fn new(
+        device: NonNull<sys::ib_device>,
+        buffer_size: usize,
+        limit: u32,
+    ) -> Result<Arc<Self>> {
+        let state = State::new(limit)?;
+        let this = Arc::pin_init(
+            pin_init!(Self {
+                state <- new_spinlock!(state, "rpcrdma::ReceivePool::state"),
+                ends <- XArray::new(AllocKind::Alloc),
+                turnover <- new_mutex!((), "rpcrdma::ReceivePool::turnover"),
+                objects <- new_mutex!(None, "rpcrdma::ReceivePool::objects"),
+                device,
+                buffer_size,
+                limit,
+            }),
+            GFP_KERNEL,
+        )?;
+        this.set_up()?;
+        Ok(this)
+    }
+
+    /// Whether it is the pool of a device.
+    pub(super) fn is_on(&self, device: NonNull<sys::ib_device>) -> bool {
+        self.device == device
+    }
+
+    /// Makes the verbs objects.
+    fn set_up(self: &Arc<Self>) -> Result {
+        // SAFETY: The device is registered.
+        let pd = from_err_ptr(unsafe { sys::ib_alloc_pd(self.device.as_ptr(), 0) })?;
+        let pd = NonNull::new(pd).ok_or(ENOMEM)?;
+        let made = self.set_up_in(pd);
+        if made.is_err() {
+            // SAFETY: Nothing is left in the PD.
+            unsafe { sys::ib_dealloc_pd(pd.as_ptr()) };
+        }
+        made
+    }
+
+    /// Makes the verbs objects in a PD.
+    fn set_up_in(self: &Arc<Self>, pd: NonNull<sys::ib_pd>) -> Result {
+        let context: *mut c_void = Arc::as_ptr(self).cast_mut().cast();
+        // SAFETY: The device is registered until `close`, which drops the CQ; until then somebody refers to the pool.
+        // It is called for the last member, when the QPs are gone.
+        let queue = unsafe { CompletionQueue::new(self.device, context, self.limit) }?;
+        let mut attributes = sys::ib_srq_init_attr {
+            attr: sys::ib_srq_attr {
+                max_wr: self.limit,
+                max_sge: 1,
+                srq_limit: 0,
+            },
+            srq_type: sys::ib_srq_type_IB_SRQT_BASIC,
+            ..sys::ib_srq_init_attr::zeroed()
+        };
+        // SAFETY: The PD is live.
+        let srq = from_err_ptr(unsafe { sys::ib_create_srq(pd.as_ptr(), &raw mut attributes) })?;
+        let srq = NonNull::new(srq).ok_or(ENOMEM)?;
+        let mut state = self.state.lock();
+        // SAFETY: The PD is live.
+        state.lkey = unsafe { (*pd.as_ptr()).local_dma_lkey };
+        state.srq = Some(srq);
+        drop(state);
+        *self.objects.lock() = Some(Objects { srq, queue, pd });
+        Ok(())
+    }
+
+    /// Ends the pool. There are no members any more, so no QP uses its queue, and nobody has a message.
+    pub(super) fn close(&self) {
+        self.state.lock().srq = None;
+        let objects = self.objects.lock().take();
+        let pd = objects.map(|objects| {
+            // SAFETY: No QP uses it; nobody posts to it any more.
+            unsafe { sys::ib_destroy_srq(objects.srq.as_ptr()) };
+            objects.pd
+        });
+        // All Receives are void now. The memory stays with the pool, should anybody still look at a message.
+        let state = self.state.lock();
+        for slot in state.slots.iter().filter_map(|slot| slot.as_ref()) {
+            // SAFETY: The queue is gone, and with it the device's use of the buffer.
+            unsafe { slot.buffer.unmap() };
+        }
+        drop(state);
+        if let Some(pd) = pd {
+            // SAFETY: Everything made in the PD is gone.
+            unsafe { sys::ib_dealloc_pd(pd.as_ptr()) };
+        }
+    }
+
+    /// The queue, its CQ and the PD, for a QP of a member. They stay as long as there are members.
+    pub(in crate::verbs) fn parts(&self) -> Result<Parts> {
+        let objects = self.objects.lock();
+        let objects = (*objects).as_ref().ok_or(ENODEV)?;
+        Ok(Parts {
+            srq: objects.srq.as_ptr(),
+            receive_cq: objects.queue.as_ptr(),
+            pd: objects.pd,
+        })
+    }
+
+    /// Has `create` make the QP of an endpoint, whose messages come to that endpoint from now on, until
+    /// [`Self::leave`].
+    ///
+    /// # Errors
+    ///
+    /// What `create` returns; or `ENOMEM`, then there is a QP nevertheless, which has to leave.
+    pub(in crate::verbs) fn enter(
+        &self,
+        endpoint: &Arc<Endpoint<H>>,
+        create: impl FnOnce() -> Result<NonNull<sys::ib_qp>>,
+    ) -> Result<NonNull<sys::ib_qp>> {
+        let turn = self.turnover.lock();
+        let qp = create()?;
+        let stored = self
+            .ends
+            .lock()
+            .store(key(qp.as_ptr()), endpoint.clone(), GFP_KERNEL)
+            .map_err(Error::from);
+        drop(turn);
+        self.state.lock().ends += 1;
+        // There was none before: who had a QP at this address has left.
+        drop(stored?);
+        Ok(qp)
+    }
+
+    /// Has `destroy` destroy a QP. When this returns no completion of it is left, and the endpoint is forgotten.
+    pub(in crate::verbs) fn leave(&self, qp: NonNull<sys::ib_qp>, destroy: impl FnOnce()) {
+        let turn = self.turnover.lock();
+        destroy();
+        if let Some(objects) = &*self.objects.lock() {
+            // A handler may be just about to run again for what came while it ran.
+            objects.queue.flush();
+            objects.queue.flush();
+        }
+        let endpoint = self.ends.lock().remove(key(qp.as_ptr()));
+        drop(turn);
+        drop(endpoint);
+        let mut state = self.state.lock();
+        state.ends = state.ends.saturating_sub(1);
+        drop(state);
+        // For what may have been lost.
+        let _ = self.fill();
+    }
+
+    /// Asks for `count` Receives more. Sleeps. When this returns they are posted.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if there would be more than there may be, `ENOMEM`, or what the device reports.
+    pub(in crate::verbs) fn ask(&self, count: u32) -> Result {
+        let mut state = self.state.lock();
+        let wanted = state.wanted.checked_add(count).ok_or(ENOSPC)?;
+        state.wanted = wanted;
+        let fits = state.target() <= self.limit;
+        drop(state);
+        let filled = if fits { self.fill() } else { Err(ENOSPC) };
+        if filled.is_err() {
+            self.release(count);
+        }
+        filled
+    }
+
+    /// Asks for `count` Receives less.
+    pub(in crate::verbs) fn release(&self, count: u32) {
+        let mut state = self.state.lock();
+        state.wanted = state.wanted.saturating_sub(count);
+    }
+
+    /// Makes buffers until there are as many as there should be, and posts them.
+    fn fill(&self) -> Result {
+        loop {
+            let state = self.state.lock();
+            let missing = state.made < state.target().min(self.limit);
+            drop(state);
+            if !missing {
+                break;
+            }
+            self.add()?;
+        }
+        let mut state = self.state.lock();
+        while state.idle.len() >= RECEIVE_BATCH as usize {
+            state.post()?;
+        }
+        Ok(())
+    }
+
+    /// Makes one buffer more. It is idle.
+    fn add(&self) -> Result {
+        let slot = KBox::new(
+            ReceiveSlot {
+                cqe: sys::ib_cqe {
+                    done: Some(Self::receive_callback),
+                },
+                index: 0,
+                posted_as: Atomic::new(0),
+                buffer: DmaBuffer::new(self.buffer_size, Direction::FromDevice)?,
+            },
+            GFP_KERNEL,
+        )?;
+        // SAFETY: The device is registered as long as there are members, and nobody else knows the buffer. It is
+        // unmapped by `close` or `recycle`.
+        unsafe { slot.buffer.map(self.device) }?;
+        let mut state = self.state.lock();
+        let State {
+            slots,
+            vacant,
+            idle,
+            made,
+            ..
+        } = &mut *state;
+        let place = vacant
+            .pop()
+            .and_then(|index| Some((index, slots.get_mut(index as usize)?)));
+        let Some((index, place)) = place else {
+            drop(state);
+            // SAFETY: Nobody knows the buffer.
+            unsafe { slot.buffer.unmap() };
+            return Err(ENOSPC);
+        };
+        let mut slot = slot;
+        slot.index = index;
+        *place = Some(slot);
+        *made += 1;
+        // There is room for all.
+        let _ = idle.push_within_capacity(index);
+        Ok(())
+    }
+
+    /// Takes a buffer back that a message was in. Any context in which spinlocks may be taken.
+    pub(in crate::verbs) fn recycle(&self, index: u32) {
+        let mut state = self.state.lock();
+        if state.made > state.target() {
+            let slot = state
+                .slots
+                .get_mut(index as usize)
+                .and_then(|place| place.take());
+            if let Some(slot) = slot {
+                state.made -= 1;
+                // There is room for all.
+                let _ = state.vacant.push_within_capacity(index);
+                drop(state);
+                // SAFETY: The device gave the buffer back, and the table does not have it any more.
+                unsafe { slot.buffer.unmap() };
+            }
+            return;
+        }
+        // There is room for all.
+        let _ = state.idle.push_within_capacity(index);
+        if state.srq.is_some()
+            && state.idle.len() >= RECEIVE_BATCH as usize
+            && state.post().is_err()
+        {
+            drop(state);
+            kernel::pr_err_once!("a device refuses Receives for its Shared Receive Queue\n");
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Called by the CQ core for a Receive of this pool.
+    unsafe extern "C" fn receive_callback(cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
+        // SAFETY: `set_up_in` gave the CQ the pointer of the pool's `Arc` as its context, which `close`, with the pool
+        // at hand, outlives.
+        let this = unsafe { ArcBorrow::<Self>::from_raw((*cq).cq_context.cast_const().cast()) };
+        // SAFETY: The CQ core hands us the completion for the call.
+        let Some(completion) = (unsafe { Completion::from_raw(wc) }) else {
+            return;
+        };
+        let slot = completion.cqe().cast::<ReceiveSlot>();
+        // SAFETY: This handler belongs to the entries of the pool's slots only, whose first member they are. One that
+        // was posted stays in the table until it is given to `recycle`, which happens below or when the `Received`
+        // is dropped.
+        let (index, posted_as) = unsafe { ((*slot).index, (*slot).posted_as.load(Relaxed)) };
+        this.state.lock().completed(posted_as);
+        let endpoint = this
+            .ends
+            .lock()
+            .get(key(completion.qp()))
+            .map(|endpoint| Arc::from(endpoint));
+        let Some(endpoint) = endpoint else {
+            // Its QP is gone.
+            this.recycle(index);
+            return;
+        };
+        let Some(slot) = NonNull::new(slot) else {
+            return;
+        };
+        // SAFETY: The slot has just completed, and is the endpoint's pool's.
+        unsafe { Endpoint::arrived(endpoint, slot, completion) };
+    }
+}
+
+/// What a QP needs of a pool.
+pub(in crate::verbs) struct Parts {
+    /// The queue.
+    pub(in crate::verbs) srq: *mut sys::ib_srq,
+    /// Where its Receives complete.
+    pub(in crate::verbs) receive_cq: *mut sys::ib_cq,
+    /// The protection domain.
+    pub(in crate::verbs) pd: NonNull<sys::ib_pd>,
+}
+
+/// The key of a QP among the ends.
+fn key(qp: *const sys::ib_qp) -> usize {
+    qp.addr()
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is posted to a Shared Receive Queue, and what could be.
+
+use crate::sys;
+use crate::verbs::endpoint::{ReceiveSlot, RECEIVE_BATCH};
+use crate::verbs::work_request::{set_receive_cqe, PlainRequest};
+use core::ptr::{self, NonNull};
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
+
+/// What the lock of a pool protects.
+pub(super) struct State {
+    /// The queue, until the pool is closed.
+    pub(super) srq: Option<NonNull<sys::ib_srq>>,
+    /// The key for local memory.
+    pub(super) lkey: u32,
+    /// All buffers, by index. With room for `limit`.
+    pub(super) slots: KVVec<Option<KBox<ReceiveSlot>>>,
+    /// The places in `slots` without a buffer. With room for `limit`.
+    pub(super) vacant: KVVec<u32>,
+    /// The buffers that are neither posted nor lent. With room for `limit`.
+    pub(super) idle: KVVec<u32>,
+    /// How many buffers there are.
+    pub(super) made: u32,
+    /// How many Receives were asked for.
+    pub(super) wanted: u32,
+    /// How many connections there are.
+    pub(super) ends: u32,
+    /// How many Receives were posted, ever.
+    pub(super) posted: u64,
+    /// How many of them have completed.
+    pub(super) completed: u64,
+    /// How many were posted until the last one that has completed.
+    pub(super) latest: u64,
+}
+
+// SAFETY: An SRQ may be used from any context; the state is used under its lock.
+unsafe impl Send for State {}
+
+impl State {
+    /// No buffers, with places for `limit`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn new(limit: u32) -> Result<Self> {
+        let places = usize::try_from(limit)?;
+        let mut slots = KVVec::with_capacity(places, GFP_KERNEL)?;
+        let mut vacant = KVVec::with_capacity(places, GFP_KERNEL)?;
+        for index in (0..limit).rev() {
+            slots.push(None, GFP_KERNEL)?;
+            vacant.push(index, GFP_KERNEL)?;
+        }
+        Ok(Self {
+            srq: None,
+            lkey: 0,
+            slots,
+            vacant,
+            idle: KVVec::with_capacity(places, GFP_KERNEL)?,
+            made: 0,
+            wanted: 0,
+            ends: 0,
+            posted: 0,
+            completed: 0,
+            latest: 0,
+        })
+    }
+
+    /// Takes note of the completion of the Receive that was posted as the `posted_as`th.
+    pub(super) fn completed(&mut self, posted_as: u64) {
+        self.completed += 1;
+        self.latest = self.latest.max(posted_as);
+    }
+
+    /// How many Receives are lost: see the module's documentation.
+    fn lost(&self) -> u32 {
+        let overdue = self.latest.saturating_sub(self.completed);
+        let lost = overdue.saturating_sub(u64::from(self.ends));
+        u32::try_from(lost).unwrap_or(u32::MAX)
+    }
+
+    /// How many buffers there should be.
+    pub(super) fn target(&self) -> u32 {
+        self.wanted
+            .saturating_add(RECEIVE_BATCH)
+            .saturating_add(self.lost())
+    }
+
+    /// Posts a batch of idle buffers, or what there is of them.
+    ///
+    /// # Errors
+    ///
+    /// What the device reports. Then the buffers are not idle any more.
+    pub(super) fn post(&mut self) -> Result {
+        const BATCH: usize = RECEIVE_BATCH as usize;
+        let srq = self.srq.ok_or(ENODEV)?;
+        let mut sges: [sys::ib_sge; BATCH] = pin_init::zeroed();
+        let mut requests: [sys::ib_recv_wr; BATCH] =
+            core::array::from_fn(|_| sys::ib_recv_wr::zeroed());
+        let mut first: *mut sys::ib_recv_wr = ptr::null_mut();
+        let count = self.idle.len().min(BATCH);
+        // From the last to the first, so that each can point to the next.
+        let mut number = self.posted + count as u64;
+        self.posted = number;
+        for (sge, request) in sges.iter_mut().zip(requests.iter_mut()).take(count) {
+            let Some(index) = self.idle.pop() else { break };
+            let Some(Some(slot)) = self.slots.get(index as usize) else {
+                continue;
+            };
+            slot.posted_as.store(number, Relaxed);
+            number -= 1;
+            sge.addr = slot.buffer.address();
+            sge.length = u32::try_from(slot.buffer.len())?;
+            sge.lkey = self.lkey;
+            request.sg_list = sge;
+            request.num_sge = 1;
+            set_receive_cqe(request, ptr::from_ref(&slot.cqe).cast_mut());
+            request.next = first;
+            first = request;
+            // SAFETY: The buffer is mapped while the queue exists, and idle: ours to hand over.
+            unsafe { slot.buffer.sync_for_device(slot.buffer.len()) };
+        }
+        if first.is_null() {
+            return Ok(());
+        }
+        // SAFETY: The queue is live while it is in the state, whose lock is held; the chain and its SGEs are valid for
+        // the call; the buffers and their completion entries stay in the table until they have completed.
+        to_result(unsafe { sys::ib_post_srq_recv(srq.as_ptr(), first, ptr::null_mut()) })
+    }
+}
+
+#[kunit_tests(rpcrdma_receive_pool_state)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_more_than_was_asked_for() -> Result {
+        let mut state = State::new(100)?;
+        assert_eq!(state.target(), RECEIVE_BATCH);
+        state.wanted = 20;
+        assert_eq!(state.target(), 20 + RECEIVE_BATCH);
+        assert_eq!((state.slots.len(), state.vacant.len()), (100, 100));
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_overtaken_is_lost_but_for_one_per_queue_pair() -> Result {
+        let mut state = State::new(100)?;
+        state.ends = 2;
+        state.posted = 10;
+        // In order: nothing is missing.
+        state.completed(1);
+        state.completed(2);
+        assert_eq!(state.lost(), 0);
+        // The third to the fifth were overtaken; two of them may be in use.
+        state.completed(6);
+        assert_eq!(state.lost(), 1);
+        // One of them completes after all.
+        state.completed(4);
+        assert_eq!(state.lost(), 0);
+        // A Queue Pair that is gone uses none.
+        state.ends = 1;
+        assert_eq!(state.lost(), 1);
+        assert_eq!(state.target(), RECEIVE_BATCH + 1);
+        state.ends = 0;
+        assert_eq!(state.lost(), 2);
+        Ok(())
+    }
+
+    #[test]
+    fn nothing_is_posted_without_a_queue() -> Result {
+        let mut state = State::new(4)?;
+        assert_eq!(state.post(), Err(ENODEV));
+        assert_eq!(state.posted, 0);
+        Ok(())
+    }
+}
