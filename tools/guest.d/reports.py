@@ -41,6 +41,7 @@ REPORTS = [
     r"KFENCE:",
     r"UBSAN:",
     r"guest: kmemleak report",
+    r"guest: rpcrdma is in use",
     r"refcount_t:",
     r"(list_add|list_del) corruption",
     r"BUG \S+ \(.*\): ",
