@@ -124,6 +124,7 @@ pub(crate) fn choose(
         region_depth,
         regions: credits * REGIONS_PER_CREDIT + MAX_SEGMENTS,
         transfer_sges: 1,
+        pulls: 0,
         transfers: 0,
     };
     Ok((Wanted { credits, ..*wanted }, sizes))

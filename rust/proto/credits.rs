@@ -107,6 +107,8 @@ pub(crate) struct Allowance {
     limit: u32,
     /// Whether the peer has used all of it since it last grew.
     used_up: bool,
+    /// How many Calls beyond `granted` are put up with, `limit` at most.
+    overdraft: u32,
 }
 
 /// A peer has more Calls unanswered than it was granted (RFC 8166, 3.3.1).
@@ -123,6 +125,7 @@ impl Allowance {
             granted: initial.clamp(1, limit),
             limit,
             used_up: false,
+            overdraft: 0,
         }
     }
 
@@ -137,12 +140,28 @@ impl Allowance {
     ///
     /// [`Overrun`] if it should not have been sent.
     pub(crate) fn arrived(&mut self, unanswered: u32) -> core::result::Result<(), Overrun> {
-        if unanswered > self.granted {
+        if unanswered > self.granted.saturating_add(self.overdraft) {
             return Err(Overrun);
         }
-        if unanswered == self.granted {
+        if unanswered >= self.granted {
             self.used_up = true;
         }
+        Ok(())
+    }
+
+    /// Puts up with one Call more than so far, as often as there may be credits.
+    ///
+    /// Clients of Linux forget the Calls of a process that is killed, and send others in their place while we still
+    /// work on the former.
+    ///
+    /// # Errors
+    ///
+    /// [`Overrun`] if that is enough.
+    pub(crate) fn put_up(&mut self) -> core::result::Result<(), Overrun> {
+        if self.overdraft >= self.limit {
+            return Err(Overrun);
+        }
+        self.overdraft = self.overdraft.saturating_add(1);
         Ok(())
     }
 
@@ -266,6 +285,20 @@ mod tests {
         allowance.grow(1);
         assert_eq!(allowance.arrived(3), Ok(()));
         assert_eq!(allowance.arrived(4), Err(Overrun));
+    }
+
+    #[test]
+    fn some_overruns_are_put_up_with() {
+        let mut allowance = Allowance::new(2, 3);
+        for unanswered in [3, 4, 5] {
+            assert_eq!(allowance.arrived(unanswered), Err(Overrun));
+            assert_eq!(allowance.put_up(), Ok(()));
+            assert_eq!(allowance.arrived(unanswered), Ok(()));
+        }
+        assert_eq!(allowance.granted(), 2);
+        assert_eq!(allowance.arrived(6), Err(Overrun));
+        assert_eq!(allowance.put_up(), Err(Overrun));
+        assert_eq!(allowance.arrived(6), Err(Overrun));
     }
 
     #[test]

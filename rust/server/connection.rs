@@ -2,7 +2,7 @@
 
 //! The transport that has a connection.
 
-use crate::kext::errno::ENOTCONN;
+use crate::kext::errno::{ENOTCONN, EPROTO};
 use crate::module_parameters;
 use crate::proto::cm_private::{Agreed, CmPrivate};
 use crate::proto::credits::Allowance;
@@ -147,6 +147,7 @@ impl Connection {
             region_depth: 1,
             regions: 0,
             transfer_sges: limits.send_sges.min(16),
+            pulls: CREDITS,
             transfers: CREDITS.min(limits.queue_depth / 8),
         };
         let limit = shared_receives();
@@ -326,6 +327,12 @@ impl Connection {
         allowance.granted()
     }
 
+    /// Puts up with a Call that was not granted, if the Receive that it took can be replaced. Sleeps.
+    fn put_up(&self, endpoint: &Endpoint<Self>) -> Result {
+        self.allowance.lock().put_up().map_err(|_| EPROTO)?;
+        endpoint.ask_for_receives(1)
+    }
+
     /// A Send buffer.
     fn buffer(&self, endpoint: &Arc<Endpoint<Self>>) -> Result<SendBuffer<Self>> {
         if let Some(buffer) = endpoint.send_buffer() {
@@ -448,7 +455,8 @@ impl EndpointEvents for Connection {
             return;
         }
         let unanswered = message.count();
-        if this.allowance.lock().arrived(unanswered).is_err() {
+        let overrun = this.allowance.lock().arrived(unanswered).is_err();
+        if overrun && this.put_up(message.endpoint()).is_err() {
             // RFC 8166 section 3.3.1: the connection may be ended. What the peer took too much of may be others'.
             this.close();
             return;

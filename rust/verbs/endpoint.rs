@@ -26,6 +26,7 @@ pub(super) use receive::ReceiveSlot;
 pub(crate) use receive::{Received, RECEIVE_BATCH};
 pub(crate) use regions::RegionHandle;
 pub(crate) use send::{PostError, SendBuffer};
+use transfer::PullSlot;
 pub(crate) use transfer::{Cargo, Pull, Transfer};
 
 use crate::sys;
@@ -91,6 +92,8 @@ pub(crate) struct Sizes {
     pub(crate) regions: u32,
     /// Scatter/gather elements of an RDMA Read or Write at most; 1 if there are none.
     pub(crate) transfer_sges: u32,
+    /// Calls at most whose RDMA Reads may be under way at once.
+    pub(crate) pulls: u32,
     /// RDMA Reads and Writes that may be under way at once, for which the device keeps resources; 0 for none.
     pub(crate) transfers: u32,
 }
@@ -103,7 +106,7 @@ const DEVICE_NAME: usize = 64;
 pub(crate) struct Endpoint<H: EndpointEvents> {
     /// The Send Queue and the free Send buffers.
     #[pin]
-    send: SpinLock<SendGate<H>>,
+    send: SpinLock<SendGate>,
     /// The Receive Queue and the idle Receive buffers.
     #[pin]
     receive: SpinLock<ReceiveGate>,
@@ -126,6 +129,8 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     calls: Atomic<u32>,
     /// The Send buffers, by index.
     sends: KVVec<SendSlot<H>>,
+    /// The places for RDMA Reads that are posted, by index.
+    pulls: KVVec<PullSlot<H>>,
     /// The sizes it was made with.
     sizes: Sizes,
     /// The device, which the CM id in `objects` holds.
@@ -138,7 +143,8 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
 
 // SAFETY: The raw pointer names a device that the endpoint's CM id holds; everything else is behind locks.
 unsafe impl<H: EndpointEvents> Send for Endpoint<H> {}
-// SAFETY: As above. The slots are used by one party at a time: the device, or the holder of the buffer.
+// SAFETY: As above. The slots are used by one party at a time: the device, the holder of the buffer, or who holds the
+// gate's lock.
 unsafe impl<H: EndpointEvents> Sync for Endpoint<H> {}
 
 impl<H: EndpointEvents> Endpoint<H> {
@@ -178,6 +184,21 @@ impl<H: EndpointEvents> Endpoint<H> {
             sends.push(slot, GFP_KERNEL)?;
         }
 
+        let pull_count = usize::try_from(sizes.pulls)?;
+        let mut pulls = KVVec::with_capacity(pull_count, GFP_KERNEL)?;
+        let mut free_pulls = KVVec::with_capacity(pull_count, GFP_KERNEL)?;
+        for index in 0..sizes.pulls {
+            let slot = PullSlot {
+                cqe: sys::ib_cqe {
+                    done: Some(Self::pull_callback),
+                },
+                index,
+                pull: Cell::new(None),
+            };
+            pulls.push(slot, GFP_KERNEL)?;
+            free_pulls.push(index, GFP_KERNEL)?;
+        }
+
         let region_count = usize::try_from(sizes.regions)?;
         let pool = Pool {
             free: KVVec::with_capacity(region_count, GFP_KERNEL)?,
@@ -194,7 +215,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             made: 0,
             port: cm.port().unwrap_or(0),
             transfers: 0,
-            refused: None,
+            free_pulls,
         };
         let receive = ReceiveGate {
             qp: None,
@@ -222,6 +243,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                 asked: Atomic::new(0),
                 calls: Atomic::new(0),
                 sends,
+                pulls,
                 sizes,
                 device,
                 device_name,

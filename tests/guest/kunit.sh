@@ -3,7 +3,8 @@
 # The protocol core's tests run when the module is inserted, and all pass.
 # mode: run
 # kernels: uml
-# smoke: uml-kasan debug
+# smoke: uml-kasan
+# soak-smoke: uml-kasan debug
 # timeout: 60
 set -eu
 . "$GUEST_LIB"

@@ -8,7 +8,7 @@ import threading
 import traceback
 
 import nfs_server
-from common import Failure, client_setup, log, watch
+from common import Failure, client_setup, log, show_endings, trace_endings, watch
 
 
 class Skip(Exception):
@@ -27,6 +27,7 @@ def main(client, server=nfs_server.main):
     try:
         client_setup()
         threading.Thread(target=watch, daemon=True).start()
+        trace_endings()
         client()
     except Skip as e:
         print(e, flush=True)
@@ -34,6 +35,7 @@ def main(client, server=nfs_server.main):
     except (Failure, OSError, subprocess.SubprocessError, AssertionError) as e:
         traceback.print_exc()
         log(f"FAILED: {e}")
+        show_endings()
         sys.stdout.flush()
         # Not sys.exit: a thread that hangs in the kernel must not delay this.
         os._exit(1)

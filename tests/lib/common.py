@@ -70,6 +70,32 @@ def watch():
                          "ps axo pid,ppid,stat,wchan:24,args | grep -v '\\['; dmesg | tail -20")[1], flush=True)
 
 
+#: Where the kernel shows its trace events.
+TRACING = "/sys/kernel/tracing"
+#: Events that tell why a connection has ended.
+ENDINGS = ("cm_event", "completion_error", "connect", "decode_error", "disconnect", "lost",
+           "post_failed")
+
+
+def trace_endings():
+    """Has our module record why connections end, for `show_endings`."""
+    for event in ENDINGS:
+        enable = f"{TRACING}/events/rpcrdma_rs/rpcrdma_rs_{event}/enable"
+        if os.path.exists(enable):
+            write(enable, "1")
+
+
+def show_endings():
+    """Prints the last of what was recorded, and what the RDMA device has counted."""
+    try:
+        lines = [l for l in read(f"{TRACING}/trace").splitlines() if "rpcrdma_rs" in l]
+        print("\n".join(lines[-40:]), flush=True)
+    except OSError as e:
+        print(f"no trace events: {e}")
+    counters = f"/sys/class/infiniband/{os.environ.get('RDMADEV')}/ports/1/hw_counters"
+    print(status("grep", "-rH", "[1-9]", counters)[1], flush=True)
+
+
 def rounds():
     """How often a fault or a cycle is repeated: `$ROUNDS`."""
     return int(os.environ.get("ROUNDS") or 1)

@@ -144,7 +144,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             // SAFETY: As above.
             unsafe { sys::ib_drain_sq(qp.as_ptr()) };
         }
-        self.end_transfers();
+        let keepers = self.end_transfers();
         if let Some(qp) = objects.qp.take() {
             let id = objects.cm.as_ptr();
             // SAFETY: The id is live and has a QP.
@@ -154,6 +154,8 @@ impl<H: EndpointEvents> Endpoint<H> {
                 None => destroy(),
             }
         }
+        // No device writes to it any more.
+        drop(keepers);
         // Waits for handlers that still run.
         objects.queues = None;
     }

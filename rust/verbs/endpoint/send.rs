@@ -8,7 +8,7 @@ use crate::sys;
 use crate::verbs::completion::Completion;
 use crate::verbs::dma::{Direction, DmaBuffer};
 use crate::verbs::endpoint::regions::RegionHandle;
-use crate::verbs::endpoint::transfer::{Cargo, Pull};
+use crate::verbs::endpoint::transfer::Cargo;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents};
 use crate::verbs::region::{Region, RegionState};
 use crate::verbs::send_queue::SendQueue;
@@ -56,7 +56,7 @@ pub(super) struct SendSlot<H: EndpointEvents> {
 }
 
 /// The gate of the Send Queue: no pointer, no posting.
-pub(super) struct SendGate<H: EndpointEvents> {
+pub(super) struct SendGate {
     /// The QP, while the gate is open.
     pub(super) qp: Option<NonNull<sys::ib_qp>>,
     /// The key for local memory.
@@ -71,12 +71,12 @@ pub(super) struct SendGate<H: EndpointEvents> {
     pub(super) port: u32,
     /// How many transfers exist.
     pub(super) transfers: usize,
-    /// Reads that the device refused.
-    pub(super) refused: Option<KBox<Pull<H>>>,
+    /// The slots for Reads that are not in use. With room for all of them.
+    pub(super) free_pulls: KVVec<u32>,
 }
 
 // SAFETY: A QP may be used from any context; the gate is used under its lock.
-unsafe impl<H: EndpointEvents> Send for SendGate<H> {}
+unsafe impl Send for SendGate {}
 
 impl<H: EndpointEvents> Endpoint<H> {
     /// # Safety

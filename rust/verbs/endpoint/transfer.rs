@@ -9,8 +9,8 @@
 //! A [`Transfer`] is one chain of work requests for one segment of the peer's, with the memory mapped for it. Its
 //! owner is, one after the other: who prepares it; when it is posted, the [`Pull`] (Reads) or the Send buffer of
 //! the Reply (Writes), to which the completion belongs; last the completion handler, which drops it. Dropped, it
-//! unmaps the memory, exactly once. What was posted and never completes, because the device refused a part of its
-//! chain, is kept with the endpoint until its queues are drained.
+//! unmaps the memory, exactly once. What was posted is kept by a slot of the endpoint. So what never completes,
+//! because the device refused a part of its chain or lost a completion, is found when the queues are drained.
 //!
 //! The core needs the QP for that. So an endpoint counts its transfers under the lock of the Send gate, begins
 //! none when the gate is closed, and the shutdown waits for the last one before it destroys the QP.
@@ -24,6 +24,7 @@ use crate::verbs::completion::Completion;
 use crate::verbs::dma::Direction;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents, PostError, SendBuffer};
 use crate::verbs::work_request::{set_send_cqe, PlainRequest};
+use core::cell::Cell;
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 use kernel::error::to_result;
@@ -106,18 +107,13 @@ pub(crate) struct Cargo<H: EndpointEvents> {
 }
 
 /// RDMA Reads that complete together.
-#[repr(C)]
 pub(crate) struct Pull<H: EndpointEvents> {
-    /// First, so that its address is that of the structure.
-    cqe: sys::ib_cqe,
-    /// Where in the Send Queue it was posted.
+    /// Where in the Send Queue they were posted.
     sequence: u64,
     /// The Reads.
     transfers: KVec<Transfer<H>>,
     /// What they are for.
     keeper: H::Pull,
-    /// The next one that the device refused.
-    next: Option<KBox<Pull<H>>>,
 }
 
 impl<H: EndpointEvents> Pull<H> {
@@ -129,17 +125,25 @@ impl<H: EndpointEvents> Pull<H> {
     pub(crate) fn new(transfers: KVec<Transfer<H>>, keeper: H::Pull) -> Result<KBox<Self>> {
         Ok(KBox::new(
             Self {
-                cqe: sys::ib_cqe {
-                    done: Some(Endpoint::<H>::pull_callback),
-                },
                 sequence: 0,
                 transfers,
                 keeper,
-                next: None,
             },
             GFP_KERNEL,
         )?)
     }
+}
+
+/// The completion entry of Reads that are posted, and the Reads. It stays in memory as long as the endpoint: a device
+/// may complete late, or never.
+#[repr(C)]
+pub(super) struct PullSlot<H: EndpointEvents> {
+    /// First, so that its address is that of the slot.
+    pub(super) cqe: sys::ib_cqe,
+    /// Its place among the slots.
+    pub(super) index: u32,
+    /// What is posted. Written and taken under the gate's lock.
+    pub(super) pull: Cell<Option<KBox<Pull<H>>>>,
 }
 
 /// Why a Reply was not posted; with all of it, if the queue was full.
@@ -261,14 +265,22 @@ impl<H: EndpointEvents> Endpoint<H> {
     ///
     /// # Errors
     ///
-    /// See [`PostError`]. If the queue was full, the Reads come back; else they are dropped at the latest when
-    /// the endpoint is.
+    /// See [`PostError`]. If the queue was full, or too many Reads are under way, these come back; else they are dropped
+    /// at the latest when the endpoint ends.
     pub(crate) fn post_pull(&self, mut pull: KBox<Pull<H>>) -> Result<(), Unpulled<H>> {
         let requests = requests(&pull.transfers);
         let mut gate = self.send.lock();
         let Some(qp) = gate.qp else {
             drop(gate);
             return Err((PostError::Closed, None));
+        };
+        let slot = gate
+            .free_pulls
+            .last()
+            .and_then(|index| self.pulls.get(*index as usize));
+        let Some(slot) = slot else {
+            drop(gate);
+            return Err((PostError::Full, Some(pull)));
         };
         if !gate.queue.has_room(requests, 0) {
             drop(gate);
@@ -278,48 +290,54 @@ impl<H: EndpointEvents> Endpoint<H> {
             drop(gate);
             return Err((PostError::Full, Some(pull)));
         };
+        gate.free_pulls.pop();
         pull.sequence = sequence;
-        let cqe = &raw mut pull.cqe;
+        let cqe = ptr::from_ref(&slot.cqe).cast_mut();
         let mut first: *mut sys::ib_send_wr = ptr::null_mut();
         for transfer in pull.transfers.iter_mut() {
             first = transfer.link(cqe, first);
         }
-        // The completion may come before the post returns, and owns it.
-        let raw = KBox::into_raw(pull);
-        // SAFETY: The gate's QP is live; the chain is part of `raw`, which stays until its completion has come.
+        // The completion may come before the post returns; it waits for the lock. Moving the box does not move the chain,
+        // which is in the contexts of the transfers.
+        slot.pull.set(Some(pull));
+        // SAFETY: The gate's QP is live; the chain is kept by the slot, until its completion has come or none will.
         let status = unsafe { sys::ib_post_send(qp.as_ptr(), first.cast_const(), ptr::null_mut()) };
         if status == 0 {
             return Ok(());
         }
         gate.queue.unpost();
-        // SAFETY: The chain's last work request, the only signaled one, is the last to be taken. It was not, so
-        // no completion will come.
-        let mut pull = unsafe { KBox::from_raw(raw) };
-        // But the device may work on what it took.
-        pull.next = gate.refused.take();
-        gate.refused = Some(pull);
         drop(gate);
+        // The device may work on what it took, so the slot keeps it until the end of the endpoint.
         Err((PostError::Refused, None))
     }
 
     /// # Safety
     ///
     /// Called by the CQ core for the last Read of a [`Pull`] of this endpoint.
-    unsafe extern "C" fn pull_callback(cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
+    pub(super) unsafe extern "C" fn pull_callback(cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
         // SAFETY: As in `receive_callback`.
         let this = unsafe { ArcBorrow::<Self>::from_raw((*cq).cq_context.cast_const().cast()) };
         // SAFETY: As in `receive_callback`.
         let Some(completion) = (unsafe { Completion::from_raw(wc) }) else {
             return;
         };
-        // SAFETY: This handler belongs to the entries of `Pull`s only, whose first member they are. `post_pull`
-        // has left it to us; there is one completion for it.
-        let pull = unsafe { KBox::from_raw(completion.cqe().cast::<Pull<H>>()) };
+        // SAFETY: This handler belongs to the entries of `PullSlot`s of the endpoint only, whose first member they are.
+        let slot = unsafe { &*completion.cqe().cast::<PullSlot<H>>() };
+        let mut gate = this.send.lock();
+        let pull = slot.pull.take();
+        if pull.is_some() {
+            // There is room for all.
+            let _ = gate.free_pulls.push_within_capacity(slot.index);
+        }
+        drop(gate);
+        let Some(pull) = pull else {
+            // Too late: it was given up at the end of the endpoint.
+            return;
+        };
         let Pull {
             sequence,
             transfers,
             keeper,
-            ..
         } = KBox::into_inner(pull);
         // Before anybody looks at the memory.
         drop(transfers);
@@ -411,22 +429,34 @@ impl<H: EndpointEvents> Endpoint<H> {
         Ok(())
     }
 
-    /// Drops what was posted and never completed, and waits for the last transfer. Both queues are drained.
-    pub(super) fn end_transfers(&self) {
+    /// Ends the transfers that were posted and never completed, and waits for the last one. The Send Queue is drained.
+    ///
+    /// Returns what keeps the memory of Reads of which no completion has come: it must stay until the QP is gone. siw
+    /// loses those that were under way behind one that the end of the connection cut off in the middle.
+    pub(super) fn end_transfers(&self) -> KVec<H::Pull> {
         for slot in &self.sends {
             drop(slot.cargo.take());
         }
-        let mut gate = self.send.lock();
-        let mut refused = gate.refused.take();
-        drop(gate);
-        while let Some(mut pull) = refused {
-            refused = pull.next.take();
+        let mut keepers = KVec::new();
+        for slot in &self.pulls {
+            let gate = self.send.lock();
+            let pull = slot.pull.take();
+            drop(gate);
+            let Some(pull) = pull else { continue };
+            let Pull {
+                transfers, keeper, ..
+            } = KBox::into_inner(pull);
+            drop(transfers);
+            // Without memory for this the pages are given up now, a moment before the QP.
+            let _ = keepers.push(keeper, GFP_KERNEL);
         }
-        gate = self.send.lock();
+        let mut gate = self.send.lock();
         while gate.transfers > 0 {
             // As in `tear_down`: nobody that has one waits for the endpoint.
             self.home.wait(&mut gate);
         }
+        drop(gate);
+        keepers
     }
 }
 
