@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # The server's RDMA device is removed and comes back under I/O load.
 # mode: pair
-# fabrics: rxe siw
+# fabrics: siw rxe
 # variants: 4.2 4.2@ours-ours
 # kernels: uml
 # soak-smoke: uml-kasan
