@@ -14,7 +14,7 @@ KFLAGS := $(if $(call config_has,CONFIG_CC_IS_CLANG),LLVM=1) \
 	$(if $(call config_has,CONFIG_UML),ARCH=um)
 
 .DEFAULT_GOAL := modules
-.PHONY: modules modules_install clean help setup demo check soak bench guest
+.PHONY: modules modules_install clean help setup demo demo-pair check soak bench guest
 
 modules: $(KDIR)/.config
 	+$(MAKE) -C $(KDIR) M=$(M) $(KFLAGS) modules
@@ -46,6 +46,9 @@ setup:
 demo:
 	@tools/demo
 
+demo-pair:
+	@tools/demo pair
+
 check:
 	@tools/check
 
@@ -66,9 +69,11 @@ help:
 	@echo
 	@echo 'With kernels and guests of its own; as root on Debian 12 or 13, x86-64. All'
 	@echo 'set-up is done once, in the directory $$RPCRDMA_CACHE (~/.cache/rpcrdma):'
-	@echo '  make demo    mount a stock NFS server through this module, write, read, compare'
-	@echo '  make check   all tests (tools/check PATTERN for some of them)'
-	@echo '  make soak    the same tests with full counts; takes hours'
-	@echo '  make bench   compare with the stock module'
-	@echo '  make guest   a shell in a guest with an RDMA device and an NFS server beside it'
-	@echo '  make setup   only the set-up of everything'
+	@echo '  make demo       one guest mounts its own export through this module: write, read,'
+	@echo '                  compare'
+	@echo '  make demo-pair  the same with a stock NFS server, in two guests'
+	@echo '  make check      all tests (tools/check PATTERN for some of them)'
+	@echo '  make soak       the same tests with full counts; takes hours'
+	@echo '  make bench      compare with the stock module'
+	@echo '  make guest      a shell in a guest with an RDMA device and an NFS server beside it'
+	@echo '  make setup      only the set-up of everything'
