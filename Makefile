@@ -14,12 +14,14 @@ KFLAGS := $(if $(call config_has,CONFIG_CC_IS_CLANG),LLVM=1) \
 	$(if $(call config_has,CONFIG_UML),ARCH=um)
 
 .DEFAULT_GOAL := modules
-.PHONY: modules modules_install clean help setup demo demo-pair check soak bench guest
+.PHONY: modules modules_install check-kdir clean help setup demo demo-pair check soak bench
+.PHONY: guest
 
-modules: $(KDIR)/.config
+modules: check-kdir
 	+$(MAKE) -C $(KDIR) M=$(M) $(KFLAGS) modules
 
 # In updates/, where depmod prefers it to the stock module of the same name.
+# The kernel's build runs depmod if there is a System.map.
 modules_install: $(KDIR)/.config
 	+$(MAKE) -C $(KDIR) M=$(M) $(KFLAGS) INSTALL_MOD_DIR=updates modules_install
 
@@ -35,10 +37,9 @@ clean:
 	@rm -rf rpcrdma.o rpcrdma.ko rpcrdma.mod rpcrdma.mod.c rpcrdma.mod.o .*.cmd \
 		.module-common.o Module.symvers modules.order .tmp_versions
 
-$(KDIR)/.config:
-	@echo "error: $(KDIR) is no build directory of a kernel; say make KDIR=/path/to/build" >&2
-	@echo "       (configured with RUST, INFINIBAND and SUNRPC; Linux 7.2 or 7.3)" >&2
-	@false
+# Says what is missing, before compilers say it in their way.
+check-kdir $(KDIR)/.config:
+	@scripts/check-kdir $(KDIR)
 
 setup:
 	@scripts/setup all
