@@ -14,12 +14,14 @@ KFLAGS := $(if $(call config_has,CONFIG_CC_IS_CLANG),LLVM=1) \
 	$(if $(call config_has,CONFIG_UML),ARCH=um)
 
 .DEFAULT_GOAL := modules
-.PHONY: modules modules_install clean help setup demo check soak bench guest
+.PHONY: modules modules_install check-kdir clean help setup demo demo-one check soak bench
+.PHONY: guest
 
-modules: $(KDIR)/.config
+modules: check-kdir
 	+$(MAKE) -C $(KDIR) M=$(M) $(KFLAGS) modules
 
 # In updates/, where depmod prefers it to the stock module of the same name.
+# The kernel's build runs depmod if there is a System.map.
 modules_install: $(KDIR)/.config
 	+$(MAKE) -C $(KDIR) M=$(M) $(KFLAGS) INSTALL_MOD_DIR=updates modules_install
 
@@ -35,16 +37,18 @@ clean:
 	@rm -rf rpcrdma.o rpcrdma.ko rpcrdma.mod rpcrdma.mod.c rpcrdma.mod.o .*.cmd \
 		.module-common.o Module.symvers modules.order .tmp_versions
 
-$(KDIR)/.config:
-	@echo "error: $(KDIR) is no build directory of a kernel; say make KDIR=/path/to/build" >&2
-	@echo "       (configured with RUST, INFINIBAND and SUNRPC; Linux 7.2 or 7.3)" >&2
-	@false
+# Says what is missing, before compilers say it in their way.
+check-kdir $(KDIR)/.config:
+	@scripts/check-kdir $(KDIR)
 
 setup:
 	@scripts/setup all
 
 demo:
 	@tools/demo
+
+demo-one:
+	@tools/demo one
 
 check:
 	@tools/check
@@ -66,9 +70,11 @@ help:
 	@echo
 	@echo 'With kernels and guests of its own; as root on Debian 12 or 13, x86-64. All'
 	@echo 'set-up is done once, in the directory $$RPCRDMA_CACHE (~/.cache/rpcrdma):'
-	@echo '  make demo    mount a stock NFS server through this module, write, read, compare'
-	@echo '  make check   all tests (tools/check PATTERN for some of them)'
-	@echo '  make soak    the same tests with full counts; takes hours'
-	@echo '  make bench   compare with the stock module'
-	@echo '  make guest   a shell in a guest with an RDMA device and an NFS server beside it'
-	@echo '  make setup   only the set-up of everything'
+	@echo '  make demo       a mount of a stock NFS server through this module, in two guests:'
+	@echo '                  write, read, compare'
+	@echo '  make demo-one   the same in one guest, with this module at both ends'
+	@echo '  make check      all tests (tools/check PATTERN for some of them)'
+	@echo '  make soak       the same tests with full counts; takes hours'
+	@echo '  make bench      compare with the stock module'
+	@echo '  make guest      a shell in a guest with an RDMA device and an NFS server beside it'
+	@echo '  make setup      only the set-up of everything'

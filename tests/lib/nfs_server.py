@@ -4,6 +4,7 @@
 Prints `READY` when the export can be mounted. Options:
   --threads N   how many nfsd threads (8)
   --no-nfs      only the control connection, no NFS server
+  --sec FLAVOUR what a mount has to use (sys)
 """
 
 import argparse
@@ -25,7 +26,7 @@ NFSD = "/proc/fs/nfsd"
 HELD = {}
 
 
-def export_setup():
+def export_setup(flavour="sys"):
     """Makes the exported tree and the state directories of the server."""
     make_root()
     no_name_service()
@@ -48,8 +49,9 @@ def export_setup():
     if status("pidof", "nfsdcld")[0]:
         run("nfsdcld")
     # The root of version 4 is the scratch directory, so the export is /export.
-    run("exportfs", "-i", "-o", "rw,no_root_squash,insecure,fsid=0,no_subtree_check", f"*:{ROOT}")
-    run("exportfs", "-i", "-o", "rw,no_root_squash,insecure,fsid=1,no_subtree_check", f"*:{EXPORT}")
+    options = f"rw,no_root_squash,insecure,no_subtree_check,sec={flavour}"
+    run("exportfs", "-i", "-o", f"{options},fsid=0", f"*:{ROOT}")
+    run("exportfs", "-i", "-o", f"{options},fsid=1", f"*:{EXPORT}")
 
 
 def control_nfsd_start(threads=8):
@@ -166,9 +168,10 @@ def main(*arguments):
     parser = argparse.ArgumentParser()
     parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--no-nfs", action="store_true")
+    parser.add_argument("--sec", default="sys")
     options = parser.parse_args(arguments)
     if not options.no_nfs:
-        export_setup()
+        export_setup(options.sec)
         print(control_nfsd_start(options.threads), flush=True)
     listener = socket.create_server(("", CONTROL_PORT), backlog=64)
     print("READY", flush=True)

@@ -1,0 +1,11 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# The demonstration: one guest that mounts its own export, our module at both ends.
+# mode: run
+# fabrics: rxe
+# insert: yes
+# kernels: uml
+# soak-smoke: uml-kasan debug
+# timeout: 120
+set -eu
+exec bash tools/guest.d/demo
