@@ -344,7 +344,7 @@ impl<H: EndpointEvents> ReceivePool<H> {
             .ends
             .lock()
             .get(key(completion.qp()))
-            .map(|endpoint| Arc::from(endpoint));
+            .map(Arc::from);
         let Some(endpoint) = endpoint else {
             // Its QP is gone.
             this.recycle(index);
