@@ -50,12 +50,13 @@ class Reduced:
         if not os.path.ismount(TRACING):
             run("mount", "-t", "tracefs", "tracefs", TRACING)
         event, which = self.EVENTS[os.environ["MODULE"]]
+        self.name = event.split("/")[1] + ":"
         write(f"{TRACING}/events/{event}/filter", which)
         write(f"{TRACING}/events/{event}/enable", "1")
 
     def count(self):
         """How many so far, or as many of them as the buffer keeps."""
-        return sum(not l.startswith("#") for l in read(f"{TRACING}/trace").splitlines())
+        return sum(f" {self.name} " in l for l in read(f"{TRACING}/trace").splitlines())
 
 
 class Capture:

@@ -340,11 +340,7 @@ impl<H: EndpointEvents> ReceivePool<H> {
         // is dropped.
         let (index, posted_as) = unsafe { ((*slot).index, (*slot).posted_as.load(Relaxed)) };
         this.state.lock().completed(posted_as);
-        let endpoint = this
-            .ends
-            .lock()
-            .get(key(completion.qp()))
-            .map(Arc::from);
+        let endpoint = this.ends.lock().get(key(completion.qp())).map(Arc::from);
         let Some(endpoint) = endpoint else {
             // Its QP is gone.
             this.recycle(index);
