@@ -42,7 +42,8 @@ make_module() {
 	exec {build_lock}>"$dir/.lock"
 	flock "$build_lock"
 	sources=("${MODULE_SOURCES[@]/#/$TREE/}")
-	chroot_sysroot rsync -a --checksum --delete \
+	# What differs gets the time of now: make goes by that, and other sources may be older.
+	chroot_sysroot rsync -rlp --checksum --delete \
 		--exclude='*.o' --exclude='*.ko' --exclude='*.mod' --exclude='*.mod.c' \
 		--exclude='.*' --exclude='*.symvers' --exclude='modules.order' \
 		--exclude='*_generated*' --exclude='ko-*' "${sources[@]}" "$dir/"
