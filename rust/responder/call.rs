@@ -24,21 +24,21 @@ pub(crate) struct Call<H: EndpointEvents> {
     results: [(u32, u32); MAX_RESULTS],
     /// How many they are.
     result_count: usize,
-    /// How long the Write chunks are, to tell whether a result fits.
-    chunks: [u32; MAX_RESULTS],
-    /// How many they are.
+    /// Which of the Write chunks are empty: their results are wanted inline, RFC 8166 section 4.3.2.3.
+    empty: [bool; MAX_RESULTS],
+    /// How many Write chunks there are.
     chunk_count: usize,
 }
 
 impl<H: EndpointEvents> Call<H> {
     /// A Call in a message.
     fn new(message: Received<H>) -> Result<Self, (Received<H>, Refusal)> {
-        let mut chunks = [0; MAX_RESULTS];
+        let mut empty = [false; MAX_RESULTS];
         let mut chunk_count = 0;
         let inline_at = match v1::decode(message.bytes()) {
             Ok(header) if header.rpc_direction() == RpcDirection::Call => {
-                for (chunk, total) in header.write_list().iter().zip(chunks.iter_mut()) {
-                    *total = chunk.total();
+                for (chunk, empty) in header.write_list().iter().zip(empty.iter_mut()) {
+                    *empty = chunk.is_empty();
                     chunk_count += 1;
                 }
                 Ok(header.header_len())
@@ -52,7 +52,7 @@ impl<H: EndpointEvents> Call<H> {
                 inline_at,
                 results: [(0, 0); MAX_RESULTS],
                 result_count: 0,
-                chunks,
+                empty,
                 chunk_count,
             }),
             Err(refusal) => Err((message, refusal)),
@@ -80,25 +80,20 @@ impl<H: EndpointEvents> CallContext for Call<H> {
         self.message.bytes().get(self.inline_at..).unwrap_or(&[])
     }
 
-    fn result_payload(&mut self, offset: u32, len: u32) -> Result {
-        // RFC 8166 section 4.3.2: results go into the Write chunks in order.
-        let Some(room) = self
-            .chunks
-            .get(..self.chunk_count)
-            .and_then(|chunks| chunks.get(self.result_count))
-        else {
-            return Ok(());
+    fn result_payload(&mut self, offset: u32, len: u32) {
+        if len == 0 || self.result_count >= self.chunk_count {
+            return;
+        }
+        // RFC 8166 section 4.3.2: results go into the Write chunks in order. Whether one fits is seen when the
+        // Reply is made.
+        let (Some(place), Some(empty)) = (
+            self.results.get_mut(self.result_count),
+            self.empty.get(self.result_count),
+        ) else {
+            return;
         };
-        if len == 0 {
-            return Ok(());
-        }
-        if len > *room {
-            return Err(E2BIG);
-        }
-        let place = self.results.get_mut(self.result_count).ok_or(EINVAL)?;
-        *place = (offset, len);
+        *place = (offset, if *empty { 0 } else { len });
         self.result_count += 1;
-        Ok(())
     }
 }
 
