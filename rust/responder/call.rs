@@ -7,7 +7,7 @@ use crate::proto::v1::{self, DecodeError, Direction as RpcDirection, Header};
 use crate::responder::CREDITS;
 use crate::sunrpc::svc::{CallContext, CallRqst, Pages, ServerTransport};
 use crate::verbs::dma::Direction;
-use crate::verbs::endpoint::{EndpointEvents, Pull, Received, Transfer};
+use crate::verbs::endpoint::{EndpointEvents, Pull, Received, SendBuffer, Transfer};
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
@@ -28,6 +28,8 @@ pub(crate) struct Call<H: EndpointEvents> {
     empty: [bool; MAX_RESULTS],
     /// How many Write chunks there are.
     chunk_count: usize,
+    /// Where the Reply goes. It was there before the Call was taken in.
+    buffer: Option<SendBuffer<H>>,
 }
 
 impl<H: EndpointEvents> Call<H> {
@@ -54,6 +56,7 @@ impl<H: EndpointEvents> Call<H> {
                 result_count: 0,
                 empty,
                 chunk_count,
+                buffer: None,
             }),
             Err(refusal) => Err((message, refusal)),
         }
@@ -69,7 +72,12 @@ impl<H: EndpointEvents> Call<H> {
         &self.message
     }
 
-    /// The results that go into chunks.
+    /// Takes out the buffer for the Reply, once.
+    pub(crate) fn take_buffer(&mut self) -> Option<SendBuffer<H>> {
+        self.buffer.take()
+    }
+
+    /// The results that have a chunk, as offset and length in the Reply; of length zero if it is an empty one.
     pub(crate) fn results(&self) -> &[(u32, u32)] {
         self.results.get(..self.result_count).unwrap_or(&[])
     }
@@ -168,7 +176,8 @@ pub(crate) enum Taken<'a, H: EndpointEvents, T: ServerTransport> {
 /// The Reads of a Call.
 type Reads<H> = KVec<Transfer<H>>;
 
-/// Decodes a message, and prepares the Reads that it asks for. Sleeps.
+/// Decodes a message, and prepares the Reads that it asks for. Sleeps. Unless it is refused, the Call takes `buffer`
+/// for its Reply.
 ///
 /// `patiently` repeats what it is given while that returns `EAGAIN`, whenever a transfer has ended.
 pub(crate) fn take<'a, H, T>(
@@ -184,12 +193,13 @@ where
         Ok(call) => call,
         Err((message, refusal)) => return Taken::Refused(Some(message), refusal),
     };
-    let call = match KBox::new(call, GFP_KERNEL) {
+    let mut call = match KBox::new(call, GFP_KERNEL) {
         Ok(call) => call,
         Err(error) => return Taken::Refused(None, Refusal::Lost(error.into())),
     };
     let plan = call.header().as_ref().and_then(Plan::new);
     let Some(plan) = plan else {
+    buffer: &mut Option<SendBuffer<H>>,
         return Taken::Refused(Some(call_message(call)), Refusal::Chunks);
     };
     if !plan.reads {
@@ -210,6 +220,7 @@ where
                 pages,
                 len: plan.len,
                 layout: plan.layout,
+        call.buffer = buffer.take();
             };
             match Pull::new(transfers, pulling) {
                 Ok(pull) => Taken::Pull(pull),
@@ -222,6 +233,7 @@ where
 
 /// Takes a Call's message out.
 fn call_message<H: EndpointEvents>(call: KBox<Call<H>>) -> Received<H> {
+            call.buffer = buffer.take();
     KBox::into_inner(call).message
 }
 

@@ -264,6 +264,12 @@ impl<T: ServerTransport> ReplyRqst<'_, T> {
     }
 
     /// The Reply.
+    /// The context of the Call, to take something out of it.
+    pub(crate) fn context_mut(&mut self) -> &mut T::Context {
+        // SAFETY: As for `context`; nobody but this thread uses it.
+        unsafe { &mut *(*self.rqst.as_ptr()).rq_xprt_ctxt.cast::<T::Context>() }
+    }
+
     pub(crate) fn reply(&self) -> &XdrBuf {
         // SAFETY: The thread waits, so the Reply stays as it is. Its head and tail are in pages of the thread's.
         unsafe { XdrBuf::from_raw(&raw const (*self.rqst.as_ptr()).rq_res) }
