@@ -141,6 +141,23 @@ pub(crate) struct Pulling<H: EndpointEvents> {
 }
 
 impl<H: EndpointEvents> Pulling<H> {
+    /// Whether the Call, if all of it was in chunks, is the one that the header speaks of. Else it is as good as not
+    /// decoded, RFC 8166 section 4.5.2.
+    pub(crate) fn is_sound(&self) -> bool {
+        let Some(header) = self.call.header() else {
+            return false;
+        };
+        // What is in the message itself was looked at before.
+        !header.is_nomsg() || (self.len >= 4 && self.pages.first_word() == Some(header.xid))
+    }
+
+    /// Gives up; returns the message, and the buffer for an answer.
+    pub(crate) fn give_up(self) -> (Received<H>, Option<SendBuffer<H>>) {
+        let mut call = KBox::into_inner(self.call);
+        let buffer = call.take_buffer();
+        (call.message, buffer)
+    }
+
     /// Delivers the Call, all of which has been read. Returns its length.
     ///
     /// # Errors
@@ -182,6 +199,7 @@ type Reads<H> = KVec<Transfer<H>>;
 /// `patiently` repeats what it is given while that returns `EAGAIN`, whenever a transfer has ended.
 pub(crate) fn take<'a, H, T>(
     message: Received<H>,
+    buffer: &mut Option<SendBuffer<H>>,
     mut rqst: CallRqst<'a, T>,
     patiently: impl FnOnce(&mut dyn FnMut() -> Result<Reads<H>>) -> Result<Reads<H>>,
 ) -> Taken<'a, H, T>
@@ -199,10 +217,10 @@ where
     };
     let plan = call.header().as_ref().and_then(Plan::new);
     let Some(plan) = plan else {
-    buffer: &mut Option<SendBuffer<H>>,
         return Taken::Refused(Some(call_message(call)), Refusal::Chunks);
     };
     if !plan.reads {
+        call.buffer = buffer.take();
         return Taken::Ready(call, rqst);
     }
     let Ok(mut pages) = rqst.take_pages(plan.len.div_ceil(PAGE_SIZE)) else {
@@ -215,12 +233,12 @@ where
             if !endpoint.fits(&transfers) {
                 return Taken::Refused(Some(call_message(call)), Refusal::Chunks);
             }
+            call.buffer = buffer.take();
             let pulling = Pulling {
                 call,
                 pages,
                 len: plan.len,
                 layout: plan.layout,
-        call.buffer = buffer.take();
             };
             match Pull::new(transfers, pulling) {
                 Ok(pull) => Taken::Pull(pull),
@@ -233,7 +251,6 @@ where
 
 /// Takes a Call's message out.
 fn call_message<H: EndpointEvents>(call: KBox<Call<H>>) -> Received<H> {
-            call.buffer = buffer.take();
     KBox::into_inner(call).message
 }
 

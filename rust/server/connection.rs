@@ -473,7 +473,13 @@ impl ServerTransport for Connection {
         rqst.let_next_in();
 
         let result = if let Some(pulling) = pulled {
-            pulling.deliver(rqst)
+            if pulling.is_sound() {
+                pulling.deliver(rqst)
+            } else {
+                let (message, buffer) = pulling.give_up();
+                this.refuse(Some(message), buffer, &Refusal::Chunks)
+                    .map(|()| 0)
+            }
         } else if let Some(message) = arrived {
             let endpoint = message.endpoint().clone();
             let patiently = |attempt: &mut dyn FnMut() -> _| this.patiently(&endpoint, attempt);
@@ -509,13 +515,13 @@ impl ServerTransport for Connection {
     }
 
     fn free(this: &Arc<Self>) {
+        this.backlog.close();
         let owner = this.owner.lock().take();
         if let Some(owner) = owner {
             owner.shutdown(|| this.with_callback(|callback| callback.detach()));
         }
         this.end_callback();
         loop {
-        this.backlog.close();
             let mut inbox = this.inbox.lock();
             let (pulled, arrived) = (inbox.pulled.pop(), inbox.arrived.pop());
             drop(inbox);
