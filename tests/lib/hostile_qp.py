@@ -74,11 +74,15 @@ class QueuePair:
                                            cap=cap, sq_sig_all=1))
         self.arrived, self.done = [], set()
         self.wr_id = 1000
+        #: How long a work request may take, in seconds.
+        self.patience = 20
 
-    def modify(self, state):
+    def modify(self, state, **attributes):
         """Takes the Queue Pair to its next state; under iWARP the kernel does that."""
         if os.environ["FABRIC"] != "siw":
             attr, mask = self.cmid.init_qp_attr(state)
+            for name, value in attributes.items():
+                setattr(attr, name, value)
             self.qp.modify(attr, mask)
 
     def post_recv(self, i):
@@ -105,7 +109,7 @@ class QueuePair:
 
     def wait(self, wr_id):
         """Waits for the completion of a work request."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + self.patience
         while wr_id not in self.done:
             if not self.poll():
                 if time.monotonic() > deadline or self.given_up():
