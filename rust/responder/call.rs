@@ -7,7 +7,7 @@ use crate::proto::chunk::Segment;
 use crate::proto::v1::{self, DecodeError, Direction as RpcDirection, Header};
 use crate::sunrpc::svc::{CallContext, CallRqst, Pages, ServerTransport};
 use crate::verbs::dma::Direction;
-use crate::verbs::endpoint::{Endpoint, EndpointEvents, Pull, Received, Transfer};
+use crate::verbs::endpoint::{Endpoint, EndpointEvents, Pull, Received, SendBuffer, Transfer};
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -25,21 +25,23 @@ pub(crate) struct Call<H: EndpointEvents> {
     results: [(u32, u32); MAX_RESULTS],
     /// How many they are.
     result_count: usize,
-    /// How long the Write chunks are, to tell whether a result fits.
-    chunks: [u32; MAX_RESULTS],
-    /// How many they are.
+    /// Which of the Write chunks are empty: their results are wanted inline, RFC 8166 section 4.3.2.3.
+    empty: [bool; MAX_RESULTS],
+    /// How many Write chunks there are.
     chunk_count: usize,
+    /// Where the Reply goes. It was there before the Call was taken in.
+    buffer: Option<SendBuffer<H>>,
 }
 
 impl<H: EndpointEvents> Call<H> {
     /// A Call in a message.
     fn new(message: Received<H>) -> Result<Self, (Received<H>, Refusal)> {
-        let mut chunks = [0; MAX_RESULTS];
+        let mut empty = [false; MAX_RESULTS];
         let mut chunk_count = 0;
         let inline_at = match v1::decode(message.bytes()) {
             Ok(header) if header.rpc_direction() == RpcDirection::Call => {
-                for (chunk, total) in header.write_list().iter().zip(chunks.iter_mut()) {
-                    *total = chunk.total();
+                for (chunk, empty) in header.write_list().iter().zip(empty.iter_mut()) {
+                    *empty = chunk.is_empty();
                     chunk_count += 1;
                 }
                 Ok(header.header_len())
@@ -53,8 +55,9 @@ impl<H: EndpointEvents> Call<H> {
                 inline_at,
                 results: [(0, 0); MAX_RESULTS],
                 result_count: 0,
-                chunks,
+                empty,
                 chunk_count,
+                buffer: None,
             }),
             Err(refusal) => Err((message, refusal)),
         }
@@ -76,7 +79,12 @@ impl<H: EndpointEvents> Call<H> {
         self.message = None;
     }
 
-    /// The results that go into chunks.
+    /// Takes out the buffer for the Reply, once.
+    pub(crate) fn take_buffer(&mut self) -> Option<SendBuffer<H>> {
+        self.buffer.take()
+    }
+
+    /// The results that have a chunk, as offset and length in the Reply; of length zero if it is an empty one.
     pub(crate) fn results(&self) -> &[(u32, u32)] {
         self.results.get(..self.result_count).unwrap_or(&[])
     }
@@ -91,25 +99,20 @@ impl<H: EndpointEvents> CallContext for Call<H> {
         bytes.get(self.inline_at..).unwrap_or(&[])
     }
 
-    fn result_payload(&mut self, offset: u32, len: u32) -> Result {
-        // RFC 8166 section 4.3.2: results go into the Write chunks in order.
-        let Some(room) = self
-            .chunks
-            .get(..self.chunk_count)
-            .and_then(|chunks| chunks.get(self.result_count))
-        else {
-            return Ok(());
+    fn result_payload(&mut self, offset: u32, len: u32) {
+        if len == 0 || self.result_count >= self.chunk_count {
+            return;
+        }
+        // RFC 8166 section 4.3.2: results go into the Write chunks in order. Whether one fits is seen when the
+        // Reply is made.
+        let (Some(place), Some(empty)) = (
+            self.results.get_mut(self.result_count),
+            self.empty.get(self.result_count),
+        ) else {
+            return;
         };
-        if len == 0 {
-            return Ok(());
-        }
-        if len > *room {
-            return Err(E2BIG);
-        }
-        let place = self.results.get_mut(self.result_count).ok_or(EINVAL)?;
-        *place = (offset, len);
+        *place = (offset, if *empty { 0 } else { len });
         self.result_count += 1;
-        Ok(())
     }
 }
 
@@ -149,6 +152,23 @@ pub(crate) struct Pulling<H: EndpointEvents> {
 }
 
 impl<H: EndpointEvents> Pulling<H> {
+    /// Whether the Call, if all of it was in chunks, is the one that the header speaks of. Else it is as good as not
+    /// decoded, RFC 8166 section 4.5.2.
+    pub(crate) fn is_sound(&self) -> bool {
+        let Some(header) = self.call.header() else {
+            return false;
+        };
+        // What is in the message itself was looked at before.
+        !header.is_nomsg() || (self.len >= 4 && self.pages.first_word() == Some(header.xid))
+    }
+
+    /// Gives up; returns the message, and the buffer for an answer.
+    pub(crate) fn give_up(self) -> (Option<Received<H>>, Option<SendBuffer<H>>) {
+        let mut call = KBox::into_inner(self.call);
+        let buffer = call.take_buffer();
+        (call.message, buffer)
+    }
+
     /// Delivers the Call, all of which has been read. Returns its length.
     ///
     /// # Errors
@@ -184,11 +204,13 @@ pub(crate) enum Taken<'a, H: EndpointEvents, T: ServerTransport> {
 /// The Reads of a Call.
 type Reads<H> = KVec<Transfer<H>>;
 
-/// Decodes a message, and prepares the Reads that it asks for. Sleeps.
+/// Decodes a message, and prepares the Reads that it asks for. Sleeps. Unless it is refused, the Call takes `buffer`
+/// for its Reply.
 ///
 /// `patiently` repeats what it is given while that returns `EAGAIN`, whenever a transfer has ended.
 pub(crate) fn take<'a, H, T>(
     message: Received<H>,
+    buffer: &mut Option<SendBuffer<H>>,
     mut rqst: CallRqst<'a, T>,
     patiently: impl FnOnce(&mut dyn FnMut() -> Result<Reads<H>>) -> Result<Reads<H>>,
 ) -> Taken<'a, H, T>
@@ -200,7 +222,7 @@ where
         Ok(call) => call,
         Err((message, refusal)) => return Taken::Refused(Some(message), refusal),
     };
-    let call = match KBox::new(call, GFP_KERNEL) {
+    let mut call = match KBox::new(call, GFP_KERNEL) {
         Ok(call) => call,
         Err(error) => return Taken::Refused(None, Refusal::Lost(error.into())),
     };
@@ -209,6 +231,7 @@ where
         return Taken::Refused(call_message(call), Refusal::Chunks);
     };
     if !plan.reads {
+        call.buffer = buffer.take();
         return Taken::Ready(call, rqst);
     }
     let Ok(mut pages) = rqst.take_pages(plan.len.div_ceil(PAGE_SIZE)) else {
@@ -223,6 +246,7 @@ where
             if !fits {
                 return Taken::Refused(call_message(call), Refusal::Chunks);
             }
+            call.buffer = buffer.take();
             let pulling = Pulling {
                 call,
                 pages,

@@ -8,18 +8,24 @@ use crate::proto::cm_private::{Agreed, CmPrivate};
 use crate::proto::credits::Allowance;
 use crate::proto::v1::{self, Direction};
 use crate::responder::call::{self, Call, Pulling, Refusal, Taken};
-use crate::responder::{reply, CREDITS};
+use crate::responder::reply::{self, Ready};
+use crate::responder::CREDITS;
+use crate::server::backlog::{Backlog, Outgoing};
 use crate::server::callback::{self, Callback};
+use crate::server::inbox::{Inbox, Work};
 use crate::sunrpc::svc::{CallRqst, Pages, ReplyRqst, Server, ServerTransport, SvcXprt};
 use crate::verbs::cm::{CmId, ConnectionEvents, ConnectionRequests, Incoming};
 use crate::verbs::endpoint::{
-    Endpoint, EndpointEvents, EndpointOwner, PostError, Pull, Received, SendBuffer, Sizes,
-    RECEIVE_BATCH,
+    Endpoint, EndpointEvents, EndpointOwner, Received, SendBuffer, Sizes, RECEIVE_BATCH,
 };
 use crate::verbs::receive_pool::ReceivePools;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{new_condvar, new_mutex, new_spinlock, Arc, CondVar, Mutex, SpinLock};
+use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::barrier::{self, smp_mb};
+use kernel::sync::{
+    new_condvar, new_mutex, new_spinlock, Arc, CondVar, CondVarTimeoutResult, Mutex, SpinLock,
+};
+use kernel::time::{msecs_to_jiffies, Msecs};
 
 /// Octets of an inline message, header included, either way.
 pub(super) const INLINE: u32 = 4096;
@@ -33,17 +39,15 @@ const FIRST_CREDITS: u32 = 4;
 
 /// Send buffers to begin with, and how many are added at a time.
 const SEND_STEP: u32 = 4;
+/// Send buffers: one for each Call that is taken in, as many again whose completion has not come, and one for each
+/// Call of ours.
+const SENDS: u32 = 2 * CREDITS + callback::SLOTS;
+
+/// How long a thread waits for the end of a Read, in milliseconds. The device should have given up before.
+const PATIENCE: Msecs = 20_000;
 
 /// The number of the next connection.
 static NEXT_NUMBER: Atomic<u32> = Atomic::new(1);
-
-/// What waits for a thread.
-struct Inbox {
-    /// Messages that arrived, the oldest first. With room for all Receives.
-    arrived: KVVec<Received<Connection>>,
-    /// Calls that were read. With room for all Receives, since each has one.
-    pulled: KVVec<Pulling<Connection>>,
-}
 
 /// A transport that has a connection.
 #[pin_data]
@@ -53,14 +57,18 @@ pub(crate) struct Connection {
     xprt: SvcXprt,
     /// What arrived.
     #[pin]
-    inbox: SpinLock<Inbox>,
+    inbox: Inbox,
     /// The endpoint's owner.
     #[pin]
     owner: Mutex<Option<EndpointOwner<Connection>>>,
     /// Whether the connection is up.
     established: Atomic<bool>,
-    /// Counts what came back: room in the Send Queue, Send buffers, memory regions; and the end of the connection,
-    /// after which nothing will.
+    /// What waits for room in the Send Queue.
+    #[pin]
+    backlog: Backlog,
+    /// Whether a message waits for a Send buffer for its answer.
+    starved: Atomic<bool>,
+    /// Counts what came back, memory regions above all; and the end of the connection, after which nothing will.
     #[pin]
     returns: SpinLock<u64>,
     /// Signaled when `returns` has changed.
@@ -107,16 +115,14 @@ impl Connection {
             // It would never answer our Reads.
             return Err(EINVAL);
         }
-        let inbox = Inbox {
-            arrived: KVVec::with_capacity(RECEIVES as usize, GFP_KERNEL)?,
-            pulled: KVVec::with_capacity(RECEIVES as usize, GFP_KERNEL)?,
-        };
         let this = Arc::pin_init(
             try_pin_init!(Self {
                 xprt <- SvcXprt::new(server),
-                inbox <- new_spinlock!(inbox, "rpcrdma::Connection::inbox"),
+                inbox <- Inbox::new(RECEIVES)?,
                 owner <- new_mutex!(None, "rpcrdma::Connection::owner"),
                 established: Atomic::new(false),
+                backlog <- Backlog::new(SENDS)?,
+                starved: Atomic::new(false),
                 returns <- new_spinlock!(0, "rpcrdma::Connection::returns"),
                 returned <- new_condvar!("rpcrdma::Connection::returned"),
                 patience <- new_mutex!((), "rpcrdma::Connection::patience"),
@@ -140,7 +146,7 @@ impl Connection {
         let sizes = Sizes {
             receives: RECEIVES,
             receive_size: INLINE as usize,
-            sends: 2 * CREDITS + callback::SLOTS,
+            sends: SENDS,
             first_sends: SEND_STEP,
             send_size: INLINE as usize,
             send_queue,
@@ -212,18 +218,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Drops what waits for a thread.
-    fn empty_inbox(&self) {
-        loop {
-            let mut inbox = self.inbox.lock();
-            let (pulled, arrived) = (inbox.pulled.pop(), inbox.arrived.pop());
-            drop(inbox);
-            if pulled.is_none() && arrived.is_none() {
-                return;
-            }
-        }
-    }
-
     /// From now on the connection tells nobody of Replies. When this returns it does not refer to the callback.
     pub(super) fn end_callback(&self) {
         self.has_callback.store(false, Relaxed);
@@ -243,33 +237,22 @@ impl Connection {
         drop(place);
     }
 
-    /// Waits until `attempt` has a result that is not [`None`]. It is tried again whenever there is room in the
-    /// Send Queue, or something else has come back.
+    /// Waits until more has come back than `seen`.
     ///
     /// # Errors
     ///
-    /// `ENOTCONN` if the connection ends before.
-    fn wait_for_room<R>(&self, mut attempt: impl FnMut() -> Option<R>) -> Result<R> {
-        loop {
-            let seen = *self.returns.lock();
-            if let Some(result) = attempt() {
-                return Ok(result);
-            }
-            self.wait_for_return(seen)?;
-        }
-    }
-
-    /// Waits until more has come back than `seen`, which was read before something was tried in vain.
-    ///
-    /// # Errors
-    ///
-    /// `ENOTCONN` if the connection ends before.
+    /// `ENOTCONN` if the connection ends before, or nothing comes for too long.
     fn wait_for_return(&self, seen: u64) -> Result {
+        let mut left = msecs_to_jiffies(PATIENCE);
         let mut returns = self.returns.lock();
         while *returns == seen {
             // Who closes the connection says so here afterwards.
-            if self.xprt.is_closing() || self.returned.wait_interruptible(&mut returns) {
+            if self.xprt.is_closing() {
                 return Err(ENOTCONN);
+            }
+            match self.returned.wait_interruptible_timeout(&mut returns, left) {
+                CondVarTimeoutResult::Woken { jiffies } => left = jiffies,
+                _ => return Err(ENOTCONN),
             }
         }
         Ok(())
@@ -293,9 +276,18 @@ impl Connection {
         // One at a time, or two might for ever take from each other what both want.
         let turn = self.patience.lock();
         let result = loop {
-            let seen = *self.returns.lock();
             match attempt() {
-                Err(EAGAIN) if endpoint.has_transfers() => self.wait_for_return(seen)?,
+                Err(EAGAIN) => {}
+                other => break other,
+            }
+            // Read now: what the attempt itself has given back is nothing to wait for.
+            let seen = *self.returns.lock();
+            if endpoint.has_transfers() {
+                self.wait_for_return(seen)?;
+                continue;
+            }
+            match attempt() {
+                Err(EAGAIN) if endpoint.has_transfers() => {}
                 other => break other,
             }
         };
@@ -333,65 +325,82 @@ impl Connection {
         endpoint.ask_for_receives(1)
     }
 
-    /// A Send buffer.
-    fn buffer(&self, endpoint: &Arc<Endpoint<Self>>) -> Result<SendBuffer<Self>> {
+    /// A Send buffer for the answer to a message. If there is none, [`Self::has_room`] will say so until one has come
+    /// back. Sleeps.
+    fn reserve(&self, endpoint: &Arc<Endpoint<Self>>) -> Option<SendBuffer<Self>> {
         if let Some(buffer) = endpoint.send_buffer() {
-            return Ok(buffer);
+            return Some(buffer);
         }
-        endpoint.add_send_buffers(SEND_STEP)?;
-        self.wait_for_room(|| endpoint.send_buffer())
+        // Without memory those that there are have to do: some of them are out, and will come back.
+        let _ = endpoint.add_send_buffers(SEND_STEP);
+        endpoint.send_buffer().or_else(|| {
+            self.starved.store(true, Relaxed);
+            // One may have come back before that was set. Whoever gives one back takes the same lock as this attempt,
+            // and looks at the flag afterwards.
+            let buffer = endpoint.send_buffer();
+            if buffer.is_some() {
+                self.starved.store(false, Relaxed);
+            }
+            buffer
+        })
     }
 
-    /// Posts Reads.
-    fn post_pull(&self, pull: KBox<Pull<Self>>, endpoint: &Endpoint<Self>) -> Result {
-        let mut pull = Some(pull);
-        self.wait_for_room(|| match endpoint.post_pull(pull.take()?) {
-            Ok(()) => Some(Ok(())),
-            Err((PostError::Full, back)) => {
-                pull = back;
-                None
-            }
-            Err(_) => Some(Err(ENOTCONN)),
-        })?
+    /// A Send buffer may have come back.
+    fn feed(&self) {
+        if self.starved.load(Relaxed) && self.starved.xchg(false, Full) {
+            self.xprt.enqueue();
+        }
+    }
+
+    /// Posts something, now or when there is room.
+    fn post(&self, endpoint: &Arc<Endpoint<Self>>, item: Outgoing) -> Result {
+        if self.backlog.post(endpoint, item)? {
+            self.xprt.enqueue();
+        }
+        Ok(())
     }
 
     /// Answers a message that was refused.
-    fn refuse(&self, message: Option<Received<Self>>, refusal: &Refusal) -> Result {
+    fn refuse(
+        &self,
+        message: Option<Received<Self>>,
+        buffer: Option<SendBuffer<Self>>,
+        refusal: &Refusal,
+    ) -> Result {
         if let Refusal::Lost(error) = refusal {
             return Err(*error);
         }
-        let message = message.ok_or(ENOTCONN)?;
+        let (message, mut buffer) = message.zip(buffer).ok_or(ENOTCONN)?;
         let endpoint = message.endpoint().clone();
-        let mut buffer = self.buffer(&endpoint)?;
-        let Some(len) = call::answer(message.bytes(), refusal, self.grant(&endpoint), &mut buffer)
-        else {
+        let credits = self.grant(&endpoint);
+        let Some(len) = call::answer(message.bytes(), refusal, credits, &mut buffer) else {
             return Ok(());
         };
         drop(message);
-        self.post(&endpoint, buffer, len, None, None)
+        let answer = Ready {
+            message: buffer,
+            len,
+            cargo: None,
+            invalidate: None,
+        };
+        self.post(&endpoint, Outgoing::Reply(answer))
     }
 
-    /// Posts a Reply.
-    fn post(
+    /// Takes a message in. Returns how long the Call is, if all of it is there.
+    fn take_in(
         &self,
-        endpoint: &Endpoint<Self>,
+        message: Received<Self>,
         buffer: SendBuffer<Self>,
-        len: usize,
-        cargo: Option<crate::verbs::endpoint::Cargo<Self>>,
-        invalidate: Option<u32>,
-    ) -> Result {
-        let mut parts = Some((buffer, cargo));
-        self.wait_for_room(|| {
-            let (buffer, cargo) = parts.take()?;
-            match endpoint.post_reply(buffer, len, cargo, invalidate) {
-                Ok(()) => Some(Ok(())),
-                Err((PostError::Full, back)) => {
-                    parts = back;
-                    None
-                }
-                Err(_) => Some(Err(ENOTCONN)),
-            }
-        })?
+        rqst: CallRqst<'_, Self>,
+    ) -> Result<usize> {
+        let endpoint = message.endpoint().clone();
+        let mut buffer = Some(buffer);
+        let patiently = |attempt: &mut dyn FnMut() -> _| self.patiently(&endpoint, attempt);
+        match call::take(message, &mut buffer, rqst, patiently) {
+            Taken::Ready(call, rqst) => Ok(rqst.deliver(call)),
+            Taken::Pull(pull) => self.post(&endpoint, Outgoing::Reads(pull)).map(|()| 0),
+            Taken::Refused(message, refusal) => self.refuse(message, buffer, &refusal).map(|()| 0),
+        }
     }
 
     /// Sends a Reply.
@@ -405,18 +414,12 @@ impl Connection {
             may_invalidate: self.agreed.remote_invalidation,
             credits: self.grant(&endpoint),
         };
-        let buffer = self.buffer(&endpoint)?;
+        let buffer = rqst.context_mut().take_buffer().ok_or(ENOTCONN)?;
         let ready = reply::prepare(&mut rqst, buffer, &terms, |attempt| {
             self.patiently(&endpoint, attempt)
         })?;
         rqst.context_mut().release_message();
-        self.post(
-            &endpoint,
-            ready.message,
-            ready.len,
-            ready.cargo,
-            ready.invalidate,
-        )
+        self.post(&endpoint, Outgoing::Reply(ready))
     }
 }
 
@@ -461,29 +464,13 @@ impl EndpointEvents for Connection {
             this.close();
             return;
         }
-        let mut inbox = this.inbox.lock();
-        let full = inbox.arrived.push_within_capacity(message).is_err();
-        this.xprt.set_data();
-        drop(inbox);
-        if full {
-            // Not possible: there is a place for each Receive.
-            this.xprt.close();
-        }
-        this.xprt.enqueue();
+        this.inbox.put_message(&this.xprt, message);
     }
 
     fn pulled(this: &Arc<Self>, pull: Pulling<Connection>, done: bool) {
-        if !done {
-            return;
+        if done {
+            this.inbox.put_call(&this.xprt, pull);
         }
-        let mut inbox = this.inbox.lock();
-        let full = inbox.pulled.push_within_capacity(pull).is_err();
-        this.xprt.set_data();
-        drop(inbox);
-        if full {
-            this.xprt.close();
-        }
-        this.xprt.enqueue();
     }
 
     fn fenced(this: &Arc<Self>, tag: u32, done: bool) {
@@ -491,11 +478,18 @@ impl EndpointEvents for Connection {
     }
 
     fn send_room(&self) {
+        match self.backlog.flush() {
+            Ok(false) => {}
+            Ok(true) => self.xprt.enqueue(),
+            Err(_) => self.close(),
+        }
+        self.feed();
         self.wake();
         self.with_callback(|callback| callback.send_room());
     }
 
     fn resources_back(&self) {
+        self.feed();
         self.wake();
     }
 }
@@ -509,34 +503,32 @@ impl ServerTransport for Connection {
 
     fn has_room(&self) -> bool {
         // Before that, nothing can be sent.
-        self.established.load(Relaxed)
+        if !self.established.load(Relaxed) {
+            return false;
+        }
+        let may = || !self.backlog.is_busy() && !self.starved.load(Relaxed);
+        if may() {
+            return true;
+        }
+        // SUNRPC may just have ended its work on the transport. Either whoever makes room sees that, or we see here
+        // what he did: he has a barrier too.
+        smp_mb(barrier::Full);
+        may()
     }
 
     fn recvfrom(this: &Arc<Self>, mut rqst: CallRqst<'_, Self>) -> usize {
-        let mut inbox = this.inbox.lock();
-        let pulled = inbox.pulled.remove(0).ok();
-        let arrived = match pulled {
-            None => inbox.arrived.remove(0).ok(),
-            Some(_) => None,
-        };
-        if inbox.pulled.is_empty() && inbox.arrived.is_empty() {
-            this.xprt.clear_data();
-        }
-        drop(inbox);
+        let work = this
+            .inbox
+            .next(&this.xprt, |endpoint| this.reserve(endpoint));
         rqst.let_next_in();
-
-        let result = if let Some(pulling) = pulled {
-            pulling.deliver(rqst)
-        } else if let Some(message) = arrived {
-            let endpoint = message.endpoint().clone();
-            let patiently = |attempt: &mut dyn FnMut() -> _| this.patiently(&endpoint, attempt);
-            match call::take(message, rqst, patiently) {
-                Taken::Ready(call, rqst) => Ok(rqst.deliver(call)),
-                Taken::Pull(pull) => this.post_pull(pull, &endpoint).map(|()| 0),
-                Taken::Refused(message, refusal) => this.refuse(message, &refusal).map(|()| 0),
+        let result = match work {
+            None => Ok(0),
+            Some(Work::Pulled(call)) if call.is_sound() => call.deliver(rqst),
+            Some(Work::Pulled(call)) => {
+                let (message, buffer) = call.give_up();
+                this.refuse(message, buffer, &Refusal::Chunks).map(|()| 0)
             }
-        } else {
-            Ok(0)
+            Some(Work::Arrived(message, buffer)) => this.take_in(message, buffer, rqst),
         };
         result.unwrap_or_else(|_| {
             this.xprt.close();
@@ -560,16 +552,17 @@ impl ServerTransport for Connection {
     }
 
     fn free(this: &Arc<Self>) {
+        this.backlog.close();
         let owner = this.owner.lock().take();
         if let Some(owner) = owner {
             owner.shutdown(|| {
                 this.with_callback(|callback| callback.detach());
                 // Before the device may go: messages are in buffers that it knows.
-                this.empty_inbox();
+                this.inbox.empty();
             });
         }
         this.end_callback();
-        this.empty_inbox();
+        this.inbox.empty();
     }
 }
 

@@ -11,15 +11,23 @@
 //! | a connection that asks | the listener's queue | spinlock `requests` | accepted, or `free` |
 //! | the endpoint | the connection | mutex `owner` | `free`: drained, then destroyed |
 //! | a [`Callback`] | its `rpc_xprt`; known to the connection by mutex `callback` | its own | `destroy`, see [`callback`] |
-//! | a message, a Call that was read | the connection's queue | spinlock `inbox` | taken by a thread, or `free` |
+//! | a Reply or RDMA Reads for which there was no room | the [`backlog`] | its spinlock | posted, or `free` |
+//! | a message, a Call that was read | the connection's [`inbox`] | its spinlock | taken by a thread, or `free` |
 //!
-//! The flag `XPT_DATA` is set and cleared under the lock of the queue, so it is set whenever there is something
-//! in it. A thread that waits for room in the Send Queue, a Send buffer or memory regions reads the counter `returns`
-//! before it tries, and sleeps only as long as that stays the same; whatever comes back, and the loss of the
-//! connection, counts it up first and then wakes.
+//! No thread waits for what only the peer can give. A Call is taken in when there is a Send buffer for its Reply; if
+//! there is none, `starved` is set, then it is tried again, and whatever gives a buffer back looks at `starved`
+//! afterwards. What finds the Send Queue full goes into the [`backlog`]. Meanwhile `has_room` says no, and whoever
+//! changes that has SUNRPC look again.
+//!
+//! Only for memory regions, which some devices need for RDMA Reads, a thread does wait. It reads the counter `returns`
+//! before it looks whether anybody else has some, and sleeps only as long as that stays the same; whatever comes
+//! back, and the loss of the connection, counts it up first and then wakes. The device ends a Read that is not
+//! answered; should it not, the connection is ended after a while.
 
+mod backlog;
 mod callback;
 mod connection;
+mod inbox;
 mod listening;
 
 pub(crate) use callback::Callback;

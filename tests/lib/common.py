@@ -32,6 +32,10 @@ class Failure(Exception):
     """A test saw something it must not see."""
 
 
+class Gone(Exception):
+    """An RDMA connection of a test's own has ended."""
+
+
 def check(condition, text):
     """Fails the test with `text` unless `condition` holds."""
     if not condition:

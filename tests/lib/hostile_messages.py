@@ -4,7 +4,8 @@
 import struct
 import time
 
-from hostile_reply import Gone, case
+from common import Gone
+from hostile_reply import case
 
 # ---- Whole messages -----------------------------------------------------
 

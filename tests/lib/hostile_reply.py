@@ -3,12 +3,11 @@
 
 import struct
 
+from common import Gone
+from rpcrdma_header import encode
+
 #: Every case by name.
 CASES = {}
-
-
-class Gone(Exception):
-    """The connection has ended."""
 
 
 class Case:
@@ -62,22 +61,8 @@ class Reply:
 
     def header(self):
         """The transport header."""
-        out = struct.pack(">IIII", self.xid & 0xFFFFFFFF, self.vers, self.credit, self.proc)
-        for position, handle, length, offset in self.reads:
-            out += struct.pack(">IIIIQ", 1, position, handle, length, offset)
-        out += struct.pack(">I", 0)
-        for chunk in self.writes:
-            out += struct.pack(">I", 1) + self.segments(chunk)
-        out += struct.pack(">I", 0)
-        if self.reply is None:
-            return out + struct.pack(">I", 0)
-        return out + struct.pack(">I", 1) + self.segments(self.reply)
-
-    @staticmethod
-    def segments(chunk):
-        """A counted array of RDMA segments."""
-        return struct.pack(">I", len(chunk)) + b"".join(
-            struct.pack(">IIQ", h, n, o) for h, n, o in chunk)
+        return encode(self.xid, self.proc, self.vers, self.credit, self.reads, self.writes,
+                      self.reply)
 
     def message(self):
         """The whole message."""

@@ -67,10 +67,9 @@ pub(crate) trait CallContext: Send + Sync + 'static {
     /// Octets `offset` to `offset + len` of the Reply are a result that may go into a chunk of its own. Called in
     /// the order of the results.
     ///
-    /// # Errors
-    ///
-    /// `E2BIG` if the chunk is too small: the Call fails.
-    fn result_payload(&mut self, offset: u32, len: u32) -> Result;
+    /// SUNRPC allows an error here. There is none: nfsd can't take back a READ whose pages are in the Reply
+    /// already, and warns about it. What has no room is refused when the Reply is sent.
+    fn result_payload(&mut self, offset: u32, len: u32);
 }
 
 /// A transport that has a connection.
@@ -320,10 +319,8 @@ impl<T: ServerTransport> ConnectionOps<T> {
     ) -> c_int {
         // SAFETY: The context was put there by `CallRqst`, and is used by this thread only.
         let context = unsafe { &mut *(*rqst).rq_xprt_ctxt.cast::<T::Context>() };
-        match context.result_payload(offset, len) {
-            Ok(()) => 0,
-            Err(error) => error.to_errno(),
-        }
+        context.result_payload(offset, len);
+        0
     }
 
     /// # Safety

@@ -43,6 +43,14 @@ impl Pages {
         self.0.len()
     }
 
+    /// The first word, in XDR's byte order. Nobody may be writing to the pages.
+    pub(crate) fn first_word(&self) -> Option<u32> {
+        let page = *self.0.first()?;
+        // SAFETY: We have a reference to the page, which is always mapped (64 bits), and longer than a word.
+        let word = unsafe { sys::page_address(page.as_ptr()).cast::<[u8; 4]>().read() };
+        Some(u32::from_be_bytes(word))
+    }
+
     /// The octets from `at` on that lie in one page, at most `len`.
     pub(crate) fn fragment(&self, at: usize, len: usize) -> Option<PageFragment> {
         let page = *self.0.get(at / PAGE_SIZE)?;

@@ -77,13 +77,14 @@ impl<'a, T: ServerTransport> CallRqst<'a, T> {
     ///
     /// `EINVAL` if there are not as many, or the second time; `ENOMEM`.
     pub(crate) fn take_pages(&mut self, count: usize) -> Result<Pages> {
-        let mut pages = Pages::with_capacity(count)?;
         // SAFETY: The object is ours.
         let rqst = unsafe { &mut *self.rqst.as_ptr() };
         // One page is kept, as SUNRPC does.
         if count >= rqst.rq_maxpages || rqst.rq_pages_nfree != 0 {
             return Err(EINVAL);
         }
+        // Only now: the peer has chosen the count.
+        let mut pages = Pages::with_capacity(count)?;
         for at in 0..count {
             // SAFETY: The index is below `rq_maxpages`, so the entry exists; `svc_alloc_arg` has filled it.
             unsafe {

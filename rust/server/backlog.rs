@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is ready to be posted, and finds the Send Queue full.
+//!
+//! No thread waits for a peer to make room: one that takes no Replies would soon have all threads of the service
+//! waiting. What can't be posted is left here, and posted by whoever notices that there is room again. It is not
+//! much, since no further Call is taken in from that peer meanwhile (`has_room`).
+//!
+//! # Who owns what, and what ends it
+//!
+//! Everything here has a Send buffer of the endpoint's, so there is never more than there are of those. One party
+//! at a time posts: it takes the oldest out under the lock and sets `posting`; another that finds room meanwhile
+//! leaves it `again`. Nothing is posted or dropped under the lock. [`Backlog::close`] comes before the endpoint's
+//! shutdown, which waits for the transfers that are held here.
+
+use crate::kext::errno::ENOTCONN;
+use crate::responder::reply::Ready;
+use crate::server::connection::Connection;
+use crate::verbs::endpoint::{Endpoint, PostError, Pull};
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::{new_spinlock, Arc, SpinLock};
+
+/// What is to be posted.
+pub(super) enum Outgoing {
+    /// A Reply, or an error.
+    Reply(Ready<Connection>),
+    /// RDMA Reads of a Call.
+    Reads(KBox<Pull<Connection>>),
+}
+
+impl Outgoing {
+    /// Posts it.
+    ///
+    /// # Errors
+    ///
+    /// See [`PostError`]. If the queue was full, it comes back.
+    fn post(self, endpoint: &Endpoint<Connection>) -> Result<(), (PostError, Option<Self>)> {
+        match self {
+            Self::Reads(pull) => endpoint
+                .post_pull(pull)
+                .map_err(|(error, back)| (error, back.map(Self::Reads))),
+            Self::Reply(ready) => {
+                let Ready {
+                    message,
+                    len,
+                    cargo,
+                    invalidate,
+                } = ready;
+                endpoint
+                    .post_reply(message, len, cargo, invalidate)
+                    .map_err(|(error, back)| {
+                        let back = back.map(|(message, cargo)| {
+                            Self::Reply(Ready {
+                                message,
+                                len,
+                                cargo,
+                                invalidate,
+                            })
+                        });
+                        (error, back)
+                    })
+            }
+        }
+    }
+}
+
+/// What the lock protects.
+struct Queue {
+    /// What waits, the oldest first, and where it goes.
+    waiting: KVVec<(Arc<Endpoint<Connection>>, Outgoing)>,
+    /// Whether somebody posts.
+    posting: bool,
+    /// Whether there was more room since he tried.
+    again: bool,
+    /// Whether the connection is at its end.
+    closed: bool,
+}
+
+/// What waits for room in the Send Queue of a connection.
+#[pin_data]
+pub(super) struct Backlog {
+    /// What waits.
+    #[pin]
+    queue: SpinLock<Queue>,
+    /// Whether anything does. Written under the lock.
+    busy: Atomic<bool>,
+}
+
+impl Backlog {
+    /// Nothing waits. There is place for `capacity` items.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn new(capacity: u32) -> Result<impl PinInit<Self>> {
+        let queue = Queue {
+            waiting: KVVec::with_capacity(usize::try_from(capacity)?, GFP_KERNEL)?,
+            posting: false,
+            again: false,
+            closed: false,
+        };
+        Ok(pin_init!(Self {
+            queue <- new_spinlock!(queue, "rpcrdma::Backlog::queue"),
+            busy: Atomic::new(false),
+        }))
+    }
+
+    /// Whether anything waits.
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy.load(Relaxed)
+    }
+
+    /// Posts `item`, or leaves it to be posted. Returns whether nothing waits any more after something did.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN`: the connection is to be ended.
+    pub(super) fn post(
+        &self,
+        endpoint: &Arc<Endpoint<Connection>>,
+        mut item: Outgoing,
+    ) -> Result<bool> {
+        // Nobody overtakes what waits.
+        if !self.is_busy() {
+            item = match item.post(endpoint) {
+                Ok(()) => return Ok(false),
+                Err((PostError::Full, Some(item))) => item,
+                Err(_) => return Err(ENOTCONN),
+            };
+        }
+        let mut queue = self.queue.lock();
+        // There is a place for each Send buffer.
+        if queue.closed || queue.waiting.len() >= queue.waiting.capacity() {
+            drop(queue);
+            drop(item);
+            return Err(ENOTCONN);
+        }
+        self.busy.store(true, Relaxed);
+        let _ = queue.waiting.push_within_capacity((endpoint.clone(), item));
+        drop(queue);
+        // There may have been room before it was there to be found.
+        self.flush()
+    }
+
+    /// Posts what waits, as long as there is room. Returns whether nothing waits any more after something did.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN`: the connection is to be ended.
+    pub(super) fn flush(&self) -> Result<bool> {
+        if !self.is_busy() {
+            return Ok(false);
+        }
+        loop {
+            let mut queue = self.queue.lock();
+            if queue.posting {
+                queue.again = true;
+                return Ok(false);
+            }
+            let Ok((endpoint, item)) = queue.waiting.remove(0) else {
+                return Ok(self.busy.xchg(false, Full));
+            };
+            queue.posting = true;
+            queue.again = false;
+            drop(queue);
+
+            let outcome = item.post(&endpoint);
+
+            let mut queue = self.queue.lock();
+            queue.posting = false;
+            match outcome {
+                Ok(()) => {}
+                Err((PostError::Full, Some(item))) if !queue.closed => {
+                    // There is place: it was there before.
+                    let _ = queue.waiting.insert_within_capacity(0, (endpoint, item));
+                    if !queue.again {
+                        return Ok(false);
+                    }
+                }
+                outcome => {
+                    drop(queue);
+                    drop(outcome);
+                    return Err(ENOTCONN);
+                }
+            }
+        }
+    }
+
+    /// Drops what waits; nothing will wait any more. No thread posts any more, but completions may still come.
+    pub(super) fn close(&self) {
+        loop {
+            let mut queue = self.queue.lock();
+            queue.closed = true;
+            let item = queue.waiting.pop();
+            drop(queue);
+            if item.is_none() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Cases of the hostile client: what it answers to the server's Calls (RFC 8167)."""
+
+import struct
+import time
+
+from common import Gone, check, log, remote, slowness
+from hostile_attack import FILE, case
+from hostile_calls_headers import unsolicited
+from hostile_caller import Caller, XIDS
+from nfs41_session import Session
+from nfs_server import EXPORT
+from rpcrdma_header import ERROR, MSG, NOMSG, encode
+
+
+@case
+def replies_with_backchannel(t):
+    """Replies, errors and RDMA_DONE that nobody asked for, where callbacks are possible."""
+    t.drop()
+    Session(t.current(), XIDS)
+    t.batch(unsolicited())
+    # The transaction ids that the server itself may use, and those of its Calls to come.
+    t.batch(unsolicited(iter(range(1 << 31, (1 << 31) + 1000))))
+    t.drop()
+
+
+def reverse_call(connection, limit):
+    """Waits for a Call of the server's; returns its header, or nothing."""
+    deadline = time.monotonic() + limit * slowness()
+    while time.monotonic() < deadline:
+        connection.take()
+        for answer in connection.answers:
+            if (answer.header.proc == MSG and len(answer.header.rpc) >= 24
+                    and struct.unpack_from(">I", answer.header.rpc, 4)[0] == 0):
+                connection.answers.remove(answer)
+                return answer.header
+        time.sleep(0.01)
+    return None
+
+
+def wrong_answers(xid):
+    """Answers to a Call of the server's, by what is wrong with them."""
+    accepted = struct.pack(">IIIIII", xid, 1, 0, 0, 0, 0)
+    segment = (0xDEADBE00, 4096, 0x1000)
+    error = struct.pack(">IIII", xid, 1, 1, ERROR)
+    return {
+        "nothing": [],
+        "ERR_CHUNK": [error + struct.pack(">I", 2)],
+        "ERR_VERS": [error + struct.pack(">III", 1, 2, 2)],
+        "an error without a code": [error],
+        "no results": [encode(xid) + accepted],
+        "noise": [encode(xid) + accepted + b"\xD2" * 300],
+        "a huge verifier": [encode(xid) + accepted[:16] + struct.pack(">I", 0xFFFFFFFC) + bytes(40)],
+        "a Write chunk": [encode(xid, writes=[[segment]]) + accepted],
+        "a Reply chunk": [encode(xid, NOMSG, reply=[segment])],
+        "a Read list": [encode(xid, reads=[(4, *segment)]) + accepted],
+        "no credits": [encode(xid, credit=0) + accepted],
+        "ten times": [encode(xid) + accepted] * 10,
+        "denied": [encode(xid) + struct.pack(">IIIII", xid, 1, 1, 1, 5)],
+        "4096 octets": [(encode(xid) + accepted).ljust(4096, b"\0")],
+        "cut": [(encode(xid) + accepted)[:36]],
+    }
+
+
+@case
+def recalls(t):
+    """A delegation is recalled, and the answer to that is wrong."""
+    names = list(wrong_answers(0))
+    for n, name in enumerate(names):
+        remote(f"echo x > {EXPORT}/recalled{n}")
+    held = []
+    for n, name in enumerate(names):
+        connection = Caller()
+        held.append(connection)
+        session = Session(connection, XIDS)
+        # The server looks after its new backchannel in its own time.
+        time.sleep(0.1 * slowness())
+        session.open(FILE[:-1], f"recalled{n}")
+        # Waits until the delegation is given back or taken away.
+        remote(f"exec 3<>{EXPORT}/recalled{n}", wait=False)
+        call = reverse_call(connection, 5)
+        if call is None:
+            t.problem(f"{name}: no delegation is recalled")
+            continue
+        check(call.vers == 1 and 1 <= call.credit <= 1024, f"a wrong Call: {call.data[:28].hex()}")
+        outcome = "taken"
+        try:
+            for message in wrong_answers(call.xid)[name]:
+                connection.send_message(message)
+            if not connection.null():
+                t.problem(f"{name}: no answers any more")
+        except Gone:
+            outcome = "lost"
+        log(f"  {name}: {outcome}")
+        t.well()
+    for connection in held:
+        connection.close()

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Cases of the hostile client: READs and WRITEs whose chunks do not fit what is moved."""
+
+import struct
+
+from common import digest, remote
+from nfs_server import EXPORT
+from hostile_attack import FILE, case, contents
+from hostile_caller import ARENA, CHUNKS, Caller, XIDS
+from rpc_message import compound, getattr_, read, read_result, to_file, write
+from rpcrdma_header import NOMSG, encode
+
+#: What the arena is filled with, to see what was written to.
+CANARY = b"\xEE"
+#: Offset of a file that the cases write to.
+SCRATCH = ("export", "hostile-scratch")
+
+
+def untouched(t, connection, label, begin, end):
+    """Notes a problem unless this part of the arena is as it was."""
+    if connection.get(end - begin, begin) != CANARY * (end - begin):
+        t.problem(f"{label}: memory was written that was not offered")
+
+
+def do_read(t, label, offset, count, chunk, allowed, more=()):
+    """A READ with a Write chunk; returns the answer, and where it was written to.
+
+    `chunk` is a list of offsets in the arena and lengths.
+    """
+    connection = t.current()
+    connection.arena.write(CANARY * (ARENA - CHUNKS), ARENA - CHUNKS, CHUNKS)
+    xid = next(XIDS)
+    segments = [connection.segment(n, at) for at, n in chunk]
+    data = (encode(xid, writes=[segments, *more])
+            + compound(xid, *to_file(*FILE), read(offset, count)))
+    answer = t.alone(label, data, allowed, connection)
+    t.alive()
+    if connection is not t.connection:
+        return None
+    at = CHUNKS
+    for begin, length in sorted(chunk):
+        untouched(t, connection, label, at, begin)
+        at = max(at, begin + length)
+    untouched(t, connection, label, at, ARENA)
+    return answer
+
+
+def check_read(t, label, answer, offset, count, chunk):
+    """Whether a READ has put the right data into its chunk."""
+    if answer is None or answer.kind != "reply":
+        return
+    connection = t.current()
+    returned = answer.header.writes[0]
+    got = b"".join(connection.get(n, at) for (_, n, _), (at, _) in zip(returned, chunk))
+    stat, results = answer.accepted()
+    status, rest = read_result(results) if stat == 0 else (stat, b"")
+    if (stat or status or got != contents(offset, count)
+            or struct.unpack_from(">I", rest, 4)[0] != count
+            or len(returned) != len(chunk)):
+        t.problem(f"{label}: accept status {stat}, status {status}, {len(got)} octets of {count}")
+
+
+@case
+def write_chunks(t):
+    """READs into chunks of every shape."""
+    a = CHUNKS + 4096
+    for label, count, chunk in (
+            ("exact", 4096, [(a, 4096)]),
+            ("too long", 4096, [(a, 8192)]),
+            ("odd", 4095, [(a, 4095)]),
+            ("odd and too long", 4093, [(a + 1, 4200)]),
+            ("in octets", 100, [(a + 2 * i, 1) for i in range(100)]),
+            ("in many parts", 6000, [(a + 64 * i, 25) for i in range(240)]),
+            ("with gaps", 4096, [(a, 0), (a, 1000), (a, 0), (a + 2000, 0), (a + 3000, 4000)]),
+            ("not in order", 4096, [(a + 8192, 2000), (a, 2000), (a + 4096, 2000)]),
+            ("long", 524_288, [(a, 524_288)]),
+            ("long and in parts", 524_288, [(a + 4000 * i, 3999) for i in range(132)]),
+            ("nothing", 0, [(a, 4096)])):
+        answer = do_read(t, label, 8, count, chunk, {"reply"})
+        check_read(t, label, answer, 8, count, chunk)
+    for label, count, chunk in (
+            ("an octet too short", 4096, [(a, 4095)]),
+            ("much too short", 65536, [(a, 100)]),
+            ("of no length", 4096, [(a, 0), (a, 0)]),
+            ("many, too short", 65536, [(a + 64 * i, 8) for i in range(240)])):
+        # RFC 8166, 4.5.3, or an error of the RPC.
+        answer = do_read(t, label, 0, count, chunk, {"reply", "denied", "chunk"})
+        if answer and answer.kind == "reply" and answer.accepted()[0] == 0:
+            status, _ = read_result(answer.accepted()[1])
+            if status == 0:
+                t.problem(f"{label}: a READ succeeds")
+
+
+@case
+def empty_chunks(t):
+    """An empty Write chunk asks for an inline result (RFC 8166, 4.3.2.3)."""
+    answer = do_read(t, "empty", 4, 1001, [], {"reply"})
+    if answer and answer.kind == "reply":
+        status, rest = read_result(answer.accepted()[1])
+        data = rest[8:8 + 1001]
+        if status or data != contents(4, 1001) or answer.header.writes != [[]]:
+            t.problem(f"status {status}, {len(data)} octets inline, chunks {answer.header.writes}")
+    # Two READs, only the second with a chunk.
+    connection = t.current()
+    chunk = [connection.segment(512, CHUNKS)]
+    xid = next(XIDS)
+    data = (encode(xid, writes=[[], chunk])
+            + compound(xid, *to_file(*FILE), read(0, 256), read(256, 512)))
+    answer = t.alone("empty and not", data, {"reply"}, connection)
+    if answer and answer.kind == "reply":
+        stat, results = answer.accepted()
+        # The second READ's data are not compared: with two READs in a COMPOUND, nfsd reads the
+        # second's into another page than the one that it sends.
+        if stat or contents(0, 256) not in results or answer.header.writes != [[], chunk]:
+            t.problem(f"two READs: {stat}, {answer.header.writes}, {results.hex()}")
+    # What does not fit inline can't be answered.
+    answer = do_read(t, "empty, and the result is long", 0, 65536, [], {"chunk"})
+
+
+@case
+def reply_chunks(t):
+    """Reply chunks of every size for a Reply of known size."""
+    connection = t.current()
+    a = CHUNKS + 4096
+    for label, chunk, allowed in (
+            ("long enough", [(a, 4000)], {"reply"}),
+            ("in parts", [(a + 64 * i, 20) for i in range(200)], {"reply"}),
+            ("too short", [(a, 100)], {"chunk"}),
+            ("too short, in parts", [(a + 64 * i, 1) for i in range(200)], {"chunk"}),
+            ("of no length", [(a, 0)], {"chunk", "reply"}),
+            ("empty", [], {"chunk", "reply"})):
+        connection.arena.write(CANARY * (ARENA - CHUNKS), ARENA - CHUNKS, CHUNKS)
+        xid = next(XIDS)
+        data = (encode(xid, reply=[connection.segment(n, at) for at, n in chunk])
+                + compound(xid, *to_file(*FILE), read(16, 2000)))
+        answer = t.alone(label, data, allowed, connection)
+        if not t.alive():
+            connection = t.current()
+            continue
+        at = CHUNKS
+        for begin, length in chunk:
+            untouched(t, connection, label, at, begin)
+            at = begin + length
+        untouched(t, connection, label, at, ARENA)
+        if answer and answer.header.proc == NOMSG:
+            got = b"".join(connection.get(n, at) for (_, n, _), (at, _)
+                           in zip(answer.header.reply, chunk))
+            stat, results = answer.accepted(got)
+            if stat or contents(16, 2000) not in results:
+                t.problem(f"{label}: other data")
+    # A Reply that is too long for a message, without any chunk.
+    xid = next(XIDS)
+    t.alone("no chunk", encode(xid) + compound(xid, *to_file(*FILE), read(0, 65536)),
+            {"chunk"}, connection)
+
+
+@case
+def special_call_in_parts(t):
+    """A READ whose Call is a chunk in many parts, and its Reply another."""
+    connection = t.current()
+    xid = next(XIDS)
+    rpc = compound(xid, *to_file(*FILE), getattr_(), read(0, 2000))
+    handle, _, offset = connection.put(rpc)
+    reads = [(0, handle, min(4, len(rpc) - i), offset + i) for i in range(0, len(rpc), 4)]
+    at = CHUNKS + 65536
+    reply = [connection.segment(32, at + 64 * i) for i in range(100)]
+    answer = t.alone("a READ in parts", encode(xid, NOMSG, reads=reads, reply=reply),
+                     {"reply"}, connection)
+    if answer and answer.kind == "reply":
+        got = b"".join(connection.get(n, at + 64 * i)
+                       for i, (_, n, _) in enumerate(answer.header.reply))
+        stat, results = answer.accepted(got)
+        if stat or contents(0, 2000) not in results:
+            t.problem("a READ in parts has other data")
+
+
+@case
+def writes(t):
+    """WRITEs whose Read chunk is not where the data should be, or not as long."""
+    for label, count, parts, shift, good in (
+            ("correct", 3001, [3001], 0, True),
+            ("in parts", 3001, [1000, 2000, 1], 0, True),
+            ("with its padding", 3001, [3004], 0, True),
+            ("an octet short", 3001, [3000], 0, False),
+            ("half", 8192, [4096], 0, False),
+            ("too long", 100, [5000], 0, None),
+            ("where its length is", 3000, [3000], -4, None),
+            ("far in front", 3000, [3000], -40, None),
+            ("at the second word", 3000, [3000], None, None),
+            ("in many parts", 6000, [100] * 60, 0, True)):
+        connection = t.current()
+        xid = next(XIDS)
+        rpc = compound(xid, *to_file(*SCRATCH), write(0, count))
+        position = 8 if shift is None else len(rpc) + shift
+        data = contents(count, sum(parts))
+        at, reads = CHUNKS, []
+        for n in parts:
+            reads.append((position, *connection.put(data[at - CHUNKS:at - CHUNKS + n], at)))
+            at += n
+        answer = t.alone(label, encode(xid, reads=reads) + rpc,
+                         {"reply"} if good is not None else {"reply", "denied", "lost"},
+                         connection, 3)
+        t.alive()
+        if good is None or not answer or answer.kind != "reply":
+            continue
+        stat, results = answer.accepted()
+        status = struct.unpack_from(">I", results)[0] if stat == 0 else stat
+        if good != (status == 0):
+            t.problem(f"{label}: accept status {stat}, status {status}")
+        if good:
+            # Not through the mount, which would be given a delegation.
+            got = remote(f"head -c {count} {EXPORT}/{SCRATCH[-1]} | sha256sum").split()[0]
+            if got != digest(data[:count]):
+                t.problem(f"{label}: the file has other data")
+
+
+@case
+def many_writes_at_once(t):
+    """WRITEs and READs that are given up in the middle of their RDMA Reads and Writes."""
+    held = []
+    for n in range(6):
+        connection = Caller()
+        messages = []
+        size = 262_144
+        for i in range(24):
+            xid = next(XIDS)
+            segment = connection.segment(size, CHUNKS)
+            if (i + n) % 2:
+                rpc = compound(xid, *to_file(*FILE), read(0, size))
+                messages.append(encode(xid, writes=[[segment]]) + rpc)
+            else:
+                rpc = compound(xid, *to_file(*SCRATCH), write(0, size))
+                messages.append(encode(xid, reads=[(len(rpc), *segment)]) + rpc)
+        connection.send_many(messages)
+        held.append(connection)
+        if n % 3 == 0:
+            connection.close()
+        elif n % 3 == 1:
+            # The region goes, the connection stays.
+            connection.arena.close()
+        else:
+            connection.qp.close()
+    t.well()
+    for connection in held:
+        connection.close()

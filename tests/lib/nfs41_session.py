@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: GPL-2.0
+"""An NFSv4.1 session with a backchannel, made with Calls of one's own (RFC 8881)."""
+
+import os
+import struct
+
+from common import check
+from nfs3_mini import opaque
+from rpc_message import (CREATE_SESSION, EXCHANGE_ID, OPEN, RECLAIM_COMPLETE, SEQUENCE, compound,
+                         operation, to_file)
+from rpcrdma_header import encode
+
+#: CREATE_SESSION4_FLAG_CONN_BACK_CHAN.
+BACKCHANNEL = 2
+#: OPEN4_SHARE_ACCESS_READ and OPEN4_SHARE_ACCESS_WANT_READ_DELEG.
+WANT_READ_DELEGATION = 1 | 0x100
+
+
+class Session:
+    """A session that uses one connection for both directions."""
+
+    def __init__(self, caller, xids):
+        self.caller, self.xids = caller, xids
+        self.sequence = 0
+        owner = os.urandom(8) + opaque(b"hostile " + os.urandom(8).hex().encode())
+        results = self.compound(operation(EXCHANGE_ID, owner + struct.pack(">III", 0, 0, 0)))
+        self.client, number = struct.unpack_from(">QI", results)
+        channel = struct.pack(">IIIIIII", 0, 4096, 4096, 4096, 16, 16, 0)
+        results = self.compound(operation(
+            CREATE_SESSION, struct.pack(">QII", self.client, number, BACKCHANNEL) + channel * 2
+            + struct.pack(">III", 0x40000000, 1, 0)))
+        self.id = results[:16]
+        check(struct.unpack_from(">II", results, 16)[1] & BACKCHANNEL,
+              "the server wants no backchannel over this connection")
+        self.sequenced(operation(RECLAIM_COMPLETE, struct.pack(">I", 0)))
+
+    def compound(self, *operations):
+        """A COMPOUND that must succeed; returns the results of its first operation."""
+        xid = next(self.xids)
+        answer = self.caller.call(encode(xid) + compound(xid, *operations, minor=1), xid)
+        check(answer is not None and answer.kind == "reply",
+              f"a COMPOUND is not answered: {answer and answer.kind}")
+        stat, results = answer.accepted()
+        status, tag = struct.unpack_from(">II", results)
+        check(stat == 0 and status == 0, f"a COMPOUND fails: {stat}, {status}")
+        return results[8 + tag + -tag % 4 + 12:]
+
+    def sequenced(self, *operations):
+        """The same in the session."""
+        self.sequence += 1
+        return self.compound(operation(SEQUENCE, self.id + struct.pack(
+            ">IIII", self.sequence, 0, 0, 0)), *operations)
+
+    def open(self, directory, name):
+        """Opens a file for reading, and asks for a delegation."""
+        owner = struct.pack(">Q", self.client) + opaque(b"nobody")
+        self.sequenced(*to_file(*directory), operation(OPEN, struct.pack(
+            ">III", 0, WANT_READ_DELEGATION, 0) + owner + struct.pack(">II", 0, 0)
+            + opaque(name.encode())))

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: GPL-2.0
+"""RPC Calls to an NFS server (RFC 5531, RFC 7530, RFC 8881), and the headers that carry them."""
+
+import struct
+
+from nfs3_mini import NFS_PROGRAM, opaque
+from rpcrdma_header import encode
+
+#: Operations of a COMPOUND.
+(GETATTR, LOOKUP, OPEN, PUTROOTFH, READ, WRITE, EXCHANGE_ID, CREATE_SESSION, DESTROY_SESSION,
+ SEQUENCE, DESTROY_CLIENTID, RECLAIM_COMPLETE) = (9, 15, 18, 24, 25, 38, 42, 43, 44, 53, 57, 58)
+#: The stateid that needs no OPEN.
+ANONYMOUS = bytes(16)
+
+
+def auth_sys():
+    """Credentials of root."""
+    body = struct.pack(">I", 1) + opaque(b"hostile") + struct.pack(">III", 0, 0, 0)
+    return struct.pack(">I", 1) + opaque(body) + struct.pack(">II", 0, 0)
+
+
+def rpc_call(xid, version, procedure, arguments=b"", program=NFS_PROGRAM):
+    """An RPC Call."""
+    return struct.pack(">IIIIII", xid, 0, 2, program, version, procedure) + auth_sys() + arguments
+
+
+def null_rpc(xid):
+    """A NULL Call."""
+    return rpc_call(xid, 4, 0)
+
+
+def null_call(xid, **header):
+    """A NULL Call with its transport header."""
+    return encode(xid, **header) + null_rpc(xid)
+
+
+def compound(xid, *operations, minor=0):
+    """A COMPOUND with operations that are made already."""
+    return rpc_call(xid, 4, 1, opaque(b"") + struct.pack(">II", minor, len(operations))
+                    + b"".join(operations))
+
+
+def operation(number, body=b""):
+    """One operation."""
+    return struct.pack(">I", number) + body
+
+
+def to_file(*names):
+    """The operations that make a file the current one."""
+    return [operation(PUTROOTFH)] + [operation(LOOKUP, opaque(n.encode())) for n in names]
+
+
+def read(offset, count):
+    """READ."""
+    return operation(READ, ANONYMOUS + struct.pack(">QI", offset, count))
+
+
+def write(offset, length):
+    """WRITE without its data, to be the last operation: the data follow."""
+    return operation(WRITE, ANONYMOUS + struct.pack(">QII", offset, 2, length))
+
+
+def getattr_():
+    """GETATTR of type and size."""
+    return operation(GETATTR, struct.pack(">II", 1, (1 << 1) | (1 << 4)))
+
+
+def read_result(results):
+    """Of the results of a COMPOUND that ends with READ: the status and what follows it.
+
+    What follows is `eof` and the data, or the length of the data if those are in a chunk.
+    """
+    status, tag = struct.unpack_from(">II", results)
+    at = 8 + tag + -tag % 4
+    count = struct.unpack_from(">I", results, at)[0]
+    at += 4
+    for _ in range(count - 1):
+        # PUTROOTFH and LOOKUP return their status only.
+        at += 8
+    return status, results[at + 8:]
