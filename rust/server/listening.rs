@@ -50,9 +50,7 @@ impl DelayedWorkItem<0> for Listening {
         }
         loop {
             let mut requests = this.requests.lock();
-            let at = requests
-                .iter()
-                .position(|incoming| incoming.is_withdrawn());
+            let at = requests.iter().position(|incoming| incoming.is_withdrawn());
             let incoming = at.and_then(|at| requests.remove(at).ok());
             drop(requests);
             if incoming.is_none() {

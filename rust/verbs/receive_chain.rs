@@ -6,7 +6,6 @@ use crate::sys;
 use crate::verbs::endpoint::{ReceiveSlot, RECEIVE_BATCH};
 use crate::verbs::work_request::{set_receive_cqe, PlainRequest};
 use core::ptr;
-use kernel::prelude::*;
 
 /// A chain has no more Receives than that.
 const BATCH: usize = RECEIVE_BATCH as usize;
