@@ -2,7 +2,8 @@
 
 //! The transport that has a connection.
 
-use crate::kext::errno::ENOTCONN;
+use crate::kext::errno::{ENOTCONN, EPROTO};
+use crate::kext::memalloc::NoFs;
 use crate::module_parameters;
 use crate::proto::cm_private::{Agreed, CmPrivate};
 use crate::proto::credits::Allowance;
@@ -84,8 +85,6 @@ pub(crate) struct Connection {
     /// What the peer was promised.
     #[pin]
     allowance: SpinLock<Allowance>,
-    /// How many Receives were taken by Calls that were not granted, and have to be replaced.
-    taken: Atomic<u32>,
     /// By what number trace events name the connection.
     number: u32,
     /// Whether there is a `callback`, as a hint that costs no lock.
@@ -134,7 +133,6 @@ impl Connection {
                     Allowance::new(FIRST_CREDITS, CREDITS),
                     "rpcrdma::Connection::allowance"
                 ),
-                taken: Atomic::new(0),
                 number: NEXT_NUMBER.fetch_add(1, Relaxed),
                 has_callback: Atomic::new(false),
                 callback <- new_mutex!(None, "rpcrdma::Connection::callback"),
@@ -327,12 +325,12 @@ impl Connection {
         allowance.granted()
     }
 
-    /// Replaces the Receives that Calls took which were not granted. Sleeps.
-    fn replace_receives(&self, endpoint: &Endpoint<Self>) -> Result {
-        match self.taken.xchg(0, Relaxed) {
-            0 => Ok(()),
-            taken => endpoint.ask_for_receives(taken),
-        }
+    /// Puts up with a Call that was not granted, if the Receive that it took can be replaced. Sleeps, but does not wait
+    /// for a filesystem: all connections wait for this thread, and the peer might be this machine.
+    fn put_up(&self, endpoint: &Endpoint<Self>) -> Result {
+        self.allowance.lock().put_up().map_err(|_| EPROTO)?;
+        let _scope = NoFs::enter();
+        endpoint.ask_for_receives(1)
     }
 
     /// A Send buffer for the answer to a message. If there is none, [`Self::has_room`] will say so until one has come
@@ -404,7 +402,6 @@ impl Connection {
         rqst: CallRqst<'_, Self>,
     ) -> Result<usize> {
         let endpoint = message.endpoint().clone();
-        self.replace_receives(&endpoint)?;
         let mut buffer = Some(buffer);
         let patiently = |attempt: &mut dyn FnMut() -> _| self.patiently(&endpoint, attempt);
         match call::take(message, &mut buffer, rqst, patiently) {
@@ -469,14 +466,8 @@ impl EndpointEvents for Connection {
             return;
         }
         let unanswered = message.count();
-        let mut allowance = this.allowance.lock();
-        let overrun = allowance.arrived(unanswered).is_err();
-        let put_up = overrun && allowance.put_up().is_ok();
-        drop(allowance);
-        if put_up {
-            // The thread that takes it in replaces the Receive: this one must not wait for memory.
-            this.taken.fetch_add(1, Relaxed);
-        } else if overrun {
+        let overrun = this.allowance.lock().arrived(unanswered).is_err();
+        if overrun && this.put_up(message.endpoint()).is_err() {
             // RFC 8166 section 3.3.1: the connection may be ended. What the peer took too much of may be others'.
             this.close();
             return;
