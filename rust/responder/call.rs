@@ -2,14 +2,16 @@
 
 //! Taking a Call in.
 
+use crate::observe::trace::{Answer, Why};
 use crate::proto::chunk::Segment;
 use crate::proto::v1::{self, DecodeError, Direction as RpcDirection, Header};
-use crate::responder::CREDITS;
+use crate::responder::stats::{InWork, Stats};
 use crate::sunrpc::svc::{CallContext, CallRqst, Pages, ServerTransport};
 use crate::verbs::dma::Direction;
 use crate::verbs::endpoint::{EndpointEvents, Pull, Received, Transfer};
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
+use kernel::sync::Arc;
 
 /// Results of one Call that may go into Write chunks, as many as there may be chunks.
 const MAX_RESULTS: usize = 16;
@@ -28,32 +30,39 @@ pub(crate) struct Call<H: EndpointEvents> {
     chunks: [u32; MAX_RESULTS],
     /// How many they are.
     chunk_count: usize,
+    /// Its transaction ID.
+    xid: u32,
+    /// Where it is counted.
+    work: InWork,
 }
 
 impl<H: EndpointEvents> Call<H> {
     /// A Call in a message.
-    fn new(message: Received<H>) -> Result<Self, (Received<H>, Refusal)> {
+    fn new(message: Received<H>, stats: &Arc<Stats>) -> Result<Self, (Received<H>, Refusal)> {
         let mut chunks = [0; MAX_RESULTS];
         let mut chunk_count = 0;
-        let inline_at = match v1::decode(message.bytes()) {
+        let found = match v1::decode(message.bytes()) {
             Ok(header) if header.rpc_direction() == RpcDirection::Call => {
+                stats.call(&header, message.bytes().len());
                 for (chunk, total) in header.write_list().iter().zip(chunks.iter_mut()) {
                     *total = chunk.total();
                     chunk_count += 1;
                 }
-                Ok(header.header_len())
+                Ok((header.xid, header.header_len()))
             }
             Ok(_) => Err(Refusal::Drop),
             Err(error) => Err(Refusal::Header(error)),
         };
-        match inline_at {
-            Ok(inline_at) => Ok(Self {
+        match found {
+            Ok((xid, inline_at)) => Ok(Self {
                 message,
                 inline_at,
                 results: [(0, 0); MAX_RESULTS],
                 result_count: 0,
                 chunks,
                 chunk_count,
+                xid,
+                work: InWork::new(stats),
             }),
             Err(refusal) => Err((message, refusal)),
         }
@@ -62,6 +71,16 @@ impl<H: EndpointEvents> Call<H> {
     /// The header. It was decoded before.
     pub(crate) fn header(&self) -> Option<Header<'_>> {
         v1::decode(self.message.bytes()).ok()
+    }
+
+    /// Its transaction ID.
+    pub(crate) fn xid(&self) -> u32 {
+        self.xid
+    }
+
+    /// Where it is counted.
+    pub(super) fn stats(&self) -> &Arc<Stats> {
+        self.work.stats()
     }
 
     /// The message.
@@ -107,11 +126,39 @@ pub(crate) enum Refusal {
     /// Its header makes no sense.
     Header(DecodeError),
     /// Its header is fine, but its chunks can't be used.
-    Chunks,
+    Chunks(Why),
     /// It is not a Call; it is not answered.
     Drop,
     /// The connection is to be ended.
     Lost(Error),
+}
+
+impl Refusal {
+    /// What a trace event says of it.
+    pub(crate) fn traced(&self) -> (Answer, Why) {
+        match self {
+            Self::Header(error) => {
+                // Which credits an answer carries does not matter here.
+                let answer = match error.answer(1).map(|answer| answer.error) {
+                    Some(v1::RdmaError::Version { .. }) => Answer::ErrVers,
+                    Some(v1::RdmaError::Chunk) => Answer::ErrChunk,
+                    None => Answer::None,
+                };
+                (answer, Why::Fault(error.fault))
+            }
+            Self::Chunks(why) => (Answer::ErrChunk, *why),
+            Self::Drop => (Answer::None, Why::NotACall),
+            Self::Lost(_) => (Answer::Close, Why::NoResources),
+        }
+    }
+}
+
+/// The transaction ID of a message that was refused; zero if it is too short to have one.
+pub(crate) fn xid_of(message: &[u8]) -> u32 {
+    match v1::decode(message) {
+        Ok(header) => header.xid,
+        Err(error) => error.prefix.map_or(0, |prefix| prefix.xid),
+    }
 }
 
 /// Where what is read goes.
@@ -138,6 +185,11 @@ pub(crate) struct Pulling<H: EndpointEvents> {
 }
 
 impl<H: EndpointEvents> Pulling<H> {
+    /// The Call's transaction ID.
+    pub(crate) fn xid(&self) -> u32 {
+        self.call.xid()
+    }
+
     /// Delivers the Call, all of which has been read. Returns its length.
     ///
     /// # Errors
@@ -179,13 +231,14 @@ type Reads<H> = KVec<Transfer<H>>;
 pub(crate) fn take<'a, H, T>(
     message: Received<H>,
     mut rqst: CallRqst<'a, T>,
+    stats: &Arc<Stats>,
     patiently: impl FnOnce(&mut dyn FnMut() -> Result<Reads<H>>) -> Result<Reads<H>>,
 ) -> Taken<'a, H, T>
 where
     H: EndpointEvents<Pull = Pulling<H>>,
     T: ServerTransport<Context = Call<H>>,
 {
-    let call = match Call::new(message) {
+    let call = match Call::new(message, stats) {
         Ok(call) => call,
         Err((message, refusal)) => return Taken::Refused(Some(message), refusal),
     };
@@ -195,20 +248,34 @@ where
     };
     let plan = call.header().as_ref().and_then(Plan::new);
     let Some(plan) = plan else {
-        return Taken::Refused(Some(call_message(call)), Refusal::Chunks);
+        return Taken::Refused(Some(call_message(call)), Refusal::Chunks(Why::ReadList));
     };
     if !plan.reads {
         return Taken::Ready(call, rqst);
     }
     let Ok(mut pages) = rqst.take_pages(plan.len.div_ceil(PAGE_SIZE)) else {
-        return Taken::Refused(Some(call_message(call)), Refusal::Chunks);
+        return Taken::Refused(Some(call_message(call)), Refusal::Chunks(Why::CallTooLong));
     };
-    match patiently(&mut || prepare(&call, &plan, &mut pages)) {
-        Err(EAGAIN) => Taken::Refused(Some(call_message(call)), Refusal::Chunks),
+    let mut waits = false;
+    let prepared = patiently(&mut || {
+        let prepared = prepare(&call, &plan, &mut pages);
+        if matches!(prepared, Err(EAGAIN)) && !core::mem::replace(&mut waits, true) {
+            stats.out_of_regions(call.xid());
+        }
+        prepared
+    });
+    match prepared {
+        Err(EAGAIN) => Taken::Refused(
+            Some(call_message(call)),
+            Refusal::Chunks(Why::TooManySegments),
+        ),
         Ok(transfers) => {
             let endpoint = call.received().endpoint().clone();
             if !endpoint.fits(&transfers) {
-                return Taken::Refused(Some(call_message(call)), Refusal::Chunks);
+                return Taken::Refused(
+                    Some(call_message(call)),
+                    Refusal::Chunks(Why::TooManySegments),
+                );
             }
             let pulling = Pulling {
                 call,
@@ -507,13 +574,18 @@ fn read<H: EndpointEvents>(
 }
 
 /// The answer to a message that was refused, as octets; [`None`] if there is none.
-pub(crate) fn answer(bytes: &[u8], refusal: &Refusal, buffer: &mut [u8]) -> Option<usize> {
+pub(crate) fn answer(
+    bytes: &[u8],
+    refusal: &Refusal,
+    credits: u32,
+    buffer: &mut [u8],
+) -> Option<usize> {
     let error = match refusal {
-        Refusal::Header(error) => error.answer(CREDITS)?,
-        Refusal::Chunks => v1::ErrorHeader {
+        Refusal::Header(error) => error.answer(credits)?,
+        Refusal::Chunks(_) => v1::ErrorHeader {
             xid: v1::decode(bytes).ok()?.xid,
             version: v1::VERSION,
-            credits: CREDITS,
+            credits,
             error: v1::RdmaError::Chunk,
         },
         Refusal::Drop | Refusal::Lost(_) => return None,

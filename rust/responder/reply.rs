@@ -4,10 +4,10 @@
 
 use crate::kext::errno::ENOTCONN;
 use crate::kext::page_fragment::PageFragment;
+use crate::observe::trace::{Answer, Why};
 use crate::proto::chunk::{Chunk, Segment};
 use crate::proto::v1::{self, ErrorHeader, RdmaError};
 use crate::responder::call::Call;
-use crate::responder::CREDITS;
 use crate::sunrpc::svc::{Pages, ReplyRqst, ServerTransport};
 use crate::sunrpc::{Parts, XdrBuf};
 use crate::verbs::dma::Direction;
@@ -28,6 +28,16 @@ pub(crate) struct Ready<H: EndpointEvents> {
     pub(crate) invalidate: Option<u32>,
 }
 
+/// What binds every Reply of a connection.
+pub(crate) struct Terms {
+    /// The largest message that may be sent inline, header included.
+    pub(crate) inline_max: usize,
+    /// Whether the peer lets its keys be invalidated.
+    pub(crate) may_invalidate: bool,
+    /// What to grant.
+    pub(crate) credits: u32,
+}
+
 /// How long a message is, and the Writes that go before it.
 pub(crate) type Filled<H> = (usize, KVec<Transfer<H>>);
 
@@ -41,17 +51,26 @@ pub(crate) type Filled<H> = (usize, KVec<Transfer<H>>);
 pub(crate) fn prepare<H, T>(
     rqst: &mut ReplyRqst<'_, T>,
     mut message: SendBuffer<H>,
-    inline_max: usize,
-    may_invalidate: bool,
+    terms: &Terms,
     patiently: impl FnOnce(&mut dyn FnMut() -> Result<Filled<H>>) -> Result<Filled<H>>,
 ) -> Result<Ready<H>>
 where
     H: EndpointEvents<Push = Pages>,
     T: ServerTransport<Context = Call<H>>,
 {
-    match patiently(&mut || fill(rqst, &mut message, inline_max)) {
+    let mut waits = false;
+    let filled = patiently(&mut || {
+        let filled = fill(rqst, &mut message, terms);
+        if matches!(filled, Err(EAGAIN)) && !core::mem::replace(&mut waits, true) {
+            let call = rqst.context();
+            call.stats().out_of_regions(call.xid());
+        }
+        filled
+    });
+    match filled {
         Ok((len, transfers)) => {
-            let invalidate = may_invalidate
+            let invalidate = terms
+                .may_invalidate
                 .then(|| sole_handle(rqst.context()))
                 .flatten();
             let cargo = if transfers.is_empty() {
@@ -71,11 +90,19 @@ where
             })
         }
         // There is no way to send this Reply: RFC 8166 section 4.5.3.
-        Err(EMSGSIZE | EAGAIN) => {
+        Err(unfit @ (EMSGSIZE | EAGAIN)) => {
+            let call = rqst.context();
+            let why = if unfit == EAGAIN {
+                Why::TooManySegments
+            } else {
+                Why::ReplyTooLong
+            };
+            call.stats()
+                .refused(call.xid(), Answer::ErrChunk, why, rqst.reply().len());
             let error = ErrorHeader {
                 xid: rqst.context().header().ok_or(ENOTCONN)?.xid,
                 version: v1::VERSION,
-                credits: CREDITS,
+                credits: terms.credits,
                 error: RdmaError::Chunk,
             };
             let len = error.encode(&mut message).map_err(|_| ENOTCONN)?;
@@ -111,7 +138,7 @@ fn sole_handle<H: EndpointEvents>(call: &Call<H>) -> Option<u32> {
 /// # Errors
 ///
 /// `EMSGSIZE` if the Reply fits neither inline nor the chunks; else what [`prepare`] returns.
-fn fill<H, T>(rqst: &ReplyRqst<'_, T>, message: &mut [u8], inline_max: usize) -> Result<Filled<H>>
+fn fill<H, T>(rqst: &ReplyRqst<'_, T>, message: &mut [u8], terms: &Terms) -> Result<Filled<H>>
 where
     H: EndpointEvents,
     T: ServerTransport<Context = Call<H>>,
@@ -149,7 +176,7 @@ where
     }
     let out = v1::ReplyHeader {
         xid: header.xid,
-        credits: CREDITS,
+        credits: terms.credits,
         write: &lists,
         reply: replied.as_deref(),
         nomsg: replied.is_some(),
@@ -169,7 +196,7 @@ where
             Ok(())
         })?;
     }
-    if len > inline_max || !endpoint.fits(&transfers) {
+    if len > terms.inline_max || !endpoint.fits(&transfers) {
         return Err(EMSGSIZE);
     }
     Ok((len, transfers))

@@ -2,28 +2,36 @@
 
 //! The transport that has a connection.
 
+mod inspect;
+
+use crate::kext::debugfs::Directory;
 use crate::kext::errno::ENOTCONN;
+use crate::observe::trace::{self, Number};
 use crate::proto::cm_private::{Agreed, CmPrivate};
 use crate::proto::v1::{self, Direction};
 use crate::responder::call::{self, Call, Pulling, Refusal, Taken};
-use crate::responder::{reply, CREDITS};
+use crate::responder::reply;
+use crate::responder::stats::Stats;
 use crate::server::callback::{self, Callback};
+use crate::sunrpc::svc::counters::{count, Counter};
 use crate::sunrpc::svc::{CallRqst, Pages, ReplyRqst, Server, ServerTransport, SvcXprt};
+use crate::sunrpc::{tunables, AddressText};
 use crate::verbs::cm::{CmId, ConnectionEvents, ConnectionRequests, Incoming};
 use crate::verbs::endpoint::{
-    Endpoint, EndpointEvents, EndpointOwner, PostError, Pull, Received, SendBuffer, Sizes,
+    Cargo, Endpoint, EndpointEvents, EndpointOwner, PostError, Pull, Received, SendBuffer, Sizes,
     RECEIVE_BATCH,
 };
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_condvar, new_mutex, new_spinlock, Arc, CondVar, Mutex, SpinLock};
 
-/// Octets of an inline message, header included, either way.
-pub(super) const INLINE: u32 = 4096;
+/// Receives that are not for Calls: one for each Reply to a Call of ours, and a batch that is not posted.
+const OTHER_RECEIVES: u32 = callback::SLOTS + RECEIVE_BATCH;
 
-/// Receives: one for each credit, one for each Call that a thread has, one for each Reply to a Call of ours, and a
-/// batch that is not posted.
-const RECEIVES: u32 = 2 * CREDITS + callback::SLOTS + RECEIVE_BATCH;
+/// Receives: beside those one for each credit, and one for each Call that a thread has.
+const fn receives(credits: u32) -> u32 {
+    2 * credits + OTHER_RECEIVES
+}
 
 /// The number of the next connection.
 static NEXT_NUMBER: Atomic<u32> = Atomic::new(1);
@@ -64,8 +72,19 @@ pub(crate) struct Connection {
     agreed: Agreed,
     /// What the peer's private data said.
     peer: CmPrivate,
-    /// By what number trace events name the connection.
-    number: u32,
+    /// By what number trace events and debugfs name the connection.
+    number: Number,
+    /// What is granted.
+    credits: Atomic<u32>,
+    /// RDMA Reads that may be under way at once.
+    read_depth: Atomic<u32>,
+    /// The peer's address, and ours.
+    addresses: (AddressText, AddressText),
+    /// What was counted.
+    stats: Arc<Stats>,
+    /// What debugfs shows. It refers back to us, so `free` takes it away.
+    #[pin]
+    directory: Mutex<Option<Directory<Connection>>>,
     /// Whether there is a `callback`, as a hint that costs no lock.
     has_callback: Atomic<bool>,
     /// The transport for Calls to the peer. Held while a Reply is taken in.
@@ -78,14 +97,35 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP`, `ENOMEM`, or what the device or the CM reports; the peer is rejected.
+    /// As for [`Self::try_accept`].
     pub(super) fn accept<L: ConnectionRequests>(
         server: Server<'_>,
         incoming: Incoming<L>,
     ) -> Result<Arc<Self>> {
+        // The number has 31 bits for trace events.
+        let number = Number::Server(NEXT_NUMBER.fetch_add(1, Relaxed) & (u32::MAX >> 1));
+        let addresses = (incoming.remote().text(), incoming.local().text());
+        let accepted = Self::try_accept(server, incoming, number, addresses);
+        inspect::accepted(number, &addresses.0, &accepted);
+        accepted
+    }
+
+    /// Accepts a connection. What an administrator may set is taken now, for all its life.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP`, `ENOMEM`, or what the device or the CM reports; the peer is rejected.
+    fn try_accept<L: ConnectionRequests>(
+        server: Server<'_>,
+        incoming: Incoming<L>,
+        number: Number,
+        addresses: (AddressText, AddressText),
+    ) -> Result<Arc<Self>> {
+        let max_credits = tunables::max_requests();
+        let inline = tunables::max_request_size();
         let own = CmPrivate {
-            send_size: INLINE,
-            receive_size: INLINE,
+            send_size: inline,
+            receive_size: inline,
             remote_invalidation: true,
         };
         let peer = CmPrivate::decode(incoming.private_data());
@@ -95,9 +135,10 @@ impl Connection {
             return Err(EINVAL);
         }
         let inbox = Inbox {
-            arrived: KVVec::with_capacity(RECEIVES as usize, GFP_KERNEL)?,
-            pulled: KVVec::with_capacity(RECEIVES as usize, GFP_KERNEL)?,
+            arrived: KVVec::with_capacity(receives(max_credits) as usize, GFP_KERNEL)?,
+            pulled: KVVec::with_capacity(receives(max_credits) as usize, GFP_KERNEL)?,
         };
+        let stats = Arc::new(Stats::new(number), GFP_KERNEL)?;
         let this = Arc::pin_init(
             try_pin_init!(Self {
                 xprt <- SvcXprt::new(server),
@@ -109,7 +150,12 @@ impl Connection {
                 patience <- new_mutex!((), "rpcrdma::Connection::patience"),
                 agreed: Agreed::new(&own, &peer),
                 peer,
-                number: NEXT_NUMBER.fetch_add(1, Relaxed),
+                number,
+                credits: Atomic::new(0),
+                read_depth: Atomic::new(0),
+                addresses,
+                stats,
+                directory <- new_mutex!(None, "rpcrdma::Connection::directory"),
                 has_callback: Atomic::new(false),
                 callback <- new_mutex!(None, "rpcrdma::Connection::callback"),
             }? Error),
@@ -119,20 +165,27 @@ impl Connection {
         this.xprt.set_remote(incoming.remote())?;
         let cm = CmId::adopt(incoming, this.clone())?;
         let limits = cm.device_limits().ok_or(ENODEV)?;
-        let send_queue = (8 * CREDITS).min(limits.queue_depth / 2);
+        // The Receive Queue has one more work request, the marker of a drain.
+        let room = limits.queue_depth.saturating_sub(OTHER_RECEIVES + 1);
+        let credits = max_credits.min(room / 2).max(1);
+        let send_queue = (8 * credits).min(limits.queue_depth / 2);
         let sizes = Sizes {
-            receives: RECEIVES,
-            receive_size: INLINE as usize,
-            sends: 2 * CREDITS + callback::SLOTS,
-            send_size: INLINE as usize,
+            receives: receives(credits),
+            receive_size: inline as usize,
+            sends: 2 * credits + callback::SLOTS,
+            send_size: inline as usize,
             send_queue,
             region_depth: 1,
             regions: 0,
             transfer_sges: limits.send_sges.min(16),
-            transfers: CREDITS.min(limits.queue_depth / 8),
+            transfers: credits.min(limits.queue_depth / 8),
         };
         let owner = EndpointOwner::new(cm, sizes)?;
-        owner.accept(&own.encode(), read_depth.min(limits.outbound_reads))?;
+        this.credits.store(credits, Relaxed);
+        let ours = u8::try_from(tunables::max_outbound_reads()).unwrap_or(u8::MAX);
+        let read_depth = read_depth.min(limits.outbound_reads).min(ours);
+        this.read_depth.store(read_depth.into(), Relaxed);
+        owner.accept(&own.encode(), read_depth)?;
         *this.owner.lock() = Some(owner);
         Ok(this)
     }
@@ -197,16 +250,20 @@ impl Connection {
     }
 
     /// Waits until `attempt` has a result that is not [`None`]. It is tried again whenever there is room in the
-    /// Send Queue, or something else has come back.
+    /// Send Queue, or something else has come back. `xid` says for what.
     ///
     /// # Errors
     ///
     /// `ENOTCONN` if the connection ends before.
-    fn wait_for_room<R>(&self, mut attempt: impl FnMut() -> Option<R>) -> Result<R> {
+    fn wait_for_room<R>(&self, xid: u32, mut attempt: impl FnMut() -> Option<R>) -> Result<R> {
+        let mut waited = false;
         loop {
             let seen = *self.returns.lock();
             if let Some(result) = attempt() {
                 return Ok(result);
+            }
+            if !core::mem::replace(&mut waited, true) {
+                self.stats.send_queue_full(xid);
             }
             self.wait_for_return(seen)?;
         }
@@ -265,52 +322,60 @@ impl Connection {
     }
 
     /// A Send buffer.
-    fn buffer(&self, endpoint: &Arc<Endpoint<Self>>) -> Result<SendBuffer<Self>> {
-        self.wait_for_room(|| endpoint.send_buffer())
+    fn buffer(&self, endpoint: &Arc<Endpoint<Self>>, xid: u32) -> Result<SendBuffer<Self>> {
+        self.wait_for_room(xid, || endpoint.send_buffer())
     }
 
     /// Posts Reads.
     fn post_pull(&self, pull: KBox<Pull<Self>>, endpoint: &Endpoint<Self>) -> Result {
+        let (xid, load) = (pull.keeper().xid(), pull.load());
         let mut pull = Some(pull);
-        self.wait_for_room(|| match endpoint.post_pull(pull.take()?) {
+        self.wait_for_room(xid, || match endpoint.post_pull(pull.take()?) {
             Ok(()) => Some(Ok(())),
             Err((PostError::Full, back)) => {
                 pull = back;
                 None
             }
             Err(_) => Some(Err(ENOTCONN)),
-        })?
+        })??;
+        self.stats.reads_posted(xid, load);
+        Ok(())
     }
 
     /// Answers a message that was refused.
     fn refuse(&self, message: Option<Received<Self>>, refusal: &Refusal) -> Result {
+        let bytes = message.as_ref().map_or(&[][..], |message| message.bytes());
+        let (xid, (answer, why)) = (call::xid_of(bytes), refusal.traced());
+        self.stats.refused(xid, answer, why, bytes.len());
         if let Refusal::Lost(error) = refusal {
             return Err(*error);
         }
         let message = message.ok_or(ENOTCONN)?;
         let endpoint = message.endpoint().clone();
-        let mut buffer = self.buffer(&endpoint)?;
-        let Some(len) = call::answer(message.bytes(), refusal, &mut buffer) else {
+        let mut buffer = self.buffer(&endpoint, xid)?;
+        let credits = self.credits.load(Relaxed);
+        let Some(len) = call::answer(message.bytes(), refusal, credits, &mut buffer) else {
             return Ok(());
         };
         drop(message);
-        self.post(&endpoint, buffer, len, None, None)
+        self.post(xid, &endpoint, buffer, len, None, None).map(drop)
     }
 
-    /// Posts a Reply.
+    /// Posts a Reply. Returns its place in the Send Queue.
     fn post(
         &self,
+        xid: u32,
         endpoint: &Endpoint<Self>,
         buffer: SendBuffer<Self>,
         len: usize,
-        cargo: Option<crate::verbs::endpoint::Cargo<Self>>,
+        cargo: Option<Cargo<Self>>,
         invalidate: Option<u32>,
-    ) -> Result {
+    ) -> Result<u64> {
         let mut parts = Some((buffer, cargo));
-        self.wait_for_room(|| {
+        self.wait_for_room(xid, || {
             let (buffer, cargo) = parts.take()?;
             match endpoint.post_reply(buffer, len, cargo, invalidate) {
-                Ok(()) => Some(Ok(())),
+                Ok(sequence) => Some(Ok(sequence)),
                 Err((PostError::Full, back)) => {
                     parts = back;
                     None
@@ -326,21 +391,21 @@ impl Connection {
             return Err(ENOTCONN);
         }
         let endpoint = rqst.context().received().endpoint().clone();
-        let buffer = self.buffer(&endpoint)?;
-        let ready = reply::prepare(
-            &mut rqst,
-            buffer,
-            self.agreed.send_inline as usize,
-            self.agreed.remote_invalidation,
-            |attempt| self.patiently(&endpoint, attempt),
-        )?;
-        self.post(
-            &endpoint,
-            ready.message,
-            ready.len,
-            ready.cargo,
-            ready.invalidate,
-        )
+        let xid = rqst.context().xid();
+        let terms = reply::Terms {
+            inline_max: self.agreed.send_inline as usize,
+            may_invalidate: self.agreed.remote_invalidation,
+            credits: self.credits.load(Relaxed),
+        };
+        let buffer = self.buffer(&endpoint, xid)?;
+        let ready = reply::prepare(&mut rqst, buffer, &terms, |attempt| {
+            self.patiently(&endpoint, attempt)
+        })?;
+        let (len, invalidate) = (ready.len, ready.invalidate);
+        let load = ready.cargo.as_ref().map(Cargo::load).unwrap_or_default();
+        let sequence = self.post(xid, &endpoint, ready.message, len, ready.cargo, invalidate)?;
+        self.stats.replied(xid, len, load, invalidate, sequence);
+        Ok(())
     }
 }
 
@@ -364,7 +429,7 @@ impl ConnectionEvents for Connection {
         self.xprt.enqueue();
     }
 
-    fn number(&self) -> u32 {
+    fn number(&self) -> Number {
         self.number
     }
 }
@@ -374,6 +439,7 @@ impl EndpointEvents for Connection {
     type Push = Pages;
 
     fn received(this: &Arc<Self>, message: Received<Self>) {
+        count(Counter::Receives, 1);
         if this.has_callback.load(Relaxed) && is_reply(message.bytes()) {
             this.with_callback(|callback| Callback::received(callback, message));
             return;
@@ -390,6 +456,7 @@ impl EndpointEvents for Connection {
     }
 
     fn pulled(this: &Arc<Self>, pull: Pulling<Connection>, done: bool) {
+        this.stats.reads_done(pull.xid(), done);
         if !done {
             return;
         }
@@ -447,7 +514,7 @@ impl ServerTransport for Connection {
         } else if let Some(message) = arrived {
             let endpoint = message.endpoint().clone();
             let patiently = |attempt: &mut dyn FnMut() -> _| this.patiently(&endpoint, attempt);
-            match call::take(message, rqst, patiently) {
+            match call::take(message, rqst, &this.stats, patiently) {
                 Taken::Ready(call, rqst) => Ok(rqst.deliver(call)),
                 Taken::Pull(pull) => this.post_pull(pull, &endpoint).map(|()| 0),
                 Taken::Refused(message, refusal) => this.refuse(message, &refusal).map(|()| 0),
@@ -462,14 +529,17 @@ impl ServerTransport for Connection {
     }
 
     fn sendto(this: &Arc<Self>, rqst: ReplyRqst<'_, Self>) -> Result {
+        let xid = rqst.context().xid();
         let result = this.send(rqst);
-        if result.is_err() {
+        if let Err(error) = result {
+            this.stats.reply_failed(xid, error);
             this.xprt.close();
         }
         result
     }
 
     fn detach(this: &Arc<Self>) {
+        trace::disconnect(this.number, trace::End::Closed);
         if let Some(owner) = &*this.owner.lock() {
             owner.disconnect();
         }
@@ -477,6 +547,9 @@ impl ServerTransport for Connection {
     }
 
     fn free(this: &Arc<Self>) {
+        // Waits for readers, which take locks of ours.
+        let directory = this.directory.lock().take();
+        drop(directory);
         let owner = this.owner.lock().take();
         if let Some(owner) = owner {
             owner.shutdown(|| this.with_callback(|callback| callback.detach()));

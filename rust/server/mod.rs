@@ -11,6 +11,7 @@
 //! | a connection that asks | the listener's queue | spinlock `requests` | accepted, or `free` |
 //! | the endpoint | the connection | mutex `owner` | `free`: drained, then destroyed |
 //! | a [`Callback`] | its `rpc_xprt`; known to the connection by mutex `callback` | its own | `destroy`, see [`callback`] |
+//! | what debugfs shows | the connection, to which it refers back | mutex `directory` | `free`, first of all: waits for readers |
 //! | a message, a Call that was read | the connection's queue | spinlock `inbox` | taken by a thread, or `free` |
 //!
 //! The flag `XPT_DATA` is set and cleared under the lock of the queue, so it is set whenever there is something

@@ -24,7 +24,7 @@ pub(crate) use life::EndpointOwner;
 pub(crate) use receive::{Received, RECEIVE_BATCH};
 pub(crate) use regions::RegionHandle;
 pub(crate) use send::{PostError, SendBuffer};
-pub(crate) use transfer::{Cargo, Pull, Transfer};
+pub(crate) use transfer::{Cargo, Load, Pull, Transfer};
 
 use crate::sys;
 use crate::verbs::cm::{CmId, ConnectionEvents, Context};

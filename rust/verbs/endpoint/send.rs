@@ -40,6 +40,19 @@ impl From<PostError> for trace::Post {
     }
 }
 
+/// How full a Send Queue is at a moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendQueueUse {
+    /// Work requests that are posted.
+    pub(crate) posted: u32,
+    /// Work requests that room is kept for.
+    pub(crate) reserved: u32,
+    /// Send buffers that are neither posted nor lent out.
+    pub(crate) free_buffers: usize,
+    /// RDMA Reads and Writes that exist, posted or not.
+    pub(crate) transfers: usize,
+}
+
 /// A Send buffer with its completion entry.
 #[repr(C)]
 pub(super) struct SendSlot<H: EndpointEvents> {
@@ -91,6 +104,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         let sequence = slot.sequence.load(Relaxed);
         // Before the buffer comes free, and with it the place of the cargo.
         drop(slot.cargo.take());
+        trace::sent(this.context.number(), sequence, completion.status());
         if !completion.ok() {
             completion.trace_error(this.context.number(), trace::Work::Send);
             this.context.lost();
@@ -154,6 +168,18 @@ impl<H: EndpointEvents> Endpoint<H> {
             });
         }
         self.context.handler().send_room();
+    }
+
+    /// How full the Send Queue is, for who looks into it.
+    pub(crate) fn send_queue_use(&self) -> SendQueueUse {
+        let gate = self.send.lock();
+        let (posted, reserved) = gate.queue.used();
+        SendQueueUse {
+            posted,
+            reserved,
+            free_buffers: gate.free.len(),
+            transfers: gate.transfers,
+        }
     }
 
     /// Lends out a Send buffer, if there is one and the queue has room for a Send.
