@@ -3,8 +3,10 @@
 //! Taking a Call in.
 
 use crate::kext::errno::ENOTCONN;
+use crate::observe::trace::{Answer, Why};
 use crate::proto::chunk::Segment;
 use crate::proto::v1::{self, DecodeError, Direction as RpcDirection, Header};
+use crate::responder::stats::{InWork, Stats};
 use crate::sunrpc::svc::{CallContext, CallRqst, Pages, ServerTransport};
 use crate::verbs::dma::Direction;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents, Pull, Received, SendBuffer, Transfer};
@@ -31,26 +33,31 @@ pub(crate) struct Call<H: EndpointEvents> {
     chunk_count: usize,
     /// Where the Reply goes. It was there before the Call was taken in.
     buffer: Option<SendBuffer<H>>,
+    /// Its transaction ID.
+    xid: u32,
+    /// Where it is counted.
+    work: InWork,
 }
 
 impl<H: EndpointEvents> Call<H> {
     /// A Call in a message.
-    fn new(message: Received<H>) -> Result<Self, (Received<H>, Refusal)> {
+    fn new(message: Received<H>, stats: &Arc<Stats>) -> Result<Self, (Received<H>, Refusal)> {
         let mut empty = [false; MAX_RESULTS];
         let mut chunk_count = 0;
-        let inline_at = match v1::decode(message.bytes()) {
+        let found = match v1::decode(message.bytes()) {
             Ok(header) if header.rpc_direction() == RpcDirection::Call => {
+                stats.call(&header, message.bytes().len());
                 for (chunk, empty) in header.write_list().iter().zip(empty.iter_mut()) {
                     *empty = chunk.is_empty();
                     chunk_count += 1;
                 }
-                Ok(header.header_len())
+                Ok((header.xid, header.header_len()))
             }
             Ok(_) => Err(Refusal::Drop),
             Err(error) => Err(Refusal::Header(error)),
         };
-        match inline_at {
-            Ok(inline_at) => Ok(Self {
+        match found {
+            Ok((xid, inline_at)) => Ok(Self {
                 message: Some(message),
                 inline_at,
                 results: [(0, 0); MAX_RESULTS],
@@ -58,6 +65,8 @@ impl<H: EndpointEvents> Call<H> {
                 empty,
                 chunk_count,
                 buffer: None,
+                xid,
+                work: InWork::new(stats),
             }),
             Err(refusal) => Err((message, refusal)),
         }
@@ -66,6 +75,16 @@ impl<H: EndpointEvents> Call<H> {
     /// The header. It was decoded before.
     pub(crate) fn header(&self) -> Option<Header<'_>> {
         v1::decode(self.message.as_ref()?.bytes()).ok()
+    }
+
+    /// Its transaction ID.
+    pub(crate) fn xid(&self) -> u32 {
+        self.xid
+    }
+
+    /// Where it is counted.
+    pub(super) fn stats(&self) -> &Arc<Stats> {
+        self.work.stats()
     }
 
     /// Where the message arrived; [`None`] after [`Self::release_message`].
@@ -121,11 +140,39 @@ pub(crate) enum Refusal {
     /// Its header makes no sense.
     Header(DecodeError),
     /// Its header is fine, but its chunks can't be used.
-    Chunks,
+    Chunks(Why),
     /// It is not a Call; it is not answered.
     Drop,
     /// The connection is to be ended.
     Lost(Error),
+}
+
+impl Refusal {
+    /// What a trace event says of it.
+    pub(crate) fn traced(&self) -> (Answer, Why) {
+        match self {
+            Self::Header(error) => {
+                // Which credits an answer carries does not matter here.
+                let answer = match error.answer(1).map(|answer| answer.error) {
+                    Some(v1::RdmaError::Version { .. }) => Answer::ErrVers,
+                    Some(v1::RdmaError::Chunk) => Answer::ErrChunk,
+                    None => Answer::None,
+                };
+                (answer, Why::Fault(error.fault))
+            }
+            Self::Chunks(why) => (Answer::ErrChunk, *why),
+            Self::Drop => (Answer::None, Why::NotACall),
+            Self::Lost(_) => (Answer::Close, Why::NoResources),
+        }
+    }
+}
+
+/// The transaction ID of a message that was refused; zero if it is too short to have one.
+pub(crate) fn xid_of(message: &[u8]) -> u32 {
+    match v1::decode(message) {
+        Ok(header) => header.xid,
+        Err(error) => error.prefix.map_or(0, |prefix| prefix.xid),
+    }
 }
 
 /// Where what is read goes.
@@ -152,6 +199,11 @@ pub(crate) struct Pulling<H: EndpointEvents> {
 }
 
 impl<H: EndpointEvents> Pulling<H> {
+    /// The Call's transaction ID.
+    pub(crate) fn xid(&self) -> u32 {
+        self.call.xid()
+    }
+
     /// Whether the Call, if all of it was in chunks, is the one that the header speaks of. Else it is as good as not
     /// decoded, RFC 8166 section 4.5.2.
     pub(crate) fn is_sound(&self) -> bool {
@@ -212,13 +264,14 @@ pub(crate) fn take<'a, H, T>(
     message: Received<H>,
     buffer: &mut Option<SendBuffer<H>>,
     mut rqst: CallRqst<'a, T>,
+    stats: &Arc<Stats>,
     patiently: impl FnOnce(&mut dyn FnMut() -> Result<Reads<H>>) -> Result<Reads<H>>,
 ) -> Taken<'a, H, T>
 where
     H: EndpointEvents<Pull = Pulling<H>>,
     T: ServerTransport<Context = Call<H>>,
 {
-    let call = match Call::new(message) {
+    let call = match Call::new(message, stats) {
         Ok(call) => call,
         Err((message, refusal)) => return Taken::Refused(Some(message), refusal),
     };
@@ -228,23 +281,35 @@ where
     };
     let plan = call.header().as_ref().and_then(Plan::new);
     let Some(plan) = plan else {
-        return Taken::Refused(call_message(call), Refusal::Chunks);
+        return Taken::Refused(call_message(call), Refusal::Chunks(Why::ReadList));
     };
     if !plan.reads {
         call.buffer = buffer.take();
         return Taken::Ready(call, rqst);
     }
     let Ok(mut pages) = rqst.take_pages(plan.len.div_ceil(PAGE_SIZE)) else {
-        return Taken::Refused(call_message(call), Refusal::Chunks);
+        return Taken::Refused(call_message(call), Refusal::Chunks(Why::CallTooLong));
     };
-    match patiently(&mut || prepare(&call, &plan, &mut pages)) {
-        Err(EAGAIN) => Taken::Refused(call_message(call), Refusal::Chunks),
+    let mut waits = false;
+    let prepared = patiently(&mut || {
+        let prepared = prepare(&call, &plan, &mut pages);
+        if matches!(prepared, Err(EAGAIN)) && !core::mem::replace(&mut waits, true) {
+            stats.out_of_regions(call.xid());
+        }
+        prepared
+    });
+    match prepared {
+        Err(EAGAIN) => {
+            let refusal = Refusal::Chunks(Why::TooManySegments);
+            Taken::Refused(call_message(call), refusal)
+        }
         Ok(transfers) => {
             let fits = call
                 .endpoint()
                 .is_some_and(|endpoint| endpoint.fits(&transfers));
             if !fits {
-                return Taken::Refused(call_message(call), Refusal::Chunks);
+                let refusal = Refusal::Chunks(Why::TooManySegments);
+                return Taken::Refused(call_message(call), refusal);
             }
             call.buffer = buffer.take();
             let pulling = Pulling {
@@ -550,7 +615,7 @@ pub(crate) fn answer(
 ) -> Option<usize> {
     let error = match refusal {
         Refusal::Header(error) => error.answer(credits)?,
-        Refusal::Chunks => v1::ErrorHeader {
+        Refusal::Chunks(_) => v1::ErrorHeader {
             xid: v1::decode(bytes).ok()?.xid,
             version: v1::VERSION,
             credits,

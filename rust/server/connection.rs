@@ -2,18 +2,24 @@
 
 //! The transport that has a connection.
 
+mod inspect;
+
+use crate::kext::debugfs::Directory;
 use crate::kext::errno::{ENOTCONN, EPROTO};
 use crate::module_parameters;
+use crate::observe::trace::{self, Answer, Number, Why};
 use crate::proto::cm_private::{Agreed, CmPrivate};
 use crate::proto::credits::Allowance;
 use crate::proto::v1::{self, Direction};
 use crate::responder::call::{self, Call, Pulling, Refusal, Taken};
 use crate::responder::reply::{self, Ready};
-use crate::responder::CREDITS;
+use crate::responder::stats::Stats;
 use crate::server::backlog::{Backlog, Outgoing};
 use crate::server::callback::{self, Callback};
 use crate::server::inbox::{Inbox, Work};
+use crate::sunrpc::svc::counters::{count, Counter};
 use crate::sunrpc::svc::{CallRqst, Pages, ReplyRqst, Server, ServerTransport, SvcXprt};
+use crate::sunrpc::{tunables, AddressText};
 use crate::verbs::cm::{CmId, ConnectionEvents, ConnectionRequests, Incoming};
 use crate::verbs::endpoint::{
     Endpoint, EndpointEvents, EndpointOwner, Received, SendBuffer, Sizes, RECEIVE_BATCH,
@@ -27,21 +33,25 @@ use kernel::sync::{
 };
 use kernel::time::{msecs_to_jiffies, Msecs};
 
-/// Octets of an inline message, header included, either way.
-pub(super) const INLINE: u32 = 4096;
+/// Receives that are not for Calls: one for each Reply to a Call of ours, and a batch that is not posted.
+const OTHER_RECEIVES: u32 = callback::SLOTS + RECEIVE_BATCH;
 
-/// Receives: one for each credit, one for each Call that a thread has, one for each Reply to a Call of ours, and a
-/// batch that is not posted.
-const RECEIVES: u32 = 2 * CREDITS + callback::SLOTS + RECEIVE_BATCH;
+/// Receives: beside those one for each credit, and one for each Call that a thread has.
+const fn receives(credits: u32) -> u32 {
+    2 * credits + OTHER_RECEIVES
+}
 
 /// What a peer is granted at first.
 const FIRST_CREDITS: u32 = 4;
 
 /// Send buffers to begin with, and how many are added at a time.
 const SEND_STEP: u32 = 4;
+
 /// Send buffers: one for each Call that is taken in, as many again whose completion has not come, and one for each
 /// Call of ours.
-const SENDS: u32 = 2 * CREDITS + callback::SLOTS;
+const fn sends(credits: u32) -> u32 {
+    2 * credits + callback::SLOTS
+}
 
 /// How long a thread waits for the end of a Read, in milliseconds. The device should have given up before.
 const PATIENCE: Msecs = 20_000;
@@ -84,8 +94,17 @@ pub(crate) struct Connection {
     /// What the peer was promised.
     #[pin]
     allowance: SpinLock<Allowance>,
-    /// By what number trace events name the connection.
-    number: u32,
+    /// By what number trace events and debugfs name the connection.
+    number: Number,
+    /// RDMA Reads that may be under way at once.
+    read_depth: u8,
+    /// The peer's address, and ours.
+    addresses: (AddressText, AddressText),
+    /// What was counted.
+    stats: Arc<Stats>,
+    /// What debugfs shows. It refers back to us, so `free` takes it away.
+    #[pin]
+    directory: Mutex<Option<Directory<Connection>>>,
     /// Whether there is a `callback`, as a hint that costs no lock.
     has_callback: Atomic<bool>,
     /// The transport for Calls to the peer. Held while a Reply is taken in.
@@ -98,15 +117,36 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP`, `ENOMEM`, or what the device or the CM reports; the peer is rejected.
+    /// As for [`Self::try_accept`].
     pub(super) fn accept<L: ConnectionRequests>(
         server: Server<'_>,
         incoming: Incoming<L>,
         pools: &Arc<ReceivePools<Self>>,
     ) -> Result<Arc<Self>> {
+        // The number has 31 bits for trace events.
+        let number = Number::Server(NEXT_NUMBER.fetch_add(1, Relaxed) & (u32::MAX >> 1));
+        let addresses = (incoming.remote().text(), incoming.local().text());
+        let accepted = Self::try_accept(server, incoming, pools, number, addresses);
+        inspect::accepted(number, &addresses.0, &accepted);
+        accepted
+    }
+
+    /// Accepts a connection. What an administrator may set is taken now, for all its life.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP`, `ENOMEM`, or what the device or the CM reports; the peer is rejected.
+    fn try_accept<L: ConnectionRequests>(
+        server: Server<'_>,
+        incoming: Incoming<L>,
+        pools: &Arc<ReceivePools<Self>>,
+        number: Number,
+        addresses: (AddressText, AddressText),
+    ) -> Result<Arc<Self>> {
+        let inline = tunables::max_request_size();
         let own = CmPrivate {
-            send_size: INLINE,
-            receive_size: INLINE,
+            send_size: inline,
+            receive_size: inline,
             remote_invalidation: true,
         };
         let peer = CmPrivate::decode(incoming.private_data());
@@ -115,13 +155,20 @@ impl Connection {
             // It would never answer our Reads.
             return Err(EINVAL);
         }
+        let limits = incoming.device_limits().ok_or(ENODEV)?;
+        let ours = u8::try_from(tunables::max_outbound_reads()).unwrap_or(u8::MAX);
+        let read_depth = read_depth.min(limits.outbound_reads).min(ours);
+        // As if all Receives were its own. Their queue has one more work request, the marker of a drain.
+        let room = limits.queue_depth.saturating_sub(OTHER_RECEIVES + 1);
+        let credits = tunables::max_requests().min(room / 2).max(1);
+        let stats = Arc::new(Stats::new(number), GFP_KERNEL)?;
         let this = Arc::pin_init(
             try_pin_init!(Self {
                 xprt <- SvcXprt::new(server),
-                inbox <- Inbox::new(RECEIVES)?,
+                inbox <- Inbox::new(receives(credits))?,
                 owner <- new_mutex!(None, "rpcrdma::Connection::owner"),
                 established: Atomic::new(false),
-                backlog <- Backlog::new(SENDS)?,
+                backlog <- Backlog::new(sends(credits), stats.clone())?,
                 starved: Atomic::new(false),
                 returns <- new_spinlock!(0, "rpcrdma::Connection::returns"),
                 returned <- new_condvar!("rpcrdma::Connection::returned"),
@@ -129,10 +176,14 @@ impl Connection {
                 agreed: Agreed::new(&own, &peer),
                 peer,
                 allowance <- new_spinlock!(
-                    Allowance::new(FIRST_CREDITS, CREDITS),
+                    Allowance::new(FIRST_CREDITS, credits),
                     "rpcrdma::Connection::allowance"
                 ),
-                number: NEXT_NUMBER.fetch_add(1, Relaxed),
+                number,
+                read_depth,
+                addresses,
+                stats,
+                directory <- new_mutex!(None, "rpcrdma::Connection::directory"),
                 has_callback: Atomic::new(false),
                 callback <- new_mutex!(None, "rpcrdma::Connection::callback"),
             }? Error),
@@ -141,20 +192,19 @@ impl Connection {
         this.xprt.set_local(incoming.local())?;
         this.xprt.set_remote(incoming.remote())?;
         let cm = CmId::adopt(incoming, this.clone())?;
-        let limits = cm.device_limits().ok_or(ENODEV)?;
-        let send_queue = (8 * CREDITS).min(limits.queue_depth / 2);
+        let send_queue = (8 * credits).min(limits.queue_depth / 2);
         let sizes = Sizes {
-            receives: RECEIVES,
-            receive_size: INLINE as usize,
-            sends: SENDS,
+            receives: receives(credits),
+            receive_size: inline as usize,
+            sends: sends(credits),
             first_sends: SEND_STEP,
-            send_size: INLINE as usize,
+            send_size: inline as usize,
             send_queue,
             region_depth: 1,
             regions: 0,
             transfer_sges: limits.send_sges.min(16),
-            pulls: CREDITS,
-            transfers: CREDITS.min(limits.queue_depth / 8),
+            pulls: credits,
+            transfers: credits.min(limits.queue_depth / 8),
         };
         let limit = shared_receives();
         let owner = if limit > 0 {
@@ -165,11 +215,12 @@ impl Connection {
         let endpoint = owner.endpoint();
         if !endpoint.shares_receives() {
             // All that may ever be needed is posted already.
-            *this.allowance.lock() = Allowance::new(CREDITS, CREDITS);
+            *this.allowance.lock() = Allowance::new(credits, credits);
         }
+        let granted = this.allowance.lock().granted();
         // One to spare, for a peer that does not count quite as we do.
-        endpoint.ask_for_receives(FIRST_CREDITS + 1)?;
-        owner.accept(&own.encode(), read_depth.min(limits.outbound_reads))?;
+        endpoint.ask_for_receives(granted + 1)?;
+        owner.accept(&own.encode(), read_depth)?;
         *this.owner.lock() = Some(owner);
         Ok(this)
     }
@@ -309,14 +360,24 @@ impl Connection {
         let allowance = self.allowance.lock();
         let (granted, wanted) = (allowance.granted(), allowance.wanted());
         drop(allowance);
-        if wanted == 0 || endpoint.ask_for_receives(wanted).is_err() {
+        if wanted == 0 {
+            return granted;
+        }
+        if endpoint.ask_for_receives(wanted).is_err() {
+            self.stats.grant_denied();
             return granted;
         }
         // Before anything is promised the Receives are posted. Another thread may have done the same meanwhile; then
         // there are some more than are promised.
         let mut allowance = self.allowance.lock();
+        let before = allowance.granted();
         allowance.grow(wanted);
-        allowance.granted()
+        let granted = allowance.granted();
+        if granted != before {
+            // Under the lock, so that these events are in order.
+            self.stats.granted(granted);
+        }
+        granted
     }
 
     /// Puts up with a Call that was not granted, if the Receive that it took can be replaced. Sleeps.
@@ -340,6 +401,8 @@ impl Connection {
             let buffer = endpoint.send_buffer();
             if buffer.is_some() {
                 self.starved.store(false, Relaxed);
+            } else {
+                self.stats.send_queue_full(self.inbox.oldest_xid());
             }
             buffer
         })
@@ -367,6 +430,9 @@ impl Connection {
         buffer: Option<SendBuffer<Self>>,
         refusal: &Refusal,
     ) -> Result {
+        let bytes = message.as_ref().map_or(&[][..], |message| message.bytes());
+        let (xid, (answer, why)) = (call::xid_of(bytes), refusal.traced());
+        self.stats.refused(xid, answer, why, bytes.len());
         if let Refusal::Lost(error) = refusal {
             return Err(*error);
         }
@@ -378,6 +444,7 @@ impl Connection {
         };
         drop(message);
         let answer = Ready {
+            xid,
             message: buffer,
             len,
             cargo: None,
@@ -396,7 +463,7 @@ impl Connection {
         let endpoint = message.endpoint().clone();
         let mut buffer = Some(buffer);
         let patiently = |attempt: &mut dyn FnMut() -> _| self.patiently(&endpoint, attempt);
-        match call::take(message, &mut buffer, rqst, patiently) {
+        match call::take(message, &mut buffer, rqst, &self.stats, patiently) {
             Taken::Ready(call, rqst) => Ok(rqst.deliver(call)),
             Taken::Pull(pull) => self.post(&endpoint, Outgoing::Reads(pull)).map(|()| 0),
             Taken::Refused(message, refusal) => self.refuse(message, buffer, &refusal).map(|()| 0),
@@ -443,7 +510,7 @@ impl ConnectionEvents for Connection {
         self.xprt.enqueue();
     }
 
-    fn number(&self) -> u32 {
+    fn number(&self) -> Number {
         self.number
     }
 }
@@ -453,6 +520,7 @@ impl EndpointEvents for Connection {
     type Push = Pages;
 
     fn received(this: &Arc<Self>, mut message: Received<Self>) {
+        count(Counter::Receives, 1);
         if this.has_callback.load(Relaxed) && is_reply(message.bytes()) {
             this.with_callback(|callback| Callback::received(callback, message));
             return;
@@ -461,6 +529,13 @@ impl EndpointEvents for Connection {
         let overrun = this.allowance.lock().arrived(unanswered).is_err();
         if overrun && this.put_up(message.endpoint()).is_err() {
             // RFC 8166 section 3.3.1: the connection may be ended. What the peer took too much of may be others'.
+            let bytes = message.bytes();
+            this.stats.refused(
+                call::xid_of(bytes),
+                Answer::Close,
+                Why::NoCredit,
+                bytes.len(),
+            );
             this.close();
             return;
         }
@@ -468,6 +543,7 @@ impl EndpointEvents for Connection {
     }
 
     fn pulled(this: &Arc<Self>, pull: Pulling<Connection>, done: bool) {
+        this.stats.reads_done(pull.xid(), done);
         if done {
             this.inbox.put_call(&this.xprt, pull);
         }
@@ -526,7 +602,8 @@ impl ServerTransport for Connection {
             Some(Work::Pulled(call)) if call.is_sound() => call.deliver(rqst),
             Some(Work::Pulled(call)) => {
                 let (message, buffer) = call.give_up();
-                this.refuse(message, buffer, &Refusal::Chunks).map(|()| 0)
+                this.refuse(message, buffer, &Refusal::Chunks(Why::OtherCall))
+                    .map(|()| 0)
             }
             Some(Work::Arrived(message, buffer)) => this.take_in(message, buffer, rqst),
         };
@@ -537,14 +614,17 @@ impl ServerTransport for Connection {
     }
 
     fn sendto(this: &Arc<Self>, rqst: ReplyRqst<'_, Self>) -> Result {
+        let xid = rqst.context().xid();
         let result = this.send(rqst);
-        if result.is_err() {
+        if let Err(error) = result {
+            this.stats.reply_failed(xid, error);
             this.xprt.close();
         }
         result
     }
 
     fn detach(this: &Arc<Self>) {
+        trace::disconnect(this.number, trace::End::Closed);
         if let Some(owner) = &*this.owner.lock() {
             owner.disconnect();
         }
@@ -552,6 +632,9 @@ impl ServerTransport for Connection {
     }
 
     fn free(this: &Arc<Self>) {
+        // Waits for readers, which take locks of ours.
+        let directory = this.directory.lock().take();
+        drop(directory);
         this.backlog.close();
         let owner = this.owner.lock().take();
         if let Some(owner) = owner {
