@@ -5,7 +5,7 @@
 mod inspect;
 
 use crate::kext::debugfs::Directory;
-use crate::kext::errno::{ENOTCONN, EPROTO};
+use crate::kext::errno::ENOTCONN;
 use crate::module_parameters;
 use crate::observe::trace::{self, Answer, Number, Why};
 use crate::proto::cm_private::{Agreed, CmPrivate};
@@ -94,6 +94,8 @@ pub(crate) struct Connection {
     /// What the peer was promised.
     #[pin]
     allowance: SpinLock<Allowance>,
+    /// How many Receives were taken by Calls that were not granted, and have to be replaced.
+    taken: Atomic<u32>,
     /// By what number trace events and debugfs name the connection.
     number: Number,
     /// RDMA Reads that may be under way at once.
@@ -179,6 +181,7 @@ impl Connection {
                     Allowance::new(FIRST_CREDITS, credits),
                     "rpcrdma::Connection::allowance"
                 ),
+                taken: Atomic::new(0),
                 number,
                 read_depth,
                 addresses,
@@ -262,8 +265,13 @@ impl Connection {
         // Replies need them, and not those that the peer was promised for its Calls.
         endpoint.ask_for_receives(callback::SLOTS)?;
         // Who finds no Send buffer waits for one to come back, so there must be some.
-        endpoint.add_send_buffers(callback::SLOTS)?;
-        attach(endpoint)?;
+        let begun = endpoint
+            .add_send_buffers(callback::SLOTS)
+            .and_then(|_| attach(endpoint.clone()));
+        if let Err(error) = begun {
+            endpoint.return_receives(callback::SLOTS);
+            return Err(error);
+        }
         *place = Some(callback.clone());
         self.has_callback.store(true, Relaxed);
         Ok(())
@@ -380,10 +388,12 @@ impl Connection {
         granted
     }
 
-    /// Puts up with a Call that was not granted, if the Receive that it took can be replaced. Sleeps.
-    fn put_up(&self, endpoint: &Endpoint<Self>) -> Result {
-        self.allowance.lock().put_up().map_err(|_| EPROTO)?;
-        endpoint.ask_for_receives(1)
+    /// Replaces the Receives that Calls took which were not granted. Sleeps.
+    fn replace_receives(&self, endpoint: &Endpoint<Self>) -> Result {
+        match self.taken.xchg(0, Relaxed) {
+            0 => Ok(()),
+            taken => endpoint.ask_for_receives(taken),
+        }
     }
 
     /// A Send buffer for the answer to a message. If there is none, [`Self::has_room`] will say so until one has come
@@ -462,6 +472,10 @@ impl Connection {
     ) -> Result<usize> {
         let endpoint = message.endpoint().clone();
         let mut buffer = Some(buffer);
+        if let Err(error) = self.replace_receives(&endpoint) {
+            let lost = Refusal::Lost(error);
+            return self.refuse(Some(message), buffer, &lost).map(|()| 0);
+        }
         let patiently = |attempt: &mut dyn FnMut() -> _| self.patiently(&endpoint, attempt);
         match call::take(message, &mut buffer, rqst, &self.stats, patiently) {
             Taken::Ready(call, rqst) => Ok(rqst.deliver(call)),
@@ -526,8 +540,14 @@ impl EndpointEvents for Connection {
             return;
         }
         let unanswered = message.count();
-        let overrun = this.allowance.lock().arrived(unanswered).is_err();
-        if overrun && this.put_up(message.endpoint()).is_err() {
+        let mut allowance = this.allowance.lock();
+        let overrun = allowance.arrived(unanswered).is_err();
+        let put_up = overrun && allowance.put_up().is_ok();
+        drop(allowance);
+        if put_up {
+            // The thread that takes it in replaces the Receive: this one must not wait for memory.
+            this.taken.fetch_add(1, Relaxed);
+        } else if overrun {
             // RFC 8166 section 3.3.1: the connection may be ended. What the peer took too much of may be others'.
             let bytes = message.bytes();
             this.stats.refused(

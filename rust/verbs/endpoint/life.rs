@@ -144,7 +144,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             // SAFETY: As above.
             unsafe { sys::ib_drain_sq(qp.as_ptr()) };
         }
-        let keepers = self.end_transfers();
+        let unfinished = self.end_transfers();
         if let Some(qp) = objects.qp.take() {
             let id = objects.cm.as_ptr();
             // SAFETY: The id is live and has a QP.
@@ -155,7 +155,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             }
         }
         // No device writes to it any more.
-        drop(keepers);
+        drop(unfinished);
         // Waits for handlers that still run.
         objects.queues = None;
     }

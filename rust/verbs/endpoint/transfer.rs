@@ -147,6 +147,20 @@ pub(crate) struct Pull<H: EndpointEvents> {
     transfers: KVec<Transfer<H>>,
     /// What they are for.
     keeper: H::Pull,
+    /// The next one of some that never completed.
+    next: Option<KBox<Pull<H>>>,
+}
+
+/// Reads of which no completion has come, at the end of the endpoint.
+pub(super) struct Unfinished<H: EndpointEvents>(Option<KBox<Pull<H>>>);
+
+impl<H: EndpointEvents> Drop for Unfinished<H> {
+    fn drop(&mut self) {
+        // One after the other, not each inside the one before.
+        while let Some(mut pull) = self.0.take() {
+            self.0 = pull.next.take();
+        }
+    }
 }
 
 impl<H: EndpointEvents> Pull<H> {
@@ -161,6 +175,7 @@ impl<H: EndpointEvents> Pull<H> {
                 sequence: 0,
                 transfers,
                 keeper,
+                next: None,
             },
             GFP_KERNEL,
         )?)
@@ -382,6 +397,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             sequence,
             transfers,
             keeper,
+            ..
         } = KBox::into_inner(pull);
         // Before anybody looks at the memory.
         drop(transfers);
@@ -478,22 +494,19 @@ impl<H: EndpointEvents> Endpoint<H> {
     ///
     /// Returns what keeps the memory of Reads of which no completion has come: it must stay until the QP is gone. siw
     /// loses those that were under way behind one that the end of the connection cut off in the middle.
-    pub(super) fn end_transfers(&self) -> KVec<H::Pull> {
+    pub(super) fn end_transfers(&self) -> Unfinished<H> {
         for slot in &self.sends {
             drop(slot.cargo.take());
         }
-        let mut keepers = KVec::new();
+        let mut unfinished = Unfinished(None);
         for slot in &self.pulls {
             let gate = self.send.lock();
             let pull = slot.pull.take();
             drop(gate);
-            let Some(pull) = pull else { continue };
-            let Pull {
-                transfers, keeper, ..
-            } = KBox::into_inner(pull);
-            drop(transfers);
-            // Without memory for this the pages are given up now, a moment before the QP.
-            let _ = keepers.push(keeper, GFP_KERNEL);
+            let Some(mut pull) = pull else { continue };
+            pull.transfers = KVec::new();
+            pull.next = unfinished.0.take();
+            unfinished.0 = Some(pull);
         }
         let mut gate = self.send.lock();
         while gate.transfers > 0 {
@@ -501,7 +514,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             self.home.wait(&mut gate);
         }
         drop(gate);
-        keepers
+        unfinished
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::sys;
 use crate::verbs::endpoint::{ReceiveSlot, RECEIVE_BATCH};
-use crate::verbs::work_request::{set_receive_cqe, PlainRequest};
+use crate::verbs::receive_chain::ReceiveChain;
 use core::ptr::{self, NonNull};
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -134,34 +134,20 @@ impl State {
     ///
     /// What the device reports. Then the buffers are not idle any more.
     pub(super) fn post(&mut self) -> Result {
-        const BATCH: usize = RECEIVE_BATCH as usize;
         let srq = self.srq.ok_or(ENODEV)?;
-        let mut sges: [sys::ib_sge; BATCH] = pin_init::zeroed();
-        let mut requests: [sys::ib_recv_wr; BATCH] =
-            core::array::from_fn(|_| sys::ib_recv_wr::zeroed());
-        let mut first: *mut sys::ib_recv_wr = ptr::null_mut();
-        let count = self.idle.len().min(BATCH);
-        // From the last to the first, so that each can point to the next.
-        let mut number = self.posted + count as u64;
-        self.posted = number;
-        for (sge, request) in sges.iter_mut().zip(requests.iter_mut()).take(count) {
+        let mut chain = ReceiveChain::new();
+        for _ in 0..RECEIVE_BATCH {
             let Some(index) = self.idle.pop() else { break };
             let Some(Some(slot)) = self.slots.get(index as usize) else {
                 continue;
             };
-            slot.posted_as.store(number, Relaxed);
-            number -= 1;
-            sge.addr = slot.buffer.address();
-            sge.length = u32::try_from(slot.buffer.len())?;
-            sge.lkey = self.lkey;
-            request.sg_list = sge;
-            request.num_sge = 1;
-            set_receive_cqe(request, ptr::from_ref(&slot.cqe).cast_mut());
-            request.next = first;
-            first = request;
-            // SAFETY: The buffer is mapped while the queue exists, and idle: ours to hand over.
-            unsafe { slot.buffer.sync_for_device(slot.buffer.len()) };
+            self.posted += 1;
+            slot.posted_as.store(self.posted, Relaxed);
+            // SAFETY: The buffer is mapped while the queue exists, and was idle; the slot stays in the table until it is
+            // recycled.
+            unsafe { chain.add(slot, self.lkey) };
         }
+        let first = chain.first();
         if first.is_null() {
             return Ok(());
         }
