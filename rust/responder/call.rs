@@ -2,10 +2,16 @@
 
 //! Taking a Call in.
 
+mod plan;
+mod refusal;
+
+pub(crate) use self::refusal::{answer, xid_of, Refusal};
+
+use self::plan::{walk, Layout, Plan, Source};
 use crate::kext::errno::ENOTCONN;
-use crate::observe::trace::{Answer, Why};
+use crate::observe::trace::Why;
 use crate::proto::chunk::Segment;
-use crate::proto::v1::{self, DecodeError, Direction as RpcDirection, Header};
+use crate::proto::v1::{self, Direction as RpcDirection, Header};
 use crate::responder::stats::{InWork, Stats};
 use crate::sunrpc::svc::{CallContext, CallRqst, Pages, ServerTransport};
 use crate::verbs::dma::Direction;
@@ -133,57 +139,6 @@ impl<H: EndpointEvents> CallContext for Call<H> {
         *place = (offset, if *empty { 0 } else { len });
         self.result_count += 1;
     }
-}
-
-/// Why a message is not taken in.
-pub(crate) enum Refusal {
-    /// Its header makes no sense.
-    Header(DecodeError),
-    /// Its header is fine, but its chunks can't be used.
-    Chunks(Why),
-    /// It is not a Call; it is not answered.
-    Drop,
-    /// The connection is to be ended.
-    Lost(Error),
-}
-
-impl Refusal {
-    /// What a trace event says of it.
-    pub(crate) fn traced(&self) -> (Answer, Why) {
-        match self {
-            Self::Header(error) => {
-                // Which credits an answer carries does not matter here.
-                let answer = match error.answer(1).map(|answer| answer.error) {
-                    Some(v1::RdmaError::Version { .. }) => Answer::ErrVers,
-                    Some(v1::RdmaError::Chunk) => Answer::ErrChunk,
-                    None => Answer::None,
-                };
-                (answer, Why::Fault(error.fault))
-            }
-            Self::Chunks(why) => (Answer::ErrChunk, *why),
-            Self::Drop => (Answer::None, Why::NotACall),
-            Self::Lost(_) => (Answer::Close, Why::NoResources),
-        }
-    }
-}
-
-/// The transaction ID of a message that was refused; zero if it is too short to have one.
-pub(crate) fn xid_of(message: &[u8]) -> u32 {
-    match v1::decode(message) {
-        Ok(header) => header.xid,
-        Err(error) => error.prefix.map_or(0, |prefix| prefix.xid),
-    }
-}
-
-/// Where what is read goes.
-enum Layout {
-    /// Into pages of its own, to be inserted at a position of the inline part.
-    Split {
-        /// The position.
-        position: usize,
-    },
-    /// The whole Call goes into pages.
-    Whole,
 }
 
 /// A Call whose chunks are being read.
@@ -332,207 +287,6 @@ fn call_message<H: EndpointEvents>(call: KBox<Call<H>>) -> Option<Received<H>> {
     KBox::into_inner(call).message
 }
 
-/// How a Call is put together.
-struct Plan {
-    /// Whether anything is to be read.
-    reads: bool,
-    /// How much goes into pages.
-    len: usize,
-    /// Where it goes.
-    layout: Layout,
-}
-
-impl Plan {
-    /// Looks at the Read list: RFC 8166 sections 3.4.5 and 3.5. [`None`] if it can't be followed: positions that
-    /// go backwards, or beyond the message.
-    fn new(header: &Header<'_>) -> Option<Self> {
-        let list = header.read_list();
-        let payload = header.payload().len();
-        let mut positions = list.iter().map(|entry| entry.position as usize);
-        if list.is_empty() {
-            return Some(Self {
-                reads: false,
-                len: 0,
-                layout: Layout::Whole,
-            });
-        }
-        let total = list.total() as usize;
-        if total == 0 {
-            return None;
-        }
-        let first = positions.next()?;
-        if !header.is_nomsg() && positions.all(|position| position == first) {
-            if first > payload {
-                return None;
-            }
-            return Some(Self {
-                reads: true,
-                // XDR padding is not sent, RFC 8166 section 3.4.5.2.
-                len: total.checked_next_multiple_of(4)?,
-                layout: Layout::Split { position: first },
-            });
-        }
-        let mut len = 0;
-        walk(header, |piece| {
-            len = piece.end()?;
-            Some(())
-        })?;
-        Some(Self {
-            reads: true,
-            len,
-            layout: Layout::Whole,
-        })
-    }
-}
-
-/// A piece of a Call that is put together.
-struct Piece {
-    /// Where in the Call it begins.
-    at: usize,
-    /// How long it is.
-    len: usize,
-    /// Where it comes from.
-    source: Source,
-}
-
-impl Piece {
-    /// Where it ends.
-    fn end(&self) -> Option<usize> {
-        self.at.checked_add(self.len)
-    }
-}
-
-/// Where a piece comes from.
-enum Source {
-    /// From the inline part, from this offset on.
-    Inline(usize),
-    /// From the peer's memory.
-    Segment(Segment),
-    /// It is zeroes: XDR padding.
-    Padding,
-}
-
-/// Goes through the pieces of a Call in the order of the message. [`None`] if the Read list can't be followed, or
-/// `each` says so.
-fn walk(header: &Header<'_>, mut each: impl FnMut(Piece) -> Option<()>) -> Option<()> {
-    let mut base = Base::new(header);
-    let mut entries = header
-        .read_list()
-        .iter()
-        .filter(|entry| entry.position != 0)
-        .peekable();
-    let mut at = 0_usize;
-    while let Some(entry) = entries.next() {
-        let position = entry.position as usize;
-        // Segments of one chunk have one position.
-        let mut end = at;
-        base.take(position.checked_sub(at)?, |len, source| {
-            let piece = Piece {
-                at: end,
-                len,
-                source,
-            };
-            end = piece.end()?;
-            each(piece)
-        })?;
-        at = end;
-        let mut segment = Some(entry.segment);
-        while let Some(now) = segment.take() {
-            let piece = Piece {
-                at,
-                len: now.length as usize,
-                source: Source::Segment(now),
-            };
-            at = piece.end()?;
-            each(piece)?;
-            segment = entries
-                .next_if(|next| next.position == entry.position)
-                .map(|next| next.segment);
-        }
-        let padding = at.checked_next_multiple_of(4)? - at;
-        if padding > 0 {
-            let piece = Piece {
-                at,
-                len: padding,
-                source: Source::Padding,
-            };
-            at = piece.end()?;
-            each(piece)?;
-        }
-    }
-    base.take(usize::MAX, |len, source| {
-        let piece = Piece { at, len, source };
-        at = piece.end()?;
-        each(piece)
-    })
-}
-
-/// What the chunks are inserted into: the inline part, or the Position Zero Read chunk.
-struct Base<'a> {
-    /// The inline part, not taken yet.
-    inline: core::ops::Range<usize>,
-    /// The header, whose Read list has the segments at position zero.
-    header: Header<'a>,
-    /// How much of the Position Zero chunk was taken.
-    taken: usize,
-}
-
-impl<'a> Base<'a> {
-    /// Nothing taken yet.
-    fn new(header: &Header<'a>) -> Self {
-        Self {
-            inline: 0..header.payload().len(),
-            header: *header,
-            taken: 0,
-        }
-    }
-
-    /// Takes the next `len` octets, or all that are left if it is `usize::MAX`.
-    fn take(
-        &mut self,
-        len: usize,
-        mut each: impl FnMut(usize, Source) -> Option<()>,
-    ) -> Option<()> {
-        let all = len == usize::MAX;
-        if !self.header.is_nomsg() {
-            let len = if all { self.inline.len() } else { len };
-            if len > self.inline.len() {
-                return None;
-            }
-            let from = self.inline.start;
-            self.inline.start = from.checked_add(len)?;
-            return if len > 0 {
-                each(len, Source::Inline(from))
-            } else {
-                Some(())
-            };
-        }
-        let mut left = len;
-        let mut skip = self.taken;
-        for entry in self.header.read_list().iter().filter(|e| e.position == 0) {
-            let whole = entry.segment.length as usize;
-            if skip >= whole {
-                skip -= whole;
-                continue;
-            }
-            let now = (whole - skip).min(left);
-            if now == 0 {
-                break;
-            }
-            let segment = Segment {
-                handle: entry.segment.handle,
-                length: u32::try_from(now).ok()?,
-                offset: entry.segment.offset.checked_add(skip as u64)?,
-            };
-            each(now, Source::Segment(segment))?;
-            self.taken = self.taken.checked_add(now)?;
-            left -= now;
-            skip = 0;
-        }
-        (all || left == 0).then_some(())
-    }
-}
-
 /// Prepares the Reads of a Call, and copies what is not read.
 ///
 /// # Errors
@@ -604,24 +358,4 @@ fn read<H: EndpointEvents>(
     let transfer = endpoint.transfer(Direction::FromDevice, &memory, segment)?;
     transfers.push(transfer, GFP_KERNEL)?;
     Ok(())
-}
-
-/// The answer to a message that was refused, as octets; [`None`] if there is none.
-pub(crate) fn answer(
-    bytes: &[u8],
-    refusal: &Refusal,
-    credits: u32,
-    buffer: &mut [u8],
-) -> Option<usize> {
-    let error = match refusal {
-        Refusal::Header(error) => error.answer(credits)?,
-        Refusal::Chunks(_) => v1::ErrorHeader {
-            xid: v1::decode(bytes).ok()?.xid,
-            version: v1::VERSION,
-            credits,
-            error: v1::RdmaError::Chunk,
-        },
-        Refusal::Drop | Refusal::Lost(_) => return None,
-    };
-    error.encode(buffer).ok()
 }

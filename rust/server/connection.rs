@@ -2,62 +2,34 @@
 
 //! The transport that has a connection.
 
+mod accept;
+mod handlers;
 mod inspect;
 
 use crate::kext::debugfs::Directory;
 use crate::kext::errno::ENOTCONN;
-use crate::module_parameters;
-use crate::observe::trace::{self, Answer, Number, Why};
+use crate::observe::trace::Number;
 use crate::proto::cm_private::{Agreed, CmPrivate};
 use crate::proto::credits::Allowance;
-use crate::proto::v1::{self, Direction};
-use crate::responder::call::{self, Call, Pulling, Refusal, Taken};
+use crate::responder::call::{self, Refusal, Taken};
 use crate::responder::reply::{self, Ready};
 use crate::responder::stats::Stats;
 use crate::server::backlog::{Backlog, Outgoing};
 use crate::server::callback::{self, Callback};
-use crate::server::inbox::{Inbox, Work};
-use crate::sunrpc::svc::counters::{count, Counter};
-use crate::sunrpc::svc::{CallRqst, Pages, ReplyRqst, Server, ServerTransport, SvcXprt};
-use crate::sunrpc::{tunables, AddressText};
-use crate::verbs::cm::{CmId, ConnectionEvents, ConnectionRequests, Incoming};
-use crate::verbs::endpoint::{
-    Endpoint, EndpointEvents, EndpointOwner, Received, SendBuffer, Sizes, RECEIVE_BATCH,
-};
-use crate::verbs::receive_pool::ReceivePools;
+use crate::server::inbox::Inbox;
+use crate::sunrpc::svc::{CallRqst, ReplyRqst, SvcXprt};
+use crate::sunrpc::AddressText;
+use crate::verbs::endpoint::{Endpoint, EndpointOwner, Received, SendBuffer};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
-use kernel::sync::barrier::{self, smp_mb};
-use kernel::sync::{
-    new_condvar, new_mutex, new_spinlock, Arc, CondVar, CondVarTimeoutResult, Mutex, SpinLock,
-};
+use kernel::sync::{Arc, CondVar, CondVarTimeoutResult, Mutex, SpinLock};
 use kernel::time::{msecs_to_jiffies, Msecs};
-
-/// Receives that are not for Calls: one for each Reply to a Call of ours, and a batch that is not posted.
-const OTHER_RECEIVES: u32 = callback::SLOTS + RECEIVE_BATCH;
-
-/// Receives: beside those one for each credit, and one for each Call that a thread has.
-const fn receives(credits: u32) -> u32 {
-    2 * credits + OTHER_RECEIVES
-}
-
-/// What a peer is granted at first.
-const FIRST_CREDITS: u32 = 4;
 
 /// Send buffers to begin with, and how many are added at a time.
 const SEND_STEP: u32 = 4;
 
-/// Send buffers: one for each Call that is taken in, as many again whose completion has not come, and one for each
-/// Call of ours.
-const fn sends(credits: u32) -> u32 {
-    2 * credits + callback::SLOTS
-}
-
 /// How long a thread waits for the end of a Read, in milliseconds. The device should have given up before.
 const PATIENCE: Msecs = 20_000;
-
-/// The number of the next connection.
-static NEXT_NUMBER: Atomic<u32> = Atomic::new(1);
 
 /// A transport that has a connection.
 #[pin_data]
@@ -115,119 +87,6 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Accepts a connection.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Self::try_accept`].
-    pub(super) fn accept<L: ConnectionRequests>(
-        server: Server<'_>,
-        incoming: Incoming<L>,
-        pools: &Arc<ReceivePools<Self>>,
-    ) -> Result<Arc<Self>> {
-        // The number has 31 bits for trace events.
-        let number = Number::Server(NEXT_NUMBER.fetch_add(1, Relaxed) & (u32::MAX >> 1));
-        let addresses = (incoming.remote().text(), incoming.local().text());
-        let accepted = Self::try_accept(server, incoming, pools, number, addresses);
-        inspect::accepted(number, &addresses.0, &accepted);
-        accepted
-    }
-
-    /// Accepts a connection. What an administrator may set is taken now, for all its life.
-    ///
-    /// # Errors
-    ///
-    /// `EOPNOTSUPP`, `ENOMEM`, or what the device or the CM reports; the peer is rejected.
-    fn try_accept<L: ConnectionRequests>(
-        server: Server<'_>,
-        incoming: Incoming<L>,
-        pools: &Arc<ReceivePools<Self>>,
-        number: Number,
-        addresses: (AddressText, AddressText),
-    ) -> Result<Arc<Self>> {
-        let inline = tunables::max_request_size();
-        let own = CmPrivate {
-            send_size: inline,
-            receive_size: inline,
-            remote_invalidation: true,
-        };
-        let peer = CmPrivate::decode(incoming.private_data());
-        let read_depth = incoming.read_depth();
-        if read_depth == 0 {
-            // It would never answer our Reads.
-            return Err(EINVAL);
-        }
-        let limits = incoming.device_limits().ok_or(ENODEV)?;
-        let ours = u8::try_from(tunables::max_outbound_reads()).unwrap_or(u8::MAX);
-        let read_depth = read_depth.min(limits.outbound_reads).min(ours);
-        // As if all Receives were its own. Their queue has one more work request, the marker of a drain.
-        let room = limits.queue_depth.saturating_sub(OTHER_RECEIVES + 1);
-        let credits = tunables::max_requests().min(room / 2).max(1);
-        let stats = Arc::new(Stats::new(number), GFP_KERNEL)?;
-        let this = Arc::pin_init(
-            try_pin_init!(Self {
-                xprt <- SvcXprt::new(server),
-                inbox <- Inbox::new(receives(credits))?,
-                owner <- new_mutex!(None, "rpcrdma::Connection::owner"),
-                established: Atomic::new(false),
-                backlog <- Backlog::new(sends(credits), stats.clone())?,
-                starved: Atomic::new(false),
-                returns <- new_spinlock!(0, "rpcrdma::Connection::returns"),
-                returned <- new_condvar!("rpcrdma::Connection::returned"),
-                patience <- new_mutex!((), "rpcrdma::Connection::patience"),
-                agreed: Agreed::new(&own, &peer),
-                peer,
-                allowance <- new_spinlock!(
-                    Allowance::new(FIRST_CREDITS, credits),
-                    "rpcrdma::Connection::allowance"
-                ),
-                taken: Atomic::new(0),
-                number,
-                read_depth,
-                addresses,
-                stats,
-                directory <- new_mutex!(None, "rpcrdma::Connection::directory"),
-                has_callback: Atomic::new(false),
-                callback <- new_mutex!(None, "rpcrdma::Connection::callback"),
-            }? Error),
-            GFP_KERNEL,
-        )?;
-        this.xprt.set_local(incoming.local())?;
-        this.xprt.set_remote(incoming.remote())?;
-        let cm = CmId::adopt(incoming, this.clone())?;
-        let send_queue = (8 * credits).min(limits.queue_depth / 2);
-        let sizes = Sizes {
-            receives: receives(credits),
-            receive_size: inline as usize,
-            sends: sends(credits),
-            first_sends: SEND_STEP,
-            send_size: inline as usize,
-            send_queue,
-            region_depth: 1,
-            regions: 0,
-            transfer_sges: limits.send_sges.min(16),
-            pulls: credits,
-            transfers: credits.min(limits.queue_depth / 8),
-        };
-        let limit = shared_receives();
-        let owner = if limit > 0 {
-            EndpointOwner::sharing(cm, sizes, pools, limit)?
-        } else {
-            EndpointOwner::new(cm, sizes)?
-        };
-        let endpoint = owner.endpoint();
-        if !endpoint.shares_receives() {
-            // All that may ever be needed is posted already.
-            *this.allowance.lock() = Allowance::new(credits, credits);
-        }
-        let granted = this.allowance.lock().granted();
-        // One to spare, for a peer that does not count quite as we do.
-        endpoint.ask_for_receives(granted + 1)?;
-        owner.accept(&own.encode(), read_depth)?;
-        *this.owner.lock() = Some(owner);
-        Ok(this)
-    }
-
     /// What was agreed on.
     pub(super) fn agreed(&self) -> Agreed {
         self.agreed
@@ -502,174 +361,4 @@ impl Connection {
         rqst.context_mut().release_message();
         self.post(&endpoint, Outgoing::Reply(ready))
     }
-}
-
-/// Whether a message answers a Call of ours.
-fn is_reply(message: &[u8]) -> bool {
-    let direction = match v1::decode(message) {
-        Ok(header) => Some(header.rpc_direction()),
-        Err(error) => error.direction,
-    };
-    direction == Some(Direction::Reply)
-}
-
-impl ConnectionEvents for Connection {
-    fn lost(&self) {
-        self.xprt.close();
-        self.wake();
-    }
-
-    fn established(&self) {
-        self.established.store(true, Relaxed);
-        self.xprt.enqueue();
-    }
-
-    fn number(&self) -> Number {
-        self.number
-    }
-}
-
-impl EndpointEvents for Connection {
-    type Pull = Pulling<Connection>;
-    type Push = Pages;
-
-    fn received(this: &Arc<Self>, mut message: Received<Self>) {
-        count(Counter::Receives, 1);
-        if this.has_callback.load(Relaxed) && is_reply(message.bytes()) {
-            this.with_callback(|callback| Callback::received(callback, message));
-            return;
-        }
-        let unanswered = message.count();
-        let mut allowance = this.allowance.lock();
-        let overrun = allowance.arrived(unanswered).is_err();
-        let put_up = overrun && allowance.put_up().is_ok();
-        drop(allowance);
-        if put_up {
-            // The thread that takes it in replaces the Receive: this one must not wait for memory.
-            this.taken.fetch_add(1, Relaxed);
-        } else if overrun {
-            // RFC 8166 section 3.3.1: the connection may be ended. What the peer took too much of may be others'.
-            let bytes = message.bytes();
-            this.stats.refused(
-                call::xid_of(bytes),
-                Answer::Close,
-                Why::NoCredit,
-                bytes.len(),
-            );
-            this.close();
-            return;
-        }
-        this.inbox.put_message(&this.xprt, message);
-    }
-
-    fn pulled(this: &Arc<Self>, pull: Pulling<Connection>, done: bool) {
-        this.stats.reads_done(pull.xid(), done);
-        if done {
-            this.inbox.put_call(&this.xprt, pull);
-        }
-    }
-
-    fn fenced(this: &Arc<Self>, tag: u32, done: bool) {
-        this.with_callback(|callback| Callback::fenced(callback, tag, done));
-    }
-
-    fn send_room(&self) {
-        match self.backlog.flush() {
-            Ok(false) => {}
-            Ok(true) => self.xprt.enqueue(),
-            Err(_) => self.close(),
-        }
-        self.feed();
-        self.wake();
-        self.with_callback(|callback| callback.send_room());
-    }
-
-    fn resources_back(&self) {
-        self.feed();
-        self.wake();
-    }
-}
-
-impl ServerTransport for Connection {
-    type Context = Call<Connection>;
-
-    fn xprt(&self) -> &SvcXprt {
-        &self.xprt
-    }
-
-    fn has_room(&self) -> bool {
-        // Before that, nothing can be sent.
-        if !self.established.load(Relaxed) {
-            return false;
-        }
-        let may = || !self.backlog.is_busy() && !self.starved.load(Relaxed);
-        if may() {
-            return true;
-        }
-        // SUNRPC may just have ended its work on the transport. Either whoever makes room sees that, or we see here
-        // what he did: he has a barrier too.
-        smp_mb(barrier::Full);
-        may()
-    }
-
-    fn recvfrom(this: &Arc<Self>, mut rqst: CallRqst<'_, Self>) -> usize {
-        let work = this
-            .inbox
-            .next(&this.xprt, |endpoint| this.reserve(endpoint));
-        rqst.let_next_in();
-        let result = match work {
-            None => Ok(0),
-            Some(Work::Pulled(call)) if call.is_sound() => call.deliver(rqst),
-            Some(Work::Pulled(call)) => {
-                let (message, buffer) = call.give_up();
-                this.refuse(message, buffer, &Refusal::Chunks(Why::OtherCall))
-                    .map(|()| 0)
-            }
-            Some(Work::Arrived(message, buffer)) => this.take_in(message, buffer, rqst),
-        };
-        result.unwrap_or_else(|_| {
-            this.xprt.close();
-            0
-        })
-    }
-
-    fn sendto(this: &Arc<Self>, rqst: ReplyRqst<'_, Self>) -> Result {
-        let xid = rqst.context().xid();
-        let result = this.send(rqst);
-        if let Err(error) = result {
-            this.stats.reply_failed(xid, error);
-            this.xprt.close();
-        }
-        result
-    }
-
-    fn detach(this: &Arc<Self>) {
-        trace::disconnect(this.number, trace::End::Closed);
-        if let Some(owner) = &*this.owner.lock() {
-            owner.disconnect();
-        }
-        this.wake();
-    }
-
-    fn free(this: &Arc<Self>) {
-        // Waits for readers, which take locks of ours.
-        let directory = this.directory.lock().take();
-        drop(directory);
-        this.backlog.close();
-        let owner = this.owner.lock().take();
-        if let Some(owner) = owner {
-            owner.shutdown(|| {
-                this.with_callback(|callback| callback.detach());
-                // Before the device may go: messages are in buffers that it knows.
-                this.inbox.empty();
-            });
-        }
-        this.end_callback();
-        this.inbox.empty();
-    }
-}
-
-/// The module parameter, which kernels hand out by value or by reference.
-fn shared_receives() -> u32 {
-    *core::borrow::Borrow::<u32>::borrow(&module_parameters::shared_receives.value())
 }
