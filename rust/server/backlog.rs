@@ -15,8 +15,9 @@
 
 use crate::kext::errno::ENOTCONN;
 use crate::responder::reply::Ready;
+use crate::responder::stats::Stats;
 use crate::server::connection::Connection;
-use crate::verbs::endpoint::{Endpoint, PostError, Pull};
+use crate::verbs::endpoint::{Cargo, Endpoint, PostError, Pull};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::{new_spinlock, Arc, SpinLock};
@@ -30,28 +31,48 @@ pub(super) enum Outgoing {
 }
 
 impl Outgoing {
-    /// Posts it.
+    /// The transaction ID of the Call that it belongs to.
+    fn xid(&self) -> u32 {
+        match self {
+            Self::Reply(ready) => ready.xid,
+            Self::Reads(pull) => pull.keeper().xid(),
+        }
+    }
+
+    /// Posts it, and tells `stats` if it was.
     ///
     /// # Errors
     ///
     /// See [`PostError`]. If the queue was full, it comes back.
-    fn post(self, endpoint: &Endpoint<Connection>) -> Result<(), (PostError, Option<Self>)> {
+    fn post(
+        self,
+        endpoint: &Endpoint<Connection>,
+        stats: &Stats,
+    ) -> Result<(), (PostError, Option<Self>)> {
+        let xid = self.xid();
         match self {
-            Self::Reads(pull) => endpoint
-                .post_pull(pull)
-                .map_err(|(error, back)| (error, back.map(Self::Reads))),
+            Self::Reads(pull) => {
+                let load = pull.load();
+                endpoint
+                    .post_pull(pull)
+                    .map_err(|(error, back)| (error, back.map(Self::Reads)))?;
+                stats.reads_posted(xid, load);
+            }
             Self::Reply(ready) => {
                 let Ready {
                     message,
                     len,
                     cargo,
                     invalidate,
+                    ..
                 } = ready;
-                endpoint
+                let load = cargo.as_ref().map(Cargo::load).unwrap_or_default();
+                let sequence = endpoint
                     .post_reply(message, len, cargo, invalidate)
                     .map_err(|(error, back)| {
                         let back = back.map(|(message, cargo)| {
                             Self::Reply(Ready {
+                                xid,
                                 message,
                                 len,
                                 cargo,
@@ -59,9 +80,11 @@ impl Outgoing {
                             })
                         });
                         (error, back)
-                    })
+                    })?;
+                stats.replied(xid, len, load, invalidate, sequence);
             }
         }
+        Ok(())
     }
 }
 
@@ -85,6 +108,8 @@ pub(super) struct Backlog {
     queue: SpinLock<Queue>,
     /// Whether anything does. Written under the lock.
     busy: Atomic<bool>,
+    /// Where it is told what was posted, and what has to wait.
+    stats: Arc<Stats>,
 }
 
 impl Backlog {
@@ -93,7 +118,7 @@ impl Backlog {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(super) fn new(capacity: u32) -> Result<impl PinInit<Self>> {
+    pub(super) fn new(capacity: u32, stats: Arc<Stats>) -> Result<impl PinInit<Self>> {
         let queue = Queue {
             waiting: KVVec::with_capacity(usize::try_from(capacity)?, GFP_KERNEL)?,
             posting: false,
@@ -103,12 +128,18 @@ impl Backlog {
         Ok(pin_init!(Self {
             queue <- new_spinlock!(queue, "rpcrdma::Backlog::queue"),
             busy: Atomic::new(false),
+            stats,
         }))
     }
 
     /// Whether anything waits.
     pub(super) fn is_busy(&self) -> bool {
         self.busy.load(Relaxed)
+    }
+
+    /// How much waits.
+    pub(super) fn len(&self) -> usize {
+        self.queue.lock().waiting.len()
     }
 
     /// Posts `item`, or leaves it to be posted. Returns whether nothing waits any more after something did.
@@ -123,12 +154,13 @@ impl Backlog {
     ) -> Result<bool> {
         // Nobody overtakes what waits.
         if !self.is_busy() {
-            item = match item.post(endpoint) {
+            item = match item.post(endpoint, &self.stats) {
                 Ok(()) => return Ok(false),
                 Err((PostError::Full, Some(item))) => item,
                 Err(_) => return Err(ENOTCONN),
             };
         }
+        let xid = item.xid();
         let mut queue = self.queue.lock();
         // There is a place for each Send buffer.
         if queue.closed || queue.waiting.len() >= queue.waiting.capacity() {
@@ -139,6 +171,7 @@ impl Backlog {
         self.busy.store(true, Relaxed);
         let _ = queue.waiting.push_within_capacity((endpoint.clone(), item));
         drop(queue);
+        self.stats.send_queue_full(xid);
         // There may have been room before it was there to be found.
         self.flush()
     }
@@ -165,7 +198,7 @@ impl Backlog {
             queue.again = false;
             drop(queue);
 
-            let outcome = item.post(&endpoint);
+            let outcome = item.post(&endpoint, &self.stats);
 
             let mut queue = self.queue.lock();
             queue.posting = false;

@@ -5,7 +5,7 @@
 use crate::kext::delayed_work::{
     impl_has_delayed_work_ext, new_delayed_work_ext, DelayedWork, DelayedWorkItem,
 };
-use crate::server::connection::INLINE;
+use crate::observe::trace::{self, Number};
 use crate::server::Connection;
 use crate::sunrpc::svc::{ListenTransport, Server, SvcXprt};
 use crate::sunrpc::SockAddr;
@@ -63,7 +63,14 @@ impl DelayedWorkItem<0> for Listening {
 impl Listening {
     /// Listens at `address`.
     fn open(this: &Arc<Self>, server: Server<'_>, address: SockAddr<'_>) -> Result {
-        let listener = Listener::new(server.net(), address, this.clone())?;
+        let listener = Listener::new(server.net(), address, this.clone());
+        // With the port, if that was left to the CM.
+        let (local, error) = match &listener {
+            Ok(listener) => (listener.local().text(), 0),
+            Err(error) => (address.text(), error.to_errno()),
+        };
+        trace::listen(local.address_c(), local.port_c(), error);
+        let listener = listener?;
         this.xprt.set_local(listener.local())?;
         *this.listener.lock() = Some(listener);
         // `removal` may have come too early to find it.
@@ -99,6 +106,21 @@ impl ConnectionRequests for Listening {
         let mut requests = self.requests.lock();
         let len = requests.len();
         if len >= MAX_REQUESTS || len >= requests.capacity() {
+            drop(requests);
+            let peer = incoming.remote().text();
+            trace::accept(
+                // It gets none.
+                Number::Server(0),
+                peer.address_c(),
+                peer.port_c(),
+                c"",
+                0,
+                0,
+                0,
+                0,
+                false,
+                EBUSY.to_errno(),
+            );
             return Err(incoming);
         }
         // There is room.
@@ -140,7 +162,7 @@ impl ListenTransport for Listening {
             try_pin_init!(Self {
                 xprt <- SvcXprt::new(server),
                 requests <- new_spinlock!(requests, "rpcrdma::Listening::requests"),
-                pools: ReceivePools::new(INLINE as usize)?,
+                pools: ReceivePools::new()?,
                 listener <- new_mutex!(None, "rpcrdma::Listening::listener"),
                 gone: Atomic::new(false),
                 removal <- new_delayed_work_ext!("rpcrdma_removal"),

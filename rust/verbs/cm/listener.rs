@@ -12,9 +12,10 @@
 //! When a device goes away the CM says so to each id on it, once, and then waits until all of them are destroyed. The
 //! handlers only pass that on: what is dropped in a handler might be the last that keeps this module.
 
-use super::{Accepted, CmId, ConnectionEvents, Context};
+use super::{device_limits, Accepted, CmId, ConnectionEvents, Context};
 use crate::sunrpc::{Net, SockAddr};
 use crate::sys;
+use crate::verbs::device::DeviceLimits;
 use core::mem::ManuallyDrop;
 use core::ptr::{self, NonNull};
 use core::slice;
@@ -89,6 +90,12 @@ impl<L: ConnectionRequests> Incoming<L> {
     pub(crate) fn local(&self) -> SockAddr<'_> {
         // SAFETY: As for `remote`.
         unsafe { SockAddr::copy(&raw const (*self.id.as_ptr()).route.addr.src_addr) }
+    }
+
+    /// The limits of the device that it came over.
+    pub(crate) fn device_limits(&self) -> Option<DeviceLimits> {
+        // SAFETY: The id is live. The CM has given it the device and a port of that before it told of the request.
+        unsafe { device_limits(self.id) }
     }
 
     /// Whether this is the request with that id.

@@ -256,7 +256,7 @@ impl<H: EndpointEvents> EndpointOwner<H> {
         let limits = cm.device_limits().ok_or(ENODEV)?;
         // SAFETY: The CM id holds the device. `tear_down` drops the membership before the id; if there is an error
         // before, they are parameters of the function below, which are dropped in reverse order.
-        let membership = unsafe { pools.join(device, &limits, limit) }?;
+        let membership = unsafe { pools.join(device, &limits, sizes.receive_size, limit) }?;
         Self::with_membership(cm, sizes, membership)
     }
 

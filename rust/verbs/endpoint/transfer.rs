@@ -55,6 +55,8 @@ pub(crate) struct Transfer<H: EndpointEvents> {
     context: KBox<Context>,
     /// How many work requests it takes.
     requests: u32,
+    /// How many octets it moves.
+    octets: u32,
     /// Whose it is.
     endpoint: Arc<Endpoint<H>>,
 }
@@ -98,12 +100,43 @@ impl<H: EndpointEvents> Drop for Transfer<H> {
     }
 }
 
+/// How much some transfers are together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// How many there are.
+    pub(crate) transfers: u32,
+    /// How many octets they move.
+    pub(crate) octets: u32,
+    /// How many work requests they take.
+    pub(crate) requests: u32,
+}
+
+impl Load {
+    /// Sums up.
+    fn of<H: EndpointEvents>(transfers: &[Transfer<H>]) -> Self {
+        transfers
+            .iter()
+            .fold(Self::default(), |sum, transfer| Self {
+                transfers: sum.transfers.saturating_add(1),
+                octets: sum.octets.saturating_add(transfer.octets),
+                requests: sum.requests.saturating_add(transfer.requests),
+            })
+    }
+}
+
 /// What a Reply holds until its Send has completed. The fields are dropped in this order.
 pub(crate) struct Cargo<H: EndpointEvents> {
     /// The Writes that are posted with it.
     pub(crate) transfers: KVec<Transfer<H>>,
     /// What keeps their memory.
     pub(crate) _keeper: H::Push,
+}
+
+impl<H: EndpointEvents> Cargo<H> {
+    /// How much is written.
+    pub(crate) fn load(&self) -> Load {
+        Load::of(&self.transfers)
+    }
 }
 
 /// RDMA Reads that complete together.
@@ -146,6 +179,16 @@ impl<H: EndpointEvents> Pull<H> {
             },
             GFP_KERNEL,
         )?)
+    }
+
+    /// How much is read.
+    pub(crate) fn load(&self) -> Load {
+        Load::of(&self.transfers)
+    }
+
+    /// What the Reads are for.
+    pub(crate) fn keeper(&self) -> &H::Pull {
+        &self.keeper
     }
 }
 
@@ -199,6 +242,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             Ok((context, requests)) => Ok(Transfer {
                 context,
                 requests,
+                octets: segment.length,
                 endpoint: self.clone(),
             }),
             Err(error) => {
@@ -360,14 +404,15 @@ impl<H: EndpointEvents> Endpoint<H> {
         if completion.ok() {
             this.retire(sequence);
         } else {
-            completion.trace_error(this.context.number(), trace::Work::Send);
+            completion.trace_error(this.context.number(), trace::Work::Read);
             this.context.lost();
         }
         H::pulled(this.context.handler(), keeper, completion.ok());
     }
 
     /// Posts a Reply: the Writes of its cargo, if there are any, and then the first `len` octets of `message` as a
-    /// Send, which invalidates the peer's `invalidate`. The cargo is dropped when the Send has completed.
+    /// Send, which invalidates the peer's `invalidate`. The cargo is dropped when the Send has completed. Returns the
+    /// Send's place in the Send Queue, as the trace event of its completion has it.
     ///
     /// # Errors
     ///
@@ -378,7 +423,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         len: usize,
         mut cargo: Option<Cargo<H>>,
         invalidate: Option<u32>,
-    ) -> Result<(), Unposted<H>> {
+    ) -> Result<u64, Unposted<H>> {
         let Some(slot) = self.sends.get(message.index as usize) else {
             return Err((PostError::Refused, None));
         };
@@ -442,7 +487,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             drop(gate);
             return Err((PostError::Refused, None));
         }
-        Ok(())
+        Ok(sequence)
     }
 
     /// Ends the transfers that were posted and never completed, and waits for the last one. The Send Queue is drained.

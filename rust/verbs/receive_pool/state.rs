@@ -34,6 +34,27 @@ pub(super) struct State {
     pub(super) completed: u64,
     /// How many were posted until the last one that has completed.
     pub(super) latest: u64,
+    /// How many times Receives were posted.
+    refills: u64,
+}
+
+/// How full a Shared Receive Queue is at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PoolLevel {
+    /// Connections that share it.
+    pub(crate) connections: u32,
+    /// Receives that they have asked for.
+    pub(crate) asked: u32,
+    /// Buffers that there are.
+    pub(crate) buffers: u32,
+    /// Buffers that there may be.
+    pub(crate) limit: u32,
+    /// Receives that are posted and may be used, or are in use by a message that is arriving.
+    pub(crate) posted: u32,
+    /// Receives that the device has lost.
+    pub(crate) lost: u32,
+    /// How many times Receives were posted, a batch each, while there was a pool.
+    pub(crate) refills: u64,
 }
 
 // SAFETY: An SRQ may be used from any context; the state is used under its lock.
@@ -65,6 +86,7 @@ impl State {
             posted: 0,
             completed: 0,
             latest: 0,
+            refills: 0,
         })
     }
 
@@ -79,6 +101,24 @@ impl State {
         let overdue = self.latest.saturating_sub(self.completed);
         let lost = overdue.saturating_sub(u64::from(self.ends));
         u32::try_from(lost).unwrap_or(u32::MAX)
+    }
+
+    /// How full the queue is.
+    pub(super) fn level(&self) -> PoolLevel {
+        let lost = self.lost();
+        let posted = self
+            .posted
+            .saturating_sub(self.completed)
+            .saturating_sub(lost.into());
+        PoolLevel {
+            connections: self.ends,
+            asked: self.wanted,
+            buffers: self.made,
+            limit: u32::try_from(self.slots.len()).unwrap_or(u32::MAX),
+            posted: u32::try_from(posted).unwrap_or(u32::MAX),
+            lost,
+            refills: self.refills,
+        }
     }
 
     /// How many buffers there should be.
@@ -113,7 +153,9 @@ impl State {
         }
         // SAFETY: The queue is live while it is in the state, whose lock is held; the chain and its SGEs are valid for
         // the call; the buffers and their completion entries stay in the table until they have completed.
-        to_result(unsafe { sys::ib_post_srq_recv(srq.as_ptr(), first, ptr::null_mut()) })
+        to_result(unsafe { sys::ib_post_srq_recv(srq.as_ptr(), first, ptr::null_mut()) })?;
+        self.refills += 1;
+        Ok(())
     }
 }
 
@@ -152,6 +194,9 @@ mod tests {
         assert_eq!(state.target(), RECEIVE_BATCH + 1);
         state.ends = 0;
         assert_eq!(state.lost(), 2);
+        // Four of ten have completed.
+        let level = state.level();
+        assert_eq!((level.posted, level.lost, level.limit), (4, 2, 100));
         Ok(())
     }
 
@@ -160,6 +205,7 @@ mod tests {
         let mut state = State::new(4)?;
         assert_eq!(state.post(), Err(ENODEV));
         assert_eq!(state.posted, 0);
+        assert_eq!(state.level().refills, 0);
         Ok(())
     }
 }
