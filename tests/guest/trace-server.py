@@ -467,7 +467,8 @@ def the_end(mount, number):
     found = events()
     check(named(found, "disconnect", xprt=number, reason="closed"), "no disconnect")
     remote(f"touch {STOP}.gone")
-    wait_for("the late reader", 10, lambda: "error" in remote(f"cat {STOP}.error", ok=None))
+    wait_for("the late reader", 10,
+             lambda: "Input/output error" in remote(f"cat {STOP}.error", ok=None))
     check(remote(f"cat {STOP}.text") == "", "a file was read after its connection had gone")
     # The next one has its own number, and the listener goes on.
     with Mount(os.environ["VARIANT"]):
