@@ -38,10 +38,17 @@ const RECEIVES: u32 = 2 * CREDITS + callback::SLOTS + RECEIVE_BATCH;
 const FIRST_CREDITS: u32 = 4;
 
 /// Send buffers to begin with, and how many are added at a time.
-const SEND_STEP: u32 = 4;
+const SEND_STEP: u32 = 2;
 /// Send buffers: one for each Call that is taken in, as many again whose completion has not come, and one for each
 /// Call of ours.
 const SENDS: u32 = 2 * CREDITS + callback::SLOTS;
+/// Work requests of the Send Queue: a Write and a Send for each credit, or the Writes of some Replies of a MiB. It is the
+/// largest part of what an idle connection takes, and there are devices that round it up to the next power of two, or
+/// up to the next but one if it is one less than that.
+const SEND_QUEUE: u32 = 2 * CREDITS - 2;
+
+/// Pages, 16 MiB of them, that RDMA Reads and Writes may have: when there are as many, no further Call is taken in.
+const TRANSFER_PAGES: usize = 4096;
 
 /// How long a thread waits for the end of a Read, in milliseconds. The device should have given up before.
 const PATIENCE: Msecs = 20_000;
@@ -66,7 +73,7 @@ pub(crate) struct Connection {
     /// What waits for room in the Send Queue.
     #[pin]
     backlog: Backlog,
-    /// Whether a message waits for a Send buffer for its answer.
+    /// Whether a message waits for a Send buffer for its answer, or for the end of transfers.
     starved: Atomic<bool>,
     /// Counts what came back, memory regions above all; and the end of the connection, after which nothing will.
     #[pin]
@@ -142,7 +149,7 @@ impl Connection {
         this.xprt.set_remote(incoming.remote())?;
         let cm = CmId::adopt(incoming, this.clone())?;
         let limits = cm.device_limits().ok_or(ENODEV)?;
-        let send_queue = (8 * CREDITS).min(limits.queue_depth / 2);
+        let send_queue = SEND_QUEUE.min(limits.queue_depth / 2);
         let sizes = Sizes {
             receives: RECEIVES,
             receive_size: INLINE as usize,
@@ -167,8 +174,14 @@ impl Connection {
             // All that may ever be needed is posted already.
             *this.allowance.lock() = Allowance::new(CREDITS, CREDITS);
         }
-        // One to spare, for a peer that does not count quite as we do.
-        endpoint.ask_for_receives(FIRST_CREDITS + 1)?;
+        let first = if endpoint.shares_receives() {
+            // One to spare, for a peer that does not count quite as we do.
+            FIRST_CREDITS + 1
+        } else {
+            RECEIVES
+        };
+        endpoint.ask_for_receives(first)?;
+        this.inbox.add_room(first)?;
         owner.accept(&own.encode(), read_depth.min(limits.outbound_reads))?;
         *this.owner.lock() = Some(owner);
         Ok(this)
@@ -309,11 +322,15 @@ impl Connection {
         let allowance = self.allowance.lock();
         let (granted, wanted) = (allowance.granted(), allowance.wanted());
         drop(allowance);
-        if wanted == 0 || endpoint.ask_for_receives(wanted).is_err() {
+        let ask = || {
+            endpoint.ask_for_receives(wanted)?;
+            self.inbox.add_room(wanted)
+        };
+        if wanted == 0 || ask().is_err() {
             return granted;
         }
-        // Before anything is promised the Receives are posted. Another thread may have done the same meanwhile; then
-        // there are some more than are promised.
+        // Before anything is promised the Receives are posted, and there is place for the messages. Another thread may
+        // have done the same meanwhile; then there are some more than are promised.
         let mut allowance = self.allowance.lock();
         allowance.grow(wanted);
         allowance.granted()
@@ -322,22 +339,26 @@ impl Connection {
     /// Puts up with a Call that was not granted, if the Receive that it took can be replaced. Sleeps.
     fn put_up(&self, endpoint: &Endpoint<Self>) -> Result {
         self.allowance.lock().put_up().map_err(|_| EPROTO)?;
-        endpoint.ask_for_receives(1)
+        endpoint.ask_for_receives(1)?;
+        self.inbox.add_room(1)
     }
 
-    /// A Send buffer for the answer to a message. If there is none, [`Self::has_room`] will say so until one has come
-    /// back. Sleeps.
+    /// A Send buffer for the answer to a message. If there is none, or much is being read or written already,
+    /// [`Self::has_room`] will say so until something has come back. Sleeps.
     fn reserve(&self, endpoint: &Arc<Endpoint<Self>>) -> Option<SendBuffer<Self>> {
-        if let Some(buffer) = endpoint.send_buffer() {
+        let lend = || endpoint.spare_send_buffer(TRANSFER_PAGES);
+        if let Some(buffer) = lend() {
             return Some(buffer);
         }
-        // Without memory those that there are have to do: some of them are out, and will come back.
-        let _ = endpoint.add_send_buffers(SEND_STEP);
-        endpoint.send_buffer().or_else(|| {
+        if !endpoint.transfers_pages(TRANSFER_PAGES) {
+            // Without memory those that there are have to do: some of them are out, and will come back.
+            let _ = endpoint.add_send_buffers(SEND_STEP);
+        }
+        lend().or_else(|| {
             self.starved.store(true, Relaxed);
-            // One may have come back before that was set. Whoever gives one back takes the same lock as this attempt,
-            // and looks at the flag afterwards.
-            let buffer = endpoint.send_buffer();
+            // One may have come back before that was set. Whoever gives one back, or ends a transfer, takes the same
+            // lock as this attempt, and looks at the flag afterwards.
+            let buffer = lend();
             if buffer.is_some() {
                 self.starved.store(false, Relaxed);
             }
@@ -345,7 +366,7 @@ impl Connection {
         })
     }
 
-    /// A Send buffer may have come back.
+    /// A Send buffer may have come back, or a transfer has ended.
     fn feed(&self) {
         if self.starved.load(Relaxed) && self.starved.xchg(false, Full) {
             self.xprt.enqueue();
