@@ -68,9 +68,15 @@ impl Inbox {
         let room = queue.room.saturating_add(usize::try_from(count)?);
         let room = room.min(self.limit);
         queue.room = room;
+        let there = queue.arrived.capacity().min(queue.pulled.capacity());
         drop(queue);
-        let mut arrived = KVVec::with_capacity(room, GFP_KERNEL)?;
-        let mut pulled = KVVec::with_capacity(room, GFP_KERNEL)?;
+        if there >= room {
+            return Ok(());
+        }
+        // Some to spare, so that this is not done for each one.
+        let capacity = room.checked_next_power_of_two().unwrap_or(room);
+        let mut arrived = KVVec::with_capacity(capacity, GFP_KERNEL)?;
+        let mut pulled = KVVec::with_capacity(capacity, GFP_KERNEL)?;
         let mut queue = self.queue.lock();
         // Somebody else may have made more meanwhile.
         if queue.arrived.capacity() < room {
