@@ -62,7 +62,7 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T::Wire>) {
         Ok(header) => (header.xid, Some(header.credits), Some(header)),
         Err(error) => {
             let xid = error.prefix.map_or(0, |prefix| prefix.xid);
-            trace::decode_error(xprt.number(), xid, error.fault, message.bytes().len());
+            trace::decode_error(this.traced(), xid, error.fault, message.bytes().len());
             if error.direction == Some(Direction::Call) {
                 T::reverse_error(this, &message, &error);
                 return;
@@ -88,7 +88,7 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T::Wire>) {
     };
     if let (Some(credits), Some(link)) = (credits, this.requester().link()) {
         if let Some(limit) = link.update_credits(credits) {
-            trace::credits(xprt.number(), credits, limit);
+            trace::credits(this.traced(), credits, limit);
             xprt.set_credits(limit);
         }
     }
@@ -112,7 +112,7 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T::Wire>) {
         .unwrap_or(Verdict::Failed);
     let (what, len, written) = verdict.traced(message.bytes().len());
     trace::reply(
-        xprt.number(),
+        this.traced(),
         xid,
         call.index(),
         credits.unwrap_or(0),
@@ -133,7 +133,7 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T::Wire>) {
             xprt.force_disconnect();
             return;
         };
-        trace::remote_invalidation(xprt.number(), xid, rkey);
+        trace::remote_invalidation(this.traced(), xid, rkey);
         stats.remote_invalidations.count();
         // Back to the pool at once; it is clean, so this does not sleep.
         region.fenced_by_peer();

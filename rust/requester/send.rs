@@ -149,7 +149,7 @@ fn marshal_and_post<T: Host>(
         Ok(signaled) => {
             // Before the Reply's handler gets the lock.
             trace::post_call(
-                this.xprt().number(),
+                this.traced(),
                 rqst.xid(),
                 call.index(),
                 plan.call,
@@ -171,12 +171,12 @@ fn marshal_and_post<T: Host>(
             // of the connection, which follows, takes them back.
             *state = CallState::Sent { regions, offer };
             drop(state);
-            trace::post_failed(this.xprt().number(), rqst.xid(), PostError::Refused.into());
+            trace::post_failed(this.traced(), rqst.xid(), PostError::Refused.into());
             Err(SendError::NotConnected)
         }
         Err(error) => {
             drop(state);
-            trace::post_failed(this.xprt().number(), rqst.xid(), error.into());
+            trace::post_failed(this.traced(), rqst.xid(), error.into());
             let count = regions.len();
             call.set_idle(regions);
             if error == PostError::Full {
@@ -323,7 +323,7 @@ pub(crate) fn wait_for_send_room<T: Host>(
     xid: u32,
     regions: usize,
 ) -> SendError {
-    trace::send_queue_full(this.xprt().number(), xid);
+    trace::send_queue_full(this.traced(), xid);
     this.requester().stats.send_queue_full.count();
     this.xprt().wait_for_buffer_space();
     // A completion may have come before the flag was set, and the next one may be far. To ask for less room
@@ -336,7 +336,7 @@ pub(crate) fn wait_for_send_room<T: Host>(
 
 /// The pool is empty: SUNRPC shall call again when there are more regions.
 fn wait_for_regions<T: Host>(this: &Arc<T>, link: &Link<T::Wire>, xid: u32) -> SendError {
-    trace::out_of_regions(this.xprt().number(), xid);
+    trace::out_of_regions(this.traced(), xid);
     this.xprt().wait_for_buffer_space();
     T::want_regions(this);
     if link.endpoint().has_region() {

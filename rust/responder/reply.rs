@@ -4,6 +4,7 @@
 
 use crate::kext::errno::ENOTCONN;
 use crate::kext::page_fragment::PageFragment;
+use crate::observe::trace::{Answer, Why};
 use crate::proto::chunk::{Chunk, Segment};
 use crate::proto::v1::{self, ErrorHeader, RdmaError};
 use crate::responder::call::Call;
@@ -17,6 +18,8 @@ use kernel::sync::Arc;
 
 /// A Reply that is ready to be posted.
 pub(crate) struct Ready<H: EndpointEvents> {
+    /// The transaction ID of its Call.
+    pub(crate) xid: u32,
     /// Header and inline part.
     pub(crate) message: SendBuffer<H>,
     /// How long they are.
@@ -57,7 +60,16 @@ where
     H: EndpointEvents<Push = Pages>,
     T: ServerTransport<Context = Call<H>>,
 {
-    match patiently(&mut || fill(rqst, &mut message, terms)) {
+    let mut waits = false;
+    let filled = patiently(&mut || {
+        let filled = fill(rqst, &mut message, terms);
+        if matches!(filled, Err(EAGAIN)) && !core::mem::replace(&mut waits, true) {
+            let call = rqst.context();
+            call.stats().out_of_regions(call.xid());
+        }
+        filled
+    });
+    match filled {
         Ok((len, transfers)) => {
             let invalidate = terms
                 .may_invalidate
@@ -73,6 +85,7 @@ where
                 })
             };
             Ok(Ready {
+                xid: rqst.context().xid(),
                 message,
                 len,
                 cargo,
@@ -80,15 +93,25 @@ where
             })
         }
         // There is no way to send this Reply: RFC 8166 section 4.5.3.
-        Err(EMSGSIZE | EAGAIN) => {
+        Err(unfit @ (EMSGSIZE | EAGAIN)) => {
+            let call = rqst.context();
+            let xid = call.xid();
+            let why = if unfit == EAGAIN {
+                Why::TooManySegments
+            } else {
+                Why::ReplyTooLong
+            };
+            call.stats()
+                .refused(xid, Answer::ErrChunk, why, rqst.reply().len());
             let error = ErrorHeader {
-                xid: rqst.context().header().ok_or(ENOTCONN)?.xid,
+                xid,
                 version: v1::VERSION,
                 credits: terms.credits,
                 error: RdmaError::Chunk,
             };
             let len = error.encode(&mut message).map_err(|_| ENOTCONN)?;
             Ok(Ready {
+                xid,
                 message,
                 len,
                 cargo: None,

@@ -15,8 +15,9 @@
 
 use crate::kext::errno::ENOTCONN;
 use crate::responder::reply::Ready;
+use crate::responder::stats::Stats;
 use crate::server::connection::Connection;
-use crate::verbs::endpoint::{Endpoint, PostError, Pull};
+use crate::verbs::endpoint::{Cargo, Endpoint, PostError, Pull};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::{new_spinlock, Arc, SpinLock};
@@ -30,28 +31,48 @@ pub(super) enum Outgoing {
 }
 
 impl Outgoing {
-    /// Posts it.
+    /// The transaction ID of the Call that it belongs to.
+    fn xid(&self) -> u32 {
+        match self {
+            Self::Reply(ready) => ready.xid,
+            Self::Reads(pull) => pull.keeper().xid(),
+        }
+    }
+
+    /// Posts it, and tells `stats` if it was.
     ///
     /// # Errors
     ///
     /// See [`PostError`]. If the queue was full, it comes back.
-    fn post(self, endpoint: &Endpoint<Connection>) -> Result<(), (PostError, Option<Self>)> {
+    fn post(
+        self,
+        endpoint: &Endpoint<Connection>,
+        stats: &Stats,
+    ) -> Result<(), (PostError, Option<Self>)> {
+        let xid = self.xid();
         match self {
-            Self::Reads(pull) => endpoint
-                .post_pull(pull)
-                .map_err(|(error, back)| (error, back.map(Self::Reads))),
+            Self::Reads(pull) => {
+                let load = pull.load();
+                endpoint
+                    .post_pull(pull)
+                    .map_err(|(error, back)| (error, back.map(Self::Reads)))?;
+                stats.reads_posted(xid, load);
+            }
             Self::Reply(ready) => {
                 let Ready {
                     message,
                     len,
                     cargo,
                     invalidate,
+                    ..
                 } = ready;
-                endpoint
+                let load = cargo.as_ref().map(Cargo::load).unwrap_or_default();
+                let sequence = endpoint
                     .post_reply(message, len, cargo, invalidate)
                     .map_err(|(error, back)| {
                         let back = back.map(|(message, cargo)| {
                             Self::Reply(Ready {
+                                xid,
                                 message,
                                 len,
                                 cargo,
@@ -59,9 +80,11 @@ impl Outgoing {
                             })
                         });
                         (error, back)
-                    })
+                    })?;
+                stats.replied(xid, len, load, invalidate, sequence);
             }
         }
+        Ok(())
     }
 }
 
@@ -87,6 +110,8 @@ pub(super) struct Backlog {
     busy: Atomic<bool>,
     /// How many items there may be.
     capacity: usize,
+    /// Where it is told what was posted, and what has to wait.
+    stats: Arc<Stats>,
 }
 
 impl Backlog {
@@ -96,7 +121,7 @@ impl Backlog {
     /// # Errors
     ///
     /// `EOVERFLOW`.
-    pub(super) fn new(capacity: u32) -> Result<impl PinInit<Self>> {
+    pub(super) fn new(capacity: u32, stats: Arc<Stats>) -> Result<impl PinInit<Self>> {
         let capacity = usize::try_from(capacity)?;
         let queue = Queue {
             waiting: KVVec::new(),
@@ -108,6 +133,7 @@ impl Backlog {
             queue <- new_spinlock!(queue, "rpcrdma::Backlog::queue"),
             busy: Atomic::new(false),
             capacity,
+            stats,
         }))
     }
 
@@ -131,6 +157,11 @@ impl Backlog {
         self.busy.load(Relaxed)
     }
 
+    /// How much waits.
+    pub(super) fn len(&self) -> usize {
+        self.queue.lock().waiting.len()
+    }
+
     /// Posts `item`, or leaves it to be posted. Sleeps. Returns whether nothing waits any more after something did.
     ///
     /// # Errors
@@ -143,7 +174,7 @@ impl Backlog {
     ) -> Result<bool> {
         // Nobody overtakes what waits.
         if !self.is_busy() {
-            item = match item.post(endpoint) {
+            item = match item.post(endpoint, &self.stats) {
                 Ok(()) => return Ok(false),
                 Err((PostError::Full, Some(item))) => item,
                 Err(_) => return Err(ENOTCONN),
@@ -152,6 +183,7 @@ impl Backlog {
         if self.make_place().is_err() {
             return Err(ENOTCONN);
         }
+        let xid = item.xid();
         let mut queue = self.queue.lock();
         // There is a place for each Send buffer.
         if queue.closed || queue.waiting.len() >= queue.waiting.capacity() {
@@ -162,6 +194,7 @@ impl Backlog {
         self.busy.store(true, Relaxed);
         let _ = queue.waiting.push_within_capacity((endpoint.clone(), item));
         drop(queue);
+        self.stats.send_queue_full(xid);
         // There may have been room before it was there to be found.
         self.flush()
     }
@@ -188,7 +221,7 @@ impl Backlog {
             queue.again = false;
             drop(queue);
 
-            let outcome = item.post(&endpoint);
+            let outcome = item.post(&endpoint, &self.stats);
 
             let mut queue = self.queue.lock();
             queue.posting = false;

@@ -2,59 +2,38 @@
 
 //! The transport that has a connection.
 
+mod accept;
+mod handlers;
+mod inspect;
+
+use crate::kext::debugfs::Directory;
 use crate::kext::errno::{ENOTCONN, EPROTO};
-use crate::module_parameters;
+use crate::kext::memalloc::NoFs;
+use crate::observe::trace::Number;
 use crate::proto::cm_private::{Agreed, CmPrivate};
 use crate::proto::credits::Allowance;
-use crate::proto::v1::{self, Direction};
-use crate::responder::call::{self, Call, Pulling, Refusal, Taken};
+use crate::responder::call::{self, Refusal, Taken};
 use crate::responder::reply::{self, Ready};
-use crate::responder::CREDITS;
+use crate::responder::stats::Stats;
 use crate::server::backlog::{Backlog, Outgoing};
 use crate::server::callback::{self, Callback};
-use crate::server::inbox::{Inbox, Work};
-use crate::sunrpc::svc::{CallRqst, Pages, ReplyRqst, Server, ServerTransport, SvcXprt};
-use crate::verbs::cm::{CmId, ConnectionEvents, ConnectionRequests, Incoming};
-use crate::verbs::endpoint::{
-    Endpoint, EndpointEvents, EndpointOwner, Received, SendBuffer, Sizes, RECEIVE_BATCH,
-};
-use crate::verbs::receive_pool::ReceivePools;
+use crate::server::inbox::Inbox;
+use crate::sunrpc::svc::{CallRqst, ReplyRqst, SvcXprt};
+use crate::sunrpc::AddressText;
+use crate::verbs::endpoint::{Endpoint, EndpointOwner, Received, SendBuffer};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
-use kernel::sync::barrier::{self, smp_mb};
-use kernel::sync::{
-    new_condvar, new_mutex, new_spinlock, Arc, CondVar, CondVarTimeoutResult, Mutex, SpinLock,
-};
+use kernel::sync::{Arc, CondVar, CondVarTimeoutResult, Mutex, SpinLock};
 use kernel::time::{msecs_to_jiffies, Msecs};
-
-/// Octets of an inline message, header included, either way.
-pub(super) const INLINE: u32 = 4096;
-
-/// Receives: one for each credit, one for each Call that a thread has, one for each Reply to a Call of ours, and a
-/// batch that is not posted.
-const RECEIVES: u32 = 2 * CREDITS + callback::SLOTS + RECEIVE_BATCH;
-
-/// What a peer is granted at first.
-const FIRST_CREDITS: u32 = 4;
 
 /// Send buffers to begin with, and how many are added at a time.
 const SEND_STEP: u32 = 2;
-/// Send buffers: one for each Call that is taken in, as many again whose completion has not come, and one for each
-/// Call of ours.
-const SENDS: u32 = 2 * CREDITS + callback::SLOTS;
-/// Work requests of the Send Queue: a Write and a Send for each credit, or the Writes of some Replies of a MiB. It is the
-/// largest part of what an idle connection takes, and there are devices that round it up to the next power of two, or
-/// up to the next but one if it is one less than that.
-const SEND_QUEUE: u32 = 2 * CREDITS - 2;
 
 /// Pages, 16 MiB of them, that RDMA Reads and Writes may have: when there are as many, no further Call is taken in.
 const TRANSFER_PAGES: usize = 4096;
 
 /// How long a thread waits for the end of a Read, in milliseconds. The device should have given up before.
 const PATIENCE: Msecs = 20_000;
-
-/// The number of the next connection.
-static NEXT_NUMBER: Atomic<u32> = Atomic::new(1);
 
 /// A transport that has a connection.
 #[pin_data]
@@ -91,8 +70,17 @@ pub(crate) struct Connection {
     /// What the peer was promised.
     #[pin]
     allowance: SpinLock<Allowance>,
-    /// By what number trace events name the connection.
-    number: u32,
+    /// By what number trace events and debugfs name the connection.
+    number: Number,
+    /// RDMA Reads that may be under way at once.
+    read_depth: u8,
+    /// The peer's address, and ours.
+    addresses: (AddressText, AddressText),
+    /// What was counted.
+    stats: Arc<Stats>,
+    /// What debugfs shows. It refers back to us, so `free` takes it away.
+    #[pin]
+    directory: Mutex<Option<Directory<Connection>>>,
     /// Whether there is a `callback`, as a hint that costs no lock.
     has_callback: Atomic<bool>,
     /// The transport for Calls to the peer. Held while a Reply is taken in.
@@ -101,92 +89,6 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Accepts a connection.
-    ///
-    /// # Errors
-    ///
-    /// `EOPNOTSUPP`, `ENOMEM`, or what the device or the CM reports; the peer is rejected.
-    pub(super) fn accept<L: ConnectionRequests>(
-        server: Server<'_>,
-        incoming: Incoming<L>,
-        pools: &Arc<ReceivePools<Self>>,
-    ) -> Result<Arc<Self>> {
-        let own = CmPrivate {
-            send_size: INLINE,
-            receive_size: INLINE,
-            remote_invalidation: true,
-        };
-        let peer = CmPrivate::decode(incoming.private_data());
-        let read_depth = incoming.read_depth();
-        if read_depth == 0 {
-            // It would never answer our Reads.
-            return Err(EINVAL);
-        }
-        let this = Arc::pin_init(
-            try_pin_init!(Self {
-                xprt <- SvcXprt::new(server),
-                inbox <- Inbox::new(RECEIVES)?,
-                owner <- new_mutex!(None, "rpcrdma::Connection::owner"),
-                established: Atomic::new(false),
-                backlog <- Backlog::new(SENDS)?,
-                starved: Atomic::new(false),
-                returns <- new_spinlock!(0, "rpcrdma::Connection::returns"),
-                returned <- new_condvar!("rpcrdma::Connection::returned"),
-                patience <- new_mutex!((), "rpcrdma::Connection::patience"),
-                agreed: Agreed::new(&own, &peer),
-                peer,
-                allowance <- new_spinlock!(
-                    Allowance::new(FIRST_CREDITS, CREDITS),
-                    "rpcrdma::Connection::allowance"
-                ),
-                number: NEXT_NUMBER.fetch_add(1, Relaxed),
-                has_callback: Atomic::new(false),
-                callback <- new_mutex!(None, "rpcrdma::Connection::callback"),
-            }? Error),
-            GFP_KERNEL,
-        )?;
-        this.xprt.set_local(incoming.local())?;
-        this.xprt.set_remote(incoming.remote())?;
-        let cm = CmId::adopt(incoming, this.clone())?;
-        let limits = cm.device_limits().ok_or(ENODEV)?;
-        let send_queue = SEND_QUEUE.min(limits.queue_depth / 2);
-        let sizes = Sizes {
-            receives: RECEIVES,
-            receive_size: INLINE as usize,
-            sends: SENDS,
-            first_sends: SEND_STEP,
-            send_size: INLINE as usize,
-            send_queue,
-            region_depth: 1,
-            regions: 0,
-            transfer_sges: limits.send_sges.min(16),
-            pulls: CREDITS,
-            transfers: CREDITS.min(limits.queue_depth / 8),
-        };
-        let limit = shared_receives();
-        let owner = if limit > 0 {
-            EndpointOwner::sharing(cm, sizes, pools, limit)?
-        } else {
-            EndpointOwner::new(cm, sizes)?
-        };
-        let endpoint = owner.endpoint();
-        if !endpoint.shares_receives() {
-            // All that may ever be needed is posted already.
-            *this.allowance.lock() = Allowance::new(CREDITS, CREDITS);
-        }
-        let first = if endpoint.shares_receives() {
-            // One to spare, for a peer that does not count quite as we do.
-            FIRST_CREDITS + 1
-        } else {
-            RECEIVES
-        };
-        endpoint.ask_for_receives(first)?;
-        this.inbox.add_room(first)?;
-        owner.accept(&own.encode(), read_depth.min(limits.outbound_reads))?;
-        *this.owner.lock() = Some(owner);
-        Ok(this)
-    }
-
     /// What was agreed on.
     pub(super) fn agreed(&self) -> Agreed {
         self.agreed
@@ -224,8 +126,13 @@ impl Connection {
         // Replies need them, and not those that the peer was promised for its Calls.
         endpoint.ask_for_receives(callback::SLOTS)?;
         // Who finds no Send buffer waits for one to come back, so there must be some.
-        endpoint.add_send_buffers(callback::SLOTS)?;
-        attach(endpoint)?;
+        let begun = endpoint
+            .add_send_buffers(callback::SLOTS)
+            .and_then(|_| attach(endpoint.clone()));
+        if let Err(error) = begun {
+            endpoint.return_receives(callback::SLOTS);
+            return Err(error);
+        }
         *place = Some(callback.clone());
         self.has_callback.store(true, Relaxed);
         Ok(())
@@ -322,23 +229,35 @@ impl Connection {
         let allowance = self.allowance.lock();
         let (granted, wanted) = (allowance.granted(), allowance.wanted());
         drop(allowance);
-        let ask = || {
-            endpoint.ask_for_receives(wanted)?;
-            self.inbox.add_room(wanted)
-        };
-        if wanted == 0 || ask().is_err() {
+        if wanted == 0 {
+            return granted;
+        }
+        if endpoint.ask_for_receives(wanted).is_err() {
+            self.stats.grant_denied();
+            return granted;
+        }
+        if self.inbox.add_room(wanted).is_err() {
+            endpoint.return_receives(wanted);
             return granted;
         }
         // Before anything is promised the Receives are posted, and there is place for the messages. Another thread may
         // have done the same meanwhile; then there are some more than are promised.
         let mut allowance = self.allowance.lock();
+        let before = allowance.granted();
         allowance.grow(wanted);
-        allowance.granted()
+        let granted = allowance.granted();
+        if granted != before {
+            // Under the lock, so that these events are in order.
+            self.stats.granted(granted);
+        }
+        granted
     }
 
-    /// Puts up with a Call that was not granted, if the Receive that it took can be replaced. Sleeps.
+    /// Puts up with a Call that was not granted, if the Receive that it took can be replaced. Sleeps, but does not wait
+    /// for a filesystem: all connections wait for this thread, and the peer might be this machine.
     fn put_up(&self, endpoint: &Endpoint<Self>) -> Result {
         self.allowance.lock().put_up().map_err(|_| EPROTO)?;
+        let _scope = NoFs::enter();
         endpoint.ask_for_receives(1)?;
         self.inbox.add_room(1)
     }
@@ -361,6 +280,8 @@ impl Connection {
             let buffer = lend();
             if buffer.is_some() {
                 self.starved.store(false, Relaxed);
+            } else {
+                self.stats.send_queue_full(self.inbox.oldest_xid());
             }
             buffer
         })
@@ -388,6 +309,9 @@ impl Connection {
         buffer: Option<SendBuffer<Self>>,
         refusal: &Refusal,
     ) -> Result {
+        let bytes = message.as_ref().map_or(&[][..], |message| message.bytes());
+        let (xid, (answer, why)) = (call::xid_of(bytes), refusal.traced());
+        self.stats.refused(xid, answer, why, bytes.len());
         if let Refusal::Lost(error) = refusal {
             return Err(*error);
         }
@@ -399,6 +323,7 @@ impl Connection {
         };
         drop(message);
         let answer = Ready {
+            xid,
             message: buffer,
             len,
             cargo: None,
@@ -416,8 +341,12 @@ impl Connection {
     ) -> Result<usize> {
         let endpoint = message.endpoint().clone();
         let mut buffer = Some(buffer);
+        if let Err(error) = self.replace_receives(&endpoint) {
+            let lost = Refusal::Lost(error);
+            return self.refuse(Some(message), buffer, &lost).map(|()| 0);
+        }
         let patiently = |attempt: &mut dyn FnMut() -> _| self.patiently(&endpoint, attempt);
-        match call::take(message, &mut buffer, rqst, patiently) {
+        match call::take(message, &mut buffer, rqst, &self.stats, patiently) {
             Taken::Ready(call, rqst) => Ok(rqst.deliver(call)),
             Taken::Pull(pull) => self.post(&endpoint, Outgoing::Reads(pull)).map(|()| 0),
             Taken::Refused(message, refusal) => self.refuse(message, buffer, &refusal).map(|()| 0),
@@ -442,152 +371,4 @@ impl Connection {
         rqst.context_mut().release_message();
         self.post(&endpoint, Outgoing::Reply(ready))
     }
-}
-
-/// Whether a message answers a Call of ours.
-fn is_reply(message: &[u8]) -> bool {
-    let direction = match v1::decode(message) {
-        Ok(header) => Some(header.rpc_direction()),
-        Err(error) => error.direction,
-    };
-    direction == Some(Direction::Reply)
-}
-
-impl ConnectionEvents for Connection {
-    fn lost(&self) {
-        self.xprt.close();
-        self.wake();
-    }
-
-    fn established(&self) {
-        self.established.store(true, Relaxed);
-        self.xprt.enqueue();
-    }
-
-    fn number(&self) -> u32 {
-        self.number
-    }
-}
-
-impl EndpointEvents for Connection {
-    type Pull = Pulling<Connection>;
-    type Push = Pages;
-
-    fn received(this: &Arc<Self>, mut message: Received<Self>) {
-        if this.has_callback.load(Relaxed) && is_reply(message.bytes()) {
-            this.with_callback(|callback| Callback::received(callback, message));
-            return;
-        }
-        let unanswered = message.count();
-        let overrun = this.allowance.lock().arrived(unanswered).is_err();
-        if overrun && this.put_up(message.endpoint()).is_err() {
-            // RFC 8166 section 3.3.1: the connection may be ended. What the peer took too much of may be others'.
-            this.close();
-            return;
-        }
-        this.inbox.put_message(&this.xprt, message);
-    }
-
-    fn pulled(this: &Arc<Self>, pull: Pulling<Connection>, done: bool) {
-        if done {
-            this.inbox.put_call(&this.xprt, pull);
-        }
-    }
-
-    fn fenced(this: &Arc<Self>, tag: u32, done: bool) {
-        this.with_callback(|callback| Callback::fenced(callback, tag, done));
-    }
-
-    fn send_room(&self) {
-        match self.backlog.flush() {
-            Ok(false) => {}
-            Ok(true) => self.xprt.enqueue(),
-            Err(_) => self.close(),
-        }
-        self.feed();
-        self.wake();
-        self.with_callback(|callback| callback.send_room());
-    }
-
-    fn resources_back(&self) {
-        self.feed();
-        self.wake();
-    }
-}
-
-impl ServerTransport for Connection {
-    type Context = Call<Connection>;
-
-    fn xprt(&self) -> &SvcXprt {
-        &self.xprt
-    }
-
-    fn has_room(&self) -> bool {
-        // Before that, nothing can be sent.
-        if !self.established.load(Relaxed) {
-            return false;
-        }
-        let may = || !self.backlog.is_busy() && !self.starved.load(Relaxed);
-        if may() {
-            return true;
-        }
-        // SUNRPC may just have ended its work on the transport. Either whoever makes room sees that, or we see here
-        // what he did: he has a barrier too.
-        smp_mb(barrier::Full);
-        may()
-    }
-
-    fn recvfrom(this: &Arc<Self>, mut rqst: CallRqst<'_, Self>) -> usize {
-        let work = this
-            .inbox
-            .next(&this.xprt, |endpoint| this.reserve(endpoint));
-        rqst.let_next_in();
-        let result = match work {
-            None => Ok(0),
-            Some(Work::Pulled(call)) if call.is_sound() => call.deliver(rqst),
-            Some(Work::Pulled(call)) => {
-                let (message, buffer) = call.give_up();
-                this.refuse(message, buffer, &Refusal::Chunks).map(|()| 0)
-            }
-            Some(Work::Arrived(message, buffer)) => this.take_in(message, buffer, rqst),
-        };
-        result.unwrap_or_else(|_| {
-            this.xprt.close();
-            0
-        })
-    }
-
-    fn sendto(this: &Arc<Self>, rqst: ReplyRqst<'_, Self>) -> Result {
-        let result = this.send(rqst);
-        if result.is_err() {
-            this.xprt.close();
-        }
-        result
-    }
-
-    fn detach(this: &Arc<Self>) {
-        if let Some(owner) = &*this.owner.lock() {
-            owner.disconnect();
-        }
-        this.wake();
-    }
-
-    fn free(this: &Arc<Self>) {
-        this.backlog.close();
-        let owner = this.owner.lock().take();
-        if let Some(owner) = owner {
-            owner.shutdown(|| {
-                this.with_callback(|callback| callback.detach());
-                // Before the device may go: messages are in buffers that it knows.
-                this.inbox.empty();
-            });
-        }
-        this.end_callback();
-        this.inbox.empty();
-    }
-}
-
-/// The module parameter, which kernels hand out by value or by reference.
-fn shared_receives() -> u32 {
-    *core::borrow::Borrow::<u32>::borrow(&module_parameters::shared_receives.value())
 }

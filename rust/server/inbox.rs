@@ -4,7 +4,7 @@
 //!
 //! SUNRPC's flag `XPT_DATA` is set and cleared under the lock of the queue, so it is set whenever something is in it.
 
-use crate::responder::call::Pulling;
+use crate::responder::call::{xid_of, Pulling};
 use crate::server::connection::Connection;
 use crate::sunrpc::svc::SvcXprt;
 use crate::verbs::endpoint::{Endpoint, Received, SendBuffer};
@@ -153,6 +153,19 @@ impl Inbox {
         }
         drop(queue);
         work
+    }
+
+    /// How many messages wait, and how many Calls that were read.
+    pub(super) fn len(&self) -> (usize, usize) {
+        let queue = self.queue.lock();
+        (queue.arrived.len(), queue.pulled.len())
+    }
+
+    /// The transaction ID of the message that waits longest; zero if there is none.
+    pub(super) fn oldest_xid(&self) -> u32 {
+        let queue = self.queue.lock();
+        let oldest = queue.arrived.first();
+        oldest.map_or(0, |message| xid_of(message.bytes()))
     }
 
     /// Drops what waits.

@@ -2,13 +2,17 @@
 
 //! The transport that listens.
 
-use crate::server::connection::INLINE;
+use crate::kext::delayed_work::{
+    impl_has_delayed_work_ext, new_delayed_work_ext, DelayedWork, DelayedWorkItem,
+};
+use crate::observe::trace::{self, Number};
 use crate::server::Connection;
 use crate::sunrpc::svc::{ListenTransport, Server, SvcXprt};
 use crate::sunrpc::SockAddr;
 use crate::verbs::cm::{ConnectionRequests, Incoming, Listener, RequestId};
 use crate::verbs::receive_pool::ReceivePools;
 use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 
 /// Connections that may wait to be accepted; further ones are rejected.
@@ -28,6 +32,73 @@ pub(crate) struct Listening {
     /// The listening id.
     #[pin]
     listener: Mutex<Option<Listener<Listening>>>,
+    /// Whether its device goes away. Written before `removal` is scheduled.
+    gone: Atomic<bool>,
+    /// Drops what is on a device that goes away, also where no thread of the service would.
+    #[pin]
+    removal: DelayedWork<Listening, 0>,
+}
+
+impl_has_delayed_work_ext! {
+    impl HasDelayedWork<0> for Listening { self.removal }
+}
+
+impl DelayedWorkItem<0> for Listening {
+    fn run(this: Arc<Self>) {
+        if this.gone.load(Relaxed) {
+            this.stop_listening();
+        }
+        loop {
+            let mut requests = this.requests.lock();
+            let at = requests.iter().position(|incoming| incoming.is_withdrawn());
+            let incoming = at.and_then(|at| requests.remove(at).ok());
+            drop(requests);
+            if incoming.is_none() {
+                return;
+            }
+        }
+    }
+}
+
+impl Listening {
+    /// Listens at `address`.
+    fn open(this: &Arc<Self>, server: Server<'_>, address: SockAddr<'_>) -> Result {
+        let listener = Listener::new(server.net(), address, this.clone());
+        // With the port, if that was left to the CM.
+        let (local, error) = match &listener {
+            Ok(listener) => (listener.local().text(), 0),
+            Err(error) => (address.text(), error.to_errno()),
+        };
+        trace::listen(local.address_c(), local.port_c(), error);
+        let listener = listener?;
+        this.xprt.set_local(listener.local())?;
+        *this.listener.lock() = Some(listener);
+        // `removal` may have come too early to find it.
+        if this.gone.load(Relaxed) {
+            return Err(ENODEV);
+        }
+        Ok(())
+    }
+
+    /// Listens no more. Waits for the handler.
+    fn stop_listening(&self) {
+        let listener = self.listener.lock().take();
+        drop(listener);
+    }
+
+    /// Gives everything up. When this returns nothing refers to the transport that did not before it listened.
+    fn end(this: &Arc<Self>) {
+        this.stop_listening();
+        loop {
+            let Ok(incoming) = this.requests.lock().remove(0) else {
+                break;
+            };
+            // Rejects the peer, which sleeps.
+            drop(incoming);
+        }
+        // There is no handler any more that could schedule it again.
+        DelayedWork::<Self, 0>::cancel_sync(this);
+    }
 }
 
 impl ConnectionRequests for Listening {
@@ -35,6 +106,21 @@ impl ConnectionRequests for Listening {
         let mut requests = self.requests.lock();
         let len = requests.len();
         if len >= MAX_REQUESTS || len >= requests.capacity() {
+            drop(requests);
+            let peer = incoming.remote().text();
+            trace::accept(
+                // It gets none.
+                Number::Server(0),
+                peer.address_c(),
+                peer.port_c(),
+                c"",
+                0,
+                0,
+                0,
+                0,
+                false,
+                EBUSY.to_errno(),
+            );
             return Err(incoming);
         }
         // There is room.
@@ -45,18 +131,21 @@ impl ConnectionRequests for Listening {
         Ok(())
     }
 
-    fn withdrawn(&self, id: RequestId) -> Option<Incoming<Self>> {
-        let mut requests = self.requests.lock();
-        let at = requests.iter().position(|incoming| incoming.is(id))?;
-        requests.remove(at).ok()
+    fn withdrawn(this: &Arc<Self>, id: RequestId) {
+        let mut requests = this.requests.lock();
+        if let Some(incoming) = requests.iter_mut().find(|incoming| incoming.is(id)) {
+            incoming.withdraw();
+        }
+        drop(requests);
+        DelayedWork::<Self, 0>::schedule(this, 0);
     }
 
-    fn device_gone(&self) -> Option<Listener<Self>> {
-        let listener = self.listener.lock().take()?;
+    fn device_gone(this: &Arc<Self>) {
         pr_notice!("the device of a listening address is gone; nothing listens there any more\n");
+        this.gone.store(true, Relaxed);
         // So that it can be listened at again when the device is back.
-        self.xprt.close();
-        Some(listener)
+        this.xprt.close();
+        DelayedWork::<Self, 0>::schedule(this, 0);
     }
 }
 
@@ -73,15 +162,18 @@ impl ListenTransport for Listening {
             try_pin_init!(Self {
                 xprt <- SvcXprt::new(server),
                 requests <- new_spinlock!(requests, "rpcrdma::Listening::requests"),
-                pools: ReceivePools::new(INLINE as usize)?,
+                pools: ReceivePools::new()?,
                 listener <- new_mutex!(None, "rpcrdma::Listening::listener"),
+                gone: Atomic::new(false),
+                removal <- new_delayed_work_ext!("rpcrdma_removal"),
             }? Error),
             GFP_KERNEL,
         )?;
-        let listener = Listener::new(server.net(), address, this.clone())?;
-        this.xprt.set_local(listener.local())?;
-        *this.listener.lock() = Some(listener);
-        Ok(this)
+        let opened = Self::open(&this, server, address);
+        if opened.is_err() {
+            Self::end(&this);
+        }
+        opened.map(|()| this)
     }
 
     fn accept(this: &Arc<Self>) -> Option<Arc<Connection>> {
@@ -95,19 +187,10 @@ impl ListenTransport for Listening {
     }
 
     fn detach(this: &Arc<Self>) {
-        let listener = this.listener.lock().take();
-        // Waits for its handler.
-        drop(listener);
+        this.stop_listening();
     }
 
     fn free(this: &Arc<Self>) {
-        Self::detach(this);
-        loop {
-            let Ok(incoming) = this.requests.lock().remove(0) else {
-                return;
-            };
-            // Rejects the peer, which sleeps.
-            drop(incoming);
-        }
+        Self::end(this);
     }
 }

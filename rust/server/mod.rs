@@ -11,6 +11,7 @@
 //! | a connection that asks | the listener's queue | spinlock `requests` | accepted, or `free` |
 //! | the endpoint | the connection | mutex `owner` | `free`: drained, then destroyed |
 //! | a [`Callback`] | its `rpc_xprt`; known to the connection by mutex `callback` | its own | `destroy`, see [`callback`] |
+//! | what debugfs shows | the connection, to which it refers back | mutex `directory` | `free`, first of all: waits for readers |
 //! | a Reply or RDMA Reads for which there was no room | the [`backlog`] | its spinlock | posted, or `free` |
 //! | a message, a Call that was read | the connection's [`inbox`] | its spinlock | taken by a thread, or `free` |
 //!

@@ -15,6 +15,7 @@
 //! Regions: [`Endpoint::region`] lends one out of the pool. Whoever drops a [`RegionHandle`] need not care how
 //! far it has come: what is still registered is deregistered, which fences it.
 
+mod level;
 mod life;
 mod parts;
 mod receive;
@@ -28,10 +29,11 @@ pub(crate) use receive::{Received, RECEIVE_BATCH};
 pub(crate) use regions::RegionHandle;
 pub(crate) use send::{PostError, SendBuffer};
 use transfer::PullSlot;
-pub(crate) use transfer::{Cargo, Pull, Transfer};
+pub(crate) use transfer::{Cargo, Load, Pull, Transfer};
 
 use crate::sys;
 use crate::verbs::cm::{CmId, ConnectionEvents, Context};
+use crate::verbs::device::DeviceName;
 use crate::verbs::dma::{Direction, DmaBuffer};
 use crate::verbs::receive_pool::{Membership, ReceivePool};
 use crate::verbs::send_queue::SendQueue;
@@ -100,9 +102,6 @@ pub(crate) struct Sizes {
     pub(crate) transfers: u32,
 }
 
-/// Octets of a device's name, the final NUL counted.
-const DEVICE_NAME: usize = 64;
-
 /// One end of a connection.
 #[pin_data]
 pub(crate) struct Endpoint<H: EndpointEvents> {
@@ -140,7 +139,7 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     /// The device, which the CM id in `objects` holds.
     device: NonNull<sys::ib_device>,
     /// Its name.
-    device_name: [u8; DEVICE_NAME],
+    device_name: DeviceName,
     /// Whom to tell, and whether the loss of the connection was told already.
     context: Arc<Context<H>>,
 }
@@ -223,7 +222,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             idle,
         };
         let context = cm.context().clone();
-        let device_name = copy_name(cm.device_name());
+        let device_name = DeviceName::copy(cm.device_name());
         let objects = Objects {
             membership,
             cm,
@@ -258,25 +257,11 @@ impl<H: EndpointEvents> Endpoint<H> {
 
     /// The name of the device, also when that is gone.
     pub(crate) fn device_name(&self) -> &CStr {
-        CStr::from_bytes_until_nul(&self.device_name).unwrap_or(c"?")
+        self.device_name.as_c_str()
     }
 
     /// The sizes it was made with.
     pub(crate) fn sizes(&self) -> &Sizes {
         &self.sizes
     }
-}
-
-/// Copies a device's name, which goes away with the device.
-fn copy_name(name: &CStr) -> [u8; DEVICE_NAME] {
-    let mut copy = [0; DEVICE_NAME];
-    // The last octet stays NUL.
-    for (to, from) in copy
-        .iter_mut()
-        .take(DEVICE_NAME - 1)
-        .zip(name.to_bytes().iter())
-    {
-        *to = *from;
-    }
-    copy
 }

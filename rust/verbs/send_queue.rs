@@ -65,6 +65,11 @@ impl SendQueue {
         })
     }
 
+    /// The work requests that are posted, and those that room is kept for.
+    pub(super) fn used(&self) -> (u32, u32) {
+        (self.used, self.reserved)
+    }
+
     /// Whether `requests` more fit, with `fences` to follow some day.
     pub(super) fn has_room(&self, requests: u32, fences: u32) -> bool {
         let wanted = self

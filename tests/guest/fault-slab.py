@@ -7,16 +7,24 @@
 # kernels: debug
 # timeout: 300 3600
 # rounds: 1 20 1 3
-"""failslab, narrowed by its stack trace filter to the transport module."""
+"""failslab, narrowed by its stack trace filter to the transport module.
+
+Afterwards the transport has to do what it always does. Since a kernel with all checks takes long
+to boot, that part is also the smoke test of the workload there.
+"""
 
 import os
 import sys
 import time
 
 sys.path.insert(0, "tests/lib")
+import workload  # noqa: E402
 from case import main  # noqa: E402
 from common import Mount, check, log, module_refs, read, rounds, wait_for, write  # noqa: E402
 from faults import Load, connects, fail_sunrpc  # noqa: E402
+from workload_data import direct, mapped, processes, tree  # noqa: E402
+from workload_locks import locks  # noqa: E402
+from workload_xattrs import acls, xattrs  # noqa: E402
 
 BASE = "/sys/kernel/debug/failslab"
 
@@ -70,7 +78,7 @@ def client():
                 f"progress after {took:.1f} s")
             load.stop()
         # Mounting itself.
-        for attempt in range(10):
+        for attempt in range(4):
             arm(5, 20)
             mount = Mount(os.environ["VARIANT"], where="slab", options="retry=0")
             try:
@@ -83,6 +91,9 @@ def client():
                 log(f"mount {attempt} failed, as it may")
         wait_for("release of the transports", 60, lambda: module_refs() == idle)
     check(failed > 0, "no allocation failed")
+    with Mount(os.environ["VARIANT"]) as mount:
+        workload.everything(mount, (tree, direct, mapped, acls, xattrs, locks, processes))
+    wait_for("release of the transport", 60, lambda: module_refs() == idle)
     check(module_refs() == idle, "references were lost")
 
 

@@ -52,6 +52,8 @@ class Caller(QueuePair):
         Caller.domain = memory.pd
         super().__init__(cmid, memory)
         self.answers = []
+        #: How many Calls may be unanswered, RFC 8166 section 3.3.3.
+        self.granted = 1
         self.modify(e.IBV_QPS_INIT)
         for i in range(receives):
             self.post_recv(i)
@@ -103,6 +105,7 @@ class Caller(QueuePair):
         self.poll()
         while self.arrived:
             self.answers.append(Answer(self.arrived.pop(0)))
+            self.granted = self.answers[-1].header.credit
         self.check_alive()
 
     def send_many(self, messages):

@@ -144,7 +144,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             // SAFETY: As above.
             unsafe { sys::ib_drain_sq(qp.as_ptr()) };
         }
-        let keepers = self.end_transfers();
+        let unfinished = self.end_transfers();
         if let Some(qp) = objects.qp.take() {
             let id = objects.cm.as_ptr();
             // SAFETY: The id is live and has a QP.
@@ -155,7 +155,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             }
         }
         // No device writes to it any more.
-        drop(keepers);
+        drop(unfinished);
         // Waits for handlers that still run.
         objects.queues = None;
     }
@@ -256,7 +256,7 @@ impl<H: EndpointEvents> EndpointOwner<H> {
         let limits = cm.device_limits().ok_or(ENODEV)?;
         // SAFETY: The CM id holds the device. `tear_down` drops the membership before the id; if there is an error
         // before, they are parameters of the function below, which are dropped in reverse order.
-        let membership = unsafe { pools.join(device, &limits, limit) }?;
+        let membership = unsafe { pools.join(device, &limits, sizes.receive_size, limit) }?;
         Self::with_membership(cm, sizes, membership)
     }
 

@@ -107,7 +107,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                     break;
                 }
                 gate.rest = None;
-                return self.post_send(gate, qp, &send, None, true);
+                return self.post_send(gate, qp, &send, None, true).map(drop);
             }
             let count = gate.queue.part(rest.left);
             if count == 0 {

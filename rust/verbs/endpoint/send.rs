@@ -114,6 +114,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         let sequence = slot.sequence.load(Relaxed);
         // Before the buffer comes free, and with it the place of the cargo.
         drop(slot.cargo.take());
+        trace::sent(this.context.number(), sequence, completion.status());
         if !completion.ok() {
             completion.trace_error(this.context.number(), trace::Work::Send);
             this.context.lost();

@@ -63,6 +63,8 @@ pub(crate) struct Transfer<H: EndpointEvents> {
     context: KBox<Context>,
     /// How many work requests it takes.
     requests: u32,
+    /// How many octets it moves.
+    octets: u32,
     /// Whose it is.
     endpoint: Arc<Endpoint<H>>,
 }
@@ -107,6 +109,30 @@ impl<H: EndpointEvents> Drop for Transfer<H> {
     }
 }
 
+/// How much some transfers are together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// How many there are.
+    pub(crate) transfers: u32,
+    /// How many octets they move.
+    pub(crate) octets: u32,
+    /// How many work requests they take.
+    pub(crate) requests: u32,
+}
+
+impl Load {
+    /// Sums up.
+    fn of<H: EndpointEvents>(transfers: &[Transfer<H>]) -> Self {
+        transfers
+            .iter()
+            .fold(Self::default(), |sum, transfer| Self {
+                transfers: sum.transfers.saturating_add(1),
+                octets: sum.octets.saturating_add(transfer.octets),
+                requests: sum.requests.saturating_add(transfer.requests),
+            })
+    }
+}
+
 /// What a Reply holds until its Send has completed. The fields are dropped in this order.
 pub(crate) struct Cargo<H: EndpointEvents> {
     /// The Writes that are posted with it.
@@ -115,12 +141,33 @@ pub(crate) struct Cargo<H: EndpointEvents> {
     pub(crate) _keeper: H::Push,
 }
 
+impl<H: EndpointEvents> Cargo<H> {
+    /// How much is written.
+    pub(crate) fn load(&self) -> Load {
+        Load::of(&self.transfers)
+    }
+}
+
 /// RDMA Reads that complete together.
 pub(crate) struct Pull<H: EndpointEvents> {
     /// The Reads.
     transfers: KVec<Transfer<H>>,
     /// What they are for.
     keeper: H::Pull,
+    /// The next one of some that never completed.
+    next: Option<KBox<Pull<H>>>,
+}
+
+/// Reads of which no completion has come, at the end of the endpoint.
+pub(super) struct Unfinished<H: EndpointEvents>(Option<KBox<Pull<H>>>);
+
+impl<H: EndpointEvents> Drop for Unfinished<H> {
+    fn drop(&mut self) {
+        // One after the other, not each inside the one before.
+        while let Some(mut pull) = self.0.take() {
+            self.0 = pull.next.take();
+        }
+    }
 }
 
 impl<H: EndpointEvents> Pull<H> {
@@ -130,7 +177,24 @@ impl<H: EndpointEvents> Pull<H> {
     ///
     /// `ENOMEM`.
     pub(crate) fn new(transfers: KVec<Transfer<H>>, keeper: H::Pull) -> Result<KBox<Self>> {
-        Ok(KBox::new(Self { transfers, keeper }, GFP_KERNEL)?)
+        Ok(KBox::new(
+            Self {
+                transfers,
+                keeper,
+                next: None,
+            },
+            GFP_KERNEL,
+        )?)
+    }
+
+    /// How much is read.
+    pub(crate) fn load(&self) -> Load {
+        Load::of(&self.transfers)
+    }
+
+    /// What the Reads are for.
+    pub(crate) fn keeper(&self) -> &H::Pull {
+        &self.keeper
     }
 }
 
@@ -188,6 +252,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             Ok((context, requests)) => Ok(Transfer {
                 context,
                 requests,
+                octets: segment.length,
                 endpoint: self.clone(),
             }),
             Err(error) => {
@@ -375,13 +440,15 @@ impl<H: EndpointEvents> Endpoint<H> {
             // Too late: it was given up at the end of the endpoint.
             return;
         };
-        let Pull { transfers, keeper } = KBox::into_inner(pull);
+        let Pull {
+            transfers, keeper, ..
+        } = KBox::into_inner(pull);
         // Before anybody looks at the memory.
         drop(transfers);
         if completion.ok() {
             this.retire(sequence);
         } else {
-            completion.trace_error(this.context.number(), trace::Work::Send);
+            completion.trace_error(this.context.number(), trace::Work::Read);
             this.context.lost();
         }
         H::pulled(this.context.handler(), keeper, completion.ok());
@@ -389,6 +456,8 @@ impl<H: EndpointEvents> Endpoint<H> {
 
     /// Posts a Reply, or begins to: the Writes of its cargo, if there are any, and then the first `len` octets of
     /// `message` as a Send, which invalidates the peer's `invalidate`. The cargo is dropped when the Send has completed.
+    /// Returns the Send's place in the Send Queue, as the trace event of its completion has it; zero if the Reply is
+    /// posted in parts, and the Send has no place yet.
     ///
     /// # Errors
     ///
@@ -399,7 +468,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         len: usize,
         cargo: Option<Cargo<H>>,
         invalidate: Option<u32>,
-    ) -> Result<(), Unposted<H>> {
+    ) -> Result<u64, Unposted<H>> {
         let send = ReplySend {
             index: message.index,
             len,
@@ -419,7 +488,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         // Whatever happens, its slot is not used again until the completion, or the end of the endpoint.
         message.posted = true;
         let posted = match (gate.queue.has_room(total, 0), cargo) {
-            (false, Some(cargo)) => self.begin_reply(&mut gate, send, writes, cargo),
+            (false, Some(cargo)) => self.begin_reply(&mut gate, send, writes, cargo).map(|()| 0),
             (_, cargo) => self.post_send(&mut gate, qp, &send, cargo, false),
         };
         drop(gate);
@@ -449,7 +518,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     }
 
     /// Posts the Send of a Reply, for which there is room, and in the same chain before it the Writes of `cargo`, which
-    /// is kept until the Send has completed. With `signal` it is signaled in any case.
+    /// is kept until the Send has completed. With `signal` it is signaled in any case. Returns its place.
     ///
     /// # Errors
     ///
@@ -461,7 +530,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         reply: &ReplySend,
         cargo: Option<Cargo<H>>,
         signal: bool,
-    ) -> Result<(), PostError> {
+    ) -> Result<u64, PostError> {
         let slot = self.send_slot(reply.index).ok_or(PostError::Refused)?;
         let buffer = &slot.buffer;
         let writes = cargo.as_ref().map_or(0, |cargo| requests(&cargo.transfers));
@@ -511,28 +580,27 @@ impl<H: EndpointEvents> Endpoint<H> {
             gate.queue.unpost();
             return Err(PostError::Refused);
         }
-        Ok(())
+        Ok(sequence)
     }
 
     /// Ends the transfers that were posted and never completed, and waits for the last one. The Send Queue is drained.
     ///
     /// Returns what keeps the memory of Reads of which no completion has come: it must stay until the QP is gone. siw
     /// loses those that were under way behind one that the end of the connection cut off in the middle.
-    pub(super) fn end_transfers(&self) -> KVec<H::Pull> {
+    pub(super) fn end_transfers(&self) -> Unfinished<H> {
         self.send.lock().rest = None;
         for slot in self.send_slots() {
             drop(slot.cargo.take());
         }
-        let mut keepers = KVec::new();
+        let mut unfinished = Unfinished(None);
         for slot in &self.pulls {
             let gate = self.send.lock();
             let pull = slot.pull.take();
             drop(gate);
-            let Some(pull) = pull else { continue };
-            let Pull { transfers, keeper } = KBox::into_inner(pull);
-            drop(transfers);
-            // Without memory for this the pages are given up now, a moment before the QP.
-            let _ = keepers.push(keeper, GFP_KERNEL);
+            let Some(mut pull) = pull else { continue };
+            pull.transfers = KVec::new();
+            pull.next = unfinished.0.take();
+            unfinished.0 = Some(pull);
         }
         let mut gate = self.send.lock();
         while gate.transfers > 0 {
@@ -540,7 +608,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             self.home.wait(&mut gate);
         }
         drop(gate);
-        keepers
+        unfinished
     }
 }
 
