@@ -71,6 +71,8 @@ pub(super) struct SendGate {
     pub(super) port: u32,
     /// How many transfers exist.
     pub(super) transfers: usize,
+    /// Whether the end of the endpoint waits until there is none.
+    pub(super) awaited: bool,
     /// The slots for Reads that are not in use. With room for all of them.
     pub(super) free_pulls: KVVec<u32>,
 }

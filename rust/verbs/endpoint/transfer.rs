@@ -241,7 +241,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     fn transfer_ended(&self) {
         let mut gate = self.send.lock();
         gate.transfers = gate.transfers.saturating_sub(1);
-        let last = gate.transfers == 0;
+        let last = gate.awaited && gate.transfers == 0;
         drop(gate);
         if last {
             self.home.notify_all();
@@ -451,6 +451,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             let _ = keepers.push(keeper, GFP_KERNEL);
         }
         let mut gate = self.send.lock();
+        gate.awaited = true;
         while gate.transfers > 0 {
             // As in `tear_down`: nobody that has one waits for the endpoint.
             self.home.wait(&mut gate);
