@@ -5,7 +5,7 @@
 use crate::kext::errno::ENOTCONN;
 use crate::kext::page_fragment::PageFragment;
 use crate::proto::chunk::{Chunk, Segment};
-use crate::proto::v1::{self, ErrorHeader, RdmaError};
+use crate::proto::v1::{self, ErrorHeader, Header, RdmaError};
 use crate::responder::call::Call;
 use crate::sunrpc::svc::{Pages, ReplyRqst, ServerTransport};
 use crate::sunrpc::{Parts, XdrBuf};
@@ -37,8 +37,15 @@ pub(crate) struct Terms {
     pub(crate) credits: u32,
 }
 
-/// How long a message is, and the Writes that go before it.
-pub(crate) type Filled<H> = (usize, KVec<Transfer<H>>);
+/// A message, and the Writes that go before it.
+pub(crate) struct Filled<H: EndpointEvents> {
+    /// How long the message is.
+    len: usize,
+    /// The Writes.
+    transfers: KVec<Transfer<H>>,
+    /// What the peer need not invalidate itself.
+    invalidate: Option<u32>,
+}
 
 /// Makes the Reply of a Call in `message`. Sleeps.
 ///
@@ -58,11 +65,11 @@ where
     T: ServerTransport<Context = Call<H>>,
 {
     match patiently(&mut || fill(rqst, &mut message, terms)) {
-        Ok((len, transfers)) => {
-            let invalidate = terms
-                .may_invalidate
-                .then(|| sole_handle(rqst.context()))
-                .flatten();
+        Ok(Filled {
+            len,
+            transfers,
+            invalidate,
+        }) => {
             let cargo = if transfers.is_empty() {
                 None
             } else {
@@ -101,8 +108,7 @@ where
 
 /// The Call's handle, if all its segments have the same one: only then all of them are clean when it is
 /// invalidated.
-fn sole_handle<H: EndpointEvents>(call: &Call<H>) -> Option<u32> {
-    let header = call.header()?;
+fn sole_handle(header: &Header<'_>) -> Option<u32> {
     let read = header.read_list().iter().map(|entry| entry.segment.handle);
     let write = header.write_list().iter().flat_map(|chunk| chunk.iter());
     let reply = header
@@ -181,7 +187,11 @@ where
     if len > terms.inline_max || !endpoint.fits(&transfers) {
         return Err(EMSGSIZE);
     }
-    Ok((len, transfers))
+    Ok(Filled {
+        len,
+        transfers,
+        invalidate: terms.may_invalidate.then(|| sole_handle(&header)).flatten(),
+    })
 }
 
 /// Calls `each` for the parts of a Reply of `len` octets that are not results in chunks. The XDR padding of a
