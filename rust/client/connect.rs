@@ -194,7 +194,7 @@ fn trace_attempt(this: &Arc<Client>, result: Result) {
 /// # Errors
 ///
 /// As for [`Endpoint::add_regions`].
-fn grow_pool(this: &Client, endpoint: &Endpoint<Client>) -> Result<u32> {
+fn grow_pool(this: &Client, endpoint: &Arc<Endpoint<Client>>) -> Result<u32> {
     let added = endpoint.add_regions(REGION_STEP)?;
     let allocated = &this.requester.stats.regions_allocated;
     allocated.add_value(u64::from(added));

@@ -128,6 +128,8 @@ impl Connection {
             Some(owner) => owner.endpoint().clone(),
             None => return Err(ENOTCONN),
         };
+        // Completion handlers wait for the lock.
+        let _scope = NoFs::enter();
         let mut place = self.callback.lock();
         if place.is_some() {
             return Err(EBUSY);

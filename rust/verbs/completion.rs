@@ -3,12 +3,81 @@
 //! Work completions and the queues they come from.
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
+//!
+//! # Whose a completion is
+//!
+//! A CQ of the kernel's pool has work requests of many connections, and of other modules. So a handler knows nothing
+//! but the completion entry that the work request named, a [`CompletionEntry`], which says whose it is.
+//!
+//! # Who owns what, and what ends it
+//!
+//! An entry is part of what is posted (a Send buffer, a Receive buffer, a region, a place for Reads) or of the endpoint,
+//! and an endpoint is kept by its owner until nothing of it can complete any more. That is brought about without the CQ,
+//! which outlives us all, even the module:
+//!
+//! 1. The gates are closed: nothing is posted any more.
+//! 2. The QP is put into its error state, and a marker is posted to each queue that is not shared; when it has completed,
+//!    so has what was posted before it. A device may lose a completion, or let the marker overtake others.
+//! 3. The QP is destroyed, which ends what the device may still have to complete: whatever there will ever be is in the CQ
+//!    now, and the work item that polls it is running or due.
+//! 4. That is waited for ([`CompletionQueue::flush`]), and then the places in the CQ are given back.
+//!
+//! Because handlers of all connections take turns on a CQ, none of them may wait for something that comes about by another
+//! completion, of whatever connection; nor for a lock that is held while somebody waits for one. Such are the mutex of an
+//! endpoint's verbs objects and `turnover` of a pool of Receives. For memory a handler waits in `NOFS` scopes only.
 
 use crate::observe::trace;
 use crate::sys;
-use core::ptr::NonNull;
+use core::cell::Cell;
+use core::ptr::{self, NonNull};
 use kernel::error::from_err_ptr;
 use kernel::prelude::*;
+use kernel::sync::{Arc, ArcBorrow};
+
+/// What the CQ core calls for a completion.
+pub(super) type Handler = unsafe extern "C" fn(*mut sys::ib_cq, *mut sys::ib_wc);
+
+/// What a work request names to be told of its completion, and whose it is.
+///
+/// # Invariants
+///
+/// `owner` is null, or the pointer of an [`Arc`] given to [`Self::belongs_to`].
+#[repr(C)]
+pub(super) struct CompletionEntry {
+    /// The C object. First, so that its address is that of the entry.
+    cqe: sys::ib_cqe,
+    /// Whose it is. Written before the entry is posted for the first time.
+    owner: Cell<*const c_void>,
+}
+
+// SAFETY: The owner is named, not kept; who follows the pointer vouches for it.
+unsafe impl Send for CompletionEntry {}
+// SAFETY: As above. `belongs_to` is called before anybody else knows the entry.
+unsafe impl Sync for CompletionEntry {}
+
+impl CompletionEntry {
+    /// An entry of nobody's yet, for completions that `handler` is called for.
+    pub(super) const fn new(handler: Handler) -> Self {
+        // INVARIANT: No owner.
+        Self {
+            cqe: sys::ib_cqe {
+                done: Some(handler),
+            },
+            owner: Cell::new(ptr::null()),
+        }
+    }
+
+    /// From now on it is `owner`'s. Nobody else knows the entry yet.
+    pub(super) fn belongs_to<O>(&self, owner: &Arc<O>) {
+        // INVARIANT: The pointer of an `Arc`.
+        self.owner.set(Arc::as_ptr(owner).cast());
+    }
+
+    /// The C object, for a work request.
+    pub(super) fn as_ptr(&self) -> *mut sys::ib_cqe {
+        ptr::from_ref(self).cast_mut().cast()
+    }
+}
 
 /// A completion as a handler sees it.
 ///
@@ -54,9 +123,24 @@ impl Completion {
     }
 
     /// The work request's completion entry.
-    pub(super) fn cqe(self) -> *mut sys::ib_cqe {
+    pub(super) fn entry(self) -> *mut CompletionEntry {
         // SAFETY: Valid for the call; kernel consumers always use the `wr_cqe` arm.
-        unsafe { *(*self.wc.as_ptr()).__bindgen_anon_1.wr_cqe }
+        let cqe: *mut sys::ib_cqe = unsafe { *(*self.wc.as_ptr()).__bindgen_anon_1.wr_cqe };
+        cqe.cast()
+    }
+
+    /// Whose completion entry it is.
+    ///
+    /// # Safety
+    ///
+    /// The handler belongs to entries of this module only, whose owners are `O`s. Somebody keeps the entry and its owner
+    /// until its completions have been handled.
+    pub(super) unsafe fn owner<'a, O>(self) -> ArcBorrow<'a, O> {
+        // SAFETY: The caller guarantees that there is an entry around the C object.
+        let owner = unsafe { (*self.entry()).owner.get() };
+        // SAFETY: By the type invariant it is that of an `Arc`, since what was posted has an owner; the caller
+        // guarantees its type, and that it stays.
+        unsafe { ArcBorrow::from_raw(owner.cast()) }
     }
 
     /// The QP, which may be gone: not to be followed.
@@ -85,58 +169,112 @@ impl Completion {
     }
 }
 
-/// A completion queue polled by the RDMA core from its workqueue, so that handlers may sleep.
+/// Places in a completion queue that the RDMA core polls from its workqueue, so that handlers may sleep.
 ///
 /// # Invariants
 ///
-/// The pointer is a CQ from `ib_alloc_cq_any`, not yet freed.
-pub(super) struct CompletionQueue(NonNull<sys::ib_cq>);
+/// The CQ is live. If `shared` is set it is of the device's pool, which gave us `entries` places; else it is ours.
+pub(super) struct CompletionQueue {
+    /// The C object.
+    cq: NonNull<sys::ib_cq>,
+    /// How many places we have.
+    entries: u32,
+    /// Whether others have places in it.
+    shared: bool,
+}
 
 // SAFETY: A CQ may be used from any context.
 unsafe impl Send for CompletionQueue {}
 
 impl CompletionQueue {
-    /// Allocates a CQ of `entries` entries.
+    /// Takes `entries` places in a CQ of the device's pool: as many as there may be work requests at once whose
+    /// completions go there.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if no CQ of the device has so many places, `ENOMEM`, or what the device reports.
     ///
     /// # Safety
     ///
-    /// `device` must stay registered, and `context` must stay valid for every handler of this CQ, until the
-    /// value is dropped. No QP may use the CQ any more by then.
-    pub(super) unsafe fn new(
-        device: NonNull<sys::ib_device>,
-        context: *mut c_void,
-        entries: u32,
-    ) -> Result<Self> {
-        let entries = c_int::try_from(entries).map_err(|_| EINVAL)?;
-        // SAFETY: The device is live; handlers find `context` valid.
+    /// `device` stays registered until the value is dropped. No QP uses the CQ for us any more by then.
+    pub(super) unsafe fn shared(device: NonNull<sys::ib_device>, entries: u32) -> Result<Self> {
+        // SAFETY: The device is live; its attributes do not change after registration.
+        let most = unsafe { (*device.as_ptr()).attrs.max_cqe };
+        // The pool does not look, and would make one CQ after the other.
+        if i64::from(entries) > i64::from(most) {
+            return Err(EINVAL);
+        }
+        // SAFETY: The device is live. It chooses the completion vector, each in turn.
         let cq = from_err_ptr(unsafe {
-            sys::ib_alloc_cq_any(
+            sys::ib_cq_pool_get(
                 device.as_ptr(),
-                context,
                 entries,
+                -1,
                 sys::ib_poll_context_IB_POLL_WORKQUEUE,
             )
         })?;
-        Ok(Self(NonNull::new(cq).ok_or(ENOMEM)?))
+        // INVARIANT: It came from the pool.
+        Ok(Self {
+            cq: NonNull::new(cq).ok_or(ENOMEM)?,
+            entries,
+            shared: true,
+        })
     }
 
-    /// Waits until the completions were handled that are there, or a run of handlers was begun that will do it. Not to
-    /// be called from a handler.
+    /// Allocates a CQ of `entries` places.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is too large, `ENOMEM`, or what the device reports.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::shared`].
+    pub(super) unsafe fn own(device: NonNull<sys::ib_device>, entries: u32) -> Result<Self> {
+        // SAFETY: The device is live.
+        let cq = from_err_ptr(unsafe {
+            sys::ib_alloc_cq_any(
+                device.as_ptr(),
+                ptr::null_mut(),
+                c_int::try_from(entries)?,
+                sys::ib_poll_context_IB_POLL_WORKQUEUE,
+            )
+        })?;
+        // INVARIANT: We have just allocated it.
+        Ok(Self {
+            cq: NonNull::new(cq).ok_or(ENOMEM)?,
+            entries,
+            shared: false,
+        })
+    }
+
+    /// Waits until the completions were handled that are there. Not to be called from a handler.
     pub(super) fn flush(&self) {
-        // SAFETY: By the type invariant the CQ is live; it is polled from a work item.
-        unsafe { sys::ib_cq_flush_work(self.0.as_ptr()) }
+        // Whoever puts a completion into a CQ that is not being polled makes its work item due. If it is due now, its next
+        // run finds all that is there. If it is running it may have looked already, but then it makes itself due again
+        // when it finds more at its end. So the second time is for what came while it ran.
+        for _ in 0..2 {
+            // SAFETY: By the type invariant the CQ is live; it is polled from a work item.
+            unsafe { sys::ib_cq_flush_work(self.cq.as_ptr()) };
+        }
     }
 
     /// The C object.
     pub(super) fn as_ptr(&self) -> *mut sys::ib_cq {
-        self.0.as_ptr()
+        self.cq.as_ptr()
     }
 }
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        // Waits for a running handler, so a CQ is never dropped from one.
-        // SAFETY: By the type invariant the CQ is ours and not yet freed; its QP is gone, as `new` demands.
-        unsafe { sys::ib_free_cq(self.0.as_ptr()) };
+        // Either way no handler runs for us any more when this returns.
+        if self.shared {
+            self.flush();
+            // SAFETY: By the type invariant these places are ours; our QPs are gone, as `shared` demands.
+            unsafe { sys::ib_cq_pool_put(self.cq.as_ptr(), self.entries) };
+        } else {
+            // SAFETY: By the type invariant the CQ is ours and not yet freed; its QPs are gone, as `own` demands.
+            unsafe { sys::ib_free_cq(self.cq.as_ptr()) };
+        }
     }
 }

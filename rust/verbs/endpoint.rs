@@ -33,6 +33,7 @@ pub(crate) use transfer::{Cargo, Load, Pull, Transfer};
 
 use crate::sys;
 use crate::verbs::cm::{CmId, ConnectionEvents, Context};
+use crate::verbs::completion::CompletionEntry;
 use crate::verbs::device::DeviceName;
 use crate::verbs::dma::{Direction, DmaBuffer};
 use crate::verbs::receive_pool::{Membership, ReceivePool};
@@ -133,7 +134,7 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     /// The places for RDMA Reads that are posted, by index.
     pulls: KVVec<PullSlot<H>>,
     /// The completion entry of all parts of chains that are posted in parts.
-    part: sys::ib_cqe,
+    part: CompletionEntry,
     /// The sizes it was made with.
     sizes: Sizes,
     /// The device, which the CM id in `objects` holds.
@@ -161,9 +162,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         let mut idle = KVVec::with_capacity(receive_count, GFP_KERNEL)?;
         for index in 0..own_receives {
             let slot = ReceiveSlot {
-                cqe: sys::ib_cqe {
-                    done: Some(Self::receive_callback),
-                },
+                entry: CompletionEntry::new(Self::receive_callback),
                 index,
                 posted_as: Atomic::new(0),
                 buffer: DmaBuffer::new(sizes.receive_size, Direction::FromDevice)?,
@@ -184,9 +183,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         let mut free_pulls = KVVec::with_capacity(pull_count, GFP_KERNEL)?;
         for index in 0..sizes.pulls {
             let slot = PullSlot {
-                cqe: sys::ib_cqe {
-                    done: Some(Self::pull_callback),
-                },
+                entry: CompletionEntry::new(Self::pull_callback),
                 index,
                 sequence: Cell::new(0),
                 pull: Cell::new(None),
@@ -245,9 +242,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                 calls: Atomic::new(0),
                 sends,
                 pulls,
-                part: sys::ib_cqe {
-                    done: Some(Self::part_callback),
-                },
+                part: CompletionEntry::new(Self::part_callback),
                 sizes,
                 device,
                 device_name,

@@ -7,15 +7,14 @@
 //! | object | owner | protected by | ends when |
 //! |---|---|---|---|
 //! | [`CmId`](cm::CmId) | the [`Endpoint`](endpoint::Endpoint) (before: the connecting worker) | the CM's own handler lock | `EndpointOwner::shutdown`, last of all |
-//! | QP, CQs, PD | the `Endpoint` | `objects` mutex; posting goes through the gates below | `EndpointOwner::shutdown` |
+//! | QP, PD, places in the CQs of the device's pool | the `Endpoint` | `objects` mutex; posting goes through the gates below | `EndpointOwner::shutdown`, see [`completion`] |
 //! | Send buffers | the `Endpoint`; lent out as [`SendBuffer`](endpoint::SendBuffer) | `send` spinlock | memory with the last reference to the `Endpoint` |
 //! | Receive buffers | the `Endpoint`, or the pool that it shares with others (see [`receive_pool`]); the device while posted, then lent out as [`Received`](endpoint::Received) | `receive` spinlock | as above |
 //! | memory regions | a [`Region`](region::Region) is in the pool, or held by exactly one [`RegionHandle`](endpoint::RegionHandle) | the handle; the pool's spinlock | `EndpointOwner::shutdown`, after every handle came back |
 //!
 //! Each queue has a gate: the pointer to the QP inside the lock of its state. Posting takes the lock and finds
 //! the pointer; `shutdown` takes the pointer away, so that nothing is posted behind a drain.
-//! Completion handlers run only while the CQs exist, and `shutdown` frees those before it lets go of anything
-//! that a handler may look at. What outlives `shutdown` (a `Received` still held by somebody) is plain memory.
+//! `shutdown` waits until no completion handler can run any more before it lets go of anything that one may look at. What outlives `shutdown` (a `Received` still held by somebody) is plain memory.
 
 pub(crate) mod cm;
 mod completion;

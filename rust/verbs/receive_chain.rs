@@ -48,7 +48,7 @@ impl ReceiveChain {
         sge.length = slot.buffer.len() as u32;
         sge.lkey = lkey;
         request.num_sge = 1;
-        set_receive_cqe(request, ptr::from_ref(&slot.cqe).cast_mut());
+        set_receive_cqe(request, slot.entry.as_ptr());
         self.count += 1;
         // SAFETY: The caller guarantees that it is ours to hand over.
         unsafe { slot.buffer.sync_for_device(slot.buffer.len()) };

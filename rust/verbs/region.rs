@@ -9,12 +9,14 @@
 use crate::kext::page_fragment::PageFragment;
 use crate::proto::chunk::Segment;
 use crate::sys;
+use crate::verbs::completion::{CompletionEntry, Handler};
 use crate::verbs::dma::Direction;
 use crate::verbs::work_request::{set_send_cqe, PlainRequest};
 use core::mem::ManuallyDrop;
 use core::ptr::{self, NonNull};
 use kernel::error::from_err_ptr;
 use kernel::prelude::*;
+use kernel::sync::Arc;
 
 /// Where a region stands in its round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,9 +37,9 @@ pub(super) enum RegionState {
 /// - `sg` has `depth` initialised entries; its first `entries` are mapped for `device` if `device` is set.
 pub(super) struct Region {
     /// Completion of REG_MR; called on failure only, since it is never signaled.
-    pub(super) register_cqe: sys::ib_cqe,
+    register: CompletionEntry,
     /// Completion of LOCAL_INV; on success called for the last of a chain only.
-    pub(super) fence_cqe: sys::ib_cqe,
+    pub(super) fence: CompletionEntry,
     mr: *mut sys::ib_mr,
     /// The pages, one entry each.
     sg: KVec<sys::scatterlist>,
@@ -65,16 +67,17 @@ pub(super) struct Region {
 unsafe impl Send for Region {}
 
 impl Region {
-    /// Allocates a region that can hold `depth` pages.
+    /// Allocates a region that can hold `depth` pages. Its completions are those of `owner`.
     ///
     /// # Safety
     ///
     /// `pd` must be live until the region has been deregistered.
-    pub(super) unsafe fn new(
+    pub(super) unsafe fn new<O>(
         pd: NonNull<sys::ib_pd>,
         depth: u32,
-        register_done: unsafe extern "C" fn(*mut sys::ib_cq, *mut sys::ib_wc),
-        fence_done: unsafe extern "C" fn(*mut sys::ib_cq, *mut sys::ib_wc),
+        owner: &Arc<O>,
+        register_done: Handler,
+        fence_done: Handler,
     ) -> Result<KBox<Self>> {
         let mut sg = KVec::with_capacity(usize::try_from(depth)?, GFP_KERNEL)?;
         for _ in 0..depth {
@@ -90,12 +93,8 @@ impl Region {
         // Without memory for it, the region is dropped, and the MR with it.
         let region = KBox::new(
             Self {
-                register_cqe: sys::ib_cqe {
-                    done: Some(register_done),
-                },
-                fence_cqe: sys::ib_cqe {
-                    done: Some(fence_done),
-                },
+                register: CompletionEntry::new(register_done),
+                fence: CompletionEntry::new(fence_done),
                 mr,
                 sg,
                 entries: 0,
@@ -110,6 +109,8 @@ impl Region {
             },
             GFP_KERNEL,
         )?;
+        region.register.belongs_to(owner);
+        region.fence.belongs_to(owner);
         Ok(region)
     }
 
@@ -269,7 +270,7 @@ impl Region {
         wr.key = self.segment.handle;
         wr.access = access as c_int;
         wr.wr.next = next;
-        set_send_cqe(&mut wr.wr, &raw mut self.register_cqe);
+        set_send_cqe(&mut wr.wr, self.register.as_ptr());
         wr.wr.num_sge = 0;
         wr.wr.sg_list = ptr::null_mut();
         wr.wr.opcode = sys::ib_wr_opcode_IB_WR_REG_MR;
@@ -285,7 +286,7 @@ impl Region {
     ) -> *mut sys::ib_send_wr {
         let wr = &mut self.fence_wr;
         wr.next = next;
-        set_send_cqe(wr, &raw mut self.fence_cqe);
+        set_send_cqe(wr, self.fence.as_ptr());
         wr.num_sge = 0;
         wr.sg_list = ptr::null_mut();
         wr.opcode = sys::ib_wr_opcode_IB_WR_LOCAL_INV;

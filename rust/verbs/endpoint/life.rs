@@ -23,7 +23,7 @@ pub(super) struct Objects<H: EndpointEvents> {
     pub(super) cm: CmId<H>,
     /// The protection domain of everything below, unless it is the pool's.
     pub(super) pd: Option<NonNull<sys::ib_pd>>,
-    /// The CQs of Sends and of its own Receives, which go after the QP.
+    /// Its places in the CQs of Sends and of its own Receives, which go after the QP.
     pub(super) queues: Option<(CompletionQueue, Option<CompletionQueue>)>,
     /// The QP of `cm`, if it has one.
     pub(super) qp: Option<NonNull<sys::ib_qp>>,
@@ -42,18 +42,22 @@ impl<H: EndpointEvents> Endpoint<H> {
         let mut objects = self.objects.lock();
         let objects = (*objects).as_mut().ok_or(ENOTCONN)?;
 
+        self.part.belongs_to(self);
+        for slot in &self.pulls {
+            slot.entry.belongs_to(self);
+        }
         for slot in &self.receives {
+            slot.entry.belongs_to(self);
             // SAFETY: The device stays until `tear_down`, which unmaps first. Nobody else knows the endpoint.
             unsafe { slot.buffer.map(self.device) }?;
         }
         self.make_send_buffers(self.sizes.first_sends)?;
 
-        let context: *mut c_void = Arc::as_ptr(self).cast_mut().cast();
-        // One entry more than work requests in each, for the marker of the drain.
+        // As many as there may be work requests: one that fails completes, whether signaled or not. One more in each is for
+        // the marker of the drain.
         let send_depth = self.sizes.send_queue.checked_add(1).ok_or(EINVAL)?;
-        // SAFETY: The CM id holds the device, and goes after the queues. `EndpointOwner` keeps the endpoint, which
-        // is the context, until they are gone. `quiesce` destroys the QP first.
-        let send_queue = unsafe { CompletionQueue::new(self.device, context, send_depth) }?;
+        // SAFETY: The CM id holds the device, and goes after the queues. `quiesce` destroys the QP first.
+        let send_queue = unsafe { CompletionQueue::shared(self.device, send_depth) }?;
         let (qp, lkey) = match &self.shared {
             Some(pool) => {
                 let send_cq = send_queue.as_ptr();
@@ -72,7 +76,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                 objects.pd = Some(pd);
                 let depth = self.sizes.receives.checked_add(1).ok_or(EINVAL)?;
                 // SAFETY: As above.
-                let receive_queue = unsafe { CompletionQueue::new(self.device, context, depth) }?;
+                let receive_queue = unsafe { CompletionQueue::shared(self.device, depth) }?;
                 let mut attributes =
                     self.attributes(objects, send_queue.as_ptr(), receive_queue.as_ptr());
                 attributes.cap.max_recv_wr = depth;
@@ -156,7 +160,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         }
         // No device writes to it any more.
         drop(unfinished);
-        // Waits for handlers that still run.
+        // Waits for handlers that still run, and for completions that the marker has overtaken.
         objects.queues = None;
     }
 

@@ -20,7 +20,6 @@ use crate::verbs::endpoint::{Endpoint, EndpointEvents, PostError};
 use crate::verbs::work_request::set_send_cqe;
 use core::ptr::{self, NonNull};
 use kernel::prelude::*;
-use kernel::sync::ArcBorrow;
 
 /// Work requests of the longest chain, a Reply's Send counted. More than a peer has reason to ask for: a page of the
 /// largest payload, or a segment of the longest list, takes one, or three where it has to be registered.
@@ -132,7 +131,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                 None => {
                     // SAFETY: By the invariant of `Rest`; it was not posted yet.
                     let request = unsafe { &mut *last.as_ptr() };
-                    set_send_cqe(request, ptr::from_ref(&self.part).cast_mut());
+                    set_send_cqe(request, self.part.as_ptr());
                     request.send_flags |= sys::ib_send_flags_IB_SEND_SIGNALED as c_int;
                     gate.queue.posted_part(count)
                 }
@@ -153,13 +152,13 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// # Safety
     ///
     /// Called by the CQ core for the last work request of a part of a chain of this endpoint.
-    pub(super) unsafe extern "C" fn part_callback(cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
-        // SAFETY: As in `receive_callback`.
-        let this = unsafe { ArcBorrow::<Self>::from_raw((*cq).cq_context.cast_const().cast()) };
+    pub(super) unsafe extern "C" fn part_callback(_cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
         // SAFETY: As in `receive_callback`.
         let Some(completion) = (unsafe { Completion::from_raw(wc) }) else {
             return;
         };
+        // SAFETY: As in `receive_callback`.
+        let this = unsafe { completion.owner::<Self>() };
         if !completion.ok() {
             completion.trace_error(this.context.number(), trace::Work::Send);
             this.context.lost();

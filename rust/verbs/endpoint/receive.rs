@@ -5,7 +5,7 @@
 use crate::kext::errno::ENOTCONN;
 use crate::observe::trace;
 use crate::sys;
-use crate::verbs::completion::Completion;
+use crate::verbs::completion::{Completion, CompletionEntry};
 use crate::verbs::dma::DmaBuffer;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents};
 use crate::verbs::receive_chain::ReceiveChain;
@@ -13,7 +13,7 @@ use core::ptr::{self, NonNull};
 use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{Arc, ArcBorrow};
+use kernel::sync::Arc;
 
 /// How many Receives are posted at a time.
 pub(crate) const RECEIVE_BATCH: u32 = 16;
@@ -22,7 +22,7 @@ pub(crate) const RECEIVE_BATCH: u32 = 16;
 #[repr(C)]
 pub(in crate::verbs) struct ReceiveSlot {
     /// First, so that its address is that of the slot.
-    pub(in crate::verbs) cqe: sys::ib_cqe,
+    pub(in crate::verbs) entry: CompletionEntry,
     /// Its place among the slots.
     pub(in crate::verbs) index: u32,
     /// Which of all Receives of a pool it was posted as last.
@@ -96,15 +96,16 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// # Safety
     ///
     /// Called by the CQ core for a Receive of this endpoint.
-    pub(super) unsafe extern "C" fn receive_callback(cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
-        // SAFETY: `set_up` gave the CQ the pointer of the endpoint's `Arc` as its context, and `EndpointOwner`
-        // keeps the endpoint until the CQ is gone.
-        let this = unsafe { ArcBorrow::<Self>::from_raw((*cq).cq_context.cast_const().cast()) };
+    pub(super) unsafe extern "C" fn receive_callback(_cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
         // SAFETY: The CQ core hands us the completion for the call.
         let Some(completion) = (unsafe { Completion::from_raw(wc) }) else {
             return;
         };
-        let Some(slot) = NonNull::new(completion.cqe().cast::<ReceiveSlot>()) else {
+        // SAFETY: This handler is that of entries of endpoints only, which `set_up` and who makes more of them give to
+        // their endpoint. `EndpointOwner` keeps it until its completions were handled, and with it everything that has
+        // an entry.
+        let this = unsafe { completion.owner::<Self>() };
+        let Some(slot) = NonNull::new(completion.entry().cast::<ReceiveSlot>()) else {
             return;
         };
         // SAFETY: This handler belongs to the entries of the endpoint's own slots only, whose first member they are;
@@ -144,7 +145,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         }
         let len = completion.byte_len() as usize;
         trace::receive(this.context.number(), len, completion.status());
-        // SAFETY: The device is done with the buffer, which stays mapped while the CQ exists.
+        // SAFETY: The device is done with the buffer, which stays mapped until no Receive can complete any more.
         unsafe { buffer.sync_for_cpu(len) };
         let message = Received {
             slot,

@@ -51,7 +51,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// # Errors
     ///
     /// `ENOTCONN` after shutdown, `ENOMEM`, or what the device reports, if not even one could be made.
-    pub(crate) fn add_regions(&self, count: u32) -> Result<u32> {
+    pub(crate) fn add_regions(self: &Arc<Self>, count: u32) -> Result<u32> {
         let objects = self.objects.lock();
         let pd = objects
             .as_ref()
@@ -65,6 +65,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                 Region::new(
                     pd,
                     self.sizes.region_depth,
+                    self,
                     Self::register_callback,
                     Self::fence_callback,
                 )
@@ -179,7 +180,7 @@ impl<H: EndpointEvents> Drop for RegionHandle<H> {
         if recycled {
             pool.total = pool.total.saturating_sub(1);
             pool.recycled = pool.recycled.saturating_add(1);
-            // Its work requests may still complete, so the memory stays until the queues are gone.
+            // Its work requests may still complete, so the memory stays until the end of the endpoint.
             let _ = pool.dead.push_within_capacity(region);
         } else {
             let _ = pool.free.push_within_capacity(region);

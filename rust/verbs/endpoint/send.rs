@@ -5,7 +5,7 @@
 use crate::kext::errno::ENOTCONN;
 use crate::observe::trace;
 use crate::sys;
-use crate::verbs::completion::Completion;
+use crate::verbs::completion::{Completion, CompletionEntry};
 use crate::verbs::dma::{Direction, DmaBuffer};
 use crate::verbs::endpoint::parts::Rest;
 use crate::verbs::endpoint::regions::RegionHandle;
@@ -19,7 +19,7 @@ use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{Arc, ArcBorrow};
+use kernel::sync::Arc;
 
 /// A work request could not be posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +46,7 @@ impl From<PostError> for trace::Post {
 #[repr(C)]
 pub(super) struct SendSlot<H: EndpointEvents> {
     /// First, so that its address is that of the slot.
-    pub(super) cqe: sys::ib_cqe,
+    pub(super) entry: CompletionEntry,
     /// Where in the Send Queue it was posted last.
     pub(super) sequence: Atomic<u64>,
     /// What is released when the Send has completed. Written by who posts it, under the gate's lock, and taken by
@@ -104,15 +104,15 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// # Safety
     ///
     /// Called by the CQ core for a Send of this endpoint.
-    pub(super) unsafe extern "C" fn send_callback(cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
-        // SAFETY: As in `receive_callback`.
-        let this = unsafe { ArcBorrow::<Self>::from_raw((*cq).cq_context.cast_const().cast()) };
+    pub(super) unsafe extern "C" fn send_callback(_cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
         // SAFETY: As in `receive_callback`.
         let Some(completion) = (unsafe { Completion::from_raw(wc) }) else {
             return;
         };
+        // SAFETY: As in `receive_callback`.
+        let this = unsafe { completion.owner::<Self>() };
         // SAFETY: As in `receive_callback`, for `SendSlot`.
-        let slot = unsafe { &*completion.cqe().cast::<SendSlot<H>>() };
+        let slot = unsafe { &*completion.entry().cast::<SendSlot<H>>() };
         let sequence = slot.sequence.load(Relaxed);
         // Before the buffer comes free, and with it the place of the cargo.
         drop(slot.cargo.take());
@@ -128,13 +128,13 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// # Safety
     ///
     /// Called by the CQ core for a REG_MR of this endpoint; since it is never signaled, on failure only.
-    pub(super) unsafe extern "C" fn register_callback(cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
-        // SAFETY: As in `receive_callback`.
-        let this = unsafe { ArcBorrow::<Self>::from_raw((*cq).cq_context.cast_const().cast()) };
+    pub(super) unsafe extern "C" fn register_callback(_cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
         // SAFETY: As in `receive_callback`.
         let Some(completion) = (unsafe { Completion::from_raw(wc) }) else {
             return;
         };
+        // SAFETY: As in `receive_callback`.
+        let this = unsafe { completion.owner::<Self>() };
         if !completion.ok() {
             completion.trace_error(this.context.number(), trace::Work::Register);
             this.context.lost();
@@ -144,17 +144,17 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// # Safety
     ///
     /// Called by the CQ core for a LOCAL_INV of this endpoint.
-    pub(super) unsafe extern "C" fn fence_callback(cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
-        // SAFETY: As in `receive_callback`.
-        let this = unsafe { ArcBorrow::<Self>::from_raw((*cq).cq_context.cast_const().cast()) };
+    pub(super) unsafe extern "C" fn fence_callback(_cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
         // SAFETY: As in `receive_callback`.
         let Some(completion) = (unsafe { Completion::from_raw(wc) }) else {
             return;
         };
+        // SAFETY: As in `receive_callback`.
+        let this = unsafe { completion.owner::<Self>() };
         // SAFETY: This handler belongs to the fence entries of `Region`s only.
-        let region = unsafe { kernel::container_of!(completion.cqe(), Region, fence_cqe) };
-        // SAFETY: The entry is that of a region, which stays in memory until its completions have come, or the
-        // queues are gone (see `RegionHandle::drop`). These two members were written before it was posted, and
+        let region = unsafe { kernel::container_of!(completion.entry(), Region, fence) };
+        // SAFETY: The entry is that of a region, which stays in memory until its completions have come, or
+        // none can come (see `RegionHandle::drop`). These two members were written before it was posted, and
         // are not written again before `fenced` was called for it.
         let (tag, sequence) = unsafe { ((*region).fence_tag, (*region).fence_sequence) };
         if completion.ok() {
@@ -190,7 +190,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// # Errors
     ///
     /// `ENOTCONN` after shutdown, `ENOMEM`, or what mapping reports.
-    pub(crate) fn add_send_buffers(&self, count: u32) -> Result<u32> {
+    pub(crate) fn add_send_buffers(self: &Arc<Self>, count: u32) -> Result<u32> {
         // Excludes the end of the device, and others who do the same.
         let objects = self.objects.lock();
         if objects.is_none() {
@@ -202,7 +202,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     }
 
     /// As [`Self::add_send_buffers`]; the caller holds the lock of the verbs objects.
-    pub(super) fn make_send_buffers(&self, count: u32) -> Result<u32> {
+    pub(super) fn make_send_buffers(self: &Arc<Self>, count: u32) -> Result<u32> {
         let mut added = 0;
         while added < count {
             let index = self.send.lock().made;
@@ -211,15 +211,14 @@ impl<H: EndpointEvents> Endpoint<H> {
             };
             let slot = KBox::new(
                 SendSlot {
-                    cqe: sys::ib_cqe {
-                        done: Some(Self::send_callback),
-                    },
+                    entry: CompletionEntry::new(Self::send_callback),
                     sequence: Atomic::new(0),
                     cargo: Cell::new(None),
                     buffer: DmaBuffer::new(self.sizes.send_size, Direction::ToDevice)?,
                 },
                 GFP_KERNEL,
             )?;
+            slot.entry.belongs_to(self);
             // SAFETY: The device stays until `tear_down`, which takes the verbs objects first and then unmaps. Nobody
             // else knows the buffer.
             unsafe { slot.buffer.map(self.device) }?;
@@ -321,7 +320,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             },
             ..sys::ib_send_wr::zeroed()
         };
-        set_send_cqe(&mut send, ptr::from_ref(&slot.cqe).cast_mut());
+        set_send_cqe(&mut send, slot.entry.as_ptr());
 
         let mut first = &raw mut send;
         for handle in regions.iter_mut() {

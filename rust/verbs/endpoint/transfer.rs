@@ -21,7 +21,7 @@ use crate::kext::page_fragment::PageFragment;
 use crate::observe::trace;
 use crate::proto::chunk::Segment;
 use crate::sys;
-use crate::verbs::completion::Completion;
+use crate::verbs::completion::{Completion, CompletionEntry};
 use crate::verbs::dma::Direction;
 use crate::verbs::endpoint::parts::{Last, ReplySend, Rest, CHAIN_MAX};
 use crate::verbs::endpoint::send::SendGate;
@@ -32,7 +32,7 @@ use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 use kernel::error::to_result;
 use kernel::prelude::*;
-use kernel::sync::{Arc, ArcBorrow};
+use kernel::sync::Arc;
 
 /// Memory regions for transfers that are made at a time.
 const REGION_STEP: u32 = 4;
@@ -203,7 +203,7 @@ impl<H: EndpointEvents> Pull<H> {
 #[repr(C)]
 pub(super) struct PullSlot<H: EndpointEvents> {
     /// First, so that its address is that of the slot.
-    pub(super) cqe: sys::ib_cqe,
+    pub(super) entry: CompletionEntry,
     /// Its place among the slots.
     pub(super) index: u32,
     /// Where in the Send Queue the last Read was posted. Under the gate's lock.
@@ -393,7 +393,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             return Err((PostError::Full, Some(pull)));
         };
         gate.free_pulls.pop();
-        let cqe = ptr::from_ref(&slot.cqe).cast_mut();
+        let cqe = slot.entry.as_ptr();
         let mut first: *mut sys::ib_send_wr = ptr::null_mut();
         for transfer in pull.transfers.iter_mut() {
             first = transfer.link(cqe, first);
@@ -419,15 +419,15 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// # Safety
     ///
     /// Called by the CQ core for the last Read of a [`Pull`] of this endpoint.
-    pub(super) unsafe extern "C" fn pull_callback(cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
-        // SAFETY: As in `receive_callback`.
-        let this = unsafe { ArcBorrow::<Self>::from_raw((*cq).cq_context.cast_const().cast()) };
+    pub(super) unsafe extern "C" fn pull_callback(_cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
         // SAFETY: As in `receive_callback`.
         let Some(completion) = (unsafe { Completion::from_raw(wc) }) else {
             return;
         };
+        // SAFETY: As in `receive_callback`.
+        let this = unsafe { completion.owner::<Self>() };
         // SAFETY: This handler belongs to the entries of `PullSlot`s of the endpoint only, whose first member they are.
-        let slot = unsafe { &*completion.cqe().cast::<PullSlot<H>>() };
+        let slot = unsafe { &*completion.entry().cast::<PullSlot<H>>() };
         let mut gate = this.send.lock();
         let sequence = slot.sequence.get();
         let pull = slot.pull.take();
@@ -504,7 +504,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         mut cargo: Cargo<H>,
     ) -> Result<(), PostError> {
         let slot = self.send_slot(send.index).ok_or(PostError::Refused)?;
-        let cqe = ptr::from_ref(&self.part).cast_mut();
+        let cqe = self.part.as_ptr();
         let mut first: *mut sys::ib_send_wr = ptr::null_mut();
         for transfer in cargo.transfers.iter_mut() {
             first = transfer.link(cqe, first);
@@ -559,7 +559,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             send.opcode = sys::ib_wr_opcode_IB_WR_SEND_WITH_INV;
             send.ex.invalidate_rkey = core::mem::ManuallyDrop::new(rkey);
         }
-        set_send_cqe(&mut send, ptr::from_ref(&slot.cqe).cast_mut());
+        set_send_cqe(&mut send, slot.entry.as_ptr());
         let mut first = &raw mut send;
         if let Some(mut cargo) = cargo {
             for transfer in cargo.transfers.iter_mut() {

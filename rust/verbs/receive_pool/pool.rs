@@ -5,7 +5,7 @@
 use super::state::{PoolLevel, State};
 use crate::observe::trace;
 use crate::sys;
-use crate::verbs::completion::{Completion, CompletionQueue};
+use crate::verbs::completion::{Completion, CompletionEntry, CompletionQueue};
 use crate::verbs::device::{self, DeviceName};
 use crate::verbs::dma::{Direction, DmaBuffer};
 use crate::verbs::endpoint::{Endpoint, EndpointEvents, ReceiveSlot, RECEIVE_BATCH};
@@ -14,7 +14,7 @@ use core::ptr::NonNull;
 use kernel::error::from_err_ptr;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{new_mutex, new_spinlock, Arc, ArcBorrow, Mutex, SpinLock};
+use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 use kernel::xarray::{AllocKind, XArray};
 
 /// The verbs objects of a pool. They go in this order, but for the PD, which goes last.
@@ -133,10 +133,9 @@ impl<H: EndpointEvents> ReceivePool<H> {
 
     /// Makes the verbs objects in a PD.
     fn set_up_in(self: &Arc<Self>, pd: NonNull<sys::ib_pd>) -> Result {
-        let context: *mut c_void = Arc::as_ptr(self).cast_mut().cast();
-        // SAFETY: The device is registered until `close`, which drops the CQ; until then somebody refers to the pool.
-        // It is called for the last member, when the QPs are gone.
-        let queue = unsafe { CompletionQueue::new(self.device, context, self.limit) }?;
+        // SAFETY: The device is registered until `close`, which drops the CQ. It is called for the last member, when the
+        // QPs are gone.
+        let queue = unsafe { CompletionQueue::own(self.device, self.limit) }?;
         let mut attributes = sys::ib_srq_init_attr {
             attr: sys::ib_srq_attr {
                 max_wr: self.limit,
@@ -217,12 +216,14 @@ impl<H: EndpointEvents> ReceivePool<H> {
     }
 
     /// Has `destroy` destroy a QP. When this returns no completion of it is left, and the endpoint is forgotten.
-    pub(in crate::verbs) fn leave(&self, qp: NonNull<sys::ib_qp>, destroy: impl FnOnce()) {
+    pub(in crate::verbs) fn leave(
+        self: &Arc<Self>,
+        qp: NonNull<sys::ib_qp>,
+        destroy: impl FnOnce(),
+    ) {
         let turn = self.turnover.lock();
         destroy();
         if let Some(objects) = &*self.objects.lock() {
-            // A handler may be just about to run again for what came while it ran.
-            objects.queue.flush();
             objects.queue.flush();
         }
         let endpoint = self.ends.lock().remove(key(qp.as_ptr()));
@@ -240,7 +241,7 @@ impl<H: EndpointEvents> ReceivePool<H> {
     /// # Errors
     ///
     /// `ENOSPC` if there would be more than there may be, `ENOMEM`, or what the device reports.
-    pub(in crate::verbs) fn ask(&self, count: u32) -> Result {
+    pub(in crate::verbs) fn ask(self: &Arc<Self>, count: u32) -> Result {
         let mut state = self.state.lock();
         let wanted = state.wanted.checked_add(count).ok_or(ENOSPC)?;
         state.wanted = wanted;
@@ -260,7 +261,7 @@ impl<H: EndpointEvents> ReceivePool<H> {
     }
 
     /// Makes buffers until there are as many as there should be, and posts them.
-    fn fill(&self) -> Result {
+    fn fill(self: &Arc<Self>) -> Result {
         loop {
             let state = self.state.lock();
             let missing = state.made < state.target().min(self.limit);
@@ -279,18 +280,17 @@ impl<H: EndpointEvents> ReceivePool<H> {
     }
 
     /// Makes one buffer more. It is idle.
-    fn add(&self) -> Result {
+    fn add(self: &Arc<Self>) -> Result {
         let slot = KBox::new(
             ReceiveSlot {
-                cqe: sys::ib_cqe {
-                    done: Some(Self::receive_callback),
-                },
+                entry: CompletionEntry::new(Self::receive_callback),
                 index: 0,
                 posted_as: Atomic::new(0),
                 buffer: DmaBuffer::new(self.buffer_size, Direction::FromDevice)?,
             },
             GFP_KERNEL,
         )?;
+        slot.entry.belongs_to(self);
         // SAFETY: The device is registered as long as there are members, and nobody else knows the buffer. It is
         // unmapped by `close` or `recycle`.
         unsafe { slot.buffer.map(self.device) }?;
@@ -354,15 +354,15 @@ impl<H: EndpointEvents> ReceivePool<H> {
     /// # Safety
     ///
     /// Called by the CQ core for a Receive of this pool.
-    unsafe extern "C" fn receive_callback(cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
-        // SAFETY: `set_up_in` gave the CQ the pointer of the pool's `Arc` as its context, which `close`, with the pool
-        // at hand, outlives.
-        let this = unsafe { ArcBorrow::<Self>::from_raw((*cq).cq_context.cast_const().cast()) };
+    unsafe extern "C" fn receive_callback(_cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
         // SAFETY: The CQ core hands us the completion for the call.
         let Some(completion) = (unsafe { Completion::from_raw(wc) }) else {
             return;
         };
-        let slot = completion.cqe().cast::<ReceiveSlot>();
+        // SAFETY: This handler is that of the entries of pools only, which `add` gives to their pool; slots and pool
+        // outlive the CQ, which `close` drops.
+        let this = unsafe { completion.owner::<Self>() };
+        let slot = completion.entry().cast::<ReceiveSlot>();
         // SAFETY: This handler belongs to the entries of the pool's slots only, whose first member they are. One that
         // was posted stays in the table until it is given to `recycle`, which happens below or when the `Received`
         // is dropped.
