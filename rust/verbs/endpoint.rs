@@ -15,21 +15,26 @@
 //! Regions: [`Endpoint::region`] lends one out of the pool. Whoever drops a [`RegionHandle`] need not care how
 //! far it has come: what is still registered is deregistered, which fences it.
 
+mod gate;
 mod level;
 mod life;
 mod parts;
+mod pull;
 mod receive;
 mod regions;
+mod reply;
 mod send;
 mod transfer;
 
 pub(crate) use life::EndpointOwner;
+pub(crate) use pull::Pull;
+use pull::PullSlot;
 pub(super) use receive::ReceiveSlot;
 pub(crate) use receive::{Received, RECEIVE_BATCH};
 pub(crate) use regions::RegionHandle;
+pub(crate) use reply::Cargo;
 pub(crate) use send::{PostError, SendBuffer};
-use transfer::PullSlot;
-pub(crate) use transfer::{Cargo, Load, Pull, Transfer};
+pub(crate) use transfer::{Load, Transfer};
 
 use crate::sys;
 use crate::verbs::cm::{CmId, ConnectionEvents, Context};
@@ -40,13 +45,13 @@ use crate::verbs::receive_pool::{Membership, ReceivePool};
 use crate::verbs::send_queue::SendQueue;
 use core::cell::Cell;
 use core::ptr::NonNull;
+use gate::{SendGate, SendSlot};
 use kernel::prelude::*;
 use kernel::sync::atomic::Atomic;
 use kernel::sync::{new_condvar, new_mutex, new_spinlock, Arc, CondVar, Mutex, SetOnce, SpinLock};
 use life::Objects;
 use receive::ReceiveGate;
 use regions::Pool;
-use send::{SendGate, SendSlot};
 
 /// Told what happens on an endpoint. All run in process context, in the RDMA core's completion workqueue;
 /// those of one kind never at the same time for one endpoint.

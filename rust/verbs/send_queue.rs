@@ -107,44 +107,76 @@ impl SendQueue {
         self.unsignaled.saturating_add(requests) >= (self.depth / 4).min(buffers / 4).max(1)
     }
 
-    /// Notes a chain. Returns the place of its last work request, to be given to [`Self::retire`]; nothing if
-    /// the queue is full, which [`Self::has_room`] would have told.
+    /// Notes a chain. Returns its place, to be given to [`Self::retire`]; nothing if the queue is full, which
+    /// [`Self::has_room`] would have told.
     pub(super) fn posted(
         &mut self,
         requests: u32,
         signaled: bool,
         buffer: Option<u32>,
     ) -> Option<u64> {
-        self.push(requests, signaled, buffer, false)
+        let sequence = self.begin();
+        self.push(
+            Posted {
+                sequence,
+                requests,
+                buffer,
+                part: false,
+            },
+            signaled,
+        )
     }
 
-    /// As [`Self::posted`], for a part of a chain, which is signaled. [`Self::part_completed`] finds its place.
-    pub(super) fn posted_part(&mut self, requests: u32) -> Option<u64> {
-        self.push(requests, true, None, true)
+    /// Begins a chain that is posted in parts. Returns its place, which all of them have. Nothing else is posted meanwhile.
+    pub(super) fn begin(&mut self) -> u64 {
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        sequence
     }
 
-    /// See [`Self::posted`] and [`Self::posted_part`].
-    fn push(
+    /// Notes a part of a chain, signaled on its own and not the last. Its completion is for [`Self::retire_part`].
+    pub(super) fn posted_part(&mut self, requests: u32, sequence: u64) -> Option<u64> {
+        self.push(
+            Posted {
+                sequence,
+                requests,
+                buffer: None,
+                part: true,
+            },
+            true,
+        )
+    }
+
+    /// Notes the last part of a chain, which is signaled. Its completion is for [`Self::retire`].
+    pub(super) fn posted_last(
         &mut self,
         requests: u32,
-        signaled: bool,
         buffer: Option<u32>,
-        part: bool,
+        sequence: u64,
     ) -> Option<u64> {
+        self.push(
+            Posted {
+                sequence,
+                requests,
+                buffer,
+                part: false,
+            },
+            true,
+        )
+    }
+
+    /// Notes what was posted. Returns its place.
+    fn push(&mut self, posted: Posted, signaled: bool) -> Option<u64> {
         let capacity = self.ring.len();
         if self.len >= capacity {
             return None;
         }
-        let sequence = self.next_sequence;
         let at = (self.head + self.len) % capacity;
-        *self.ring.get_mut(at)? = Posted {
-            sequence,
-            requests,
-            buffer,
-            part,
-        };
+        *self.ring.get_mut(at)? = posted;
         self.len += 1;
-        self.next_sequence += 1;
+        let Posted {
+            sequence, requests, ..
+        } = posted;
         self.used = self.used.saturating_add(requests);
         self.unsignaled = if signaled {
             0
@@ -180,33 +212,42 @@ impl SendQueue {
         self.reserved = self.reserved.saturating_sub(fences);
     }
 
-    /// The place of the part whose completion has come: the oldest one, since they complete in order, and each was
-    /// retired by its own completion or a later one.
-    pub(super) fn part_completed(&self) -> Option<u64> {
-        let capacity = self.ring.len();
-        (0..self.len).find_map(|i| {
-            let posted = self.ring.get((self.head + i).checked_rem(capacity)?)?;
-            posted.part.then_some(posted.sequence)
-        })
+    /// Retires what was posted up to the part whose completion has come: the oldest one, since they complete in order,
+    /// and each was retired by its own completion or a later one. Calls `free` for each Send buffer that comes free.
+    pub(super) fn retire_part(&mut self, mut free: impl FnMut(u32)) {
+        // What is older is from before the chain was begun.
+        while let Some(posted) = self.pop_if(|_| true) {
+            if let Some(buffer) = posted.buffer {
+                free(buffer);
+            }
+            if posted.part {
+                return;
+            }
+        }
     }
 
     /// Retires everything up to and including `sequence`; calls `free` for each Send buffer that comes free.
     pub(super) fn retire(&mut self, sequence: u64, mut free: impl FnMut(u32)) {
-        let capacity = self.ring.len();
-        while self.len > 0 {
-            let Some(posted) = self.ring.get(self.head).copied() else {
-                return;
-            };
-            if posted.sequence > sequence {
-                return;
-            }
-            self.head = (self.head + 1) % capacity;
-            self.len -= 1;
-            self.used = self.used.saturating_sub(posted.requests);
+        while let Some(posted) = self.pop_if(|oldest| oldest.sequence <= sequence) {
             if let Some(buffer) = posted.buffer {
                 free(buffer);
             }
         }
+    }
+
+    /// Retires the oldest chain, or part of one, if `may` agrees.
+    fn pop_if(&mut self, may: impl FnOnce(&Posted) -> bool) -> Option<Posted> {
+        if self.len == 0 {
+            return None;
+        }
+        let posted = *self.ring.get(self.head)?;
+        if !may(&posted) {
+            return None;
+        }
+        self.head = (self.head + 1).checked_rem(self.ring.len())?;
+        self.len -= 1;
+        self.used = self.used.saturating_sub(posted.requests);
+        Some(posted)
     }
 }
 
@@ -263,9 +304,9 @@ mod tests {
         queue.posted(10, true, Some(0)).ok_or(EINVAL)?;
         // As much as there is room for.
         assert_eq!(queue.part(40), 6);
-        let first = queue.posted_part(6).ok_or(EINVAL)?;
+        let place = queue.begin();
+        assert_eq!(queue.posted_part(6, place), Some(place));
         assert_eq!(queue.part(34), 0);
-        assert_eq!(queue.part_completed(), Some(first));
         // Not for three work requests, unless they are the last.
         let mut full = SendQueue::new(16)?;
         full.posted(13, true, None).ok_or(EINVAL)?;
@@ -277,15 +318,35 @@ mod tests {
     #[test]
     fn parts_complete_in_order() -> Result {
         let mut queue = SendQueue::new(16)?;
-        assert_eq!(queue.part_completed(), None);
-        queue.posted(2, true, Some(0)).ok_or(EINVAL)?;
-        let first = queue.posted_part(4).ok_or(EINVAL)?;
-        let second = queue.posted_part(4).ok_or(EINVAL)?;
-        assert_eq!(queue.part_completed(), Some(first));
-        queue.retire(first, |_| ());
-        assert_eq!(queue.part_completed(), Some(second));
-        queue.retire(second, |_| ());
-        assert_eq!(queue.part_completed(), None);
+        let mut freed = KVec::with_capacity(4, GFP_KERNEL)?;
+        let before = queue.posted(2, false, Some(0)).ok_or(EINVAL)?;
+        let place = queue.begin();
+        assert!(before < place);
+        queue.posted_part(4, place).ok_or(EINVAL)?;
+        queue.posted_part(4, place).ok_or(EINVAL)?;
+        assert_eq!(queue.posted_last(1, Some(1), place), Some(place));
+        assert_eq!(queue.used().0, 11);
+        // The first part, and what was posted before it; not the second, nor what comes last.
+        queue.retire_part(|b| drop(freed.push_within_capacity(b)));
+        assert_eq!((queue.used().0, freed.as_slice()), (5, &[0][..]));
+        queue.retire_part(|b| drop(freed.push_within_capacity(b)));
+        assert_eq!((queue.used().0, freed.as_slice()), (1, &[0][..]));
+        queue.retire(place, |b| drop(freed.push_within_capacity(b)));
+        assert_eq!((queue.used().0, freed.as_slice()), (0, &[0, 1][..]));
+        let after = queue.posted(1, true, None).ok_or(EINVAL)?;
+        assert!(place < after);
+        Ok(())
+    }
+
+    #[test]
+    fn the_last_part_retires_all() -> Result {
+        let mut queue = SendQueue::new(16)?;
+        let place = queue.begin();
+        queue.posted_part(4, place).ok_or(EINVAL)?;
+        queue.posted_last(4, None, place).ok_or(EINVAL)?;
+        queue.retire(place, |_| ());
+        assert!(queue.has_room(16, 0));
+        queue.retire_part(|_| ());
         assert!(queue.has_room(16, 0));
         Ok(())
     }

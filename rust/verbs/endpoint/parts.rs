@@ -5,7 +5,7 @@
 //! # Who owns what, and what ends it
 //!
 //! A chain that is begun belongs to the slot of its last work request, like one that is posted as a whole: Reads to a
-//! [`PullSlot`](super::transfer::PullSlot), a Reply to the slot of its Send buffer. What has not been posted of it is
+//! [`PullSlot`](super::pull::PullSlot), a Reply to the slot of its Send buffer. What has not been posted of it is
 //! the [`Rest`] in the gate. There is one at most, and while there is one nothing else is posted that would take its
 //! room; so two chains never wait for each other. Each part is signaled, and its completion posts the next one.
 //!
@@ -15,7 +15,7 @@
 use crate::observe::trace;
 use crate::sys;
 use crate::verbs::completion::Completion;
-use crate::verbs::endpoint::send::SendGate;
+use crate::verbs::endpoint::gate::SendGate;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents, PostError};
 use crate::verbs::work_request::set_send_cqe;
 use core::ptr::{self, NonNull};
@@ -58,17 +58,29 @@ pub(super) struct Rest {
     left: u32,
     /// What comes last.
     last: Last,
+    /// The place of all its parts in the Send Queue.
+    sequence: u64,
 }
 
 impl Rest {
-    /// A chain of which nothing was posted.
+    /// A chain of which nothing was posted, with its place in the Send Queue.
     ///
     /// # Safety
     ///
     /// See the type invariant.
-    pub(super) unsafe fn new(next: NonNull<sys::ib_send_wr>, left: u32, last: Last) -> Self {
+    pub(super) unsafe fn new(
+        next: NonNull<sys::ib_send_wr>,
+        left: u32,
+        last: Last,
+        sequence: u64,
+    ) -> Self {
         // INVARIANT: The caller guarantees it.
-        Self { next, left, last }
+        Self {
+            next,
+            left,
+            last,
+            sequence,
+        }
     }
 
     /// Cuts `count` work requests off, at least one and not more than are left. Returns the first and the last of them.
@@ -97,6 +109,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     pub(super) fn go_on(&self, gate: &mut SendGate) -> Result<(), PostError> {
         while let Some(rest) = gate.rest.as_mut() {
             let qp = gate.qp.ok_or(PostError::Closed)?;
+            let sequence = rest.sequence;
             if rest.left == 0 {
                 let Last::Send(send) = rest.last else {
                     gate.rest = None;
@@ -106,7 +119,9 @@ impl<H: EndpointEvents> Endpoint<H> {
                     break;
                 }
                 gate.rest = None;
-                return self.post_send(gate, qp, &send, None, true).map(drop);
+                return self
+                    .post_send(gate, qp, &send, None, Some(sequence))
+                    .map(drop);
             }
             let count = gate.queue.part(rest.left);
             if count == 0 {
@@ -121,7 +136,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                 // It is signaled to the slot already.
                 Some(index) => {
                     gate.rest = None;
-                    let place = gate.queue.posted(count, true, None);
+                    let place = gate.queue.posted_last(count, None, sequence);
                     let slot = self.pulls.get(index as usize);
                     if let Some((place, slot)) = place.zip(slot) {
                         slot.sequence.set(place);
@@ -133,7 +148,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                     let request = unsafe { &mut *last.as_ptr() };
                     set_send_cqe(request, self.part.as_ptr());
                     request.send_flags |= sys::ib_send_flags_IB_SEND_SIGNALED as c_int;
-                    gate.queue.posted_part(count)
+                    gate.queue.posted_part(count, sequence)
                 }
             };
             place.ok_or(PostError::Refused)?;
@@ -164,9 +179,6 @@ impl<H: EndpointEvents> Endpoint<H> {
             this.context.lost();
             return;
         }
-        let place = this.send.lock().queue.part_completed();
-        if let Some(place) = place {
-            this.retire(place);
-        }
+        this.retire_part();
     }
 }

@@ -7,16 +7,13 @@ use crate::observe::trace;
 use crate::sys;
 use crate::verbs::completion::{Completion, CompletionEntry};
 use crate::verbs::dma::{Direction, DmaBuffer};
-use crate::verbs::endpoint::parts::Rest;
+use crate::verbs::endpoint::gate::{SendChain, SendGate, SendRequest, SendSlot};
 use crate::verbs::endpoint::regions::RegionHandle;
-use crate::verbs::endpoint::transfer::Cargo;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents};
 use crate::verbs::region::{Region, RegionState};
-use crate::verbs::send_queue::SendQueue;
-use crate::verbs::work_request::{set_send_cqe, PlainRequest};
 use core::cell::Cell;
 use core::ops::{Deref, DerefMut};
-use core::ptr::{self, NonNull};
+use core::ptr;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
@@ -39,64 +36,6 @@ impl From<PostError> for trace::Post {
             PostError::Full => Self::Full,
             PostError::Refused => Self::Refused,
         }
-    }
-}
-
-/// A Send buffer with its completion entry.
-#[repr(C)]
-pub(super) struct SendSlot<H: EndpointEvents> {
-    /// First, so that its address is that of the slot.
-    pub(super) entry: CompletionEntry,
-    /// Where in the Send Queue it was posted last.
-    pub(super) sequence: Atomic<u64>,
-    /// What is released when the Send has completed. Written by who posts it, under the gate's lock, and taken by
-    /// its completion, or when there are none any more.
-    pub(super) cargo: Cell<Option<Cargo<H>>>,
-    /// Where the message is.
-    pub(super) buffer: DmaBuffer,
-}
-
-/// The gate of the Send Queue: no pointer, no posting.
-pub(super) struct SendGate {
-    /// The QP, while the gate is open.
-    pub(super) qp: Option<NonNull<sys::ib_qp>>,
-    /// The key for local memory.
-    pub(super) lkey: u32,
-    /// What is posted.
-    pub(super) queue: SendQueue,
-    /// Indices of the buffers that are neither posted nor lent out. With room for all of them.
-    pub(super) free: KVVec<u32>,
-    /// How many of the slots have a buffer: the first ones.
-    pub(super) made: u32,
-    /// The port of the device.
-    pub(super) port: u32,
-    /// How many transfers exist.
-    pub(super) transfers: usize,
-    /// How many pages they have together.
-    pub(super) transfer_pages: usize,
-    /// How many memory regions for transfers were made.
-    pub(super) transfer_regions: u32,
-    /// Whether the end of the endpoint waits until there is none.
-    pub(super) awaited: bool,
-    /// The slots for Reads that are not in use. With room for all of them.
-    pub(super) free_pulls: KVVec<u32>,
-    /// What is left of a chain that is being posted in parts.
-    pub(super) rest: Option<Rest>,
-}
-
-// SAFETY: A QP may be used from any context; the gate is used under its lock.
-unsafe impl Send for SendGate {}
-
-impl SendGate {
-    /// Whether a chain of `requests` may be posted as a whole, with `fences` to follow some day.
-    fn has_room(&self, requests: u32, fences: u32) -> bool {
-        self.rest.is_none() && self.queue.has_room(requests, fences)
-    }
-
-    /// Whether a chain of `requests` may be posted as a whole, or begun if it is too long for that.
-    pub(super) fn may_begin(&self, requests: u32) -> bool {
-        let in_parts = || !self.queue.fits(requests) && self.queue.part(requests) > 0;
-        self.has_room(requests, 0) || (self.rest.is_none() && in_parts())
     }
 }
 
@@ -171,12 +110,26 @@ impl<H: EndpointEvents> Endpoint<H> {
 
     /// Everything up to `sequence` has been sent.
     pub(super) fn retire(&self, sequence: u64) {
-        let mut gate = self.send.lock();
-        let SendGate { queue, free, .. } = &mut *gate;
-        // Never more than the capacity: each buffer is out once.
-        queue.retire(sequence, |buffer| {
-            let _ = free.push_within_capacity(buffer);
+        self.retire_with(|gate| {
+            let SendGate { queue, free, .. } = gate;
+            // Never more than the capacity: each buffer is out once.
+            queue.retire(sequence, |buffer| drop(free.push_within_capacity(buffer)));
         });
+    }
+
+    /// A part of a chain has been sent.
+    pub(super) fn retire_part(&self) {
+        self.retire_with(|gate| {
+            let SendGate { queue, free, .. } = gate;
+            // As above.
+            queue.retire_part(|buffer| drop(free.push_within_capacity(buffer)));
+        });
+    }
+
+    /// Makes use of the room that `retire` makes.
+    fn retire_with(&self, retire: impl FnOnce(&mut SendGate)) {
+        let mut gate = self.send.lock();
+        retire(&mut gate);
         let refused = self.go_on(&mut gate) == Err(PostError::Refused);
         drop(gate);
         if refused {
@@ -300,46 +253,25 @@ impl<H: EndpointEvents> Endpoint<H> {
         if !gate.has_room(requests, fences) {
             return Err(PostError::Full);
         }
-        let buffer = &slot.buffer;
-        // SAFETY: The gate is open, so the buffer is mapped and the device live; the message is complete.
-        unsafe { buffer.sync_for_device(len) };
-        let mut sge = sys::ib_sge {
-            addr: buffer.address(),
-            length: u32::try_from(len.min(buffer.len())).map_err(|_| PostError::Refused)?,
-            lkey: gate.lkey,
-        };
         let signaled = gate.queue.must_signal(requests, gate.made);
-        let mut send = sys::ib_send_wr {
-            sg_list: &raw mut sge,
-            num_sge: 1,
-            opcode: sys::ib_wr_opcode_IB_WR_SEND,
-            send_flags: if signaled {
-                sys::ib_send_flags_IB_SEND_SIGNALED as c_int
-            } else {
-                0
-            },
-            ..sys::ib_send_wr::zeroed()
-        };
-        set_send_cqe(&mut send, slot.entry.as_ptr());
-
-        let mut first = &raw mut send;
+        // SAFETY: The gate is open, so the buffer is mapped and the device live; the message is complete.
+        let mut send = unsafe { SendRequest::new(slot, len, gate.lkey, signaled) };
+        let mut first = send.link();
         for handle in regions.iter_mut() {
             if let Some(region) = handle.region.as_mut() {
                 first = region.register_wr(first);
             }
         }
-        let sequence = gate
-            .queue
-            .posted(requests, signaled, Some(message.index))
-            .ok_or(PostError::Refused)?;
-        slot.sequence.store(sequence, Relaxed);
-        // SAFETY: The gate's QP is live; the chain is valid for the call; what completes later (the entries of
-        // the slot and of the regions) outlives the QP.
-        let status = unsafe { sys::ib_post_send(qp.as_ptr(), first.cast_const(), ptr::null_mut()) };
-        let refused = status != 0;
-        if refused {
-            gate.queue.unpost();
-        } else {
+        let chain = SendChain {
+            first,
+            requests,
+            signaled,
+            begun: None,
+        };
+        // SAFETY: The gate's QP is live; the chain has just been linked, with the Send last, and is valid for the call. The
+        // entries of the regions outlive the QP.
+        let posted = unsafe { gate.post(qp, slot, message.index, &chain) };
+        if posted.is_ok() {
             gate.queue.reserve(fences);
             message.posted = true;
         }
@@ -347,10 +279,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         for region in regions.iter_mut().filter_map(|h| h.region.as_mut()) {
             region.state = RegionState::Registered;
         }
-        if refused {
-            return Err(PostError::Refused);
-        }
-        Ok(signaled)
+        posted.map(|_| signaled)
     }
 
     /// Posts the invalidation of `regions` as one chain. When it is done, [`EndpointEvents::fenced`] is called

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The gate of an endpoint's Send Queue, and what is posted through it.
+
+use crate::sys;
+use crate::verbs::completion::CompletionEntry;
+use crate::verbs::dma::DmaBuffer;
+use crate::verbs::endpoint::parts::Rest;
+use crate::verbs::endpoint::reply::Cargo;
+use crate::verbs::endpoint::{EndpointEvents, PostError};
+use crate::verbs::send_queue::SendQueue;
+use crate::verbs::work_request::{set_send_cqe, PlainRequest};
+use core::cell::Cell;
+use core::mem::ManuallyDrop;
+use core::ptr::{self, NonNull};
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
+
+/// A Send buffer with its completion entry.
+#[repr(C)]
+pub(super) struct SendSlot<H: EndpointEvents> {
+    /// First, so that its address is that of the slot.
+    pub(super) entry: CompletionEntry,
+    /// Where in the Send Queue it was posted last.
+    pub(super) sequence: Atomic<u64>,
+    /// What is released when the Send has completed. Written by who posts it, under the gate's lock, and taken by
+    /// its completion, or when there are none any more.
+    pub(super) cargo: Cell<Option<Cargo<H>>>,
+    /// Where the message is.
+    pub(super) buffer: DmaBuffer,
+}
+
+/// The gate of the Send Queue: no pointer, no posting.
+pub(super) struct SendGate {
+    /// The QP, while the gate is open.
+    pub(super) qp: Option<NonNull<sys::ib_qp>>,
+    /// The key for local memory.
+    pub(super) lkey: u32,
+    /// What is posted.
+    pub(super) queue: SendQueue,
+    /// Indices of the buffers that are neither posted nor lent out. With room for all of them.
+    pub(super) free: KVVec<u32>,
+    /// How many of the slots have a buffer: the first ones.
+    pub(super) made: u32,
+    /// The port of the device.
+    pub(super) port: u32,
+    /// How many transfers exist.
+    pub(super) transfers: usize,
+    /// How many pages they have together.
+    pub(super) transfer_pages: usize,
+    /// How many memory regions for transfers were made.
+    pub(super) transfer_regions: u32,
+    /// Whether the end of the endpoint waits until there is none.
+    pub(super) awaited: bool,
+    /// The slots for Reads that are not in use. With room for all of them.
+    pub(super) free_pulls: KVVec<u32>,
+    /// What is left of a chain that is being posted in parts.
+    pub(super) rest: Option<Rest>,
+}
+
+// SAFETY: A QP may be used from any context; the gate is used under its lock.
+unsafe impl Send for SendGate {}
+
+impl SendGate {
+    /// Whether a chain of `requests` may be posted as a whole, with `fences` to follow some day.
+    pub(super) fn has_room(&self, requests: u32, fences: u32) -> bool {
+        self.rest.is_none() && self.queue.has_room(requests, fences)
+    }
+
+    /// Whether a chain of `requests` may be posted as a whole, or begun if it is too long for that.
+    pub(super) fn may_begin(&self, requests: u32) -> bool {
+        let in_parts = || !self.queue.fits(requests) && self.queue.part(requests) > 0;
+        self.has_room(requests, 0) || (self.rest.is_none() && in_parts())
+    }
+
+    /// Posts a chain, for which there is room, the last of which is the Send of `slot` with the index `index`. Returns its
+    /// place.
+    ///
+    /// # Errors
+    ///
+    /// `Refused`: the device may have taken a part.
+    ///
+    /// # Safety
+    ///
+    /// `qp` is live, and the chain is valid for the call. What completes later than that, or is used by the device, stays
+    /// until it has, or the QP is gone.
+    pub(super) unsafe fn post<H: EndpointEvents>(
+        &mut self,
+        qp: NonNull<sys::ib_qp>,
+        slot: &SendSlot<H>,
+        index: u32,
+        chain: &SendChain,
+    ) -> Result<u64, PostError> {
+        let requests = chain.requests;
+        let place = match chain.begun {
+            Some(place) => self.queue.posted_last(requests, Some(index), place),
+            None => self.queue.posted(requests, chain.signaled, Some(index)),
+        };
+        let sequence = place.ok_or(PostError::Refused)?;
+        // Before the post, so that no completion can come first.
+        slot.sequence.store(sequence, Relaxed);
+        let first = chain.first.cast_const();
+        // SAFETY: The caller guarantees it; the slot's entry is part of the endpoint, which outlives the QP.
+        let status = unsafe { sys::ib_post_send(qp.as_ptr(), first, ptr::null_mut()) };
+        if status != 0 {
+            self.queue.unpost();
+            return Err(PostError::Refused);
+        }
+        Ok(sequence)
+    }
+}
+
+/// Work requests that end with the Send of a message.
+pub(super) struct SendChain {
+    /// The first of them.
+    pub(super) first: *mut sys::ib_send_wr,
+    /// How many they are.
+    pub(super) requests: u32,
+    /// Whether the Send is signaled.
+    pub(super) signaled: bool,
+    /// The place of the chain if it was begun: then these are the rest of it, and signaled.
+    pub(super) begun: Option<u64>,
+}
+
+/// The Send of a message, and where that is. Linked when it stays in place.
+pub(super) struct SendRequest {
+    /// The message.
+    sge: sys::ib_sge,
+    /// The work request.
+    request: sys::ib_send_wr,
+}
+
+impl SendRequest {
+    /// A Send of the first `len` octets in the buffer of `slot`, which are handed to the device.
+    ///
+    /// # Safety
+    ///
+    /// The buffer is mapped, and the device registered. The message is complete, and nobody changes it.
+    pub(super) unsafe fn new<H: EndpointEvents>(
+        slot: &SendSlot<H>,
+        len: usize,
+        lkey: u32,
+        signaled: bool,
+    ) -> Self {
+        let buffer = &slot.buffer;
+        let len = len.min(buffer.len());
+        // SAFETY: The caller guarantees it.
+        unsafe { buffer.sync_for_device(len) };
+        let mut request = sys::ib_send_wr {
+            num_sge: 1,
+            opcode: sys::ib_wr_opcode_IB_WR_SEND,
+            send_flags: if signaled {
+                sys::ib_send_flags_IB_SEND_SIGNALED as c_int
+            } else {
+                0
+            },
+            ..sys::ib_send_wr::zeroed()
+        };
+        set_send_cqe(&mut request, slot.entry.as_ptr());
+        Self {
+            sge: sys::ib_sge {
+                addr: buffer.address(),
+                // A buffer is some pages long.
+                length: len as u32,
+                lkey,
+            },
+            request,
+        }
+    }
+
+    /// Has it invalidate `rkey` of the peer's.
+    pub(super) fn invalidate(&mut self, rkey: u32) {
+        self.request.opcode = sys::ib_wr_opcode_IB_WR_SEND_WITH_INV;
+        self.request.ex.invalidate_rkey = ManuallyDrop::new(rkey);
+    }
+
+    /// The work request, as the last one of a chain. Valid until `self` is touched again.
+    pub(super) fn link(&mut self) -> *mut sys::ib_send_wr {
+        self.request.sg_list = &raw mut self.sge;
+        &raw mut self.request
+    }
+}

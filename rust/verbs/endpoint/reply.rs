@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Replies of a Responder: the RDMA Writes and then the Send, as one chain.
+//!
+//! # Who owns what, and what ends it
+//!
+//! The Writes of a Reply, and what keeps their memory, are its [`Cargo`]. From the moment that the chain is begun it
+//! belongs to the slot of the Send buffer. The handler of the Send's completion drops it; or, if none has come, the end
+//! of the endpoint.
+
+use crate::sys;
+use crate::verbs::endpoint::gate::{SendChain, SendGate, SendRequest};
+use crate::verbs::endpoint::parts::{Last, ReplySend, Rest};
+use crate::verbs::endpoint::transfer::{requests, Load, Transfer};
+use crate::verbs::endpoint::{Endpoint, EndpointEvents, PostError, SendBuffer};
+use core::ptr::{self, NonNull};
+use kernel::prelude::*;
+
+/// What a Reply holds until its Send has completed. The fields are dropped in this order.
+pub(crate) struct Cargo<H: EndpointEvents> {
+    /// The Writes that are posted with it.
+    pub(crate) transfers: KVec<Transfer<H>>,
+    /// What keeps their memory.
+    pub(crate) _keeper: H::Push,
+}
+
+impl<H: EndpointEvents> Cargo<H> {
+    /// How much is written.
+    pub(crate) fn load(&self) -> Load {
+        Load::of(&self.transfers)
+    }
+}
+
+/// Why a Reply was not posted; with all of it, if the queue was full.
+pub(crate) type Unposted<H> = (PostError, Option<(SendBuffer<H>, Option<Cargo<H>>)>);
+
+impl<H: EndpointEvents> Endpoint<H> {
+    /// Posts a Reply, or begins to: the Writes of its cargo, if there are any, and then the first `len` octets of
+    /// `message` as a Send, which invalidates the peer's `invalidate`. The cargo is dropped when the Send has completed.
+    /// Returns the Send's place in the Send Queue, as the trace event of its completion has it.
+    ///
+    /// # Errors
+    ///
+    /// See [`PostError`]. If the queue was full, everything comes back.
+    pub(crate) fn post_reply(
+        &self,
+        mut message: SendBuffer<H>,
+        len: usize,
+        cargo: Option<Cargo<H>>,
+        invalidate: Option<u32>,
+    ) -> Result<u64, Unposted<H>> {
+        let send = ReplySend {
+            index: message.index,
+            len,
+            invalidate,
+        };
+        let writes = cargo.as_ref().map_or(0, |cargo| requests(&cargo.transfers));
+        let total = writes.saturating_add(1);
+        let mut gate = self.send.lock();
+        let Some(qp) = gate.qp else {
+            drop(gate);
+            return Err((PostError::Closed, None));
+        };
+        if !gate.may_begin(total) {
+            drop(gate);
+            return Err((PostError::Full, Some((message, cargo))));
+        }
+        // Whatever happens, its slot is not used again until the completion, or the end of the endpoint.
+        message.posted = true;
+        let posted = match (gate.queue.has_room(total, 0), cargo) {
+            (false, Some(cargo)) => self.begin_reply(&mut gate, send, writes, cargo),
+            (_, cargo) => self.post_send(&mut gate, qp, &send, cargo, None),
+        };
+        drop(gate);
+        posted.map_err(|error| (error, None))
+    }
+
+    /// Begins a Reply that has to be posted in parts. Returns the place that its Send will have.
+    fn begin_reply(
+        &self,
+        gate: &mut SendGate,
+        send: ReplySend,
+        writes: u32,
+        mut cargo: Cargo<H>,
+    ) -> Result<u64, PostError> {
+        let slot = self.send_slot(send.index).ok_or(PostError::Refused)?;
+        let cqe = self.part.as_ptr();
+        let mut first: *mut sys::ib_send_wr = ptr::null_mut();
+        for transfer in cargo.transfers.iter_mut() {
+            first = transfer.link(cqe, first);
+        }
+        let first = NonNull::new(first).ok_or(PostError::Refused)?;
+        slot.cargo.set(Some(cargo));
+        let sequence = gate.queue.begin();
+        // SAFETY: The transfers have just been linked, and there are so many work requests in them; the slot keeps them
+        // until the Send has completed, or no completion comes any more.
+        gate.rest = Some(unsafe { Rest::new(first, writes, Last::Send(send), sequence) });
+        self.go_on(gate).map(|()| sequence)
+    }
+
+    /// Posts the Send of a Reply, for which there is room, and in the same chain before it the Writes of `cargo`, which
+    /// is kept until the Send has completed. If it was begun, at the place `begun`, it is signaled in any case. Returns
+    /// its place.
+    ///
+    /// # Errors
+    ///
+    /// `Refused`.
+    pub(super) fn post_send(
+        &self,
+        gate: &mut SendGate,
+        qp: NonNull<sys::ib_qp>,
+        reply: &ReplySend,
+        cargo: Option<Cargo<H>>,
+        begun: Option<u64>,
+    ) -> Result<u64, PostError> {
+        let slot = self.send_slot(reply.index).ok_or(PostError::Refused)?;
+        let writes = cargo.as_ref().map_or(0, |cargo| requests(&cargo.transfers));
+        let total = writes.saturating_add(1);
+        let signaled = begun.is_some() || writes > 0 || gate.queue.must_signal(total, gate.made);
+        // SAFETY: The gate is open, so the buffer is mapped and the device live; the message is complete.
+        let mut send = unsafe { SendRequest::new(slot, reply.len, gate.lkey, signaled) };
+        if let Some(rkey) = reply.invalidate {
+            send.invalidate(rkey);
+        }
+        let mut first = send.link();
+        if let Some(mut cargo) = cargo {
+            for transfer in cargo.transfers.iter_mut() {
+                first = transfer.link(ptr::null_mut(), first);
+            }
+            // Whatever happens, it is released by the completion, or at the end of the endpoint.
+            slot.cargo.set(Some(cargo));
+        }
+        let chain = SendChain {
+            first,
+            requests: total,
+            signaled,
+            begun,
+        };
+        // SAFETY: The gate's QP is live; the chain has just been linked, with the Send last, and is valid for the call. What
+        // the Writes point to is kept by the slot.
+        unsafe { gate.post(qp, slot, reply.index, &chain) }
+    }
+}
