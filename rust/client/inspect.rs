@@ -7,9 +7,8 @@
 //! connection) while it prints.
 
 use crate::client::Client;
-use crate::kext::debugfs::{File, Inspect};
+use crate::kext::debugfs::{lines, File, Inspect};
 use kernel::seq_file::SeqFile;
-use kernel::seq_print;
 
 impl Inspect for Client {
     const FILES: &'static [File<Self>] = &[
@@ -34,13 +33,6 @@ impl Inspect for Client {
             show: counters,
         },
     ];
-}
-
-/// Prints lines of `name: value`.
-macro_rules! lines {
-    ($m:expr, $($name:literal: $value:expr),* $(,)?) => {
-        $(seq_print!($m, "{}: {}\n", $name, $value);)*
-    };
 }
 
 /// Whom the transport talks to, and what was agreed.
@@ -85,16 +77,9 @@ fn limits(client: &Client, m: &SeqFile) {
 fn credits(client: &Client, m: &SeqFile) {
     lines!(m,
         "slots": client.xprt.max_reqs(),
-        "slots_in_use": client.requester.slots_in_use(),
         "in_use": client.xprt.credits_in_use(),
     );
-    let Some(link) = client.requester.link() else {
-        return;
-    };
-    lines!(m,
-        "wanted": link.credits_wanted(),
-        "granted": link.credits_granted(),
-    );
+    client.requester.show_credits(m);
 }
 
 /// The connection's memory regions.
@@ -119,8 +104,5 @@ fn counters(client: &Client, m: &SeqFile) {
         "receives": xprt.recvs,
         "bad_xids": xprt.bad_xids,
     );
-    client
-        .requester
-        .stats
-        .for_each(|name, value| seq_print!(m, "{}: {}\n", name, value));
+    client.requester.stats.show(m);
 }

@@ -15,6 +15,15 @@ use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::sync::Arc;
 
+/// Prints lines of `name: value` into a file.
+macro_rules! lines {
+    ($m:expr, $($name:literal: $value:expr),* $(,)?) => {
+        $(kernel::seq_print!($m, "{}: {}\n", $name, $value);)*
+    };
+}
+
+pub(crate) use lines;
+
 /// By what debugfs names a directory, and trace events the connection that it is about. Both kinds of numbers are
 /// below `1 << 31`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -49,9 +49,9 @@ macro_rules! counters {
                 Self { $($name: $crate::observe::counters::Counter::new(),)* }
             }
 
-            /// Calls `f` with the name and the sum of each counter.
-            pub(crate) fn for_each(&self, mut f: impl FnMut(&'static str, u64)) {
-                $(f(stringify!($name), self.$name.get());)*
+            /// Writes each into a file of debugfs, as `name: value`.
+            pub(crate) fn show(&self, m: &kernel::seq_file::SeqFile) {
+                $(kernel::seq_print!(m, "{}: {}\n", stringify!($name), self.$name.get());)*
             }
         }
     };

@@ -35,6 +35,7 @@ pub(crate) mod reply;
 pub(crate) mod send;
 pub(crate) mod stats;
 
+use crate::kext::debugfs::lines;
 use crate::link::Link;
 use crate::observe::trace::Number;
 use crate::proto::v1::{DecodeError, Header};
@@ -43,6 +44,7 @@ use crate::verbs::cm::ConnectionEvents;
 use crate::verbs::endpoint::{EndpointEvents, EndpointOwner, Received};
 use call::Call;
 use kernel::prelude::*;
+use kernel::seq_file::SeqFile;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 use stats::Stats;
 
@@ -142,8 +144,19 @@ impl<T: Host> Requester<T> {
     }
 
     /// How many slots are in use.
-    pub(crate) fn slots_in_use(&self) -> usize {
+    fn slots_in_use(&self) -> usize {
         self.slots.len() - self.free.lock().len()
+    }
+
+    /// Writes into a file of debugfs how many slots are in use, and the credits of the connection.
+    pub(crate) fn show_credits(&self, m: &SeqFile) {
+        lines!(m, "slots_in_use": self.slots_in_use());
+        if let Some(link) = self.link() {
+            lines!(m,
+                "wanted": link.credits_wanted(),
+                "granted": link.credits_granted(),
+            );
+        }
     }
 
     /// Shuts a connection down and takes back all that waited for it.

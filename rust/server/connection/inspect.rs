@@ -7,13 +7,12 @@
 //! anything else, which waits for readers, and holds no lock then.
 
 use super::Connection;
-use crate::kext::debugfs::{Directory, File, Inspect};
+use crate::kext::debugfs::{lines, Directory, File, Inspect};
 use crate::observe::trace::{self, Number};
 use crate::sunrpc::AddressText;
 use crate::verbs::endpoint::Endpoint;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
-use kernel::seq_print;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
@@ -89,13 +88,6 @@ impl Inspect for Connection {
             show: counters,
         },
     ];
-}
-
-/// Prints lines of `name: value`.
-macro_rules! lines {
-    ($m:expr, $($name:literal: $value:expr),* $(,)?) => {
-        $(seq_print!($m, "{}: {}\n", $name, $value);)*
-    };
 }
 
 /// Whom the connection leads to, and what was agreed.
@@ -199,26 +191,13 @@ fn send_queue(connection: &Connection, m: &SeqFile) {
 fn callback(connection: &Connection, m: &SeqFile) {
     connection.with_callback(|callback| {
         let requester = callback.requester();
-        lines!(m,
-            "slots": super::callback::SLOTS,
-            "slots_in_use": requester.slots_in_use(),
-        );
-        if let Some(link) = requester.link() {
-            lines!(m,
-                "wanted": link.credits_wanted(),
-                "granted": link.credits_granted(),
-            );
-        }
-        requester
-            .stats
-            .for_each(|name, value| seq_print!(m, "{}: {}\n", name, value));
+        lines!(m, "slots": super::callback::SLOTS);
+        requester.show_credits(m);
+        requester.stats.show(m);
     });
 }
 
 /// All that is counted on the connection.
 fn counters(connection: &Connection, m: &SeqFile) {
-    connection
-        .stats
-        .counts
-        .for_each(|name, value| seq_print!(m, "{}: {}\n", name, value));
+    connection.stats.counts.show(m);
 }
