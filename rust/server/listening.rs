@@ -127,6 +127,10 @@ impl Listening {
         let kept = Self::listen(this, this.xprt.server(), this.xprt.local())
             .and_then(|listener| Self::keep(this, listener));
         if let Err(error) = kept {
+            if this.place.lock().closed {
+                // Nobody wants to listen any more, or the device is gone: that was told, and it was not the address.
+                return;
+            }
             pr_warn!(
                 "a listening address has moved, and can't be listened at any more: {error:?}\n"
             );
