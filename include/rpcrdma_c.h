@@ -75,6 +75,8 @@ enum rpcrdma_svc_stat {
 extern unsigned int rpcrdma_sysctl_svc_max_requests;
 extern unsigned int rpcrdma_sysctl_svc_max_req_size;
 extern unsigned int rpcrdma_sysctl_svc_max_outbound_reads;
+extern unsigned int rpcrdma_sysctl_svc_transfer_memory;
+extern unsigned int rpcrdma_sysctl_svc_send_buffers;
 int rpcrdma_sysctl_svc_register(void);
 void rpcrdma_sysctl_svc_unregister(void);
 void rpcrdma_sysctl_svc_count(enum rpcrdma_svc_stat which, u64 count);

@@ -15,7 +15,9 @@ use crate::proto::v1::{self, Direction as RpcDirection, Header};
 use crate::responder::stats::{InWork, Stats};
 use crate::sunrpc::svc::{CallContext, CallRqst, Pages, ServerTransport};
 use crate::verbs::dma::Direction;
-use crate::verbs::endpoint::{Endpoint, EndpointEvents, Pull, Received, SendBuffer, Transfer};
+use crate::verbs::endpoint::{
+    Charge, Endpoint, EndpointEvents, Pull, Received, SendBuffer, Transfer,
+};
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -157,6 +159,8 @@ pub(crate) struct Pulling<H: EndpointEvents> {
     len: usize,
     /// How it is delivered.
     layout: Layout,
+    /// The pages, which count until a thread has them.
+    _charge: Option<Charge<H>>,
 }
 
 impl<H: EndpointEvents> Pulling<H> {
@@ -200,6 +204,7 @@ impl<H: EndpointEvents> Pulling<H> {
             pages,
             len,
             layout,
+            _charge,
         } = self;
         match layout {
             Layout::Split { position } => rqst.deliver_split(call, position, pages, len),
@@ -281,6 +286,7 @@ where
                 pages,
                 len: plan.len,
                 layout: plan.layout,
+                _charge: Charge::of(&transfers),
             };
             match Pull::new(transfers, pulling) {
                 Ok(pull) => Taken::Pull(pull),

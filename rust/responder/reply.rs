@@ -86,10 +86,7 @@ where
                 None
             } else {
                 let keeper = rqst.take_pages()?;
-                Some(Cargo {
-                    transfers,
-                    _keeper: keeper,
-                })
+                Some(Cargo::new(transfers, keeper))
             };
             Ok(Ready {
                 xid: rqst.context().xid(),

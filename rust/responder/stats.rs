@@ -36,6 +36,9 @@ counters! {
     send_queue_full,
     /// Times that something waited for memory regions.
     out_of_regions,
+    /// Times that no further Call was taken in because RDMA Reads and Writes had as many pages as they may, those of
+    /// this connection or of all.
+    transfers_full,
 }
 
 /// The counters of one connection, and whose they are.
@@ -145,6 +148,11 @@ impl Stats {
         self.counts.send_queue_full.count();
         count(Counter::SendQueueFull, 1);
         trace::send_queue_full(self.number, xid);
+    }
+
+    /// RDMA Reads and Writes have as many pages as they may.
+    pub(crate) fn transfers_full(&self) {
+        self.counts.transfers_full.count();
     }
 
     /// Something waits for memory regions.

@@ -19,8 +19,9 @@ use crate::server::backlog::{Backlog, Outgoing};
 use crate::server::callback::{self, Callback};
 use crate::server::inbox::Inbox;
 use crate::sunrpc::svc::{CallRqst, ReplyRqst, SvcXprt};
-use crate::sunrpc::AddressText;
-use crate::verbs::endpoint::{Endpoint, EndpointOwner, Received, SendBuffer};
+use crate::sunrpc::{tunables, AddressText};
+use crate::verbs::endpoint::{Endpoint, EndpointOwner, Quota, Received, SendBuffer};
+use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::{Arc, CondVar, CondVarTimeoutResult, Mutex, SpinLock};
@@ -29,8 +30,8 @@ use kernel::time::{msecs_to_jiffies, Msecs};
 /// Send buffers to begin with, and how many are added at a time.
 const SEND_STEP: u32 = 2;
 
-/// Pages, 16 MiB of them, that RDMA Reads and Writes may have: when there are as many, no further Call is taken in.
-const TRANSFER_PAGES: usize = 4096;
+/// Octets of memory that RDMA Reads and Writes of a connection may have: with as many no further Call is taken in.
+const TRANSFER_MEMORY: usize = 16 << 20;
 
 /// How long a thread waits for the end of a Read, in milliseconds. The device should have given up before.
 const PATIENCE: Msecs = 20_000;
@@ -138,7 +139,7 @@ impl Connection {
         endpoint.ask_for_receives(callback::SLOTS)?;
         // Who finds no Send buffer waits for one to come back, so there must be some.
         let begun = endpoint
-            .add_send_buffers(callback::SLOTS)
+            .add_send_buffers(callback::SLOTS, u64::MAX)
             .and_then(|_| attach(endpoint.clone()));
         if let Err(error) = begun {
             endpoint.return_receives(callback::SLOTS);
@@ -280,16 +281,28 @@ impl Connection {
         self.inbox.add_room(1)
     }
 
+    /// With how many pages of RDMA Reads and Writes no further Call is taken in.
+    fn quota() -> Quota {
+        Quota {
+            own: TRANSFER_MEMORY / PAGE_SIZE,
+            all: tunables::transfer_memory() / PAGE_SIZE as u64,
+        }
+    }
+
     /// A Send buffer for the answer to a message. If there is none, or much is being read or written already,
     /// [`Self::has_room`] will say so until something has come back. Sleeps.
     fn reserve(&self, endpoint: &Arc<Endpoint<Self>>) -> Option<SendBuffer<Self>> {
-        let lend = || endpoint.spare_send_buffer(TRANSFER_PAGES);
+        let quota = Self::quota();
+        let lend = || endpoint.spare_send_buffer(&quota);
         if let Some(buffer) = lend() {
             return Some(buffer);
         }
-        if !endpoint.transfers_pages(TRANSFER_PAGES) {
-            // Without memory those that there are have to do: some of them are out, and will come back.
-            let _ = endpoint.add_send_buffers(SEND_STEP);
+        if endpoint.is_full(&quota) {
+            self.stats.transfers_full();
+        } else {
+            // Without memory, or when there may be no more, those that there are have to do: some of them are out, and
+            // will come back.
+            let _ = endpoint.add_send_buffers(SEND_STEP, tunables::send_buffers());
         }
         lend().or_else(|| {
             self.starved.store(true, Relaxed);

@@ -9,6 +9,7 @@ use crate::server::connection::Connection;
 use crate::sunrpc::svc::SvcXprt;
 use crate::verbs::endpoint::{Endpoint, Received, SendBuffer};
 use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 
 /// Something for a thread to do.
@@ -35,6 +36,8 @@ pub(super) struct Inbox {
     /// All of it.
     #[pin]
     queue: SpinLock<Queue>,
+    /// Whether there are Calls that were read. Written under the lock.
+    has_pulled: Atomic<bool>,
     /// How many places there may be.
     limit: usize,
 }
@@ -54,6 +57,7 @@ impl Inbox {
         };
         Ok(pin_init!(Self {
             queue <- new_spinlock!(queue, "rpcrdma::Inbox::queue"),
+            has_pulled: Atomic::new(false),
             limit,
         }))
     }
@@ -110,6 +114,7 @@ impl Inbox {
     pub(super) fn put_call(&self, xprt: &SvcXprt, call: Pulling<Connection>) {
         let mut queue = self.queue.lock();
         let refused = queue.pulled.push_within_capacity(call).is_err();
+        self.has_pulled.store(true, Relaxed);
         xprt.set_data();
         drop(queue);
         Self::announce(xprt, refused);
@@ -148,11 +153,17 @@ impl Inbox {
             }
             None => queue.pulled.remove(0).ok().map(Work::Pulled),
         };
+        self.has_pulled.store(!queue.pulled.is_empty(), Relaxed);
         if queue.pulled.is_empty() && queue.arrived.is_empty() {
             xprt.clear_data();
         }
         drop(queue);
         work
+    }
+
+    /// Whether there is a Call that was read. It has all that it needs, and others may wait for what it has.
+    pub(super) fn has_pulled(&self) -> bool {
+        self.has_pulled.load(Relaxed)
     }
 
     /// How many messages wait, and how many Calls that were read.

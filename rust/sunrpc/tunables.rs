@@ -76,6 +76,18 @@ pub(crate) fn max_request_size() -> u32 {
     unsafe { read(&raw const sys::rpcrdma_sysctl_svc_max_req_size) }
 }
 
+/// Octets of memory that RDMA Reads and Writes of all connections of the server may have together: from a MiB on.
+pub(crate) fn transfer_memory() -> u64 {
+    // SAFETY: The variable is static.
+    u64::from(unsafe { read(&raw const sys::rpcrdma_sysctl_svc_transfer_memory) }) << 20
+}
+
+/// Send buffers that all connections of the server may have together, beyond the first ones of each.
+pub(crate) fn send_buffers() -> u64 {
+    // SAFETY: The variable is static.
+    u64::from(unsafe { read(&raw const sys::rpcrdma_sysctl_svc_send_buffers) })
+}
+
 /// RDMA Reads that a new connection of the server may have under way at once: 1 to 255.
 pub(crate) fn max_outbound_reads() -> u32 {
     // SAFETY: The variable is static.

@@ -14,6 +14,9 @@
 unsigned int rpcrdma_sysctl_svc_max_requests = 64;
 unsigned int rpcrdma_sysctl_svc_max_req_size = 4096;
 unsigned int rpcrdma_sysctl_svc_max_outbound_reads = 16;
+/* In MiB. */
+unsigned int rpcrdma_sysctl_svc_transfer_memory = 256;
+unsigned int rpcrdma_sysctl_svc_send_buffers = 16384;
 
 #ifdef CONFIG_SYSCTL
 
@@ -23,6 +26,10 @@ static unsigned int min_req_size = 1024;
 static unsigned int max_req_size = 65536;
 static unsigned int min_reads = 1;
 static unsigned int max_reads = 255;
+static unsigned int min_transfer_memory = 1;
+static unsigned int max_transfer_memory = 1 << 20;
+static unsigned int min_send_buffers;
+static unsigned int max_send_buffers = 1 << 24;
 
 struct svc_stats {
 	u64 counts[RPCRDMA_SVC_STATS];
@@ -109,6 +116,24 @@ static const struct ctl_table table[] = {
 		.proc_handler	= proc_douintvec_minmax,
 		.extra1		= &min_reads,
 		.extra2		= &max_reads,
+	},
+	{
+		.procname	= "transfer_memory",
+		.data		= &rpcrdma_sysctl_svc_transfer_memory,
+		.maxlen		= sizeof(unsigned int),
+		.mode		= 0644,
+		.proc_handler	= proc_douintvec_minmax,
+		.extra1		= &min_transfer_memory,
+		.extra2		= &max_transfer_memory,
+	},
+	{
+		.procname	= "send_buffers",
+		.data		= &rpcrdma_sysctl_svc_send_buffers,
+		.maxlen		= sizeof(unsigned int),
+		.mode		= 0644,
+		.proc_handler	= proc_douintvec_minmax,
+		.extra1		= &min_send_buffers,
+		.extra2		= &max_send_buffers,
 	},
 };
 

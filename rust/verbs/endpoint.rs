@@ -20,6 +20,7 @@ mod level;
 mod life;
 mod parts;
 mod pull;
+mod quota;
 mod receive;
 mod regions;
 mod reply;
@@ -29,6 +30,7 @@ mod transfer;
 pub(crate) use life::EndpointOwner;
 pub(crate) use pull::Pull;
 use pull::PullSlot;
+pub(crate) use quota::{Charge, Quota};
 pub(super) use receive::ReceiveSlot;
 pub(crate) use receive::{Received, RECEIVE_BATCH};
 pub(crate) use regions::RegionHandle;
@@ -75,8 +77,8 @@ pub(crate) trait EndpointEvents: ConnectionEvents + Sized {
     /// A signaled Send or a fence has completed: there is room in the Send Queue again.
     fn send_room(&self);
 
-    /// A Send buffer came back without having been posted, or a [`Transfer`] has ended. May be called with spinlocks
-    /// held.
+    /// A Send buffer came back without having been posted, a [`Transfer`] has ended, or a [`Charge`] was dropped. May be
+    /// called with spinlocks held.
     fn resources_back(&self) {}
 }
 
@@ -212,9 +214,12 @@ impl<H: EndpointEvents> Endpoint<H> {
             queue: SendQueue::new(sizes.send_queue)?,
             free,
             made: 0,
+            counted: 0,
             port: cm.port().unwrap_or(0),
             transfers: 0,
-            transfer_pages: 0,
+            unanswered: 0,
+            held_up: false,
+            pages: 0,
             transfer_regions: 0,
             awaited: false,
             free_pulls,

@@ -27,7 +27,8 @@ from common import (Mount, check, children, drop_caches, fabric, log, pattern, r
 DEBUGFS = "/sys/kernel/debug/rpcrdma"
 SYSCTL = "/proc/sys/sunrpc/svc_rdma"
 STATS = ("read", "recv", "write", "sq_starve")
-FILES = {"state", "limits", "credits", "receives", "send_queue", "callback", "counters"}
+FILES = {"state", "limits", "credits", "receives", "send_queue", "transfers", "callback",
+         "counters"}
 #: What the server is told to grant at most, and what it grants at first.
 CREDITS, FIRST = 32, 4
 #: Receives that a connection asks for beside those of its credits: one to spare, and one for

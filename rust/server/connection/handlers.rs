@@ -109,7 +109,8 @@ impl ServerTransport for Connection {
         if !self.established.load(Relaxed) {
             return false;
         }
-        let may = || !self.backlog.is_busy() && !self.starved.load(Relaxed);
+        let starved = || self.starved.load(Relaxed) && !self.inbox.has_pulled();
+        let may = || !self.backlog.is_busy() && !starved();
         if may() {
             return true;
         }

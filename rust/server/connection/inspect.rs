@@ -80,6 +80,10 @@ impl Inspect for Connection {
             show: send_queue,
         },
         File {
+            name: c"transfers",
+            show: transfers,
+        },
+        File {
             name: c"callback",
             show: callback,
         },
@@ -184,6 +188,24 @@ fn send_queue(connection: &Connection, m: &SeqFile) {
         "pulls": now.pulls,
         "waiting": connection.backlog.len(),
         "starved": u8::from(connection.starved.load(Relaxed)),
+    );
+}
+
+/// What RDMA Reads and Writes have of what they may, and Send buffers; and the same of all connections.
+fn transfers(connection: &Connection, m: &SeqFile) {
+    let Some(endpoint) = connection.endpoint() else {
+        return;
+    };
+    let now = endpoint.quota_use();
+    let quota = Connection::quota();
+    lines!(m,
+        "pages": now.pages,
+        "limit": quota.own,
+        "all_pages": now.all_pages.0,
+        "most_pages": now.all_pages.1,
+        "all_limit": quota.all,
+        "all_sends": now.all_sends.0,
+        "most_sends": now.all_sends.1,
     );
 }
 

@@ -42,12 +42,18 @@ pub(super) struct SendGate {
     pub(super) free: KVVec<u32>,
     /// How many of the slots have a buffer: the first ones.
     pub(super) made: u32,
+    /// How many of these count among all that were made after their connections.
+    pub(super) counted: u32,
     /// The port of the device.
     pub(super) port: u32,
     /// How many transfers exist.
     pub(super) transfers: usize,
-    /// How many pages they have together.
-    pub(super) transfer_pages: usize,
+    /// How many Calls were taken in that are not answered.
+    pub(super) unanswered: u32,
+    /// Whether one was not taken in since then.
+    pub(super) held_up: bool,
+    /// How many pages of them count, see [`Charge`](super::Charge).
+    pub(super) pages: usize,
     /// How many memory regions for transfers were made.
     pub(super) transfer_regions: u32,
     /// Whether the end of the endpoint waits until there is none.

@@ -6,6 +6,7 @@ use crate::kext::errno::ENOTCONN;
 use crate::sys;
 use crate::verbs::cm::{Accepted, CmId};
 use crate::verbs::completion::CompletionQueue;
+use crate::verbs::endpoint::quota::SENDS;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents, Sizes};
 use crate::verbs::receive_pool::{Membership, ReceivePools};
 use core::ptr::NonNull;
@@ -51,7 +52,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             // SAFETY: The device stays until `tear_down`, which unmaps first. Nobody else knows the endpoint.
             unsafe { slot.buffer.map(self.device) }?;
         }
-        self.make_send_buffers(self.sizes.first_sends)?;
+        self.make_send_buffers(self.sizes.first_sends, None)?;
 
         // As many as there may be work requests: one that fails completes, whether signaled or not. One more in each is for
         // the marker of the drain.
@@ -196,6 +197,10 @@ impl<H: EndpointEvents> Endpoint<H> {
             // SAFETY: As above. A `SendBuffer` looks at the memory; its mapping is used under an open gate only.
             unsafe { slot.buffer.unmap() };
         }
+        let mut gate = self.send.lock();
+        let counted = core::mem::take(&mut gate.counted);
+        drop(gate);
+        SENDS.sub(counted.into());
         if let Some(mut objects) = objects {
             if let Some(pool) = &self.shared {
                 pool.release(self.asked.xchg(0, Relaxed));

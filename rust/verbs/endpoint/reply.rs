@@ -12,19 +12,31 @@ use crate::sys;
 use crate::verbs::endpoint::gate::{SendChain, SendGate, SendRequest};
 use crate::verbs::endpoint::parts::{Last, ReplySend, Rest};
 use crate::verbs::endpoint::transfer::{requests, Load, Transfer};
-use crate::verbs::endpoint::{Endpoint, EndpointEvents, PostError, SendBuffer};
+use crate::verbs::endpoint::{Charge, Endpoint, EndpointEvents, PostError, SendBuffer};
 use core::ptr::{self, NonNull};
 use kernel::prelude::*;
 
 /// What a Reply holds until its Send has completed. The fields are dropped in this order.
 pub(crate) struct Cargo<H: EndpointEvents> {
     /// The Writes that are posted with it.
-    pub(crate) transfers: KVec<Transfer<H>>,
+    transfers: KVec<Transfer<H>>,
     /// What keeps their memory.
-    pub(crate) _keeper: H::Push,
+    _keeper: H::Push,
+    /// Their pages, which count.
+    _charge: Option<Charge<H>>,
 }
 
 impl<H: EndpointEvents> Cargo<H> {
+    /// Writes; `keeper` keeps their memory.
+    pub(crate) fn new(transfers: KVec<Transfer<H>>, keeper: H::Push) -> Self {
+        let charge = Charge::of(&transfers);
+        Self {
+            transfers,
+            _keeper: keeper,
+            _charge: charge,
+        }
+    }
+
     /// How much is written.
     pub(crate) fn load(&self) -> Load {
         Load::of(&self.transfers)
@@ -67,11 +79,15 @@ impl<H: EndpointEvents> Endpoint<H> {
         }
         // Whatever happens, its slot is not used again until the completion, or the end of the endpoint.
         message.posted = true;
+        let held_up = message.answers && gate.answered();
         let posted = match (gate.queue.has_room(total, 0), cargo) {
             (false, Some(cargo)) => self.begin_reply(&mut gate, send, writes, cargo),
             (_, cargo) => self.post_send(&mut gate, qp, &send, cargo, None),
         };
         drop(gate);
+        if held_up {
+            self.context.handler().resources_back();
+        }
         posted.map_err(|error| (error, None))
     }
 

@@ -8,15 +8,16 @@ use crate::sys;
 use crate::verbs::completion::{Completion, CompletionEntry};
 use crate::verbs::dma::{Direction, DmaBuffer};
 use crate::verbs::endpoint::gate::{SendChain, SendGate, SendRequest, SendSlot};
+use crate::verbs::endpoint::quota::SENDS;
 use crate::verbs::endpoint::regions::RegionHandle;
-use crate::verbs::endpoint::{Endpoint, EndpointEvents};
+use crate::verbs::endpoint::{Endpoint, EndpointEvents, Quota};
 use crate::verbs::region::{Region, RegionState};
 use core::cell::Cell;
 use core::ops::{Deref, DerefMut};
 use core::ptr;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::Arc;
+use kernel::sync::{Arc, SetOnce};
 
 /// A work request could not be posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -138,51 +139,69 @@ impl<H: EndpointEvents> Endpoint<H> {
         self.context.handler().send_room();
     }
 
-    /// Makes up to `count` Send buffers more. Returns how many; none if there are as many as there may be. Sleeps.
+    /// Makes up to `count` Send buffers more, but not if all connections have `limit` together beyond their first ones.
+    /// Returns how many; none if there are as many as there may be. Sleeps.
     ///
     /// # Errors
     ///
     /// `ENOTCONN` after shutdown, `ENOMEM`, or what mapping reports.
-    pub(crate) fn add_send_buffers(self: &Arc<Self>, count: u32) -> Result<u32> {
+    pub(crate) fn add_send_buffers(self: &Arc<Self>, count: u32, limit: u64) -> Result<u32> {
         // Excludes the end of the device, and others who do the same.
         let objects = self.objects.lock();
         if objects.is_none() {
             return Err(ENOTCONN);
         }
-        let made = self.make_send_buffers(count);
+        let made = self.make_send_buffers(count, Some(limit));
         drop(objects);
         made
     }
 
-    /// As [`Self::add_send_buffers`]; the caller holds the lock of the verbs objects.
-    pub(super) fn make_send_buffers(self: &Arc<Self>, count: u32) -> Result<u32> {
+    /// As [`Self::add_send_buffers`]; the caller holds the lock of the verbs objects. Without a limit they do not count.
+    pub(super) fn make_send_buffers(
+        self: &Arc<Self>,
+        count: u32,
+        limit: Option<u64>,
+    ) -> Result<u32> {
         let mut added = 0;
         while added < count {
             let index = self.send.lock().made;
             let Some(place) = self.sends.get(index as usize) else {
                 break;
             };
-            let slot = KBox::new(
-                SendSlot {
-                    entry: CompletionEntry::new(Self::send_callback),
-                    sequence: Atomic::new(0),
-                    cargo: Cell::new(None),
-                    buffer: DmaBuffer::new(self.sizes.send_size, Direction::ToDevice)?,
-                },
-                GFP_KERNEL,
-            )?;
-            slot.entry.belongs_to(self);
-            // SAFETY: The device stays until `tear_down`, which takes the verbs objects first and then unmaps. Nobody
-            // else knows the buffer.
-            unsafe { slot.buffer.map(self.device) }?;
-            place.populate(slot);
+            if limit.is_some_and(|limit| !SENDS.add_one_below(limit)) {
+                break;
+            }
+            if let Err(error) = self.make_send_buffer(place) {
+                SENDS.sub(limit.is_some().into());
+                return Err(error);
+            }
             let mut gate = self.send.lock();
             gate.made += 1;
+            gate.counted += u32::from(limit.is_some());
             // There is room for all.
             let _ = gate.free.push_within_capacity(index);
             added += 1;
         }
         Ok(added)
+    }
+
+    /// Makes a Send buffer.
+    fn make_send_buffer(self: &Arc<Self>, place: &SetOnce<KBox<SendSlot<H>>>) -> Result {
+        let slot = KBox::new(
+            SendSlot {
+                entry: CompletionEntry::new(Self::send_callback),
+                sequence: Atomic::new(0),
+                cargo: Cell::new(None),
+                buffer: DmaBuffer::new(self.sizes.send_size, Direction::ToDevice)?,
+            },
+            GFP_KERNEL,
+        )?;
+        slot.entry.belongs_to(self);
+        // SAFETY: The device stays until `tear_down`, which takes the verbs objects first and then unmaps. Nobody
+        // else knows the buffer.
+        unsafe { slot.buffer.map(self.device) }?;
+        place.populate(slot);
+        Ok(())
     }
 
     /// The slot of a Send buffer, if there is one.
@@ -198,20 +217,9 @@ impl<H: EndpointEvents> Endpoint<H> {
 
     /// Lends out a Send buffer, if there is one and the queue has room for a Send.
     pub(crate) fn send_buffer(self: &Arc<Self>) -> Option<SendBuffer<H>> {
-        self.lend_if(|gate| gate.has_room(1, 0))
-    }
-
-    /// Lends out a Send buffer, if there is one and the transfers have less than `pages` pages; also if the queue is
-    /// full.
-    pub(crate) fn spare_send_buffer(self: &Arc<Self>, pages: usize) -> Option<SendBuffer<H>> {
-        self.lend_if(|gate| gate.transfer_pages < pages)
-    }
-
-    /// Lends out a Send buffer, if there is one and `may` agrees.
-    fn lend_if(self: &Arc<Self>, may: impl FnOnce(&SendGate) -> bool) -> Option<SendBuffer<H>> {
         let mut gate = self.send.lock();
         gate.qp?;
-        if !may(&gate) {
+        if !gate.has_room(1, 0) {
             return None;
         }
         let index = gate.free.pop()?;
@@ -219,6 +227,19 @@ impl<H: EndpointEvents> Endpoint<H> {
         Some(SendBuffer {
             index,
             posted: false,
+            answers: false,
+            endpoint: self.clone(),
+        })
+    }
+
+    /// Lends out a Send buffer for the answer to a Call that is to be taken in, if there is one and the pages of transfers
+    /// are not too many; also if the queue is full.
+    pub(crate) fn spare_send_buffer(self: &Arc<Self>, quota: &Quota) -> Option<SendBuffer<H>> {
+        let index = self.send.lock().take_in(quota)?;
+        Some(SendBuffer {
+            index,
+            posted: false,
+            answers: true,
             endpoint: self.clone(),
         })
     }
@@ -344,6 +365,8 @@ pub(crate) struct SendBuffer<H: EndpointEvents> {
     pub(super) index: u32,
     /// Whether it was posted: then it goes back when its Send has completed.
     pub(super) posted: bool,
+    /// Whether it is for the answer to a Call, which counts as not answered.
+    pub(super) answers: bool,
     /// Whose it is.
     endpoint: Arc<Endpoint<H>>,
 }
@@ -381,13 +404,14 @@ impl<H: EndpointEvents> DerefMut for SendBuffer<H> {
 impl<H: EndpointEvents> Drop for SendBuffer<H> {
     fn drop(&mut self) {
         if !self.posted {
+            let mut gate = self.endpoint.send.lock();
             // Never more than the capacity: the index came from this list.
-            let _ = self
-                .endpoint
-                .send
-                .lock()
-                .free
-                .push_within_capacity(self.index);
+            let _ = gate.free.push_within_capacity(self.index);
+            if self.answers {
+                // Told below, as any other buffer that came back.
+                let _ = gate.answered();
+            }
+            drop(gate);
             self.endpoint.context.handler().resources_back();
         }
     }

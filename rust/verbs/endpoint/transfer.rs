@@ -90,6 +90,18 @@ impl<H: EndpointEvents> Transfer<H> {
     }
 }
 
+impl<H: EndpointEvents> Transfer<H> {
+    /// Whose it is.
+    pub(super) fn endpoint(&self) -> &Arc<Endpoint<H>> {
+        &self.endpoint
+    }
+
+    /// How many pages of memory it has.
+    pub(super) fn pages(&self) -> usize {
+        self.context.bvecs.len()
+    }
+}
+
 impl<H: EndpointEvents> Drop for Transfer<H> {
     fn drop(&mut self) {
         let context = &mut *self.context;
@@ -105,8 +117,7 @@ impl<H: EndpointEvents> Drop for Transfer<H> {
                 context.direction.as_raw(),
             )
         };
-        let pages = context.bvecs.len();
-        self.endpoint.transfer_ended(pages);
+        self.endpoint.transfer_ended();
     }
 }
 
@@ -159,9 +170,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         }
         let mut gate = self.send.lock();
         let qp = gate.qp.ok_or(ENOTCONN)?;
-        let pages = bvecs.len();
         gate.transfers += 1;
-        gate.transfer_pages += pages;
         let port = gate.port;
         drop(gate);
         match self.begin(direction, bvecs, segment, qp, port) {
@@ -172,7 +181,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                 endpoint: self.clone(),
             }),
             Err(error) => {
-                self.transfer_ended(pages);
+                self.transfer_ended();
                 Err(error)
             }
         }
@@ -259,11 +268,10 @@ impl<H: EndpointEvents> Endpoint<H> {
         Ok(true)
     }
 
-    /// A transfer of so many pages is no more.
-    fn transfer_ended(&self, pages: usize) {
+    /// A transfer is no more.
+    fn transfer_ended(&self) {
         let mut gate = self.send.lock();
         gate.transfers = gate.transfers.saturating_sub(1);
-        gate.transfer_pages = gate.transfer_pages.saturating_sub(pages);
         let last = gate.awaited && gate.transfers == 0;
         drop(gate);
         if last {
@@ -275,11 +283,6 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// Whether anybody has a transfer, of which something may come back.
     pub(crate) fn has_transfers(&self) -> bool {
         self.send.lock().transfers > 0
-    }
-
-    /// Whether the transfers that there are have `pages` pages or more.
-    pub(crate) fn transfers_pages(&self, pages: usize) -> bool {
-        self.send.lock().transfer_pages >= pages
     }
 
     /// Whether a chain for `transfers` and a Send is not longer than any that is posted.
