@@ -2,6 +2,7 @@
 """A Queue Pair in user space that does what it is told, and what it posts and receives."""
 
 import os
+import resource
 import select
 import time
 
@@ -24,24 +25,28 @@ ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REM
 SEND_WITH_INV = getattr(e, "IBV_WR_SEND_WITH_INV", 9)
 #: Objects of connections that have ended. pyverbs frees them in no safe order.
 GRAVEYARD = []
+# Each of them keeps a descriptor.
+resource.setrlimit(resource.RLIMIT_NOFILE, (1 << 14, 1 << 14))
 
 
 class Events:
     """What the connection manager has to say."""
 
     def __init__(self):
-        before = self.descriptors()
+        before = set(os.listdir("/proc/self/fd"))
         self.channel = CMEventChannel()
         # pyverbs does not show the channel's descriptor, which alone can be polled.
         self.poller = select.poll()
-        self.poller.register((self.descriptors() - before).pop(), select.POLLIN)
+        self.poller.register(self.descriptor(before), select.POLLIN)
 
     @staticmethod
-    def descriptors():
-        """The descriptors of all channels of this process."""
-        return {int(f) for f in os.listdir("/proc/self/fd")
-                if os.path.exists(f"/proc/self/fd/{f}")
-                and "rdma_cm" in os.readlink(f"/proc/self/fd/{f}")}
+    def descriptor(before):
+        """The descriptor of the channel that was not there before."""
+        for name in set(os.listdir("/proc/self/fd")) - before:
+            path = f"/proc/self/fd/{name}"
+            if os.path.exists(path) and "rdma_cm" in os.readlink(path):
+                return int(name)
+        raise Gone("the channel has no descriptor")
 
     def pending(self, milliseconds=0):
         """Whether there is an event."""
