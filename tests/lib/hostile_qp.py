@@ -33,20 +33,18 @@ class Events:
     """What the connection manager has to say."""
 
     def __init__(self):
-        before = set(os.listdir("/proc/self/fd"))
+        before = self.descriptors()
         self.channel = CMEventChannel()
         # pyverbs does not show the channel's descriptor, which alone can be polled.
         self.poller = select.poll()
-        self.poller.register(self.descriptor(before), select.POLLIN)
+        self.poller.register((self.descriptors() - before).pop(), select.POLLIN)
 
     @staticmethod
-    def descriptor(before):
-        """The descriptor of the channel that was not there before."""
-        for name in set(os.listdir("/proc/self/fd")) - before:
-            path = f"/proc/self/fd/{name}"
-            if os.path.exists(path) and "rdma_cm" in os.readlink(path):
-                return int(name)
-        raise Gone("the channel has no descriptor")
+    def descriptors():
+        """The descriptors of all channels of this process."""
+        return {int(f) for f in os.listdir("/proc/self/fd")
+                if os.path.exists(f"/proc/self/fd/{f}")
+                and "rdma_cm" in os.readlink(f"/proc/self/fd/{f}")}
 
     def pending(self, milliseconds=0):
         """Whether there is an event."""
