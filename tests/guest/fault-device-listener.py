@@ -66,8 +66,9 @@ def client():
         mounts.join()
         check(str(BOUND) not in remote("cat /proc/fs/nfsd/portlist"),
               "a listener without a device is still there")
-        # With NFSv4.2 a mount takes over what an earlier one to the same server has left. The storm's is soft:
-        # when its RECLAIM_COMPLETE has timed out the NFS client never sends another, and no file can be opened.
+        # With NFSv4.2 a mount takes over what an earlier one to the same server has left. The
+        # storm's is soft: when its RECLAIM_COMPLETE has timed out the NFS client never sends
+        # another, and no file can be opened.
         wait_for("the storm's NFS client to go", 60, lambda: not clients())
         with Mount("4.2") as mount:
             data = pattern(n, 300_001)
