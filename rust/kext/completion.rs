@@ -63,7 +63,7 @@ impl Completion {
     /// Waits until it is done, but no longer than `timeout` jiffies. Not interruptible.
     ///
     /// Returns whether it was done in time. For tests, which must not hang.
-    #[cfg(CONFIG_KUNIT = "y")]
+    #[cfg(rpcrdma_kunit)]
     #[must_use]
     pub(crate) fn wait_timeout(&self, timeout: usize) -> bool {
         // SAFETY: As for `wait`.
@@ -71,6 +71,7 @@ impl Completion {
     }
 }
 
+#[cfg(rpcrdma_kunit)]
 #[kunit_tests(rpcrdma_kext_completion)]
 mod tests {
     use super::*;

@@ -181,6 +181,7 @@ impl<T: HasDelayedWork<ID>, const ID: u64> DelayedWork<T, ID> {
     }
 }
 
+#[cfg(rpcrdma_kunit)]
 #[kunit_tests(rpcrdma_kext_delayed_work)]
 mod tests {
     use super::*;

@@ -6,10 +6,7 @@
 
 use crate::sys;
 use core::num::NonZeroI32;
-use kernel::{
-    error::Error,
-    prelude::*, //
-};
+use kernel::error::Error;
 
 /// Defines constants for codes of the C headers.
 macro_rules! errors {
@@ -48,7 +45,8 @@ const fn error(code: u32) -> Error {
     unsafe { core::mem::transmute::<NonZeroI32, Error>(errno) }
 }
 
-#[kunit_tests(rpcrdma_kext_errno)]
+#[cfg(rpcrdma_kunit)]
+#[kernel::macros::kunit_tests(rpcrdma_kext_errno)]
 mod tests {
     use super::*;
 

@@ -194,11 +194,11 @@ impl Allowance {
 }
 
 #[cfg_attr(
-    CONFIG_KUNIT = "y",
+    rpcrdma_kunit,
     allow(unsafe_code),
     ::kernel::macros::kunit_tests(rpcrdma_proto_credits)
 )]
-#[cfg_attr(not(CONFIG_KUNIT = "y"), cfg(test))]
+#[cfg_attr(not(rpcrdma_kunit), cfg(test))]
 mod tests {
     use super::*;
 

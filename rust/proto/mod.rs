@@ -34,5 +34,5 @@ pub(crate) mod v2;
 pub(crate) mod window;
 pub(crate) mod xdr;
 
-#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg(any(test, rpcrdma_kunit))]
 mod testing;

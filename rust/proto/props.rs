@@ -247,11 +247,11 @@ impl Terms {
 }
 
 #[cfg_attr(
-    CONFIG_KUNIT = "y",
+    rpcrdma_kunit,
     allow(unsafe_code),
     ::kernel::macros::kunit_tests(rpcrdma_proto_props)
 )]
-#[cfg_attr(not(CONFIG_KUNIT = "y"), cfg(test))]
+#[cfg_attr(not(rpcrdma_kunit), cfg(test))]
 mod tests {
     use super::{
         super::testing::Bytes,

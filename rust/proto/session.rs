@@ -27,7 +27,7 @@ pub(crate) mod memory;
 mod negotiate;
 mod receive;
 mod send;
-#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg(any(test, rpcrdma_kunit))]
 mod testing;
 
 use super::{

@@ -10,7 +10,7 @@ mod decode;
 mod encode;
 mod header;
 mod refusal;
-#[cfg(any(test, CONFIG_KUNIT = "y"))]
+#[cfg(any(test, rpcrdma_kunit))]
 mod testing;
 
 // A library: which of these are in use depends on the roles built around it.

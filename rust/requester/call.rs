@@ -134,6 +134,10 @@ impl<T: Host> Call<T> {
     /// On return the device does not touch the RPC's memory any more.
     pub(crate) fn abandon(&self) {
         let mut state = self.state.lock();
+        // Every RPC ends here, and nearly all have had their Reply.
+        if !matches!(*state, CallState::Sent { .. }) {
+            return;
+        }
         let mut regions = match core::mem::replace(&mut *state, CallState::Busy) {
             CallState::Sent { regions, .. } => regions,
             other => {

@@ -45,6 +45,7 @@ use crate::verbs::endpoint::{EndpointEvents, EndpointOwner, Received};
 use call::Call;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 use stats::Stats;
 
@@ -78,12 +79,18 @@ pub(crate) trait Host: Transport<Call = Call<Self>> {
     fn disconnect(this: &Arc<Self>);
 }
 
+/// No Reply has come yet: nothing that 32 bits of credits can say.
+const NO_REPLY: u64 = u64::MAX;
+
 /// The Requester of one transport. It survives its connections.
 #[pin_data]
 pub(crate) struct Requester<T: Host> {
     /// The connection, while there is one.
     #[pin]
     link: SpinLock<Option<Arc<Link<T::Wire>>>>,
+    /// The credits that the connection's last Reply had, or [`NO_REPLY`]. Written by whoever takes its Replies in,
+    /// one at a time, and before there can be any.
+    granted: Atomic<u64>,
     /// Every slot there is, in the order of their Calls' indices.
     slots: KVVec<Arc<Slot<Call<T>>>>,
     /// Those that no RPC has. With room for all of them.
@@ -107,6 +114,7 @@ impl<T: Host> Requester<T> {
             }
             Ok(try_pin_init!(Self {
                 link <- new_spinlock!(None, "rpcrdma::Requester::link"),
+                granted: Atomic::new(NO_REPLY),
                 slots: all,
                 free <- new_spinlock!(free, "rpcrdma::Requester::free"),
                 stats: Stats::new(),
@@ -121,6 +129,7 @@ impl<T: Host> Requester<T> {
 
     /// Publishes a new connection, or takes the old one away.
     pub(crate) fn set_link(&self, link: Option<Arc<Link<T::Wire>>>) {
+        self.granted.store(NO_REPLY, Relaxed);
         let mut guard = self.link.lock();
         let former = core::mem::replace(&mut *guard, link);
         drop(guard);

@@ -9,6 +9,7 @@ use crate::requester::Host;
 use crate::sunrpc::Pinned;
 use crate::verbs::endpoint::Received;
 use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
 /// What a Reply's header says, checked against what was offered. Made before the fence, used after it: the
@@ -58,13 +59,18 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T::Wire>) {
     // The connection works: the next one need not be delayed.
     xprt.set_reestablish_timeout(0);
 
-    let (xid, credits, header) = match v1::decode(message.bytes()) {
-        Ok(header) => (header.xid, Some(header.credits), Some(header)),
+    let decoded = v1::decode(message.bytes());
+    let (xid, credits) = match &decoded {
+        Ok(header) if header.rpc_direction() == Direction::Call => {
+            T::reverse_call(this, &message, header);
+            return;
+        }
+        Ok(header) => (header.xid, Some(header.credits)),
         Err(error) => {
             let xid = error.prefix.map_or(0, |prefix| prefix.xid);
             trace::decode_error(this.traced(), xid, error.fault, message.bytes().len());
             if error.direction == Some(Direction::Call) {
-                T::reverse_error(this, &message, &error);
+                T::reverse_error(this, &message, error);
                 return;
             }
             // Too short to say anything: dropped, RFC 8166 section 4.5.
@@ -72,25 +78,16 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T::Wire>) {
                 stats.bad_replies.count();
                 return;
             };
-            (prefix.xid, None, None)
+            (prefix.xid, None)
         }
     };
-    if let Some(header) = &header {
-        if header.rpc_direction() == Direction::Call {
-            T::reverse_call(this, &message, header);
-            return;
-        }
-    }
 
     let Some(rqst) = xprt.lookup_and_pin(this, xid) else {
         // Duplicate, or of a task that was killed.
         return;
     };
-    if let (Some(credits), Some(link)) = (credits, this.requester().link()) {
-        if let Some(limit) = link.update_credits(credits) {
-            trace::credits(this.traced(), credits, limit);
-            xprt.set_credits(limit);
-        }
+    if let Some(credits) = credits {
+        update_credits(this, credits);
     }
 
     // A reference of its own: the pin moves into the Call's state.
@@ -107,8 +104,10 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T::Wire>) {
             return;
         }
     };
-    let verdict = header
-        .and_then(|header| judge::<T>(&header, &regions, offer))
+    let verdict = decoded
+        .as_ref()
+        .ok()
+        .and_then(|header| judge::<T>(header, &regions, offer))
         .unwrap_or(Verdict::Failed);
     let (what, len, written) = verdict.traced(message.bytes().len());
     trace::reply(
@@ -172,6 +171,22 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T::Wire>) {
             drop(state);
             drop(rqst);
         }
+    }
+}
+
+/// Notes the credits of a Reply. Nearly all say what the one before has said.
+fn update_credits<T: Host>(this: &Arc<T>, credits: u32) {
+    let requester = this.requester();
+    if requester.granted.load(Relaxed) == u64::from(credits) {
+        return;
+    }
+    let Some(link) = requester.link() else {
+        return;
+    };
+    requester.granted.store(u64::from(credits), Relaxed);
+    if let Some(limit) = link.update_credits(credits) {
+        trace::credits(this.traced(), credits, limit);
+        this.xprt().set_credits(limit);
     }
 }
 

@@ -90,6 +90,7 @@ impl Drop for Buffer {
     }
 }
 
+#[cfg(rpcrdma_kunit)]
 #[kunit_tests(rpcrdma_sunrpc_buffer)]
 mod tests {
     use super::*;

@@ -147,6 +147,7 @@ pub(super) fn length_for_c(len: usize) -> c_int {
     c_int::try_from(len).unwrap_or(c_int::MAX)
 }
 
+#[cfg(rpcrdma_kunit)]
 #[kunit_tests(rpcrdma_sunrpc_deliver)]
 mod tests {
     use super::*;

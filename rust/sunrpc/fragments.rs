@@ -11,10 +11,7 @@ use core::{
     marker::PhantomData,
     ptr::NonNull, //
 };
-use kernel::{
-    page::PAGE_SIZE,
-    prelude::*, //
-};
+use kernel::page::PAGE_SIZE;
 
 /// Which parts of a message are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +136,8 @@ impl Iterator for Fragments<'_> {
     }
 }
 
-#[kunit_tests(rpcrdma_sunrpc_fragments)]
+#[cfg(rpcrdma_kunit)]
+#[kernel::macros::kunit_tests(rpcrdma_sunrpc_fragments)]
 mod tests {
     use super::*;
     use crate::sunrpc::testing::{
@@ -148,6 +146,7 @@ mod tests {
         Message,
         SHAPES, //
     };
+    use kernel::prelude::*;
 
     #[test]
     fn fragments_are_the_message() -> Result {

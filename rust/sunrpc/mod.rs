@@ -81,7 +81,7 @@ mod send;
 mod slot;
 pub(crate) mod svc;
 mod task;
-#[cfg(CONFIG_KUNIT = "y")]
+#[cfg(rpcrdma_kunit)]
 mod testing;
 mod transport;
 pub(crate) mod tunables;

@@ -252,6 +252,7 @@ impl<C> Slot<C> {
     }
 }
 
+#[cfg(rpcrdma_kunit)]
 #[kunit_tests(rpcrdma_sunrpc_slot)]
 mod tests {
     use super::*;

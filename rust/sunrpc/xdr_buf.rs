@@ -17,7 +17,6 @@ use core::ptr::{
 };
 use kernel::{
     page::PAGE_SIZE,
-    prelude::*,
     types::Opaque, //
 };
 
@@ -112,7 +111,7 @@ impl XdrBuf {
     }
 
     /// Octets of storage.
-    #[cfg(CONFIG_KUNIT = "y")]
+    #[cfg(rpcrdma_kunit)]
     pub(super) fn buflen(&self) -> usize {
         // SAFETY: The object is valid.
         num::u32_as_usize(unsafe { (*self.as_raw()).buflen })
@@ -276,7 +275,8 @@ fn copy_from(src: *const u8, dst: &mut [u8]) {
     }
 }
 
-#[kunit_tests(rpcrdma_sunrpc_xdr_buf)]
+#[cfg(rpcrdma_kunit)]
+#[kernel::macros::kunit_tests(rpcrdma_sunrpc_xdr_buf)]
 mod tests {
     use super::*;
     use crate::sunrpc::testing::{
@@ -285,6 +285,7 @@ mod tests {
         Message,
         SHAPES, //
     };
+    use kernel::prelude::*;
 
     #[test]
     fn parts_have_their_sizes() -> Result {

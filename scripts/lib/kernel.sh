@@ -11,7 +11,7 @@
 # Prints the fragments of a kernel.
 kernel_fragments() {
 	case $1 in
-	uml) echo common uml fail ;;
+	uml) echo common uml fail speed ;;
 	uml-kasan) echo common uml sanitize uml-kasan ;;
 	debug) echo common x86 sanitize lockdep ;;
 	*) die "no such kernel: $1 (uml, uml-kasan, debug, debian)" ;;

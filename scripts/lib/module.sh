@@ -5,9 +5,16 @@
 # What the module is made of.
 MODULE_SOURCES=(Kbuild rust include tests/kmod)
 
+# Whether the module has its KUnit suites. What is measured is without.
+MODULE_KUNIT=${MODULE_KUNIT:-y}
+
 # The copy for a kernel: one for each tree that uses this cache.
 module_dir() {
-	echo "$RPCRDMA_CACHE/module/$(key_of "$TREE")-$(basename "$(kernel_dir "$1")")"
+	local name
+
+	name=$(key_of "$TREE")-$(basename "$(kernel_dir "$1")")
+	[ "$MODULE_KUNIT" = y ] || name+=-plain
+	echo "$RPCRDMA_CACHE/module/$name"
 }
 
 # The module itself. Its path has the hash of its sources, so that a guest that
@@ -49,7 +56,7 @@ make_module() {
 		--exclude='*_generated*' --exclude='ko-*' "${sources[@]}" "$dir/"
 	# shellcheck disable=SC2046
 	CHROOT_CWD=$dir chroot_sysroot make $(kernel_make_flags "$kernel") \
-		-C "$(kernel_dir "$kernel")/build" M="$dir" -j"$(nproc)" modules
+		-C "$(kernel_dir "$kernel")/build" M="$dir" KUNIT="$MODULE_KUNIT" -j"$(nproc)" modules
 	[ -e "$dir/rpcrdma.ko" ] || die "the build made no rpcrdma.ko"
 	# The module that counts work requests for the tests, see tests/kmod.
 	# shellcheck disable=SC2046

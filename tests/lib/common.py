@@ -8,6 +8,7 @@ transport module is inserted. Everything written goes below `/run` or `/tmp`.
 
 import ctypes
 import errno
+import faulthandler
 import hashlib
 import json
 import os
@@ -53,6 +54,24 @@ START = time.monotonic()
 LAST = [START]
 
 
+def sleepers():
+    """Says what hangs in the kernel of this guest, and what its RPC transports do."""
+    out = []
+    for pid in sorted(int(p) for p in os.listdir("/proc") if p.isdigit()):
+        try:
+            if read(f"/proc/{pid}/stat").rsplit(")", 1)[1].split()[0] == "D":
+                out.append(f"-- {pid} {read(f'/proc/{pid}/comm').strip()}")
+                out.append(read(f"/proc/{pid}/stack"))
+        except OSError:
+            continue
+    out.append(status("sh", "-c", "grep -h . /sys/kernel/debug/sunrpc/rpc_clnt/*/tasks; "
+                      "grep -h . /sys/kernel/debug/sunrpc/rpc_xprt/*/info; "
+                      "grep -h . /proc/fs/nfsd/clients/*/info /proc/fs/nfsd/clients/*/states; "
+                      "rdma link; ip -br link; "
+                      "ps axo pid,ppid,stat,wchan:24,args | grep -v '\\['; dmesg | tail -20")[1])
+    return "\n".join(out)
+
+
 def watch():
     """Shows where everything hangs when there has been no progress for a while."""
     shown = 0
@@ -60,18 +79,13 @@ def watch():
         time.sleep(1)
         if time.monotonic() - LAST[0] > (40 + 40 * shown) * slowness():
             shown += 1
-            print(f"no progress since {LAST[0] - START:.1f} s; sleeping in the kernel:", flush=True)
-            for pid in sorted(int(p) for p in os.listdir("/proc") if p.isdigit()):
-                try:
-                    if read(f"/proc/{pid}/stat").rsplit(")", 1)[1].split()[0] == "D":
-                        print(f"-- {pid} {read(f'/proc/{pid}/comm').strip()}")
-                        print(read(f"/proc/{pid}/stack"), flush=True)
-                except OSError:
-                    continue
-            print(status("sh", "-c", "grep -h . /sys/kernel/debug/sunrpc/rpc_clnt/*/tasks; "
-                         "grep -h . /sys/kernel/debug/sunrpc/rpc_xprt/*/info; "
-                         "rdma link; ip -br link; "
-                         "ps axo pid,ppid,stat,wchan:24,args | grep -v '\\['; dmesg | tail -20")[1], flush=True)
+            print(f"no progress since {LAST[0] - START:.1f} s; the case itself:", flush=True)
+            faulthandler.dump_traceback(sys.stdout)
+            print(f"what sleeps in the client's kernel:\n{sleepers()}", flush=True)
+            try:
+                print(f"and in the server's:\n{remote_call('sleepers')}", flush=True)
+            except (Failure, OSError) as e:
+                print(f"the server guest does not answer: {e}", flush=True)
 
 
 #: Where the kernel shows its trace events.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Cases of the hostile client: what it answers to the server's Calls (RFC 8167)."""
 
+import itertools
 import struct
 import time
 
@@ -11,6 +12,9 @@ from hostile_caller import Caller, XIDS
 from nfs41_session import Session
 from nfs_server import EXPORT
 from rpcrdma_header import ERROR, MSG, NOMSG, encode
+
+#: Numbers of files that were not recalled before.
+FILES = itertools.count()
 
 
 @case
@@ -65,17 +69,18 @@ def wrong_answers(xid):
 @case
 def recalls(t):
     """A delegation is recalled, and the answer to that is wrong."""
-    names = list(wrong_answers(0))
-    for n, name in enumerate(names):
-        remote(f"echo x > {EXPORT}/recalled{n}")
+    # Of each round its own: what was recalled just now nfsd does not delegate again for a while.
+    files = {name: f"recalled{next(FILES)}" for name in wrong_answers(0)}
+    for file in files.values():
+        remote(f"echo x > {EXPORT}/{file}")
     held = []
-    for n, name in enumerate(names):
+    for name, file in files.items():
         connection = Caller()
         held.append(connection)
         session = Session(connection, XIDS)
         # The server looks after its new backchannel in its own time.
         deadline = time.monotonic() + 5 * slowness()
-        while not (delegated := session.open(FILE[:-1], f"recalled{n}")):
+        while not (delegated := session.open(FILE[:-1], file)):
             if time.monotonic() > deadline:
                 break
             time.sleep(0.1)
@@ -83,7 +88,7 @@ def recalls(t):
             t.problem(f"{name}: no delegation is granted")
             continue
         # Waits until the delegation is given back or taken away.
-        remote(f"exec 3<>{EXPORT}/recalled{n}", wait=False)
+        remote(f"exec 3<>{EXPORT}/{file}", wait=False)
         call = reverse_call(connection, 5)
         if call is None:
             t.problem(f"{name}: no delegation is recalled")

@@ -16,7 +16,7 @@ import pyverbs.enums as e  # noqa: E402
 from pyverbs.cmid import AddrInfo, CMID, ConnParam  # noqa: E402
 from pyverbs.pyverbs_error import PyverbsRDMAError  # noqa: E402
 from hostile_caller import ARENA, PRIVATE  # noqa: E402
-from hostile_qp import Events, Memory, QueuePair  # noqa: E402
+from hostile_qp import GRAVEYARD, Events, Memory, QueuePair  # noqa: E402
 from common import NFS_PORT, slowness  # noqa: E402
 from rpc_message import null_call  # noqa: E402
 
@@ -47,8 +47,14 @@ class Doomed:
             parameters = ConnParam(resources=4, depth=4, retry=7, rnr_retry=7,
                                    qp_num=self.pair.qp.qp_num, data_len=len(PRIVATE))
             parameters.set_private_data(PRIVATE)
-            self.cmid.connect(parameters)
-            self.state = "request"
+            try:
+                self.cmid.connect(parameters)
+                self.state = "request"
+            except PyverbsRDMAError as x:
+                # As for `Caller`: the port may be one that an earlier connection had just now.
+                if "Errno: 98" not in str(x):
+                    raise
+                self.state = "again"
         elif kind == ce.RDMA_CM_EVENT_CONNECT_RESPONSE:
             self.state = "answer"
         elif kind == ce.RDMA_CM_EVENT_ESTABLISHED:
@@ -79,8 +85,11 @@ def main(count, how):
     deadline = time.monotonic() + 10 * slowness()
     wanted = {"address"} if how == "request" else {"address", "request"}
     while any(d.state in wanted for d in all_of_them) and time.monotonic() < deadline:
-        for one in all_of_them:
+        for i, one in enumerate(all_of_them):
             one.step(memory)
+            if one.state == "again":
+                GRAVEYARD.append(one)
+                all_of_them[i] = Doomed(address)
         time.sleep(0.001)
     if how == "call":
         for one in all_of_them:

@@ -2,6 +2,7 @@
 """A Queue Pair in user space that does what it is told, and what it posts and receives."""
 
 import os
+import resource
 import select
 import time
 
@@ -24,6 +25,8 @@ ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REM
 SEND_WITH_INV = getattr(e, "IBV_WR_SEND_WITH_INV", 9)
 #: Objects of connections that have ended. pyverbs frees them in no safe order.
 GRAVEYARD = []
+# Each of them keeps a descriptor.
+resource.setrlimit(resource.RLIMIT_NOFILE, (1 << 14, 1 << 14))
 
 
 class Events:

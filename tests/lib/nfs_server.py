@@ -17,8 +17,7 @@ import threading
 import traceback
 
 from common import (CONTROL_PORT, NFS_PORT, ROOT, make_root, no_name_service, read, run,
-                    sent_bytes, start_rpcbind,
-                    status, write)
+                    sent_bytes, sleepers, start_rpcbind, status, write)
 
 EXPORT = f"{ROOT}/export"
 NFSD = "/proc/fs/nfsd"
@@ -98,6 +97,11 @@ def control_verify(manifest):
         if len(data) != size or hashlib.sha256(data).hexdigest() != expected:
             wrong.append(f"{path}: {len(data)} octets of {size}, or other contents")
     return wrong
+
+
+def control_sleepers():
+    """What hangs in the server's kernel, see `sleepers`."""
+    return sleepers()
 
 
 def control_set_xattr(path, name, value):

@@ -142,7 +142,7 @@ def processes(mount):
     """Eight processes at once, each with its files, and all with one."""
     t = Tree(mount, "processes")
     t.put("shared", pattern("shared", MIB + 17))
-    steps = 6 if slow() else 30
+    steps = 3 if slow() else 30
     plan = {}
     for job in range(8):
         rng = random.Random(job)

@@ -168,11 +168,11 @@ pub(crate) fn put_reply_chunk(writer: &mut Writer<'_>, segments: Option<&[Segmen
 }
 
 #[cfg_attr(
-    CONFIG_KUNIT = "y",
+    rpcrdma_kunit,
     allow(unsafe_code),
     ::kernel::macros::kunit_tests(rpcrdma_proto_chunk_array)
 )]
-#[cfg_attr(not(CONFIG_KUNIT = "y"), cfg(test))]
+#[cfg_attr(not(rpcrdma_kunit), cfg(test))]
 mod tests {
     use super::{
         super::super::testing::{

@@ -140,11 +140,11 @@ pub(crate) fn put_write_list(writer: &mut Writer<'_>, chunks: &[&[Segment]]) -> 
 }
 
 #[cfg_attr(
-    CONFIG_KUNIT = "y",
+    rpcrdma_kunit,
     allow(unsafe_code),
     ::kernel::macros::kunit_tests(rpcrdma_proto_chunk_write_list)
 )]
-#[cfg_attr(not(CONFIG_KUNIT = "y"), cfg(test))]
+#[cfg_attr(not(rpcrdma_kunit), cfg(test))]
 mod tests {
     use super::{
         super::super::testing::{

@@ -149,11 +149,11 @@ fn round_up(len: u32) -> Result<u32> {
 }
 
 #[cfg_attr(
-    CONFIG_KUNIT = "y",
+    rpcrdma_kunit,
     allow(unsafe_code),
     ::kernel::macros::kunit_tests(rpcrdma_proto_format)
 )]
-#[cfg_attr(not(CONFIG_KUNIT = "y"), cfg(test))]
+#[cfg_attr(not(rpcrdma_kunit), cfg(test))]
 mod tests {
     use super::{
         super::{

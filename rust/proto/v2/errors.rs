@@ -194,11 +194,11 @@ fn put(writer: &mut Writer<'_>, words: &[u32]) -> Result {
 }
 
 #[cfg_attr(
-    CONFIG_KUNIT = "y",
+    rpcrdma_kunit,
     allow(unsafe_code),
     ::kernel::macros::kunit_tests(rpcrdma_proto_v2_errors)
 )]
-#[cfg_attr(not(CONFIG_KUNIT = "y"), cfg(test))]
+#[cfg_attr(not(rpcrdma_kunit), cfg(test))]
 mod tests {
     use super::{
         super::super::testing::Bytes,

@@ -159,6 +159,7 @@ impl State {
     }
 }
 
+#[cfg(rpcrdma_kunit)]
 #[kunit_tests(rpcrdma_receive_pool_state)]
 mod tests {
     use super::*;
