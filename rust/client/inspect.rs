@@ -8,6 +8,7 @@
 
 use crate::client::Client;
 use crate::kext::debugfs::{File, Inspect};
+use crate::proto::message::Version;
 use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 
@@ -56,12 +57,20 @@ fn state(client: &Client, m: &SeqFile) {
     let told = link.peer();
     lines!(m,
         "device": link.device().to_str().unwrap_or("?"),
+        "version": link.version().number(),
         "inline_send": link.inline_send(),
         "inline_receive": link.inline_receive(),
         "peer_send_size": told.send_size,
         "peer_receive_size": told.receive_size,
         "peer_remote_invalidation": u8::from(told.remote_invalidation),
     );
+    if let (Version::Two, Some(channel)) = (link.version(), link.channel()) {
+        let terms = channel.snapshot().terms;
+        lines!(m,
+            "segment_size": terms.segment_size,
+            "segment_count": terms.segment_count,
+        );
+    }
 }
 
 /// How large the connection was made.
@@ -91,9 +100,20 @@ fn credits(client: &Client, m: &SeqFile) {
     let Some(link) = client.requester.link() else {
         return;
     };
+    let two = link.channel().filter(|_| link.version() == Version::Two);
+    let Some(channel) = two else {
+        lines!(m,
+            "wanted": link.credits_wanted(),
+            "granted": link.credits_granted(),
+        );
+        return;
+    };
+    let snapshot = channel.snapshot();
     lines!(m,
-        "wanted": link.credits_wanted(),
-        "granted": link.credits_granted(),
+        "messages_sent": snapshot.sent,
+        "send_limit": snapshot.send_limit,
+        "messages_received": snapshot.received,
+        "receive_left": snapshot.receive_left,
     );
 }
 

@@ -24,7 +24,8 @@ use crate::kext::delayed_work::{
 };
 use crate::link::sizing::{MAX_PAYLOAD, REVERSE_CREDITS};
 use crate::observe::trace;
-use crate::proto::v1::{DecodeError, Header};
+use crate::proto::message::{self, Version};
+use crate::proto::v1::DecodeError;
 use crate::requester::call::Call;
 use crate::requester::{self, Host, Requester};
 use crate::sunrpc::{
@@ -104,6 +105,16 @@ impl Client {
         }
     }
 
+    /// Does what the session of the connection wants, if there is one.
+    fn act(&self) {
+        let Some(link) = self.requester.link() else {
+            return;
+        };
+        if let Some(channel) = link.channel() {
+            requester::reply::act(self, channel, link.endpoint());
+        }
+    }
+
     /// Ends the connection and tells SUNRPC.
     fn close_link(this: &Arc<Self>, reason: trace::End) {
         this.disconnect_link(reason);
@@ -123,8 +134,13 @@ impl Host for Client {
         DelayedWork::<Self, REGION_WORK>::schedule(this, 0);
     }
 
-    fn reverse_call(this: &Arc<Self>, message: &Received<Self>, header: &Header<'_>) {
-        backchannel::received(this, message, header);
+    fn reverse_call(
+        this: &Arc<Self>,
+        message: &Received<Self>,
+        version: Version,
+        call: &message::Call<'_>,
+    ) {
+        backchannel::received(this, message, version, call);
     }
 
     fn reverse_error(this: &Arc<Self>, message: &Received<Self>, error: &DecodeError) {
@@ -138,6 +154,7 @@ impl Host for Client {
 
 impl ConnectionEvents for Client {
     fn lost(&self) {
+        self.connecting.interrupt();
         self.xprt.force_disconnect();
     }
 
@@ -157,11 +174,14 @@ impl EndpointEvents for Client {
 
     fn fenced(this: &Arc<Self>, tag: u32, done: bool) {
         requester::reply::fenced(this, tag, done);
+        // The Reply that was kept for it has given its Receive back.
+        this.act();
     }
 
     fn send_room(&self) {
         self.requester.stats.completions.count();
         self.xprt.write_space();
+        self.act();
     }
 }
 

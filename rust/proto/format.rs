@@ -15,9 +15,12 @@ mod choice;
 
 pub(crate) use self::choice::choose;
 
-use super::error::{
-    Fault,
-    Result, //
+use super::{
+    error::{
+        Fault,
+        Result, //
+    },
+    message::Version, //
 };
 
 /// The sizes in octets of the three parts of an RPC message, as the RPC layer keeps it.
@@ -67,6 +70,8 @@ pub(crate) struct Message {
 /// becomes shorter, which does no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallShape {
+    /// The version of both, whose headers differ in size.
+    pub(crate) version: Version,
     /// The Call.
     pub(crate) call: Message,
     /// The Reply. Of a procedure that has none, all sizes are zero.

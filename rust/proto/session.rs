@@ -30,6 +30,8 @@ mod send;
 #[cfg(any(test, CONFIG_KUNIT = "y"))]
 mod testing;
 
+pub(crate) use self::send::Checkpoint;
+
 use super::{
     chunk::Limits,
     continuation::{

@@ -36,7 +36,8 @@ pub(crate) mod send;
 pub(crate) mod stats;
 
 use crate::link::Link;
-use crate::proto::v1::{DecodeError, Header};
+use crate::proto::message;
+use crate::proto::v1::DecodeError;
 use crate::sunrpc::{Slot, Transport};
 use crate::verbs::endpoint::{EndpointEvents, EndpointOwner, Received};
 use call::Call;
@@ -56,8 +57,13 @@ pub(crate) trait Host: Transport<Call = Call<Self>> {
     /// More regions are wanted. Must not sleep.
     fn want_regions(this: &Arc<Self>);
 
-    /// A Call of the other direction has arrived: `message`, with this header.
-    fn reverse_call(this: &Arc<Self>, message: &Received<Self::Wire>, header: &Header<'_>);
+    /// A Call of the other direction has arrived: `message`, as `call`.
+    fn reverse_call(
+        this: &Arc<Self>,
+        message: &Received<Self::Wire>,
+        version: message::Version,
+        call: &message::Call<'_>,
+    );
 
     /// A Call of the other direction has arrived, with a header that makes no sense.
     fn reverse_error(this: &Arc<Self>, message: &Received<Self::Wire>, error: &DecodeError);

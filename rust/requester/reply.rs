@@ -2,12 +2,16 @@
 
 //! Taking a Reply in.
 
+use crate::link::channel::Channel;
 use crate::observe::trace;
-use crate::proto::v1::{self, Direction, Header};
+use crate::proto::message::{self, Version};
+use crate::proto::session::Event;
+use crate::proto::v1::{self, Direction, Prefix};
+use crate::proto::xdr::Reader;
 use crate::requester::call::{CallState, Offer, Regions, Segments};
 use crate::requester::Host;
 use crate::sunrpc::Pinned;
-use crate::verbs::endpoint::Received;
+use crate::verbs::endpoint::{Endpoint, Received};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -50,37 +54,141 @@ impl Verdict {
     }
 }
 
-/// A message has arrived.
-pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T::Wire>) {
+/// Where a message stands when the Requester gets it.
+pub(crate) enum Source<'a> {
+    /// The connection speaks Version One: it may be anything.
+    One,
+    /// It has not been shown to the connection's session yet: it may be anything.
+    New(&'a Channel),
+    /// The session has seen it: it is a Reply of Version Two, or an error instead of one.
+    Seen,
+}
+
+/// What is known of a message that ends an RPC.
+struct Parsed<'a> {
+    /// The transaction ID.
+    xid: u32,
+    /// The grant of Version One, if it is one.
+    credits: Option<u32>,
+    /// The Reply. [`None`] if it is an error, or makes no sense.
+    reply: Option<message::Reply<'a>>,
+}
+
+/// A message has arrived, on a connection that is all the Requester's.
+pub(crate) fn received<T: Host>(this: &Arc<T>, mut message: Received<T::Wire>) {
+    let link = this.requester().link();
+    let Some(channel) = link.as_ref().and_then(|link| link.channel()) else {
+        answered(this, message, Source::One);
+        return;
+    };
+    message.count();
+    let endpoint = message.endpoint().clone();
+    answered(this, message, Source::New(channel));
+    act(&**this, channel, &endpoint);
+}
+
+/// Does what the session of a connection wants.
+pub(crate) fn act<T: Host>(this: &T, channel: &Channel, endpoint: &Arc<Endpoint<T::Wire>>) {
+    let outcome = channel.act(endpoint);
+    if outcome.wake {
+        this.xprt().write_space();
+    }
+    if outcome.close.is_some() {
+        this.xprt().force_disconnect();
+    }
+}
+
+/// Finds out what a message is that has come from `source`. [`None`] if it has been dealt with: it was no Reply.
+fn parse<'a, T: Host>(
+    this: &Arc<T>,
+    message: &'a Received<T::Wire>,
+    source: &Source<'_>,
+) -> Option<Parsed<'a>> {
+    let bytes = message.bytes();
+    match source {
+        Source::One => parse_one(this, message),
+        Source::Seen => Some(Parsed {
+            xid: Prefix::get(&mut Reader::new(bytes)).ok()?.xid,
+            credits: None,
+            reply: message::Reply::decode(Version::Two, bytes),
+        }),
+        Source::New(channel) => match channel.receive(bytes) {
+            Event::Foreign(_) => parse_one(this, message),
+            Event::Failed { xid, .. } => Some(Parsed {
+                xid,
+                credits: None,
+                reply: None,
+            }),
+            Event::Message { header, .. } => {
+                if let Some(call) = message::Call::from_two(&header) {
+                    T::reverse_call(this, message, Version::Two, &call);
+                    return None;
+                }
+                let reply = message::Reply::from_two(&header)?;
+                Some(Parsed {
+                    xid: header.xid,
+                    credits: None,
+                    reply: Some(reply),
+                })
+            }
+            Event::Nothing
+            | Event::Abandoned { .. }
+            | Event::Properties { .. }
+            | Event::Fallback { .. } => None,
+        },
+    }
+}
+
+/// As [`parse`], of a message of Version One.
+fn parse_one<'a, T: Host>(this: &Arc<T>, message: &'a Received<T::Wire>) -> Option<Parsed<'a>> {
+    let number = this.xprt().number();
+    let stats = &this.requester().stats;
+    let header = match v1::decode(message.bytes()) {
+        Ok(header) => header,
+        Err(error) => {
+            let xid = error.prefix.map_or(0, |prefix| prefix.xid);
+            trace::decode_error(number, xid, error.fault, message.bytes().len());
+            if error.direction == Some(Direction::Call) {
+                T::reverse_error(this, message, &error);
+                return None;
+            }
+            // Too short to say anything: dropped, RFC 8166 section 4.5.
+            if error.prefix.is_none() {
+                stats.bad_replies.count();
+            }
+            return error.prefix.map(|prefix| Parsed {
+                xid: prefix.xid,
+                credits: None,
+                reply: None,
+            });
+        }
+    };
+    if let Some(call) = message::Call::from_one(&header) {
+        T::reverse_call(this, message, Version::One, &call);
+        return None;
+    }
+    Some(Parsed {
+        xid: header.xid,
+        credits: Some(header.credits),
+        reply: message::Reply::from_one(&header),
+    })
+}
+
+/// A message has arrived that may be the Reply of a Call.
+pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, source: Source<'_>) {
     let stats = &this.requester().stats;
     stats.completions.count();
     let xprt = this.xprt();
     // The connection works: the next one need not be delayed.
     xprt.set_reestablish_timeout(0);
-
-    let (xid, credits, header) = match v1::decode(message.bytes()) {
-        Ok(header) => (header.xid, Some(header.credits), Some(header)),
-        Err(error) => {
-            let xid = error.prefix.map_or(0, |prefix| prefix.xid);
-            trace::decode_error(xprt.number(), xid, error.fault, message.bytes().len());
-            if error.direction == Some(Direction::Call) {
-                T::reverse_error(this, &message, &error);
-                return;
-            }
-            // Too short to say anything: dropped, RFC 8166 section 4.5.
-            let Some(prefix) = error.prefix else {
-                stats.bad_replies.count();
-                return;
-            };
-            (prefix.xid, None, None)
-        }
+    let Some(Parsed {
+        xid,
+        credits,
+        reply,
+    }) = parse(this, &message, &source)
+    else {
+        return;
     };
-    if let Some(header) = &header {
-        if header.rpc_direction() == Direction::Call {
-            T::reverse_call(this, &message, header);
-            return;
-        }
-    }
 
     let Some(rqst) = xprt.lookup_and_pin(this, xid) else {
         // Duplicate, or of a task that was killed.
@@ -107,8 +215,8 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T::Wire>) {
             return;
         }
     };
-    let verdict = header
-        .and_then(|header| judge::<T>(&header, &regions, offer))
+    let verdict = reply
+        .and_then(|reply| judge::<T>(&reply, &regions, offer))
         .unwrap_or(Verdict::Failed);
     let (what, len, written) = verdict.traced(message.bytes().len());
     trace::reply(
@@ -205,27 +313,28 @@ pub(crate) fn fenced<T: Host>(this: &Arc<T>, tag: u32, done: bool) {
     }
 }
 
-/// Checks a Reply's header against what its Call offered. [`None`] if it is an error or does not fit.
+/// Checks a Reply's header against what its Call offered. [`None`] if it does not fit.
 ///
 /// RFC 8166 sections 3.4.6 and 4.3.3: the Responder returns the chunks that were offered, with the lengths that
 /// it used.
-fn judge<T: Host>(header: &Header<'_>, regions: &Regions<T>, offer: Offer) -> Option<Verdict> {
-    if header.error().is_some() {
-        return None;
-    }
+fn judge<T: Host>(
+    header: &message::Reply<'_>,
+    regions: &Regions<T>,
+    offer: Offer,
+) -> Option<Verdict> {
     let rest = regions.get(offer.read..)?;
     let (write, reply) = rest.split_at_checked(offer.write)?;
 
-    let written = match header.write_list().single() {
+    let written = match header.write.single() {
         Some(chunk) => chunk.check_returned(Segments::of(write).as_slice()).ok()?,
-        None if header.write_list().is_empty() => 0,
+        None if header.write.is_empty() => 0,
         None => return None,
     };
-    let placed = match header.reply_chunk() {
+    let placed = match header.reply {
         Some(chunk) => chunk.check_returned(Segments::of(reply).as_slice()).ok()?,
         None => 0,
     };
-    if header.is_nomsg() {
+    if header.special {
         (placed > 0).then_some(Verdict::Placed {
             len: placed,
             written,
@@ -233,7 +342,7 @@ fn judge<T: Host>(header: &Header<'_>, regions: &Regions<T>, offer: Offer) -> Op
         })
     } else {
         (placed == 0).then_some(Verdict::Inline {
-            at: header.header_len(),
+            at: header.header_len,
             written,
         })
     }

@@ -3,16 +3,17 @@
 //! Sending a Call.
 
 use crate::link::sizing::MAX_SEGMENTS;
-use crate::link::Link;
+use crate::link::{Link, Unposted};
 use crate::observe::trace;
 use crate::proto::chunk::{ReadSegment, Segment};
 use crate::proto::format::{self, CallFormat, CallShape, Message, Plan, ReplyFormat, Sizes};
-use crate::proto::v1;
+use crate::proto::message::{self, Version};
+use crate::proto::v2::Direction as RpcDirection;
 use crate::requester::call::{CallState, Offer, Regions, Segments};
 use crate::requester::Host;
 use crate::sunrpc::{Fragments, Parts, SendError, SendRqst, XdrBuf};
 use crate::verbs::dma::Direction;
-use crate::verbs::endpoint::{PostError, SendBuffer};
+use crate::verbs::endpoint::{EndpointEvents, PostError, RegionHandle, SendBuffer};
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -53,9 +54,9 @@ pub(crate) fn call<T: Host>(this: &Arc<T>, rqst: &SendRqst<'_, T>) -> Result<(),
             return Err(error);
         }
     }
-    // A Call without a Reply leaves its credit spent for good. A new connection is the only way to get it back.
-    // It was sent, so this is no error: SUNRPC would send it for ever.
-    if !rqst.reply_expected() {
+    // In Version One a Call without a Reply leaves its credit spent for good. A new connection is the only way to get
+    // it back. It was sent, so this is no error: SUNRPC would send it for ever.
+    if !rqst.reply_expected() && link.version() == Version::One {
         xprt.force_disconnect();
     }
     Ok(())
@@ -100,7 +101,9 @@ fn choose<T: Host>(link: &Link<T::Wire>, rqst: &SendRqst<'_, T>) -> Result<Plan,
     } else {
         Message::default()
     };
+    let version = link.version();
     let plan = format::choose(&CallShape {
+        version,
         call,
         reply,
         call_inline: link.inline_send(),
@@ -108,7 +111,12 @@ fn choose<T: Host>(link: &Link<T::Wire>, rqst: &SendRqst<'_, T>) -> Result<Plan,
         ddp_allowed: rqst.ddp_allowed(),
     })
     .map_err(|_| SendError::MsgSize)?;
-    if !link.chunks_allowed() && plan.call != CallFormat::Inline {
+    // Nobody would say when the Responder is done with the chunks of a Call without Reply: Version Two, 4.7.
+    let chunks_allowed = match version {
+        Version::One => link.chunks_allowed(),
+        Version::Two => link.chunks_allowed() && rqst.reply_expected(),
+    };
+    if !chunks_allowed && plan.call != CallFormat::Inline {
         return Err(SendError::MsgSize);
     }
     Ok(plan)
@@ -144,7 +152,7 @@ fn marshal_and_post<T: Host>(
     // The Reply may be here before the post returns, so the Call must be `Sent` by then: its lock is held
     // over the post, and the Reply's handler waits for it.
     let mut state = call.state().lock();
-    let posted = link.endpoint().post_message(buffer, len, &mut regions);
+    let posted = link.post(RpcDirection::Call, buffer, len, &mut regions);
     match posted {
         Ok(signaled) => {
             // Before the Reply's handler gets the lock.
@@ -166,7 +174,7 @@ fn marshal_and_post<T: Host>(
             rqst.count_sent();
             Ok(())
         }
-        Err(PostError::Refused) => {
+        Err(Unposted::Post(PostError::Refused)) => {
             // The device may have taken a part of the chain. So the regions stay with the Call until the end
             // of the connection, which follows, takes them back.
             *state = CallState::Sent { regions, offer };
@@ -174,7 +182,7 @@ fn marshal_and_post<T: Host>(
             trace::post_failed(this.xprt().number(), rqst.xid(), PostError::Refused.into());
             Err(SendError::NotConnected)
         }
-        Err(error) => {
+        Err(Unposted::Post(error)) => {
             drop(state);
             trace::post_failed(this.xprt().number(), rqst.xid(), error.into());
             let count = regions.len();
@@ -183,6 +191,15 @@ fn marshal_and_post<T: Host>(
                 return Err(wait_for_send_room(this, link, rqst.xid(), count));
             }
             Err(SendError::NotConnected)
+        }
+        Err(error) => {
+            drop(state);
+            call.set_idle(regions);
+            Err(match error {
+                Unposted::Credits => wait_for_credits(this, link, RpcDirection::Call, count != 0),
+                // As for what is too large: it can't be sent, now or later.
+                _ => SendError::MsgSize,
+            })
         }
     }
 }
@@ -236,13 +253,20 @@ fn build<T: Host>(
     let mut read_list = [ReadSegment::default(); MAX_SEGMENTS as usize];
     let read_list = fill_read_list(&mut read_list, read.as_slice(), position);
 
-    let header = v1::CallHeader {
+    let (longest, invalidate) = dearest(regions);
+    if !link.segments_allowed(regions.len(), longest) {
+        return Err(SendError::MsgSize);
+    }
+    let header = message::CallHeader {
+        version: link.version(),
         xid,
         credits: link.credits_wanted(),
         read: read_list,
+        read_segments: read.as_slice(),
         write: write.as_slice(),
         reply: reply.as_slice(),
-        nomsg: plan.call == CallFormat::Special,
+        special: plan.call == CallFormat::Special,
+        invalidate,
     };
     let header_len = header.encode(&mut buffer).map_err(|_| SendError::MsgSize)?;
     let rest = buffer.get_mut(header_len..).ok_or(SendError::MsgSize)?;
@@ -269,6 +293,16 @@ fn build<T: Host>(
         CallFormat::Special => stats.nomsg_calls.count(),
     }
     Ok((buffer, header_len, len, offer))
+}
+
+/// The length of the longest of the regions, and its handle, or zeroes if there are none. To invalidate that one is the
+/// most work, so it is the one that the peer is asked to spare us.
+fn dearest<W: EndpointEvents>(regions: &[RegionHandle<W>]) -> (u32, u32) {
+    regions
+        .iter()
+        .map(|region| region.segment())
+        .max_by_key(|segment| segment.length)
+        .map_or((0, 0), |segment| (segment.length, segment.handle))
 }
 
 /// Gives every segment its place in the RPC message. RFC 8166 section 3.4.5: those of one chunk have the same.
@@ -329,6 +363,22 @@ pub(crate) fn wait_for_send_room<T: Host>(
     // A completion may have come before the flag was set, and the next one may be far. To ask for less room
     // than is needed would have SUNRPC call again and again.
     if link.endpoint().has_send_room(regions) {
+        this.xprt().write_space();
+    }
+    SendError::Again
+}
+
+/// The peer has promised no Receive for the message: SUNRPC shall call again when it has.
+pub(crate) fn wait_for_credits<T: Host>(
+    this: &Arc<T>,
+    link: &Link<T::Wire>,
+    direction: RpcDirection,
+    chunks: bool,
+) -> SendError {
+    this.requester().stats.credit_waits.count();
+    this.xprt().wait_for_buffer_space();
+    // The credits may have come before the flag was set.
+    if link.admits(direction, chunks) {
         this.xprt().write_space();
     }
     SendError::Again

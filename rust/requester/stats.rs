@@ -90,6 +90,8 @@ stats! {
     remote_invalidations,
     /// Times that a message found no free Send buffer, or no room in the Send Queue.
     send_queue_full,
+    /// Times that a message found no credit in Version Two.
+    credit_waits,
     /// Reverse-direction Calls.
     reverse_calls,
     /// Send Queue work requests posted.

@@ -4,7 +4,9 @@
 
 use crate::kext::errno::ENOTCONN;
 use crate::proto::chunk::Segment;
-use crate::proto::v1::{self, DecodeError, Direction as RpcDirection, Header};
+use crate::proto::message::{self, Version};
+use crate::proto::v1::{self, DecodeError};
+use crate::proto::v2;
 use crate::sunrpc::svc::{CallContext, CallRqst, Pages, ServerTransport};
 use crate::verbs::dma::Direction;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents, Pull, Received, SendBuffer, Transfer};
@@ -19,6 +21,8 @@ const MAX_RESULTS: usize = 16;
 pub(crate) struct Call<H: EndpointEvents> {
     /// Header and inline part, until the Reply is ready.
     message: Option<Received<H>>,
+    /// In which version.
+    version: Version,
     /// Where the inline part begins.
     inline_at: usize,
     /// Its results, as offset and length in the Reply, in order.
@@ -35,23 +39,20 @@ pub(crate) struct Call<H: EndpointEvents> {
 
 impl<H: EndpointEvents> Call<H> {
     /// A Call in a message.
-    fn new(message: Received<H>) -> Result<Self, (Received<H>, Refusal)> {
+    fn new(version: Version, message: Received<H>) -> Result<Self, (Received<H>, Refusal)> {
         let mut empty = [false; MAX_RESULTS];
         let mut chunk_count = 0;
-        let inline_at = match v1::decode(message.bytes()) {
-            Ok(header) if header.rpc_direction() == RpcDirection::Call => {
-                for (chunk, empty) in header.write_list().iter().zip(empty.iter_mut()) {
-                    *empty = chunk.is_empty();
-                    chunk_count += 1;
-                }
-                Ok(header.header_len())
+        let inline_at = decode(version, message.bytes()).map(|call| {
+            for (chunk, empty) in call.write.iter().zip(empty.iter_mut()) {
+                *empty = chunk.is_empty();
+                chunk_count += 1;
             }
-            Ok(_) => Err(Refusal::Drop),
-            Err(error) => Err(Refusal::Header(error)),
-        };
+            call.header_len
+        });
         match inline_at {
             Ok(inline_at) => Ok(Self {
                 message: Some(message),
+                version,
                 inline_at,
                 results: [(0, 0); MAX_RESULTS],
                 result_count: 0,
@@ -64,8 +65,8 @@ impl<H: EndpointEvents> Call<H> {
     }
 
     /// The header. It was decoded before.
-    pub(crate) fn header(&self) -> Option<Header<'_>> {
-        v1::decode(self.message.as_ref()?.bytes()).ok()
+    pub(crate) fn header(&self) -> Option<message::Call<'_>> {
+        message::Call::decode(self.version, self.message.as_ref()?.bytes())
     }
 
     /// Where the message arrived; [`None`] after [`Self::release_message`].
@@ -116,6 +117,21 @@ impl<H: EndpointEvents> CallContext for Call<H> {
     }
 }
 
+/// Decodes a Call.
+///
+/// # Errors
+///
+/// Why it is none. In Version Two the session has decoded it before, so there is no reason to be told.
+fn decode(version: Version, bytes: &[u8]) -> Result<message::Call<'_>, Refusal> {
+    match version {
+        Version::One => {
+            let header = v1::decode(bytes).map_err(Refusal::Header)?;
+            message::Call::from_one(&header).ok_or(Refusal::Drop)
+        }
+        Version::Two => message::Call::decode(version, bytes).ok_or(Refusal::Drop),
+    }
+}
+
 /// Why a message is not taken in.
 pub(crate) enum Refusal {
     /// Its header makes no sense.
@@ -159,7 +175,7 @@ impl<H: EndpointEvents> Pulling<H> {
             return false;
         };
         // What is in the message itself was looked at before.
-        !header.is_nomsg() || (self.len >= 4 && self.pages.first_word() == Some(header.xid))
+        !header.special || (self.len >= 4 && self.pages.first_word() == Some(header.xid))
     }
 
     /// Gives up; returns the message, and the buffer for an answer.
@@ -209,6 +225,7 @@ type Reads<H> = KVec<Transfer<H>>;
 ///
 /// `patiently` repeats what it is given while that returns `EAGAIN`, whenever a transfer has ended.
 pub(crate) fn take<'a, H, T>(
+    version: Version,
     message: Received<H>,
     buffer: &mut Option<SendBuffer<H>>,
     mut rqst: CallRqst<'a, T>,
@@ -218,7 +235,7 @@ where
     H: EndpointEvents<Pull = Pulling<H>>,
     T: ServerTransport<Context = Call<H>>,
 {
-    let call = match Call::new(message) {
+    let call = match Call::new(version, message) {
         Ok(call) => call,
         Err((message, refusal)) => return Taken::Refused(Some(message), refusal),
     };
@@ -280,23 +297,22 @@ struct Plan {
 impl Plan {
     /// Looks at the Read list: RFC 8166 sections 3.4.5 and 3.5. [`None`] if it can't be followed: positions that
     /// go backwards, or beyond the message.
-    fn new(header: &Header<'_>) -> Option<Self> {
-        let list = header.read_list();
-        let payload = header.payload().len();
-        let mut positions = list.iter().map(|entry| entry.position as usize);
-        if list.is_empty() {
+    fn new(header: &message::Call<'_>) -> Option<Self> {
+        let payload = header.payload.len();
+        let mut positions = header.reads().map(|entry| entry.position as usize);
+        if header.reads_nothing() {
             return Some(Self {
                 reads: false,
                 len: 0,
                 layout: Layout::Whole,
             });
         }
-        let total = list.total() as usize;
+        let total = header.read_total()? as usize;
         if total == 0 {
             return None;
         }
         let first = positions.next()?;
-        if !header.is_nomsg() && positions.all(|position| position == first) {
+        if !header.special && positions.all(|position| position == first) {
             if first > payload {
                 return None;
             }
@@ -349,11 +365,10 @@ enum Source {
 
 /// Goes through the pieces of a Call in the order of the message. [`None`] if the Read list can't be followed, or
 /// `each` says so.
-fn walk(header: &Header<'_>, mut each: impl FnMut(Piece) -> Option<()>) -> Option<()> {
+fn walk(header: &message::Call<'_>, mut each: impl FnMut(Piece) -> Option<()>) -> Option<()> {
     let mut base = Base::new(header);
     let mut entries = header
-        .read_list()
-        .iter()
+        .reads()
         .filter(|entry| entry.position != 0)
         .peekable();
     let mut at = 0_usize;
@@ -407,16 +422,16 @@ struct Base<'a> {
     /// The inline part, not taken yet.
     inline: core::ops::Range<usize>,
     /// The header, whose Read list has the segments at position zero.
-    header: Header<'a>,
+    header: message::Call<'a>,
     /// How much of the Position Zero chunk was taken.
     taken: usize,
 }
 
 impl<'a> Base<'a> {
     /// Nothing taken yet.
-    fn new(header: &Header<'a>) -> Self {
+    fn new(header: &message::Call<'a>) -> Self {
         Self {
-            inline: 0..header.payload().len(),
+            inline: 0..header.payload.len(),
             header: *header,
             taken: 0,
         }
@@ -429,7 +444,7 @@ impl<'a> Base<'a> {
         mut each: impl FnMut(usize, Source) -> Option<()>,
     ) -> Option<()> {
         let all = len == usize::MAX;
-        if !self.header.is_nomsg() {
+        if !self.header.special {
             let len = if all { self.inline.len() } else { len };
             if len > self.inline.len() {
                 return None;
@@ -444,7 +459,7 @@ impl<'a> Base<'a> {
         }
         let mut left = len;
         let mut skip = self.taken;
-        for entry in self.header.read_list().iter().filter(|e| e.position == 0) {
+        for entry in self.header.reads().filter(|e| e.position == 0) {
             let whole = entry.segment.length as usize;
             if skip >= whole {
                 skip -= whole;
@@ -482,7 +497,7 @@ fn prepare<H: EndpointEvents>(
     let mut transfers = KVec::new();
     if let Layout::Split { .. } = plan.layout {
         let mut at = 0_usize;
-        for entry in header.read_list().iter() {
+        for entry in header.reads() {
             read(call, pages, at, &entry.segment, &mut transfers)?;
             at = at
                 .checked_add(entry.segment.length as usize)
@@ -496,7 +511,7 @@ fn prepare<H: EndpointEvents>(
     let walked = walk(&header, |piece| {
         result = match &piece.source {
             Source::Inline(from) => header
-                .payload()
+                .payload
                 .get(*from..)
                 .and_then(|rest| rest.get(..piece.len))
                 .ok_or(EINVAL)
@@ -541,13 +556,30 @@ fn read<H: EndpointEvents>(
     Ok(())
 }
 
-/// The answer to a message that was refused, as octets; [`None`] if there is none.
+/// The answer to a message that was refused, as octets; [`None`] if there is none. `credits` is for Version One; in
+/// Version Two the value is set when the answer is posted.
 pub(crate) fn answer(
+    version: Version,
     bytes: &[u8],
     refusal: &Refusal,
     credits: u32,
     buffer: &mut [u8],
 ) -> Option<usize> {
+    if version == Version::Two {
+        let error = match refusal {
+            Refusal::Header(_) | Refusal::Chunks => v2::RdmaError::BadXdr,
+            Refusal::Drop | Refusal::Lost(_) => return None,
+        };
+        let xid = message::Call::decode(version, bytes)?.xid;
+        return v2::ErrorHeader {
+            xid,
+            version: v2::VERSION,
+            credits,
+            error,
+        }
+        .encode(buffer)
+        .ok();
+    }
     let error = match refusal {
         Refusal::Header(error) => error.answer(credits)?,
         Refusal::Chunks => v1::ErrorHeader {

@@ -5,7 +5,8 @@
 use crate::kext::errno::ENOTCONN;
 use crate::kext::page_fragment::PageFragment;
 use crate::proto::chunk::{Chunk, Segment};
-use crate::proto::v1::{self, ErrorHeader, RdmaError};
+use crate::proto::message::{self, Version};
+use crate::proto::{v1, v2};
 use crate::responder::call::Call;
 use crate::sunrpc::svc::{Pages, ReplyRqst, ServerTransport};
 use crate::sunrpc::{Parts, XdrBuf};
@@ -29,11 +30,13 @@ pub(crate) struct Ready<H: EndpointEvents> {
 
 /// What binds every Reply of a connection.
 pub(crate) struct Terms {
+    /// What is spoken.
+    pub(crate) version: Version,
     /// The largest message that may be sent inline, header included.
     pub(crate) inline_max: usize,
     /// Whether the peer lets its keys be invalidated.
     pub(crate) may_invalidate: bool,
-    /// What to grant.
+    /// What to grant in Version One. In Version Two the value is set when the Reply is posted.
     pub(crate) credits: u32,
 }
 
@@ -59,10 +62,11 @@ where
 {
     match patiently(&mut || fill(rqst, &mut message, terms)) {
         Ok((len, transfers)) => {
-            let invalidate = terms
-                .may_invalidate
-                .then(|| sole_handle(rqst.context()))
-                .flatten();
+            let invalidate = rqst
+                .context()
+                .header()
+                .filter(|_| terms.may_invalidate)
+                .and_then(|call| call.invalidate());
             let cargo = if transfers.is_empty() {
                 None
             } else {
@@ -79,15 +83,9 @@ where
                 invalidate,
             })
         }
-        // There is no way to send this Reply: RFC 8166 section 4.5.3.
-        Err(EMSGSIZE | EAGAIN) => {
-            let error = ErrorHeader {
-                xid: rqst.context().header().ok_or(ENOTCONN)?.xid,
-                version: v1::VERSION,
-                credits: terms.credits,
-                error: RdmaError::Chunk,
-            };
-            let len = error.encode(&mut message).map_err(|_| ENOTCONN)?;
+        // There is no way to send this Reply.
+        Err(error @ (EMSGSIZE | EAGAIN)) => {
+            let len = answer(rqst, &mut message, terms, error).ok_or(ENOTCONN)?;
             Ok(Ready {
                 message,
                 len,
@@ -99,20 +97,56 @@ where
     }
 }
 
-/// The Call's handle, if all its segments have the same one: only then all of them are clean when it is
-/// invalidated.
-fn sole_handle<H: EndpointEvents>(call: &Call<H>) -> Option<u32> {
-    let header = call.header()?;
-    let read = header.read_list().iter().map(|entry| entry.segment.handle);
-    let write = header.write_list().iter().flat_map(|chunk| chunk.iter());
-    let reply = header
-        .reply_chunk()
-        .into_iter()
-        .flat_map(|chunk| chunk.iter());
-    let written = Iterator::chain(write, reply).map(|segment| segment.handle);
-    let mut handles = Iterator::chain(read, written);
-    let first = handles.next()?;
-    handles.all(|handle| handle == first).then_some(first)
+/// Writes the error that takes the place of a Reply. Returns its length.
+fn answer<H, T>(
+    rqst: &ReplyRqst<'_, T>,
+    buffer: &mut [u8],
+    terms: &Terms,
+    error: Error,
+) -> Option<usize>
+where
+    H: EndpointEvents,
+    T: ServerTransport<Context = Call<H>>,
+{
+    let call = rqst.context().header()?;
+    let (xid, credits) = (call.xid, terms.credits);
+    match terms.version {
+        // RFC 8166 section 4.5.3.
+        Version::One => v1::ErrorHeader {
+            xid,
+            version: v1::VERSION,
+            credits,
+            error: v1::RdmaError::Chunk,
+        }
+        .encode(buffer),
+        Version::Two => v2::ErrorHeader {
+            xid,
+            version: v2::VERSION,
+            credits,
+            error: match error {
+                EMSGSIZE => shortage(rqst, &call)?,
+                _ => v2::RdmaError::System,
+            },
+        }
+        .encode(buffer),
+    }
+    .ok()
+}
+
+/// What a Call of Version Two has offered too little of for its Reply: sections 7.3.4 and 7.3.5.
+fn shortage<H, T>(rqst: &ReplyRqst<'_, T>, call: &message::Call<'_>) -> Option<v2::RdmaError>
+where
+    H: EndpointEvents,
+    T: ServerTransport<Context = Call<H>>,
+{
+    let results = rqst.context().results();
+    for ((chunk, &(_, len)), index) in call.write.iter().zip(results).zip(1..) {
+        if len > chunk.total() {
+            return Some(v2::RdmaError::WriteResource { index, needed: len });
+        }
+    }
+    let needed = u32::try_from(rest_len(results, rqst.reply().len()).ok()?).ok()?;
+    Some(v2::RdmaError::ReplyResource { needed })
 }
 
 /// Fills in the message and prepares the Writes.
@@ -134,7 +168,7 @@ where
     // Results into the Write chunks, RFC 8166 section 4.3.2.
     let mut chunks: KVec<KVec<Segment>> = KVec::new();
     let mut results = call.results().iter();
-    for chunk in header.write_list().iter() {
+    for chunk in header.write.iter() {
         let mut writer = Writer::new(endpoint, chunk)?;
         if let Some(&(offset, len)) = results.next() {
             let end = offset.checked_add(len).ok_or(EMSGSIZE)?;
@@ -143,27 +177,39 @@ where
         chunks.push(writer.segments, GFP_KERNEL)?;
     }
 
-    // The rest into the Reply chunk, or inline.
+    let mut lists: KVec<&[Segment]> = KVec::with_capacity(chunks.len(), GFP_KERNEL)?;
+    for chunk in chunks.iter() {
+        lists.push(chunk.as_slice(), GFP_KERNEL)?;
+    }
+    let mut out = message::ReplyHeader {
+        version: terms.version,
+        xid: header.xid,
+        credits: terms.credits,
+        write: &lists,
+        reply: None,
+    };
+    let mut len = out.encode(message).map_err(|_| EMSGSIZE)?;
+
+    // The rest into the Reply chunk, or inline. In Version Two the chunk is for what does not fit inline (6.6.3).
     let mut replied = None;
-    if let Some(chunk) = header.reply_chunk() {
+    let reply_chunk = match terms.version {
+        Version::One => header.reply,
+        Version::Two => {
+            let inline_len = rest_len(call.results(), reply.len())?
+                .checked_add(len)
+                .ok_or(EMSGSIZE)?;
+            header.reply.filter(|_| inline_len > terms.inline_max)
+        }
+    };
+    if let Some(chunk) = reply_chunk {
         let mut writer = Writer::new(endpoint, chunk)?;
         for_rest(call.results(), reply.len(), |from, to| {
             writer.write(reply, from, to, &mut transfers)
         })?;
         replied = Some(writer.segments);
+        out.reply = replied.as_deref();
+        len = out.encode(message).map_err(|_| EMSGSIZE)?;
     }
-    let mut lists: KVec<&[Segment]> = KVec::with_capacity(chunks.len(), GFP_KERNEL)?;
-    for chunk in chunks.iter() {
-        lists.push(chunk.as_slice(), GFP_KERNEL)?;
-    }
-    let out = v1::ReplyHeader {
-        xid: header.xid,
-        credits: terms.credits,
-        write: &lists,
-        reply: replied.as_deref(),
-        nomsg: replied.is_some(),
-    };
-    let mut len = out.encode(message).map_err(|_| EMSGSIZE)?;
     if replied.is_none() {
         for_rest(call.results(), reply.len(), |from, to| {
             for fragment in Range::new(reply, from, to) {
@@ -182,6 +228,16 @@ where
         return Err(EMSGSIZE);
     }
     Ok((len, transfers))
+}
+
+/// How long the parts of a Reply of `len` octets are that are not results in chunks.
+fn rest_len(results: &[(u32, u32)], len: usize) -> Result<usize> {
+    let mut sum = 0;
+    for_rest(results, len, |from, to| {
+        sum += to - from;
+        Ok(())
+    })?;
+    Ok(sum)
 }
 
 /// Calls `each` for the parts of a Reply of `len` octets that are not results in chunks. The XDR padding of a

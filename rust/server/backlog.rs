@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is ready to be posted, and finds the Send Queue full.
+//! What is ready to be posted, and finds the Send Queue full, or in Version Two no credit.
 //!
 //! No thread waits for a peer to make room: one that takes no Replies would soon have all threads of the service
 //! waiting. What can't be posted is left here, and posted by whoever notices that there is room again. It is not
@@ -14,6 +14,10 @@
 //! shutdown, which waits for the transfers that are held here.
 
 use crate::kext::errno::ENOTCONN;
+use crate::link::channel::{Channel, Sending};
+use crate::proto::message;
+use crate::proto::session::Refusal;
+use crate::proto::v2::Direction;
 use crate::responder::reply::Ready;
 use crate::server::connection::Connection;
 use crate::verbs::endpoint::{Endpoint, PostError, Pull};
@@ -30,36 +34,58 @@ pub(super) enum Outgoing {
 }
 
 impl Outgoing {
-    /// Posts it.
+    /// Posts it. `channel` is there where Version Two may be spoken.
     ///
     /// # Errors
     ///
-    /// See [`PostError`]. If the queue was full, it comes back.
-    fn post(self, endpoint: &Endpoint<Connection>) -> Result<(), (PostError, Option<Self>)> {
+    /// See [`PostError`]. If the queue was full, or there is no credit, it comes back with `Full`.
+    fn post(
+        self,
+        endpoint: &Endpoint<Connection>,
+        channel: Option<&Channel>,
+    ) -> Result<(), (PostError, Option<Self>)> {
         match self {
             Self::Reads(pull) => endpoint
                 .post_pull(pull)
                 .map_err(|(error, back)| (error, back.map(Self::Reads))),
             Self::Reply(ready) => {
+                let chunks = ready.cargo.is_some();
+                let sending = match channel.filter(|channel| channel.is_two()) {
+                    None => None,
+                    Some(channel) => match channel.begin(endpoint, Direction::Reply, chunks) {
+                        Ok(sending) => Some(sending),
+                        Err(Refusal::Wait) => {
+                            return Err((PostError::Full, Some(Self::Reply(ready))));
+                        }
+                        Err(_) => return Err((PostError::Closed, None)),
+                    },
+                };
                 let Ready {
-                    message,
+                    mut message,
                     len,
                     cargo,
                     invalidate,
                 } = ready;
-                endpoint
-                    .post_reply(message, len, cargo, invalidate)
-                    .map_err(|(error, back)| {
-                        let back = back.map(|(message, cargo)| {
-                            Self::Reply(Ready {
-                                message,
-                                len,
-                                cargo,
-                                invalidate,
-                            })
-                        });
-                        (error, back)
-                    })
+                if let Some(sending) = &sending {
+                    message::set_credits(&mut message, sending.credits());
+                }
+                let posted = endpoint.post_reply(message, len, cargo, invalidate);
+                // Before anything is dropped that comes back.
+                match (&posted, sending) {
+                    (Err(_), Some(sending)) => Sending::undo(sending),
+                    (_, sending) => drop(sending),
+                }
+                posted.map_err(|(error, back)| {
+                    let back = back.map(|(message, cargo)| {
+                        Self::Reply(Ready {
+                            message,
+                            len,
+                            cargo,
+                            invalidate,
+                        })
+                    });
+                    (error, back)
+                })
             }
         }
     }
@@ -119,11 +145,12 @@ impl Backlog {
     pub(super) fn post(
         &self,
         endpoint: &Arc<Endpoint<Connection>>,
+        channel: Option<&Channel>,
         mut item: Outgoing,
     ) -> Result<bool> {
         // Nobody overtakes what waits.
         if !self.is_busy() {
-            item = match item.post(endpoint) {
+            item = match item.post(endpoint, channel) {
                 Ok(()) => return Ok(false),
                 Err((PostError::Full, Some(item))) => item,
                 Err(_) => return Err(ENOTCONN),
@@ -140,7 +167,7 @@ impl Backlog {
         let _ = queue.waiting.push_within_capacity((endpoint.clone(), item));
         drop(queue);
         // There may have been room before it was there to be found.
-        self.flush()
+        self.flush(channel)
     }
 
     /// Posts what waits, as long as there is room. Returns whether nothing waits any more after something did.
@@ -148,7 +175,7 @@ impl Backlog {
     /// # Errors
     ///
     /// `ENOTCONN`: the connection is to be ended.
-    pub(super) fn flush(&self) -> Result<bool> {
+    pub(super) fn flush(&self, channel: Option<&Channel>) -> Result<bool> {
         if !self.is_busy() {
             return Ok(false);
         }
@@ -165,7 +192,7 @@ impl Backlog {
             queue.again = false;
             drop(queue);
 
-            let outcome = item.post(&endpoint);
+            let outcome = item.post(&endpoint, channel);
 
             let mut queue = self.queue.lock();
             queue.posting = false;

@@ -3,9 +3,11 @@
 //! The transport that has a connection.
 
 use crate::kext::errno::{ENOTCONN, EPROTO};
+use crate::link::channel::Channel;
 use crate::module_parameters;
 use crate::proto::cm_private::{Agreed, CmPrivate};
 use crate::proto::credits::Allowance;
+use crate::proto::message::Version;
 use crate::proto::v1::{self, Direction};
 use crate::responder::call::{self, Call, Pulling, Refusal, Taken};
 use crate::responder::reply::{self, Ready};
@@ -13,6 +15,7 @@ use crate::responder::CREDITS;
 use crate::server::backlog::{Backlog, Outgoing};
 use crate::server::callback::{self, Callback};
 use crate::server::inbox::{Inbox, Work};
+use crate::server::two;
 use crate::sunrpc::svc::{CallRqst, Pages, ReplyRqst, Server, ServerTransport, SvcXprt};
 use crate::verbs::cm::{CmId, ConnectionEvents, ConnectionRequests, Incoming};
 use crate::verbs::endpoint::{
@@ -81,6 +84,11 @@ pub(crate) struct Connection {
     agreed: Agreed,
     /// What the peer's private data said.
     peer: CmPrivate,
+    /// Where Version Two may be spoken: the session of the connection.
+    channel: Option<Arc<Channel>>,
+    /// With a channel, the endpoint. It refers back to us, so `free` takes it away.
+    #[pin]
+    endpoint: SpinLock<Option<Arc<Endpoint<Connection>>>>,
     /// What the peer was promised.
     #[pin]
     allowance: SpinLock<Allowance>,
@@ -128,6 +136,8 @@ impl Connection {
                 patience <- new_mutex!((), "rpcrdma::Connection::patience"),
                 agreed: Agreed::new(&own, &peer),
                 peer,
+                channel: two::channel(FIRST_CREDITS + 1)?,
+                endpoint <- new_spinlock!(None, "rpcrdma::Connection::endpoint"),
                 allowance <- new_spinlock!(
                     Allowance::new(FIRST_CREDITS, CREDITS),
                     "rpcrdma::Connection::allowance"
@@ -166,10 +176,16 @@ impl Connection {
         if !endpoint.shares_receives() {
             // All that may ever be needed is posted already.
             *this.allowance.lock() = Allowance::new(CREDITS, CREDITS);
+            this.receives_changed();
         }
         // One to spare, for a peer that does not count quite as we do.
         endpoint.ask_for_receives(FIRST_CREDITS + 1)?;
-        owner.accept(&own.encode(), read_depth.min(limits.outbound_reads))?;
+        if this.channel.is_some() {
+            this.set_endpoint(Some(endpoint.clone()));
+        }
+        owner
+            .accept(&own.encode(), read_depth.min(limits.outbound_reads))
+            .inspect_err(|_| this.set_endpoint(None))?;
         *this.owner.lock() = Some(owner);
         Ok(this)
     }
@@ -177,6 +193,34 @@ impl Connection {
     /// What was agreed on.
     pub(super) fn agreed(&self) -> Agreed {
         self.agreed
+    }
+
+    /// The session of the connection, if it speaks Version Two.
+    pub(super) fn two(&self) -> Option<Arc<Channel>> {
+        self.channel.clone().filter(|channel| channel.is_two())
+    }
+
+    /// What is spoken.
+    fn version(&self) -> Version {
+        match &self.channel {
+            Some(channel) if channel.is_two() => Version::Two,
+            _ => Version::One,
+        }
+    }
+
+    /// Whether the connection is up.
+    pub(super) fn is_established(&self) -> bool {
+        self.established.load(Relaxed)
+    }
+
+    /// There are more Receives for the peer's messages.
+    fn receives_changed(&self) {
+        let Some(channel) = &self.channel else { return };
+        let beside = match self.has_callback.load(Relaxed) {
+            true => callback::SLOTS + 1,
+            false => 1,
+        };
+        channel.set_capacity(self.allowance.lock().granted().saturating_add(beside));
     }
 
     /// What the peer's private data said.
@@ -215,6 +259,7 @@ impl Connection {
         attach(endpoint)?;
         *place = Some(callback.clone());
         self.has_callback.store(true, Relaxed);
+        self.receives_changed();
         Ok(())
     }
 
@@ -226,7 +271,7 @@ impl Connection {
     }
 
     /// Does something with the callback, if there is one. Sleeps.
-    fn with_callback(&self, act: impl FnOnce(&Arc<Callback>)) {
+    pub(super) fn with_callback(&self, act: impl FnOnce(&Arc<Callback>)) {
         if !self.has_callback.load(Relaxed) {
             return;
         }
@@ -316,7 +361,10 @@ impl Connection {
         // there are some more than are promised.
         let mut allowance = self.allowance.lock();
         allowance.grow(wanted);
-        allowance.granted()
+        let granted = allowance.granted();
+        drop(allowance);
+        self.receives_changed();
+        granted
     }
 
     /// Puts up with a Call that was not granted, if the Receive that it took can be replaced. Sleeps.
@@ -354,10 +402,60 @@ impl Connection {
 
     /// Posts something, now or when there is room.
     fn post(&self, endpoint: &Arc<Endpoint<Self>>, item: Outgoing) -> Result {
-        if self.backlog.post(endpoint, item)? {
+        if self.backlog.post(endpoint, self.channel.as_deref(), item)? {
             self.xprt.enqueue();
         }
         Ok(())
+    }
+
+    /// There may be room for what waits to be posted.
+    pub(super) fn flush(&self) {
+        match self.backlog.flush(self.channel.as_deref()) {
+            Ok(false) => {}
+            Ok(true) => self.xprt.enqueue(),
+            Err(_) => self.close(),
+        }
+    }
+
+    /// Sets what [`Self::act`] uses.
+    fn set_endpoint(&self, endpoint: Option<Arc<Endpoint<Self>>>) {
+        let former = core::mem::replace(&mut *self.endpoint.lock(), endpoint);
+        // Outside the lock, since it may be the last reference.
+        drop(former);
+    }
+
+    /// Does what the session wants, if there is one.
+    fn act(&self) {
+        let Some(channel) = &self.channel else { return };
+        let endpoint = self.endpoint.lock().clone();
+        if let Some(endpoint) = endpoint {
+            two::act(self, channel, &endpoint);
+        }
+    }
+
+    /// Puts a Call of Version Two in, with which `unanswered` are with us. That there are not too many the session has
+    /// seen to.
+    pub(super) fn take_call(&self, unanswered: u32, message: Received<Self>) {
+        let _ = self.allowance.lock().arrived(unanswered);
+        self.inbox.put_message(&self.xprt, message);
+    }
+
+    /// A message of Version One has arrived.
+    pub(super) fn received_one(this: &Arc<Self>, mut message: Received<Self>) {
+        if this.has_callback.load(Relaxed) && is_reply(message.bytes()) {
+            this.with_callback(|callback| {
+                Callback::received(callback, Version::One, message);
+            });
+            return;
+        }
+        let unanswered = message.count();
+        let overrun = this.allowance.lock().arrived(unanswered).is_err();
+        if overrun && this.put_up(message.endpoint()).is_err() {
+            // RFC 8166 section 3.3.1: the connection may be ended. What the peer took too much of may be others'.
+            this.close();
+            return;
+        }
+        this.inbox.put_message(&this.xprt, message);
     }
 
     /// Answers a message that was refused.
@@ -373,10 +471,13 @@ impl Connection {
         let (message, mut buffer) = message.zip(buffer).ok_or(ENOTCONN)?;
         let endpoint = message.endpoint().clone();
         let credits = self.grant(&endpoint);
-        let Some(len) = call::answer(message.bytes(), refusal, credits, &mut buffer) else {
+        let version = self.version();
+        let answer = call::answer(version, message.bytes(), refusal, credits, &mut buffer);
+        drop(message);
+        let Some(len) = answer else {
+            self.act();
             return Ok(());
         };
-        drop(message);
         let answer = Ready {
             message: buffer,
             len,
@@ -396,7 +497,7 @@ impl Connection {
         let endpoint = message.endpoint().clone();
         let mut buffer = Some(buffer);
         let patiently = |attempt: &mut dyn FnMut() -> _| self.patiently(&endpoint, attempt);
-        match call::take(message, &mut buffer, rqst, patiently) {
+        match call::take(self.version(), message, &mut buffer, rqst, patiently) {
             Taken::Ready(call, rqst) => Ok(rqst.deliver(call)),
             Taken::Pull(pull) => self.post(&endpoint, Outgoing::Reads(pull)).map(|()| 0),
             Taken::Refused(message, refusal) => self.refuse(message, buffer, &refusal).map(|()| 0),
@@ -409,9 +510,12 @@ impl Connection {
             return Err(ENOTCONN);
         }
         let endpoint = rqst.context().endpoint().ok_or(ENOTCONN)?.clone();
+        let two = self.channel.as_ref().filter(|channel| channel.is_two());
         let terms = reply::Terms {
-            inline_max: self.agreed.send_inline as usize,
-            may_invalidate: self.agreed.remote_invalidation,
+            version: self.version(),
+            inline_max: two.map_or(self.agreed.send_inline, |two| two.send_size()) as usize,
+            // In Version Two the Call says which handle, if any.
+            may_invalidate: two.is_some() || self.agreed.remote_invalidation,
             credits: self.grant(&endpoint),
         };
         let buffer = rqst.context_mut().take_buffer().ok_or(ENOTCONN)?;
@@ -441,6 +545,8 @@ impl ConnectionEvents for Connection {
     fn established(&self) {
         self.established.store(true, Relaxed);
         self.xprt.enqueue();
+        // Messages may have arrived before.
+        self.act();
     }
 
     fn number(&self) -> u32 {
@@ -452,19 +558,11 @@ impl EndpointEvents for Connection {
     type Pull = Pulling<Connection>;
     type Push = Pages;
 
-    fn received(this: &Arc<Self>, mut message: Received<Self>) {
-        if this.has_callback.load(Relaxed) && is_reply(message.bytes()) {
-            this.with_callback(|callback| Callback::received(callback, message));
-            return;
+    fn received(this: &Arc<Self>, message: Received<Self>) {
+        match &this.channel {
+            Some(channel) => two::received(this, channel, message),
+            None => Self::received_one(this, message),
         }
-        let unanswered = message.count();
-        let overrun = this.allowance.lock().arrived(unanswered).is_err();
-        if overrun && this.put_up(message.endpoint()).is_err() {
-            // RFC 8166 section 3.3.1: the connection may be ended. What the peer took too much of may be others'.
-            this.close();
-            return;
-        }
-        this.inbox.put_message(&this.xprt, message);
     }
 
     fn pulled(this: &Arc<Self>, pull: Pulling<Connection>, done: bool) {
@@ -478,11 +576,8 @@ impl EndpointEvents for Connection {
     }
 
     fn send_room(&self) {
-        match self.backlog.flush() {
-            Ok(false) => {}
-            Ok(true) => self.xprt.enqueue(),
-            Err(_) => self.close(),
-        }
+        self.flush();
+        self.act();
         self.feed();
         self.wake();
         self.with_callback(|callback| callback.send_room());
@@ -552,6 +647,7 @@ impl ServerTransport for Connection {
     }
 
     fn free(this: &Arc<Self>) {
+        this.set_endpoint(None);
         this.backlog.close();
         let owner = this.owner.lock().take();
         if let Some(owner) = owner {

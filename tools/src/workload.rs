@@ -21,6 +21,7 @@ use crate::proto::{
         Message,
         Sizes, //
     },
+    message::Version,
     v1::{
         self,
         CallHeader,
@@ -218,6 +219,7 @@ pub fn choose(payload: u32) -> usize {
         whole_segments: 1,
     };
     let shape = CallShape {
+        version: Version::One,
         call: message,
         reply: Message {
             sizes: Sizes {

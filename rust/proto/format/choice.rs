@@ -8,7 +8,7 @@ use super::{
             Fault,
             Result, //
         },
-        v1, //
+        message, //
     },
     CallFormat,
     CallShape,
@@ -68,7 +68,11 @@ fn choose_reply(shape: &CallShape) -> Result<Offer> {
     let may_reduce = shape.ddp_allowed && shape.reply.ddp_eligible && sizes.pages != 0;
     let rest = sizes.head.checked_add(sizes.tail).ok_or(Fault::NoSpace)?;
     let fits = |write: Option<usize>, inline: u32| -> Result<bool> {
-        fits(v1::header_len(0, write, None)?, inline, shape.reply_inline)
+        fits(
+            message::reply_header_len(shape.version, write, None)?,
+            inline,
+            shape.reply_inline,
+        )
     };
 
     if fits(None, sizes.total()?)? {
@@ -91,7 +95,8 @@ fn choose_reply(shape: &CallShape) -> Result<Offer> {
         }
     };
     // Even a Reply whose RPC message is in the Reply chunk needs room for its header.
-    if !self::fits(v1::header_len(0, write, reply)?, 0, shape.reply_inline)? {
+    let header = message::reply_header_len(shape.version, write, reply)?;
+    if !self::fits(header, 0, shape.reply_inline)? {
         return Err(Fault::NoSpace);
     }
     Ok(Offer {
@@ -104,8 +109,15 @@ fn choose_reply(shape: &CallShape) -> Result<Offer> {
 /// Chooses how the Call travels, and returns the size of its header and of what follows.
 fn choose_call(shape: &CallShape, offer: &Offer) -> Result<(CallFormat, usize, usize)> {
     let sizes = shape.call.sizes;
-    let plan = |format, read_segments, inline: u32| -> Result<Option<_>> {
-        let header = v1::header_len(read_segments, offer.write, offer.reply)?;
+    let plan = |format: CallFormat, read_segments, inline: u32| -> Result<Option<_>> {
+        let special = format == CallFormat::Special;
+        let header = message::call_header_len(
+            shape.version,
+            special,
+            read_segments,
+            offer.write,
+            offer.reply,
+        )?;
         let follows = usize::try_from(inline).map_err(|_| Fault::NoSpace)?;
         Ok(fits(header, inline, shape.call_inline)?.then_some((format, header, follows)))
     };
@@ -158,7 +170,8 @@ mod tests {
     use super::{
         super::{
             Message,
-            Sizes, //
+            Sizes,
+            Version, //
         },
         *, //
     };
@@ -182,6 +195,7 @@ mod tests {
     /// A Call and its Reply, at thresholds of 1024 octets.
     fn shape(call: Message, reply: Message) -> CallShape {
         CallShape {
+            version: Version::One,
             call,
             reply,
             call_inline: 1024,
@@ -214,6 +228,27 @@ mod tests {
             formats(small(900), small(997))?,
             (CallFormat::Inline, ReplyFormat::ReplyChunk)
         );
+        Ok(())
+    }
+
+    /// Version Two, sections 6.3.7 and 6.3.10: 32 octets for a Call, 20 for a Reply.
+    #[test]
+    fn headers_of_version_two_have_other_sizes() -> Result {
+        let two = |call, reply| {
+            choose(&CallShape {
+                version: Version::Two,
+                ..shape(call, reply)
+            })
+        };
+        let plan = two(small(992), small(1004))?;
+        assert_eq!(plan.call, CallFormat::Inline);
+        assert_eq!(plan.reply, ReplyFormat::Inline);
+        assert_eq!(plan.send_len(), 1024);
+        let plan = two(small(993), small(1004))?;
+        assert_eq!(plan.call, CallFormat::Special);
+        // Section 6.3.5: an empty Read list beside the Call chunk.
+        assert_eq!(plan.header_len, 28 + 24 + 8);
+        assert_eq!(two(small(900), small(1005))?.reply, ReplyFormat::ReplyChunk);
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use crate::verbs::work_request::{set_receive_cqe, PlainRequest};
 use core::ptr::{self, NonNull};
 use kernel::error::to_result;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::{Arc, ArcBorrow};
 
 /// How many Receives are posted at a time.
@@ -181,6 +181,11 @@ impl<H: EndpointEvents> Endpoint<H> {
         Ok(())
     }
 
+    /// How many messages that were counted, see [`Received::count`], are in their buffers still.
+    pub(crate) fn held(&self) -> u32 {
+        self.calls.load(Acquire)
+    }
+
     /// Whether the Receives are shared with other connections.
     pub(crate) fn shares_receives(&self) -> bool {
         self.shared.is_some()
@@ -239,11 +244,12 @@ impl<H: EndpointEvents> Received<H> {
 
 impl<H: EndpointEvents> Drop for Received<H> {
     fn drop(&mut self) {
-        if self.counted {
-            self.endpoint.calls.fetch_sub(1, Relaxed);
-        }
         // SAFETY: The slot is lent to us.
         let index = unsafe { self.slot.as_ref().index };
         self.endpoint.recycle(index);
+        // Last: who reads the count concludes from it how many Receives are posted.
+        if self.counted {
+            self.endpoint.calls.fetch_sub(1, Release);
+        }
     }
 }

@@ -230,10 +230,41 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// See [`PostError`]. Except for `Refused`, nothing was posted.
     pub(crate) fn post_message(
         &self,
-        mut message: SendBuffer<H>,
+        message: SendBuffer<H>,
         len: usize,
         regions: &mut [RegionHandle<H>],
     ) -> Result<bool, PostError> {
+        let (signaled, _) = self.post_chain(message, len, regions, false)?;
+        Ok(signaled)
+    }
+
+    /// Posts the first `len` octets of `message`, signaled. Returns its place, for [`Self::has_retired`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::post_message`].
+    pub(crate) fn post_signaled(
+        &self,
+        message: SendBuffer<H>,
+        len: usize,
+    ) -> Result<u64, PostError> {
+        let (_, sequence) = self.post_chain(message, len, &mut [], true)?;
+        Ok(sequence)
+    }
+
+    /// Whether the Send at a place has completed. [`EndpointEvents::send_room`] is called when it does.
+    pub(crate) fn has_retired(&self, sequence: u64) -> bool {
+        self.send.lock().queue.has_retired(sequence)
+    }
+
+    /// See [`Self::post_message`]. Returns whether the Send is signaled, and its place.
+    fn post_chain(
+        &self,
+        mut message: SendBuffer<H>,
+        len: usize,
+        regions: &mut [RegionHandle<H>],
+        signal: bool,
+    ) -> Result<(bool, u64), PostError> {
         let slot = self
             .sends
             .get(message.index as usize)
@@ -254,7 +285,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             length: u32::try_from(len.min(buffer.len())).map_err(|_| PostError::Refused)?,
             lkey: gate.lkey,
         };
-        let signaled = gate.queue.must_signal(requests, gate.made);
+        let signaled = signal || gate.queue.must_signal(requests, gate.made);
         let mut send = sys::ib_send_wr {
             sg_list: &raw mut sge,
             num_sge: 1,
@@ -296,7 +327,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         if refused {
             return Err(PostError::Refused);
         }
-        Ok(signaled)
+        Ok((signaled, sequence))
     }
 
     /// Posts the invalidation of `regions` as one chain. When it is done, [`EndpointEvents::fenced`] is called

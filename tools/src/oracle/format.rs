@@ -17,9 +17,11 @@ use crate::proto::{
         ReplyFormat,
         Sizes, //
     },
-    v1::{
+    message::{
+        reply_header_len,
         CallHeader,
-        ReplyHeader, //
+        ReplyHeader,
+        Version, //
     },
     xdr::Reader,
 };
@@ -38,6 +40,10 @@ pub fn format(bytes: &[u8]) {
 fn read_shape(reader: &mut Reader<'_>) -> Result<CallShape> {
     let [call_inline, reply_inline, flags] = *reader.array()?;
     Ok(CallShape {
+        version: match flags & 4 {
+            0 => Version::One,
+            _ => Version::Two,
+        },
         call: read_message(reader)?,
         reply: read_message(reader)?,
         call_inline: 1024 * (1 + u32::from(call_inline) % 8),
@@ -131,15 +137,19 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
     });
 
     // The Call's header is within what was planned, and all of the Call within its threshold.
+    let bare: Vec<Segment> = read.iter().map(|entry| entry.segment).collect();
     let header = CallHeader {
+        version: shape.version,
         xid: 1,
         credits: 1,
         read: &read,
+        read_segments: &bare,
         write: &write,
         reply: &reply_chunk,
-        nomsg: plan.call == CallFormat::Special,
+        special: plan.call == CallFormat::Special,
+        invalidate: 0,
     };
-    if !(header.nomsg && read.is_empty()) {
+    if !(header.special && read.is_empty()) {
         let mut buf = vec![0; plan.header_len];
         let len = header.encode(&mut buf).unwrap();
         assert!(len <= plan.header_len);
@@ -151,25 +161,32 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
         [] => vec![],
         segments => vec![segments],
     };
-    let reply_header = ReplyHeader {
-        xid: 1,
-        credits: 1,
-        write: &chunks,
-        reply: Some(reply_chunk.as_slice()).filter(|chunk| !chunk.is_empty()),
-        nomsg: false,
-    };
+    let reply_segments = Some(reply_chunk.len()).filter(|count| *count != 0);
     let inline = match plan.reply {
         ReplyFormat::Inline => u64::from(reply.total().unwrap()),
         ReplyFormat::WriteChunk => u64::from(reply.head) + u64::from(reply.tail),
         ReplyFormat::ReplyChunk | ReplyFormat::WriteAndReplyChunk => 0,
     };
-    let header_len = reply_header.encoded_len().unwrap() as u64;
-    assert!(header_len + inline <= u64::from(shape.reply_inline));
+    let write_segments = chunks.first().map(|chunk| chunk.len());
+    let header_len = reply_header_len(shape.version, write_segments, reply_segments).unwrap();
+    assert!(header_len as u64 + inline <= u64::from(shape.reply_inline));
+    if reply_chunk.is_empty() {
+        let header = ReplyHeader {
+            version: shape.version,
+            xid: 1,
+            credits: 1,
+            write: &chunks,
+            reply: None,
+        };
+        let mut buf = vec![0; header_len];
+        assert_eq!(header.encode(&mut buf), Ok(header_len));
+    }
 
     // A Reply chunk is offered exactly if a Reply may be too large without one.
     let whole = u64::from(reply.total().unwrap());
+    let least = reply_header_len(shape.version, None, None).unwrap() as u64;
     assert_eq!(
         plan.reply == ReplyFormat::Inline,
-        28 + whole <= u64::from(shape.reply_inline)
+        least + whole <= u64::from(shape.reply_inline)
     );
 }

@@ -16,7 +16,11 @@ use crate::{
             ReplyFormat,
             Sizes, //
         },
-        v1::header_len,
+        message::{
+            call_header_len,
+            reply_header_len,
+            Version, //
+        },
     }, //
 };
 
@@ -53,7 +57,9 @@ fn message() -> impl Strategy<Value = Message> {
 fn shape() -> impl Strategy<Value = CallShape> {
     let threshold = || prop_oneof![Just(1024_u32), Just(4096), 1024..=65536_u32];
     let aligned = prop::bool::weighted(0.9);
+    let version = prop_oneof![Just(Version::One), Just(Version::Two)];
     (
+        version,
         message(),
         message(),
         threshold(),
@@ -62,11 +68,12 @@ fn shape() -> impl Strategy<Value = CallShape> {
         aligned,
     )
         .prop_map(
-            |(mut call, reply, call_inline, reply_inline, ddp_allowed, aligned)| {
+            |(version, mut call, reply, call_inline, reply_inline, ddp_allowed, aligned)| {
                 if aligned {
                     call.sizes.head &= !3;
                 }
                 CallShape {
+                    version,
                     call,
                     reply,
                     call_inline,
@@ -80,7 +87,9 @@ fn shape() -> impl Strategy<Value = CallShape> {
 /// Returns whether a Call with so many segments in its lists fits, apart from what `choose` does.
 fn call_fits(shape: &CallShape, read: usize, offer: (usize, usize), inline: u64) -> bool {
     let (write, reply) = offer;
-    let header = header_len(
+    let header = call_header_len(
+        shape.version,
+        false,
         read,
         Some(write).filter(|count| *count != 0),
         Some(reply).filter(|count| *count != 0),
@@ -113,8 +122,9 @@ proptest! {
         let may_reduce =
             |message: &Message| shape.ddp_allowed && message.ddp_eligible && message.sizes.pages != 0;
 
-        let write_header = header_len(0, Some(reply.payload_segments), None).unwrap() as u64;
-        let expected = if 28 + total(&reply.sizes) <= reply_inline {
+        let header = |write| reply_header_len(shape.version, write, None).unwrap() as u64;
+        let write_header = header(Some(reply.payload_segments));
+        let expected = if header(None) + total(&reply.sizes) <= reply_inline {
             ReplyFormat::Inline
         } else if !may_reduce(reply) {
             ReplyFormat::ReplyChunk

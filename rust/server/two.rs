@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Version Two on a connection that a client has made: what the session of the connection wants, done by the server.
+//!
+//! A message is shown to the session as soon as it arrives, in the handler of its Receive: there credits are counted,
+//! properties are taken in and errors are answered. Calls go to a thread afterwards, as in Version One, and are
+//! decoded again there. What a Requester of ours waits for goes to the [`Callback`].
+//!
+//! What the peer may send follows from the Receives that were asked for. They are counted by the same
+//! [`Allowance`](crate::proto::credits::Allowance) as in Version One and grow in the same way: when the peer has used
+//! all of them, and when a Reply is about to be sent.
+
+use crate::link::channel::{self, Channel};
+use crate::proto::message::Version;
+use crate::proto::props::{Properties, Reverse};
+use crate::proto::session::{Event, Extent, Role};
+use crate::proto::v2::Purpose;
+use crate::responder::CREDITS;
+use crate::server::callback::Callback;
+use crate::server::connection::{Connection, INLINE};
+use crate::sunrpc::tunables;
+use crate::verbs::endpoint::{Endpoint, Received};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// The length in octets of the longest segment that we read from or write to: more than a client has to offer for the
+/// largest payload.
+const SEGMENT_SIZE: u32 = 2 << 20;
+
+/// The most segments that the header of a Call may have: more than fit a message.
+const SEGMENT_COUNT: u32 = 256;
+
+/// How many Read chunks, and how many Write chunks, a Call may have.
+const CHUNKS: u32 = 16;
+
+/// Send buffers that are added when there is none for a message of the session's own.
+const SEND_STEP: u32 = 2;
+
+/// The channel of a new connection; [`None`] if only Version One is accepted.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub(super) fn channel(receives: u32) -> Result<Option<Arc<Channel>>> {
+    if tunables::server_version() < Version::Two.number() {
+        return Ok(None);
+    }
+    let channel = Channel::new(&channel::Parameters {
+        role: Role::Server,
+        own: Properties {
+            send_size: INLINE,
+            receive_size: INLINE,
+            segment_size: SEGMENT_SIZE,
+            segment_count: SEGMENT_COUNT,
+            // Means nothing on this side (5.2.5).
+            reverse: Reverse::NONE,
+        },
+        capacity: receives,
+        credits_in_one: CREDITS,
+        read_chunks: CHUNKS,
+        write_chunks: CHUNKS,
+    })?;
+    Ok(Some(channel))
+}
+
+/// What is to be done with a message.
+enum Destination {
+    /// It is one of Version One.
+    One,
+    /// It is a Call.
+    Thread,
+    /// It is a Reply, or an error instead of one.
+    Callback,
+    /// Nothing.
+    Done,
+}
+
+/// A message has arrived on a connection that may speak Version Two.
+pub(super) fn received(
+    this: &Arc<Connection>,
+    channel: &Channel,
+    mut message: Received<Connection>,
+) {
+    let endpoint = message.endpoint().clone();
+    // A Reply of Version One takes no credit, and is not counted.
+    let unanswered = match channel.version() {
+        Some(Version::One) => 0,
+        Some(Version::Two) | None => message.count(),
+    };
+    let destination = match channel.receive(message.bytes()) {
+        Event::Foreign(_) => Destination::One,
+        Event::Failed { .. } => Destination::Callback,
+        Event::Message {
+            header,
+            extent: Extent::Whole,
+        } => match header.purpose() {
+            Purpose::Call => Destination::Thread,
+            Purpose::Reply => Destination::Callback,
+            Purpose::Control => Destination::Done,
+        },
+        Event::Message { .. }
+        | Event::Nothing
+        | Event::Abandoned { .. }
+        | Event::Properties { .. }
+        | Event::Fallback { .. } => Destination::Done,
+    };
+    match destination {
+        Destination::One => Connection::received_one(this, message),
+        Destination::Thread => this.take_call(unanswered, message),
+        Destination::Callback => this.with_callback(|callback| {
+            Callback::received(callback, Version::Two, message);
+        }),
+        Destination::Done => drop(message),
+    }
+    act(this, channel, &endpoint);
+}
+
+/// Does what the session wants. Nothing before the connection is up: then nothing can be sent.
+pub(super) fn act(this: &Connection, channel: &Channel, endpoint: &Arc<Endpoint<Connection>>) {
+    if !this.is_established() {
+        return;
+    }
+    let mut outcome = channel.act(endpoint);
+    if outcome.starved && endpoint.add_send_buffers(SEND_STEP).is_ok() {
+        let wake = outcome.wake;
+        outcome = channel.act(endpoint);
+        outcome.wake |= wake;
+    }
+    if outcome.wake {
+        this.flush();
+        this.with_callback(|callback| callback.send_room());
+    }
+    if outcome.close.is_some() {
+        this.close();
+    }
+}

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+# Version Two: between two ends of ours, and what becomes of the offer elsewhere.
+# mode: pair
+# fabrics: rxe siw
+# variants: 4.2@ours-ours 3@ours-ours 4.2@ours-stock 4.2@stock-ours
+# kernels: uml
+# smoke: uml-kasan
+# smoke-fabrics: rxe
+# smoke-variants: 4.2@ours-ours
+# timeout: 300 900
+"""Both versions are allowed at the ends that are ours; what is spoken is what both can do.
+
+With our module at both ends the whole workload goes over Version Two. With the stock module at
+one end everything is as it was, on the first connection, and debugfs says so.
+"""
+
+import os
+import sys
+
+sys.path.insert(0, "tests/lib")
+import nfs_server  # noqa: E402
+import workload  # noqa: E402
+from case import main  # noqa: E402
+from common import (Mount, check, log, read, remote, rnr_events, slow, wait_for,  # noqa: E402
+                    write, xprt_stats)
+
+PARAMETERS = "/sys/module/rpcrdma/parameters"
+DEBUGFS = "/sys/kernel/debug/rpcrdma"
+#: What this guest's client and that guest's server may speak.
+CLIENT = f"{PARAMETERS}/client_version"
+SERVER = f"{PARAMETERS}/server_version"
+
+
+def show(name):
+    """A file of the only transport in debugfs."""
+    numbers = os.listdir(DEBUGFS)
+    check(len(numbers) == 1, f"transports: {numbers}")
+    return dict(line.split(": ", 1) for line in read(f"{DEBUGFS}/{numbers[0]}/{name}").splitlines())
+
+
+def version():
+    """The version that the only transport speaks, or nothing while it has no connection."""
+    return show("state").get("version")
+
+
+def parameters():
+    """Values that make no sense are refused, and change nothing."""
+    before = read(CLIENT)
+    for value in ("0", "3", "two", "-1"):
+        try:
+            write(CLIENT, value)
+        except OSError:
+            continue
+        check(False, f"client_version may be {value}")
+    check(read(CLIENT) == before, "client_version has changed")
+
+
+def both(ours_at_server):
+    """One mount, the whole workload; returns what was spoken."""
+    with Mount(os.environ["VARIANT"]) as mount:
+        workload.everything(mount)
+        stats = xprt_stats(mount.path)
+        log(f"counters: {stats}")
+        check(slow() or stats["connect_count"] == 1, f"connected {stats['connect_count']} times")
+        check(stats["bad_xids"] == 0 and stats["bad_reply"] == 0, "bad Replies")
+        check(rnr_events() == 0, "a message found no Receive")
+        check(stats["read_chunks"] and stats["write_chunks"] and stats["reply_chunks"],
+              "a kind of chunk was never used")
+        if "ours" != os.environ["MODULE"]:
+            return "1"
+        spoken = version()
+        log(f"state: {show('state')}, credits: {show('credits')}")
+        if spoken == "2":
+            check(ours_at_server, "Version Two with the stock server")
+            counters = show("counters")
+            # What had one handle was invalidated by the server.
+            check(int(counters["remote_invalidations"]) > int(counters["local_invalidations"]),
+                  f"hardly any remote invalidations: {counters}")
+        return spoken
+
+
+def reconnects():
+    """A connection that is lost is made anew in the same version."""
+    with Mount(os.environ["VARIANT"]) as mount:
+        path = f"{mount.path}/again"
+        for n in range(3):
+            with open(path, "wb") as f:
+                f.write(bytes([n]) * 70_000)
+            remote("rpc.nfsd 0")
+            remote(f"rpc.nfsd -V 4.2 8; grep -q rdma {nfs_server.NFSD}/portlist || "
+                   f"echo 'rdma 20049' > {nfs_server.NFSD}/portlist")
+            wait_for("contents", 60, lambda: len(open(path, "rb").read()) == 70_000)
+            wait_for("the version", 60, lambda: version() == "2")
+        os.unlink(path)
+
+
+def client():
+    """What is to be expected follows from whose modules there are."""
+    ours_here = os.environ["MODULE"] == "ours"
+    ours_there = os.path.basename(remote("cat /run/whose").strip()) == "ours"
+    if ours_here:
+        check(read(CLIENT).strip() == "1", "Version Two is not off by default")
+        parameters()
+        write(CLIENT, "2")
+    expected = "2" if ours_here and ours_there else "1"
+    spoken = both(ours_there)
+    check(spoken == expected, f"version {spoken} is spoken, and not {expected}")
+    if not (ours_here and ours_there):
+        return
+
+    reconnects()
+    # The client speaks what the server accepts, and the next mount asks again.
+    remote(f"echo 1 > {SERVER}")
+    with Mount(os.environ["VARIANT"]) as mount:
+        check(version() == "1", "the server accepts Version One only")
+        check(xprt_stats(mount.path)["connect_count"] == 1, "not on the same connection")
+    remote(f"echo 2 > {SERVER}")
+    with Mount(os.environ["VARIANT"]):
+        check(version() == "2", "the server accepts Version Two again")
+    write(CLIENT, "1")
+    with Mount(os.environ["VARIANT"]):
+        check(version() == "1", "the client offers Version One only")
+
+
+def server():
+    """Accepts Version Two if the module is ours; says whose it is."""
+    write_whose = os.environ["MODULE"]
+    with open("/run/whose", "w", encoding="ascii") as f:
+        f.write(write_whose)
+    if write_whose == "ours":
+        write(SERVER, "2")
+    nfs_server.main()
+
+
+main(client, server)
