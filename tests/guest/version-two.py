@@ -19,6 +19,7 @@ import os
 import sys
 
 sys.path.insert(0, "tests/lib")
+import delegations  # noqa: E402
 import nfs_server  # noqa: E402
 import workload  # noqa: E402
 from case import main  # noqa: E402
@@ -80,10 +81,24 @@ def both(ours_at_server):
         return spoken
 
 
+def callbacks():
+    """Calls of the server, and our Replies, over Version Two."""
+    with Mount(os.environ["VARIANT"]) as mount:
+        delegations.first(mount)
+        for n in range(5):
+            name, took = delegations.recall(mount, n)
+            os.unlink(f"{mount.path}/{name}")
+            log(f"recall: {took:.2f} s")
+        check(version() == "2", "another version")
+        check(int(show("counters")["reverse_calls"]) >= 5, "no Call of the server's")
+        check(xprt_stats(mount.path)["connect_count"] == 1, "connected more than once")
+
+
 def reconnects():
     """A connection that is lost is made anew in the same version."""
     with Mount(os.environ["VARIANT"]) as mount:
         path = f"{mount.path}/again"
+        before = xprt_stats(mount.path)["connect_count"]
         for n in range(3):
             with open(path, "wb") as f:
                 f.write(bytes([n]) * 70_000)
@@ -92,6 +107,8 @@ def reconnects():
                    f"echo 'rdma 20049' > {nfs_server.NFSD}/portlist")
             wait_for("contents", 60, lambda: len(open(path, "rb").read()) == 70_000)
             wait_for("the version", 60, lambda: version() == "2")
+        connects = xprt_stats(mount.path)["connect_count"]
+        check(connects >= before + 3, f"{connects} connections, no reconnect")
         os.unlink(path)
 
 
@@ -109,6 +126,8 @@ def client():
     if not (ours_here and ours_there):
         return
 
+    if os.environ["VARIANT"] != "3":
+        callbacks()
     reconnects()
     # The client speaks what the server accepts, and the next mount asks again.
     remote(f"echo 1 > {SERVER}")
