@@ -107,8 +107,6 @@ pub(crate) struct Outcome {
     pub(crate) wake: bool,
     /// End the connection.
     pub(crate) close: Option<Reason>,
-    /// There was no Send buffer for a message of the session's own.
-    pub(crate) starved: bool,
 }
 
 /// What is known about a connection, for whoever shows it.
@@ -254,14 +252,13 @@ impl Channel {
             };
             match action {
                 Action::Send(control) => match send_control(endpoint, &control) {
-                    Ok(sequence) => {
+                    Some(sequence) => {
                         state.latest = sequence;
                         state.in_transit = state.in_transit.saturating_add(1);
                     }
-                    Err(starved) => {
-                        // It is asked for again when there is room.
+                    None => {
+                        // It is asked for again when a Send has completed.
                         state.session = before;
-                        outcome.starved = starved;
                         break;
                     }
                 },
@@ -362,19 +359,12 @@ impl Channel {
     }
 }
 
-/// Posts a message of the session's own. Returns its place in the Send Queue.
-///
-/// # Errors
-///
-/// If it could not be posted; whether for want of a Send buffer.
-fn send_control<H: EndpointEvents>(
-    endpoint: &Arc<Endpoint<H>>,
-    control: &Control,
-) -> Result<u64, bool> {
-    let mut buffer = endpoint.send_buffer().ok_or(true)?;
-    let len = control.encode(&mut buffer).map_err(|_| false)?;
-    // If the connection is at its end, whoever ended it knows.
-    endpoint.post_signaled(buffer, len).map_err(|_| false)
+/// Posts a message of the session's own. Returns its place in the Send Queue; [`None`] if it could not be posted, for
+/// want of room or because the connection is at its end, of which others know.
+fn send_control<H: EndpointEvents>(endpoint: &Arc<Endpoint<H>>, control: &Control) -> Option<u64> {
+    let mut buffer = endpoint.send_buffer()?;
+    let len = control.encode(&mut buffer).ok()?;
+    endpoint.post_signaled(buffer, len).ok()
 }
 
 /// A message that has been counted and is about to be posted.

@@ -33,9 +33,6 @@ const SEGMENT_COUNT: u32 = 256;
 /// How many Read chunks, and how many Write chunks, a Call may have.
 const CHUNKS: u32 = 16;
 
-/// Send buffers that are added when there is none for a message of the session's own.
-const SEND_STEP: u32 = 2;
-
 /// The channel of a new connection; [`None`] if only Version One is accepted.
 ///
 /// # Errors
@@ -120,12 +117,9 @@ pub(super) fn act(this: &Connection, channel: &Channel, endpoint: &Arc<Endpoint<
     if !this.is_established() {
         return;
     }
-    let mut outcome = channel.act(endpoint);
-    if outcome.starved && endpoint.add_send_buffers(SEND_STEP).is_ok() {
-        let wake = outcome.wake;
-        outcome = channel.act(endpoint);
-        outcome.wake |= wake;
-    }
+    // If there is no Send buffer for what it wants, one comes back with a completion, which has us called again. None can
+    // be made here, in a handler that the shutdown waits for.
+    let outcome = channel.act(endpoint);
     if outcome.wake {
         this.flush();
         this.with_callback(|callback| callback.send_room());
