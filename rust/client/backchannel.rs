@@ -8,6 +8,7 @@
 
 use crate::client::Client;
 use crate::kext::ratelimit::pr_warn_ratelimited;
+use crate::link::middles::Middles;
 use crate::link::sizing::{REVERSE_CREDITS, REVERSE_RECEIVES};
 use crate::link::{Link, Unposted};
 use crate::observe::trace;
@@ -205,7 +206,7 @@ pub(super) fn reply(this: &Arc<Client>, rqst: &BcReply<'_>) -> Result<(), SendEr
     };
     let endpoint = link.endpoint();
     let Some(mut buffer) = endpoint.send_buffer() else {
-        return Err(wait_for_send_room(this, &link, rqst.xid(), 0));
+        return Err(wait_for_send_room(this, &link, rqst.xid(), 0, 1));
     };
     let header = message::ReplyHeader {
         version: link.version(),
@@ -221,7 +222,8 @@ pub(super) fn reply(this: &Arc<Client>, rqst: &BcReply<'_>) -> Result<(), SendEr
     if len > link.inline_send() as usize {
         return Err(SendError::Io);
     }
-    let error = match link.post(Direction::Reply, buffer, len, &mut []) {
+    let mut middles = Middles::none();
+    let error = match link.post(Direction::Reply, &mut middles, buffer, len, &mut []) {
         Err(Unposted::Credits) => {
             return Err(wait_for_credits(this, &link, Direction::Reply, false));
         }
@@ -235,7 +237,7 @@ pub(super) fn reply(this: &Arc<Client>, rqst: &BcReply<'_>) -> Result<(), SendEr
     };
     trace::post_failed(this.number(), rqst.xid(), error.into());
     match error {
-        PostError::Full => Err(wait_for_send_room(this, &link, rqst.xid(), 0)),
+        PostError::Full => Err(wait_for_send_room(this, &link, rqst.xid(), 0, 1)),
         PostError::Closed | PostError::Refused => {
             Client::disconnect(this);
             Err(SendError::NotConnected)

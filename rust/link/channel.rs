@@ -30,14 +30,17 @@
 //! one is what [`crate::proto::window`] wants to have beyond the promises.
 
 use crate::kext::completion::Completion;
+use crate::link::assembly::{Assembly, Whole, MAX_WHOLE};
 use crate::proto::chunk::Limits;
+use crate::proto::continuation::Placed;
 use crate::proto::message::Version;
 use crate::proto::props::{Properties, Terms};
 use crate::proto::session::{
-    Action, Checkpoint, Config, Control, Dialect, Event, Outbound, Reason, Refusal, Role, Session,
-    Timer,
+    Action, Checkpoint, Config, Control, Dialect, Event, Extent, Outbound, Reason, Refusal, Role,
+    Session, Timer,
 };
-use crate::proto::v2::{Direction, RdmaError};
+use crate::proto::v2::{Direction, Header, RdmaError};
+use crate::proto::window::LEAST_SHARED;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
@@ -85,10 +88,15 @@ pub(crate) struct Channel {
     /// Completed when it is known what is spoken, and when that will never be known.
     #[pin]
     decided: Completion,
+    /// The RPC message that is coming in parts.
+    #[pin]
+    assembly: Assembly,
     /// What is spoken, as the number of the version; zero while it is not known. Written under the lock.
     version: Atomic<u32>,
     /// How many Receives were posted for the peer's messages.
     capacity: Atomic<u32>,
+    /// The most messages that we could send at a time so far. Written under the lock.
+    widest: Atomic<u32>,
     /// The largest message that we send in Version Two, in octets. Written under the lock.
     send_size: Atomic<u32>,
     /// The largest message that the peer sends.
@@ -107,6 +115,16 @@ pub(crate) struct Outcome {
     pub(crate) wake: bool,
     /// End the connection.
     pub(crate) close: Option<Reason>,
+}
+
+/// What there is of an RPC message.
+pub(crate) enum Collected {
+    /// All of it: behind the header, or what was put together of it and the parts before.
+    All(Option<Whole>),
+    /// A part of it; there is more to come.
+    Some,
+    /// There is no room for it. The parts to come will be discarded; if it is a Call an error is reported.
+    Refused,
 }
 
 /// What is known about a connection, for whoever shows it.
@@ -142,8 +160,7 @@ impl Channel {
             limits: Limits::DEFAULT,
             read_chunks: parameters.read_chunks,
             write_chunks: parameters.write_chunks,
-            // Messages in parts are not put together yet: the first part is refused.
-            max_assembly: 0,
+            max_assembly: MAX_WHOLE,
         };
         let session = Session::new(&config);
         let terms = session.terms();
@@ -154,8 +171,10 @@ impl Channel {
                     "rpcrdma::Channel::state"
                 ),
                 decided <- Completion::new(),
+                assembly <- Assembly::new(),
                 version: Atomic::new(0),
                 capacity: Atomic::new(parameters.capacity),
+                widest: Atomic::new(1),
                 send_size: Atomic::new(terms.send_size),
                 receive_size: Atomic::new(terms.receive_size),
                 segment_count: Atomic::new(terms.segment_count),
@@ -212,7 +231,60 @@ impl Channel {
         let mut state = self.state.lock();
         let event = state.session.handle_received(bytes);
         self.note(&state.session);
+        let credits = state.session.credits();
+        if credits > self.widest.load(Relaxed) {
+            self.widest.store(credits, Relaxed);
+        }
         event
+    }
+
+    /// Takes in as much of an RPC message as a received message holds. Sleeps.
+    pub(crate) fn collect(&self, header: &Header<'_>, extent: Extent) -> Collected {
+        let (placed, last) = match extent {
+            Extent::Whole => {
+                // What had begun to come, if there was any, has been given up.
+                drop(self.assembly.take());
+                return Collected::All(None);
+            }
+            Extent::First(placed) => {
+                if self.assembly.begin(placed.total).is_err() {
+                    self.state.lock().session.refuse_assembly(RdmaError::System);
+                    return Collected::Refused;
+                }
+                (placed, false)
+            }
+            Extent::Part(placed) => (placed, false),
+            Extent::Last(placed) => (placed, true),
+        };
+        let Placed { offset, .. } = placed;
+        if !self.assembly.add(offset, header.payload()) {
+            // Not possible: the session has seen to it.
+            return Collected::Refused;
+        }
+        match (last, self.assembly.take_if(last)) {
+            (false, _) => Collected::Some,
+            (true, whole) => Collected::All(whole),
+        }
+    }
+
+    /// The parts that have come are of no use.
+    pub(crate) fn abandon(&self) {
+        drop(self.assembly.take());
+    }
+
+    /// In how many parts a message may be sent now: one or more. [`Self::begin`] may find another answer.
+    pub(crate) fn parts(&self) -> u32 {
+        self.state.lock().session.credits().max(1)
+    }
+
+    /// In how many parts a message may be sent, if not now then later: the peer renews credits when half of its window
+    /// is used, so more than that might wait for ever. The window is the largest that it ever had.
+    pub(crate) fn max_parts(&self) -> u32 {
+        match self.widest.load(Relaxed) {
+            // Of a small window all may go to GRANTs.
+            ..LEAST_SHARED => 1,
+            widest => (widest / 2).saturating_add(1),
+        }
     }
 
     /// Makes known what is spoken.
@@ -299,8 +371,8 @@ impl Channel {
         self.decided.complete();
     }
 
-    /// Counts a message of `direction`, with chunks or without, that is ready to be posted. Nothing else is sent on the
-    /// connection before what is returned is dropped. Must not sleep meanwhile.
+    /// Counts a message of `direction`, with chunks or without, that is ready to be posted in so many parts. Nothing else is
+    /// sent on the connection before what is returned is dropped. Must not sleep meanwhile.
     ///
     /// # Errors
     ///
@@ -310,13 +382,14 @@ impl Channel {
         &self,
         endpoint: &Endpoint<H>,
         direction: Direction,
+        parts: u32,
         chunks: bool,
     ) -> Result<Sending<'_>, Refusal> {
         let mut state = self.state.lock();
         self.update_offer(&mut state.session, endpoint);
         let message = Outbound {
             direction,
-            parts: 1,
+            parts,
             chunks,
         };
         let (credits, before) = state.session.begin_send(&message)?;
@@ -327,7 +400,7 @@ impl Channel {
         })
     }
 
-    /// Whether [`Self::begin`] would succeed.
+    /// Whether [`Self::begin`] would succeed for a message in one part.
     pub(crate) fn admits(&self, direction: Direction, chunks: bool) -> bool {
         self.state.lock().session.admits(&Outbound {
             direction,

@@ -10,12 +10,15 @@
 //! The credit limit is written by the Receive handler only, one message at a time.
 //! Where Version Two may be spoken there is a [`Channel`] too, which says for itself what protects it.
 
+pub(crate) mod assembly;
 pub(crate) mod channel;
+pub(crate) mod middles;
 pub(crate) mod sizing;
 
 use crate::kext::errno::EOPNOTSUPP;
 use crate::proto::cm_private::{Agreed, CmPrivate};
 use crate::proto::credits::Grant;
+use crate::proto::format::Continuation;
 use crate::proto::message::{self, Version};
 use crate::proto::props::{Properties, Reverse as ReverseLevel};
 use crate::proto::session::{Refusal, Role};
@@ -31,6 +34,7 @@ use kernel::prelude::*;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 use kernel::time::delay::fsleep;
 use kernel::time::{Delta, Msecs};
+use middles::{Middles, DATA_PARTS, MAX_PARTS};
 use sizing::{Wanted, MAX_SEGMENTS, MAX_SEGMENT_SIZE, REVERSE_CREDITS};
 
 /// How long to wait for the resolution of an address, or of a route.
@@ -61,7 +65,7 @@ pub(crate) struct Parameters<'a> {
 /// A message was not posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unposted {
-    /// For want of credits; see [`Link::admits`].
+    /// For want of credits; see [`Link::admits`]. If it was in parts, it may be possible with chunks at once.
     Credits,
     /// The peer does not support such messages in this direction.
     Unsupported,
@@ -72,8 +76,9 @@ pub(crate) enum Unposted {
 impl From<Refusal> for Unposted {
     fn from(refusal: Refusal) -> Self {
         match refusal {
-            Refusal::Wait => Self::Credits,
-            Refusal::TooLong | Refusal::Unsupported => Self::Unsupported,
+            // For one that is too long there are chunks.
+            Refusal::Wait | Refusal::TooLong => Self::Credits,
+            Refusal::Unsupported => Self::Unsupported,
             Refusal::NotConnected => Self::Post(PostError::Closed),
         }
     }
@@ -263,13 +268,33 @@ impl<H: EndpointEvents> Link<H> {
         })
     }
 
-    /// Whether there are credits for a message. In Version One others count them.
+    /// Whether there is a credit for a message. In Version One others count them.
     pub(crate) fn admits(&self, direction: Direction, chunks: bool) -> bool {
         self.two()
             .is_none_or(|channel| channel.admits(direction, chunks))
     }
 
-    /// Posts a message, see [`Endpoint::post_message`]. Returns whether the Send is signaled.
+    /// In how many parts a Call of ours may be sent, and in how many its Reply may come.
+    ///
+    /// What has data that a chunk would place without a copy travels in fewer. A Call is sent in parts only while there
+    /// are credits for all of them, since a chunk does not have to wait.
+    pub(crate) fn continuation(&self) -> (Continuation, Continuation) {
+        let Some(channel) = self.two().filter(|_| self.chunks) else {
+            return (Continuation::NONE, Continuation::NONE);
+        };
+        let now = channel.parts();
+        let call = Continuation {
+            data: now.min(DATA_PARTS),
+            rest: now.min(MAX_PARTS as u32),
+        };
+        let reply = Continuation {
+            data: DATA_PARTS,
+            rest: MAX_PARTS as u32,
+        };
+        (call, reply)
+    }
+
+    /// Posts a message, see [`Endpoint::post_message`], and its parts before. Returns whether the Send is signaled.
     ///
     /// # Errors
     ///
@@ -277,6 +302,7 @@ impl<H: EndpointEvents> Link<H> {
     pub(crate) fn post(
         &self,
         direction: Direction,
+        middles: &mut Middles<H>,
         mut message: SendBuffer<H>,
         len: usize,
         regions: &mut [RegionHandle<H>],
@@ -287,14 +313,21 @@ impl<H: EndpointEvents> Link<H> {
                 .post_message(message, len, regions)
                 .map_err(Unposted::Post);
         };
-        let sending = channel.begin(&self.endpoint, direction, !regions.is_empty())?;
+        let parts = middles.len().saturating_add(1);
+        let sending = channel.begin(&self.endpoint, direction, parts, !regions.is_empty())?;
         message::set_credits(&mut message, sending.credits());
-        self.endpoint
-            .post_message(message, len, regions)
-            .map_err(|error| {
-                sending.undo();
-                Unposted::Post(error)
-            })
+        let posted = match parts {
+            1 => self.endpoint.post_message(message, len, regions),
+            _ => {
+                middles.set_credits(sending.credits());
+                self.endpoint
+                    .post_in_parts(middles.as_mut_slice(), message, len, regions)
+            }
+        };
+        posted.map_err(|error| {
+            sending.undo();
+            Unposted::Post(error)
+        })
     }
 
     /// What the peer told of itself when it accepted, RFC 8797.

@@ -64,6 +64,28 @@ pub(crate) struct Message {
     pub(crate) whole_segments: usize,
 }
 
+/// In how many messages an RPC message may travel that is not in a chunk (Version Two, 6.6.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Continuation {
+    /// If there is data that could go into a chunk instead, without a copy.
+    pub(crate) data: u32,
+    /// If there is none.
+    pub(crate) rest: u32,
+}
+
+impl Continuation {
+    /// There is none: one message is all.
+    pub(crate) const NONE: Self = Self { data: 1, rest: 1 };
+
+    /// Returns in how many messages an RPC message may travel.
+    const fn parts(self, has_data: bool) -> u32 {
+        match has_data {
+            true => self.data,
+            false => self.rest,
+        }
+    }
+}
+
 /// What the choice depends on.
 ///
 /// Segment counts may be too large, but not too small. If in the end fewer are used the message
@@ -80,6 +102,10 @@ pub(crate) struct CallShape {
     pub(crate) call_inline: u32,
     /// The inline threshold for the Reply.
     pub(crate) reply_inline: u32,
+    /// In how many parts the Call may be sent.
+    pub(crate) call_parts: Continuation,
+    /// In how many parts the Reply may come.
+    pub(crate) reply_parts: Continuation,
     /// Whether data may be placed directly at all. It must not be where a security flavor's
     /// checksum or cipher covers the whole message.
     pub(crate) ddp_allowed: bool,
@@ -126,6 +152,8 @@ pub(crate) struct Plan {
     pub(crate) header_len: usize,
     /// How much of the Call follows the header.
     pub(crate) inline_len: usize,
+    /// In how many messages: more than one only if all of the Call does. Then the header is that of the last one.
+    pub(crate) parts: u32,
     /// How many octets the Write chunk has to hold.
     pub(crate) write_len: u32,
     /// How many octets the Reply chunk has to hold.
@@ -133,7 +161,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Returns the size of what is sent.
+    /// Returns the size of what is sent, if it is one message.
     pub(crate) const fn send_len(&self) -> usize {
         self.header_len.saturating_add(self.inline_len)
     }

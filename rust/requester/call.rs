@@ -3,6 +3,7 @@
 //! What a slot carries beside its `rpc_rqst`.
 
 use crate::kext::completion::Completion;
+use crate::link::assembly::Whole;
 use crate::link::sizing::MAX_SEGMENTS;
 use crate::proto::chunk::Segment;
 use crate::requester::reply::Verdict;
@@ -47,8 +48,10 @@ pub(crate) enum CallState<T: Host> {
         regions: Regions<T>,
         /// What to do with the Reply then.
         verdict: Verdict,
-        /// The Reply.
+        /// The Reply, or the last part of it.
         message: Received<T::Wire>,
+        /// The RPC message, if it has come in parts.
+        whole: Option<Whole>,
         /// Keeps the RPC from going away.
         rqst: Pinned<T>,
     },

@@ -2,11 +2,13 @@
 
 //! Taking a Reply in.
 
-use crate::link::channel::Channel;
+use crate::link::assembly::Whole;
+use crate::link::channel::{Channel, Collected};
 use crate::observe::trace;
 use crate::proto::message::{self, Version};
 use crate::proto::session::Event;
 use crate::proto::v1::{self, Direction, Prefix};
+use crate::proto::v2::Purpose;
 use crate::proto::xdr::Reader;
 use crate::requester::call::{CallState, Offer, Regions, Segments};
 use crate::requester::Host;
@@ -60,8 +62,8 @@ pub(crate) enum Source<'a> {
     One,
     /// It has not been shown to the connection's session yet: it may be anything.
     New(&'a Channel),
-    /// The session has seen it: it is a Reply of Version Two, or an error instead of one.
-    Seen,
+    /// The session has seen it: it is a Reply of Version Two, which may have come in parts, or an error instead of one.
+    Seen(Option<Whole>),
 }
 
 /// What is known of a message that ends an RPC.
@@ -72,6 +74,20 @@ struct Parsed<'a> {
     credits: Option<u32>,
     /// The Reply. [`None`] if it is an error, or makes no sense.
     reply: Option<message::Reply<'a>>,
+    /// The RPC message, if it has come in parts.
+    whole: Option<Whole>,
+}
+
+impl Parsed<'_> {
+    /// An error, or what makes no sense.
+    fn failed(xid: u32) -> Self {
+        Self {
+            xid,
+            credits: None,
+            reply: None,
+            whole: None,
+        }
+    }
 }
 
 /// A message has arrived, on a connection that is all the Requester's.
@@ -102,39 +118,47 @@ pub(crate) fn act<T: Host>(this: &T, channel: &Channel, endpoint: &Arc<Endpoint<
 fn parse<'a, T: Host>(
     this: &Arc<T>,
     message: &'a Received<T::Wire>,
-    source: &Source<'_>,
+    source: Source<'_>,
 ) -> Option<Parsed<'a>> {
     let bytes = message.bytes();
     match source {
         Source::One => parse_one(this, message),
-        Source::Seen => Some(Parsed {
+        Source::Seen(whole) => Some(Parsed {
             xid: Prefix::get(&mut Reader::new(bytes)).ok()?.xid,
             credits: None,
             reply: message::Reply::decode(Version::Two, bytes),
+            whole,
         }),
         Source::New(channel) => match channel.receive(bytes) {
             Event::Foreign(_) => parse_one(this, message),
-            Event::Failed { xid, .. } => Some(Parsed {
-                xid,
-                credits: None,
-                reply: None,
-            }),
-            Event::Message { header, .. } => {
-                if let Some(call) = message::Call::from_two(&header) {
+            Event::Failed { xid, .. } => Some(Parsed::failed(xid)),
+            Event::Message { header, extent } => {
+                let is_reply = header.purpose() == Purpose::Reply;
+                let whole = match channel.collect(&header, extent) {
+                    Collected::All(whole) => whole,
+                    Collected::Some => return None,
+                    Collected::Refused if is_reply => return Some(Parsed::failed(header.xid)),
+                    Collected::Refused => return None,
+                };
+                if let Some(mut call) = message::Call::from_two(&header) {
+                    if let Some(whole) = &whole {
+                        call.payload = whole.bytes();
+                    }
                     T::reverse_call(this, message, Version::Two, &call);
                     return None;
                 }
-                let reply = message::Reply::from_two(&header)?;
                 Some(Parsed {
                     xid: header.xid,
                     credits: None,
-                    reply: Some(reply),
+                    reply: message::Reply::from_two(&header),
+                    whole,
                 })
             }
-            Event::Nothing
-            | Event::Abandoned { .. }
-            | Event::Properties { .. }
-            | Event::Fallback { .. } => None,
+            Event::Abandoned { .. } => {
+                channel.abandon();
+                None
+            }
+            Event::Nothing | Event::Properties { .. } | Event::Fallback { .. } => None,
         },
     }
 }
@@ -156,11 +180,7 @@ fn parse_one<'a, T: Host>(this: &Arc<T>, message: &'a Received<T::Wire>) -> Opti
             if error.prefix.is_none() {
                 stats.bad_replies.count();
             }
-            return error.prefix.map(|prefix| Parsed {
-                xid: prefix.xid,
-                credits: None,
-                reply: None,
-            });
+            return error.prefix.map(|prefix| Parsed::failed(prefix.xid));
         }
     };
     if let Some(call) = message::Call::from_one(&header) {
@@ -171,6 +191,7 @@ fn parse_one<'a, T: Host>(this: &Arc<T>, message: &'a Received<T::Wire>) -> Opti
         xid: header.xid,
         credits: Some(header.credits),
         reply: message::Reply::from_one(&header),
+        whole: None,
     })
 }
 
@@ -185,7 +206,8 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
         xid,
         credits,
         reply,
-    }) = parse(this, &message, &source)
+        whole,
+    }) = parse(this, &message, source)
     else {
         return;
     };
@@ -218,7 +240,11 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
     let verdict = reply
         .and_then(|reply| judge::<T>(&reply, &regions, offer))
         .unwrap_or(Verdict::Failed);
-    let (what, len, written) = verdict.traced(message.bytes().len());
+    let inline_end = match (&whole, verdict) {
+        (Some(whole), Verdict::Inline { at, .. }) => whole.bytes().len().saturating_add(at),
+        _ => message.bytes().len(),
+    };
+    let (what, len, written) = verdict.traced(inline_end);
     trace::reply(
         xprt.number(),
         xid,
@@ -251,7 +277,7 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
     if regions.is_empty() {
         *state = CallState::Idle(regions);
         drop(state);
-        complete(this, rqst, verdict, message.bytes());
+        complete(this, rqst, verdict, message.bytes(), whole.as_ref());
         if offer.read + offer.write + offer.reply > 0 {
             // Somebody may have waited for the region that came back.
             xprt.write_space();
@@ -268,6 +294,7 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
                 regions,
                 verdict,
                 message,
+                whole,
                 rqst,
             };
             drop(state);
@@ -295,11 +322,12 @@ pub(crate) fn fenced<T: Host>(this: &Arc<T>, tag: u32, done: bool) {
             regions,
             verdict,
             message,
+            whole,
             rqst,
         } if done => {
             drop(state);
             call.set_fenced(regions);
-            complete(this, rqst, verdict, message.bytes());
+            complete(this, rqst, verdict, message.bytes(), whole.as_ref());
             this.xprt().write_space();
         }
         other => {
@@ -349,12 +377,21 @@ fn judge<T: Host>(
 }
 
 /// Hands the RPC back to SUNRPC. Every region of the Call is fenced, and the Call is idle: with this the slot
-/// may be used again.
-fn complete<T: Host>(this: &Arc<T>, rqst: Pinned<T>, verdict: Verdict, message: &[u8]) {
+/// may be used again. `whole` is the RPC message, if it has come in parts.
+fn complete<T: Host>(
+    this: &Arc<T>,
+    rqst: Pinned<T>,
+    verdict: Verdict,
+    message: &[u8],
+    whole: Option<&Whole>,
+) {
     let stats = &this.requester().stats;
     let delivered = match verdict {
         Verdict::Inline { at, written } => {
-            let inline = message.get(at..).unwrap_or(&[]);
+            let inline = match whole {
+                Some(whole) => whole.bytes(),
+                None => message.get(at..).unwrap_or(&[]),
+            };
             stats.copied_bytes.add_value(inline.len() as u64);
             stats.bytes_written.add_value(u64::from(written));
             rqst.deliver(inline, written)

@@ -2,10 +2,12 @@
 
 //! Sending a Call.
 
+use crate::link::middles::{Middles, Unmade};
 use crate::link::sizing::MAX_SEGMENTS;
 use crate::link::{Link, Unposted};
 use crate::observe::trace;
 use crate::proto::chunk::{ReadSegment, Segment};
+use crate::proto::continuation::Split;
 use crate::proto::format::{self, CallFormat, CallShape, Message, Plan, ReplyFormat, Sizes};
 use crate::proto::message::{self, Version};
 use crate::proto::v2::Direction as RpcDirection;
@@ -102,12 +104,15 @@ fn choose<T: Host>(link: &Link<T::Wire>, rqst: &SendRqst<'_, T>) -> Result<Plan,
         Message::default()
     };
     let version = link.version();
+    let (call_parts, reply_parts) = link.continuation();
     let plan = format::choose(&CallShape {
         version,
         call,
         reply,
         call_inline: link.inline_send(),
         reply_inline: link.inline_receive(),
+        call_parts,
+        reply_parts,
         ddp_allowed: rqst.ddp_allowed(),
     })
     .map_err(|_| SendError::MsgSize)?;
@@ -138,7 +143,7 @@ fn marshal_and_post<T: Host>(
     let call = &rqst.slot().call;
     let mut regions = call.begin().map_err(|_| SendError::NotConnected)?;
     let built = build(this, link, rqst, &plan, &mut regions);
-    let (buffer, header_len, len, offer) = match built {
+    let (mut middles, buffer, header_len, len, offer) = match built {
         Ok(built) => built,
         Err(error) => {
             call.set_idle(regions);
@@ -152,7 +157,8 @@ fn marshal_and_post<T: Host>(
     // The Reply may be here before the post returns, so the Call must be `Sent` by then: its lock is held
     // over the post, and the Reply's handler waits for it.
     let mut state = call.state().lock();
-    let posted = link.post(RpcDirection::Call, buffer, len, &mut regions);
+    let parts = plan.parts;
+    let posted = link.post(RpcDirection::Call, &mut middles, buffer, len, &mut regions);
     match posted {
         Ok(signaled) => {
             // Before the Reply's handler gets the lock.
@@ -170,7 +176,8 @@ fn marshal_and_post<T: Host>(
             *state = CallState::Sent { regions, offer };
             drop(state);
             stats.registrations.add_value(count);
-            stats.work_requests.add_value(count + 1);
+            stats.work_requests.add_value(count + u64::from(parts));
+            stats.parts.add_value(u64::from(parts - 1));
             rqst.count_sent();
             Ok(())
         }
@@ -188,7 +195,7 @@ fn marshal_and_post<T: Host>(
             let count = regions.len();
             call.set_idle(regions);
             if error == PostError::Full {
-                return Err(wait_for_send_room(this, link, rqst.xid(), count));
+                return Err(wait_for_send_room(this, link, rqst.xid(), count, parts));
             }
             Err(SendError::NotConnected)
         }
@@ -204,8 +211,15 @@ fn marshal_and_post<T: Host>(
     }
 }
 
-/// A message that is ready to be posted: its buffer, the lengths of header and message, and what it offers.
-type Built<T> = (SendBuffer<<T as Host>::Wire>, usize, usize, Offer);
+/// A message that is ready to be posted: the parts before its last one, the buffer of that, the lengths of header and
+/// message, and what it offers.
+type Built<T> = (
+    Middles<<T as Host>::Wire>,
+    SendBuffer<<T as Host>::Wire>,
+    usize,
+    usize,
+    Offer,
+);
 
 /// Registers what the plan says, and writes the message.
 fn build<T: Host>(
@@ -219,7 +233,7 @@ fn build<T: Host>(
     let xid = rqst.xid();
     let (call_buf, reply_buf) = (rqst.snd_buf(), rqst.rcv_buf());
     let Some(mut buffer) = link.endpoint().send_buffer() else {
-        return Err(wait_for_send_room(this, link, xid, 0));
+        return Err(wait_for_send_room(this, link, xid, 0, 1));
     };
     let mut offer = Offer::default();
 
@@ -270,7 +284,25 @@ fn build<T: Host>(
     };
     let header_len = header.encode(&mut buffer).map_err(|_| SendError::MsgSize)?;
     let rest = buffer.get_mut(header_len..).ok_or(SendError::MsgSize)?;
+    let mut middles = Middles::none();
     let inline_len = match plan.call {
+        CallFormat::Inline if plan.parts > 1 => {
+            let total = call_buf.head_len() + call_buf.page_len() + call_buf.tail_len();
+            let total = u32::try_from(total).map_err(|_| SendError::MsgSize)?;
+            let split = Split::new(total, header_len, link.inline_send())
+                .map_err(|_| SendError::MsgSize)?;
+            let copy = |offset, to: &mut [u8]| call_buf.copy_range(offset, to);
+            let made = Middles::new(link.endpoint(), RpcDirection::Call, xid, &split, copy);
+            middles = made.map_err(|unmade| match unmade {
+                Unmade::NoBuffers => wait_for_send_room(this, link, xid, 0, plan.parts),
+                Unmade::Impossible => SendError::Io,
+            })?;
+            split.parts().last().and_then(|last| {
+                let (offset, len) = (last.offset as usize, last.len as usize);
+                call_buf.copy_range(offset, rest.get_mut(..len)?)?;
+                Some(len)
+            })
+        }
         CallFormat::Inline => call_buf.copy_message(rest),
         CallFormat::ReadChunk { .. } => call_buf.copy_without_pages(rest),
         CallFormat::Special => Some(0),
@@ -292,7 +324,7 @@ fn build<T: Host>(
         CallFormat::ReadChunk { .. } => {}
         CallFormat::Special => stats.nomsg_calls.count(),
     }
-    Ok((buffer, header_len, len, offer))
+    Ok((middles, buffer, header_len, len, offer))
 }
 
 /// The length of the longest of the regions, and its handle, or zeroes if there are none. To invalidate that one is the
@@ -349,20 +381,22 @@ fn register<T: Host>(
     Ok(count)
 }
 
-/// The Send Queue is full: SUNRPC shall call again when there is room for a message with `regions`
+/// The Send Queue is full, or there are too few Send buffers: SUNRPC shall call again when there is room for a message
+/// in so many `parts` with `regions`
 /// registrations.
 pub(crate) fn wait_for_send_room<T: Host>(
     this: &Arc<T>,
     link: &Link<T::Wire>,
     xid: u32,
     regions: usize,
+    parts: u32,
 ) -> SendError {
     trace::send_queue_full(this.xprt().number(), xid);
     this.requester().stats.send_queue_full.count();
     this.xprt().wait_for_buffer_space();
     // A completion may have come before the flag was set, and the next one may be far. To ask for less room
     // than is needed would have SUNRPC call again and again.
-    if link.endpoint().has_send_room(regions) {
+    if link.endpoint().has_send_room(regions, parts) {
         this.xprt().write_space();
     }
     SendError::Again

@@ -90,6 +90,8 @@ stats! {
     remote_invalidations,
     /// Times that a message found no free Send buffer, or no room in the Send Queue.
     send_queue_full,
+    /// Messages sent before the last part of a Call.
+    parts,
     /// Times that a message found no credit in Version Two.
     credit_waits,
     /// Reverse-direction Calls.

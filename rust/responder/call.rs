@@ -3,6 +3,7 @@
 //! Taking a Call in.
 
 use crate::kext::errno::ENOTCONN;
+use crate::link::assembly::Whole;
 use crate::proto::chunk::Segment;
 use crate::proto::message::{self, Version};
 use crate::proto::v1::{self, DecodeError};
@@ -21,6 +22,8 @@ const MAX_RESULTS: usize = 16;
 pub(crate) struct Call<H: EndpointEvents> {
     /// Header and inline part, until the Reply is ready.
     message: Option<Received<H>>,
+    /// The RPC message, if it came in parts. Of that the message above is the last.
+    whole: Option<Whole>,
     /// In which version.
     version: Version,
     /// Where the inline part begins.
@@ -39,7 +42,11 @@ pub(crate) struct Call<H: EndpointEvents> {
 
 impl<H: EndpointEvents> Call<H> {
     /// A Call in a message.
-    fn new(version: Version, message: Received<H>) -> Result<Self, (Received<H>, Refusal)> {
+    fn new(
+        version: Version,
+        message: Received<H>,
+        whole: Option<Whole>,
+    ) -> Result<Self, (Received<H>, Refusal)> {
         let mut empty = [false; MAX_RESULTS];
         let mut chunk_count = 0;
         let inline_at = decode(version, message.bytes()).map(|call| {
@@ -52,6 +59,7 @@ impl<H: EndpointEvents> Call<H> {
         match inline_at {
             Ok(inline_at) => Ok(Self {
                 message: Some(message),
+                whole,
                 version,
                 inline_at,
                 results: [(0, 0); MAX_RESULTS],
@@ -66,7 +74,11 @@ impl<H: EndpointEvents> Call<H> {
 
     /// The header. It was decoded before.
     pub(crate) fn header(&self) -> Option<message::Call<'_>> {
-        message::Call::decode(self.version, self.message.as_ref()?.bytes())
+        let mut call = message::Call::decode(self.version, self.message.as_ref()?.bytes())?;
+        if let Some(whole) = &self.whole {
+            call.payload = whole.bytes();
+        }
+        Some(call)
     }
 
     /// Where the message arrived; [`None`] after [`Self::release_message`].
@@ -78,6 +90,7 @@ impl<H: EndpointEvents> Call<H> {
     /// needed. Nobody looks at the Call's own message any more.
     pub(crate) fn release_message(&mut self) {
         self.message = None;
+        self.whole = None;
     }
 
     /// Takes out the buffer for the Reply, once.
@@ -93,6 +106,9 @@ impl<H: EndpointEvents> Call<H> {
 
 impl<H: EndpointEvents> CallContext for Call<H> {
     fn message(&self) -> &[u8] {
+        if let Some(whole) = &self.whole {
+            return whole.bytes();
+        }
         let bytes = self
             .message
             .as_ref()
@@ -227,6 +243,7 @@ type Reads<H> = KVec<Transfer<H>>;
 pub(crate) fn take<'a, H, T>(
     version: Version,
     message: Received<H>,
+    whole: Option<Whole>,
     buffer: &mut Option<SendBuffer<H>>,
     mut rqst: CallRqst<'a, T>,
     patiently: impl FnOnce(&mut dyn FnMut() -> Result<Reads<H>>) -> Result<Reads<H>>,
@@ -235,7 +252,7 @@ where
     H: EndpointEvents<Pull = Pulling<H>>,
     T: ServerTransport<Context = Call<H>>,
 {
-    let call = match Call::new(version, message) {
+    let call = match Call::new(version, message, whole) {
         Ok(call) => call,
         Err((message, refusal)) => return Taken::Refused(Some(message), refusal),
     };

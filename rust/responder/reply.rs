@@ -5,11 +5,12 @@
 use crate::kext::errno::ENOTCONN;
 use crate::kext::page_fragment::PageFragment;
 use crate::proto::chunk::{Chunk, Segment};
+use crate::proto::continuation::Split;
 use crate::proto::message::{self, Version};
 use crate::proto::{v1, v2};
 use crate::responder::call::Call;
 use crate::sunrpc::svc::{Pages, ReplyRqst, ServerTransport};
-use crate::sunrpc::{Parts, XdrBuf};
+use crate::sunrpc::XdrBuf;
 use crate::verbs::dma::Direction;
 use crate::verbs::endpoint::{Cargo, Endpoint, EndpointEvents, SendBuffer, Transfer};
 use kernel::page::PAGE_SIZE;
@@ -26,6 +27,28 @@ pub(crate) struct Ready<H: EndpointEvents> {
     pub(crate) cargo: Option<Cargo<H>>,
     /// What the peer need not invalidate itself.
     pub(crate) invalidate: Option<u32>,
+    /// If the Reply goes in parts, of which `message` is the last: all of it.
+    pub(crate) long: Option<KBox<Long>>,
+}
+
+/// An RPC message that is sent in parts (Version Two, section 6.6.2). The parts get their Send buffers when they are
+/// posted: to have some of them and to wait for others could have two Replies wait for each other.
+pub(crate) struct Long {
+    /// The transaction ID.
+    pub(crate) xid: u32,
+    /// Where it is cut.
+    pub(crate) split: Split,
+    /// All of it.
+    bytes: KVVec<u8>,
+}
+
+impl Long {
+    /// Copies octets of the message, from `offset` on, until `to` is full.
+    pub(crate) fn copy(&self, offset: usize, to: &mut [u8]) -> Option<()> {
+        let from = self.bytes.get(offset..)?.get(..to.len())?;
+        to.copy_from_slice(from);
+        Some(())
+    }
 }
 
 /// What binds every Reply of a connection.
@@ -36,12 +59,14 @@ pub(crate) struct Terms {
     pub(crate) inline_max: usize,
     /// Whether the peer lets its keys be invalidated.
     pub(crate) may_invalidate: bool,
+    /// In how many parts a Reply may be sent.
+    pub(crate) parts: u32,
     /// What to grant in Version One. In Version Two the value is set when the Reply is posted.
     pub(crate) credits: u32,
 }
 
-/// How long a message is, and the Writes that go before it.
-pub(crate) type Filled<H> = (usize, KVec<Transfer<H>>);
+/// How long a message is, the Writes that go before it, and all of it if it is the last of several parts.
+pub(crate) type Filled<H> = (usize, KVec<Transfer<H>>, Option<KBox<Long>>);
 
 /// Makes the Reply of a Call in `message`. Sleeps.
 ///
@@ -61,7 +86,7 @@ where
     T: ServerTransport<Context = Call<H>>,
 {
     match patiently(&mut || fill(rqst, &mut message, terms)) {
-        Ok((len, transfers)) => {
+        Ok((len, transfers, long)) => {
             let invalidate = rqst
                 .context()
                 .header()
@@ -81,6 +106,7 @@ where
                 len,
                 cargo,
                 invalidate,
+                long,
             })
         }
         // There is no way to send this Reply.
@@ -91,6 +117,7 @@ where
                 len,
                 cargo: None,
                 invalidate: None,
+                long: None,
             })
         }
         Err(error) => Err(error),
@@ -190,16 +217,16 @@ where
     };
     let mut len = out.encode(message).map_err(|_| EMSGSIZE)?;
 
-    // The rest into the Reply chunk, or inline. In Version Two the chunk is for what does not fit inline (6.6.3).
+    // The rest inline, or into the Reply chunk, or in parts: in Version Two the first of these that is possible (6.6.3,
+    // 6.6.5). Version One has no choice.
+    let rest = rest_len(call.results(), reply.len())?;
+    let inline = len.checked_add(rest).ok_or(EMSGSIZE)? <= terms.inline_max;
     let mut replied = None;
     let reply_chunk = match terms.version {
         Version::One => header.reply,
-        Version::Two => {
-            let inline_len = rest_len(call.results(), reply.len())?
-                .checked_add(len)
-                .ok_or(EMSGSIZE)?;
-            header.reply.filter(|_| inline_len > terms.inline_max)
-        }
+        Version::Two => header
+            .reply
+            .filter(|chunk| !inline && chunk.total() as usize >= rest),
     };
     if let Some(chunk) = reply_chunk {
         let mut writer = Writer::new(endpoint, chunk)?;
@@ -210,24 +237,66 @@ where
         out.reply = replied.as_deref();
         len = out.encode(message).map_err(|_| EMSGSIZE)?;
     }
-    if replied.is_none() {
+    let mut long = None;
+    if replied.is_none() && !inline && terms.version == Version::Two {
+        // Before anything is allocated for it.
+        let split = split(rest, len, terms)?;
+        let parts = Long {
+            xid: header.xid,
+            split,
+            bytes: gather(call.results(), reply, rest)?,
+        };
+        let last = split.parts().last().ok_or(EMSGSIZE)?;
+        let end = len.checked_add(last.len as usize).ok_or(EMSGSIZE)?;
+        let to = message.get_mut(len..end).ok_or(EMSGSIZE)?;
+        parts.copy(last.offset as usize, to).ok_or(EMSGSIZE)?;
+        len = end;
+        long = Some(KBox::new(parts, GFP_KERNEL)?);
+    } else if replied.is_none() {
         for_rest(call.results(), reply.len(), |from, to| {
-            for fragment in Range::new(reply, from, to) {
-                let size = fragment.len() as usize;
-                let place = message
-                    .get_mut(len..)
-                    .and_then(|rest| rest.get_mut(..size))
-                    .ok_or(EMSGSIZE)?;
-                reply.copy_fragment(&fragment, place);
-                len += size;
-            }
+            let end = len.checked_add(to - from).ok_or(EMSGSIZE)?;
+            let place = message.get_mut(len..end).ok_or(EMSGSIZE)?;
+            reply.copy_range(from, place).ok_or(EMSGSIZE)?;
+            len = end;
             Ok(())
         })?;
     }
     if len > terms.inline_max || !endpoint.fits(&transfers) {
         return Err(EMSGSIZE);
     }
-    Ok((len, transfers))
+    Ok((len, transfers, long))
+}
+
+/// Cuts a message of `total` octets, of which the last part has a header of `header_len`.
+///
+/// # Errors
+///
+/// `EMSGSIZE` if it would be too many parts.
+fn split(total: usize, header_len: usize, terms: &Terms) -> Result<Split> {
+    let total = u32::try_from(total).map_err(|_| EMSGSIZE)?;
+    let threshold = u32::try_from(terms.inline_max).map_err(|_| EMSGSIZE)?;
+    Split::new(total, header_len, threshold)
+        .ok()
+        .filter(|split| split.len() <= terms.parts)
+        .ok_or(EMSGSIZE)
+}
+
+/// The parts of a Reply that are not results in chunks, `len` octets, in one piece.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+fn gather(results: &[(u32, u32)], reply: &XdrBuf, len: usize) -> Result<KVVec<u8>> {
+    let mut whole = KVVec::from_elem(0, len, GFP_KERNEL)?;
+    let mut at = 0_usize;
+    for_rest(results, reply.len(), |from, to| {
+        let end = at.checked_add(to - from).ok_or(EMSGSIZE)?;
+        let place = whole.get_mut(at..end).ok_or(EMSGSIZE)?;
+        reply.copy_range(from, place).ok_or(EMSGSIZE)?;
+        at = end;
+        Ok(())
+    })?;
+    Ok(whole)
 }
 
 /// How long the parts of a Reply of `len` octets are that are not results in chunks.
@@ -262,47 +331,6 @@ fn for_rest(
         each(at, len)?;
     }
     Ok(())
-}
-
-/// The octets of an RPC message from one offset to another, page by page.
-struct Range<'a> {
-    /// All of it.
-    fragments: crate::sunrpc::Fragments<'a>,
-    /// How much is still to be skipped.
-    skip: usize,
-    /// How much is still to come.
-    left: usize,
-}
-
-impl<'a> Range<'a> {
-    /// From octet `from` to before octet `to`.
-    fn new(buf: &'a XdrBuf, from: usize, to: usize) -> Self {
-        Self {
-            fragments: buf.fragments(Parts::ALL),
-            skip: from,
-            left: to.saturating_sub(from),
-        }
-    }
-}
-
-impl Iterator for Range<'_> {
-    type Item = PageFragment;
-
-    fn next(&mut self) -> Option<PageFragment> {
-        while self.left > 0 {
-            let fragment = self.fragments.next()?;
-            let len = fragment.len() as usize;
-            if self.skip >= len {
-                self.skip -= len;
-                continue;
-            }
-            let part = fragment.part(self.skip, self.left)?;
-            self.skip = 0;
-            self.left -= part.len() as usize;
-            return Some(part);
-        }
-        None
-    }
 }
 
 /// Fills the segments of a chunk one after the other, RFC 8166 section 3.4.6.
@@ -350,7 +378,7 @@ impl<'a, H: EndpointEvents> Writer<'a, H> {
     ) -> Result {
         let mut run: KVec<PageFragment> = KVec::new();
         let mut target = Segment::default();
-        for fragment in Range::new(buf, from, to) {
+        for fragment in buf.range(from, to) {
             let mut at = 0;
             while at < fragment.len() as usize {
                 // The next segment with room.

@@ -14,7 +14,8 @@
 //! shutdown, which waits for the transfers that are held here.
 
 use crate::kext::errno::ENOTCONN;
-use crate::link::channel::{Channel, Sending};
+use crate::link::channel::Channel;
+use crate::link::middles::{Middles, Unmade};
 use crate::proto::message;
 use crate::proto::session::Refusal;
 use crate::proto::v2::Direction;
@@ -41,54 +42,100 @@ impl Outgoing {
     /// See [`PostError`]. If the queue was full, or there is no credit, it comes back with `Full`.
     fn post(
         self,
-        endpoint: &Endpoint<Connection>,
+        endpoint: &Arc<Endpoint<Connection>>,
         channel: Option<&Channel>,
     ) -> Result<(), (PostError, Option<Self>)> {
         match self {
             Self::Reads(pull) => endpoint
                 .post_pull(pull)
                 .map_err(|(error, back)| (error, back.map(Self::Reads))),
-            Self::Reply(ready) => {
-                let chunks = ready.cargo.is_some();
-                let sending = match channel.filter(|channel| channel.is_two()) {
-                    None => None,
-                    Some(channel) => match channel.begin(endpoint, Direction::Reply, chunks) {
-                        Ok(sending) => Some(sending),
-                        Err(Refusal::Wait) => {
-                            return Err((PostError::Full, Some(Self::Reply(ready))));
-                        }
-                        Err(_) => return Err((PostError::Closed, None)),
-                    },
-                };
-                let Ready {
-                    mut message,
-                    len,
-                    cargo,
-                    invalidate,
-                } = ready;
-                if let Some(sending) = &sending {
-                    message::set_credits(&mut message, sending.credits());
-                }
-                let posted = endpoint.post_reply(message, len, cargo, invalidate);
-                // Before anything is dropped that comes back.
-                match (&posted, sending) {
-                    (Err(_), Some(sending)) => Sending::undo(sending),
-                    (_, sending) => drop(sending),
-                }
-                posted.map_err(|(error, back)| {
-                    let back = back.map(|(message, cargo)| {
-                        Self::Reply(Ready {
-                            message,
-                            len,
-                            cargo,
-                            invalidate,
-                        })
-                    });
-                    (error, back)
-                })
-            }
+            Self::Reply(ready) => post_reply(ready, endpoint, channel)
+                .map_err(|(error, back)| (error, back.map(Self::Reply))),
         }
     }
+}
+
+/// Posts a Reply, or an error.
+///
+/// # Errors
+///
+/// As for [`Outgoing::post`].
+fn post_reply(
+    ready: Ready<Connection>,
+    endpoint: &Arc<Endpoint<Connection>>,
+    channel: Option<&Channel>,
+) -> Result<(), (PostError, Option<Ready<Connection>>)> {
+    let Some(channel) = channel.filter(|channel| channel.is_two()) else {
+        return post_counted(ready, endpoint, &mut Middles::none());
+    };
+    let middles = match &ready.long {
+        None => Ok(Middles::none()),
+        Some(long) => Middles::new(
+            endpoint,
+            Direction::Reply,
+            long.xid,
+            &long.split,
+            |offset, to| long.copy(offset, to),
+        ),
+    };
+    let mut middles = match middles {
+        Ok(middles) => middles,
+        // There will be, when what is posted has been sent.
+        Err(Unmade::NoBuffers) => return Err((PostError::Full, Some(ready))),
+        Err(Unmade::Impossible) => return Err((PostError::Closed, None)),
+    };
+    let parts = middles.len().saturating_add(1);
+    let sending = match channel.begin(endpoint, Direction::Reply, parts, ready.cargo.is_some()) {
+        Ok(sending) => sending,
+        Err(Refusal::Wait | Refusal::TooLong) => return Err((PostError::Full, Some(ready))),
+        Err(_) => return Err((PostError::Closed, None)),
+    };
+    let mut ready = ready;
+    message::set_credits(&mut ready.message, sending.credits());
+    middles.set_credits(sending.credits());
+    let posted = post_counted(ready, endpoint, &mut middles);
+    // Before anything is dropped that came back.
+    match posted {
+        Ok(()) => drop(sending),
+        Err(_) => sending.undo(),
+    }
+    posted
+}
+
+/// Posts a Reply for which there is a credit.
+///
+/// # Errors
+///
+/// As for [`Outgoing::post`].
+fn post_counted(
+    ready: Ready<Connection>,
+    endpoint: &Endpoint<Connection>,
+    middles: &mut Middles<Connection>,
+) -> Result<(), (PostError, Option<Ready<Connection>>)> {
+    let Ready {
+        message,
+        len,
+        cargo,
+        invalidate,
+        long,
+    } = ready;
+    let posted = match middles.len() {
+        0 => endpoint.post_reply(message, len, cargo, invalidate, 0),
+        _ => {
+            let parts = middles.as_mut_slice();
+            endpoint.post_reply_in_parts(parts, message, len, cargo, invalidate)
+        }
+    };
+    posted.map_err(|(error, back)| {
+        let back = back.map(|(message, cargo)| Ready {
+            message,
+            len,
+            cargo,
+            invalidate,
+            long,
+        });
+        (error, back)
+    })
 }
 
 /// What the lock protects.

@@ -44,12 +44,8 @@ pub(crate) struct Callback {
 }
 
 impl Callback {
-    /// Takes a Reply in, of the version that the connection speaks.
-    pub(super) fn received(this: &Arc<Self>, version: Version, message: Received<Connection>) {
-        let source = match version {
-            Version::One => Source::One,
-            Version::Two => Source::Seen,
-        };
+    /// Takes a Reply in, that has come from `source`.
+    pub(super) fn received(this: &Arc<Self>, message: Received<Connection>, source: Source<'_>) {
         requester::reply::answered(this, message, source);
     }
 

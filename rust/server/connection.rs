@@ -3,12 +3,15 @@
 //! The transport that has a connection.
 
 use crate::kext::errno::{ENOTCONN, EPROTO};
+use crate::link::assembly::Whole;
 use crate::link::channel::Channel;
+use crate::link::middles::MAX_PARTS;
 use crate::module_parameters;
 use crate::proto::cm_private::{Agreed, CmPrivate};
 use crate::proto::credits::Allowance;
 use crate::proto::message::Version;
 use crate::proto::v1::{self, Direction};
+use crate::requester::reply::Source;
 use crate::responder::call::{self, Call, Pulling, Refusal, Taken};
 use crate::responder::reply::{self, Ready};
 use crate::responder::CREDITS;
@@ -435,16 +438,23 @@ impl Connection {
 
     /// Puts a Call of Version Two in, with which `unanswered` are with us. That there are not too many the session has
     /// seen to.
-    pub(super) fn take_call(&self, unanswered: u32, message: Received<Self>) {
-        let _ = self.allowance.lock().arrived(unanswered);
-        self.inbox.put_message(&self.xprt, message);
+    pub(super) fn take_call(&self, unanswered: u32, message: Received<Self>, whole: Option<Whole>) {
+        self.used(unanswered);
+        self.inbox.put_message(&self.xprt, message, whole);
+    }
+
+    /// The peer has used so many Receives of those that it was promised.
+    pub(super) fn used(&self, receives: u32) {
+        let mut allowance = self.allowance.lock();
+        let receives = receives.min(allowance.granted());
+        let _ = allowance.arrived(receives);
     }
 
     /// A message of Version One has arrived.
     pub(super) fn received_one(this: &Arc<Self>, mut message: Received<Self>) {
         if this.has_callback.load(Relaxed) && is_reply(message.bytes()) {
             this.with_callback(|callback| {
-                Callback::received(callback, Version::One, message);
+                Callback::received(callback, message, Source::One);
             });
             return;
         }
@@ -455,7 +465,7 @@ impl Connection {
             this.close();
             return;
         }
-        this.inbox.put_message(&this.xprt, message);
+        this.inbox.put_message(&this.xprt, message, None);
     }
 
     /// Answers a message that was refused.
@@ -483,6 +493,7 @@ impl Connection {
             len,
             cargo: None,
             invalidate: None,
+            long: None,
         };
         self.post(&endpoint, Outgoing::Reply(answer))
     }
@@ -491,13 +502,14 @@ impl Connection {
     fn take_in(
         &self,
         message: Received<Self>,
+        whole: Option<Whole>,
         buffer: SendBuffer<Self>,
         rqst: CallRqst<'_, Self>,
     ) -> Result<usize> {
         let endpoint = message.endpoint().clone();
         let mut buffer = Some(buffer);
         let patiently = |attempt: &mut dyn FnMut() -> _| self.patiently(&endpoint, attempt);
-        match call::take(self.version(), message, &mut buffer, rqst, patiently) {
+        match call::take(self.version(), message, whole, &mut buffer, rqst, patiently) {
             Taken::Ready(call, rqst) => Ok(rqst.deliver(call)),
             Taken::Pull(pull) => self.post(&endpoint, Outgoing::Reads(pull)).map(|()| 0),
             Taken::Refused(message, refusal) => self.refuse(message, buffer, &refusal).map(|()| 0),
@@ -516,6 +528,7 @@ impl Connection {
             inline_max: two.map_or(self.agreed.send_inline, |two| two.send_size()) as usize,
             // In Version Two the Call says which handle, if any.
             may_invalidate: two.is_some() || self.agreed.remote_invalidation,
+            parts: two.map_or(1, |two| two.max_parts().min(MAX_PARTS as u32)),
             credits: self.grant(&endpoint),
         };
         let buffer = rqst.context_mut().take_buffer().ok_or(ENOTCONN)?;
@@ -523,7 +536,15 @@ impl Connection {
             self.patiently(&endpoint, attempt)
         })?;
         rqst.context_mut().release_message();
-        self.post(&endpoint, Outgoing::Reply(ready))
+        let parts = ready.long.as_ref().map_or(1, |long| long.split.len());
+        self.post(&endpoint, Outgoing::Reply(ready))?;
+        if parts > 1 && self.backlog.is_busy() {
+            // Perhaps for want of Send buffers, and nothing may be under way of which one comes back. While something
+            // waits no Call gets any, so these are left to it. Without memory those that there are have to do.
+            let _ = endpoint.ensure_send_buffers(parts);
+            self.flush();
+        }
+        Ok(())
     }
 }
 
@@ -623,7 +644,9 @@ impl ServerTransport for Connection {
                 let (message, buffer) = call.give_up();
                 this.refuse(message, buffer, &Refusal::Chunks).map(|()| 0)
             }
-            Some(Work::Arrived(message, buffer)) => this.take_in(message, buffer, rqst),
+            Some(Work::Arrived(message, whole, buffer)) => {
+                this.take_in(message, whole, buffer, rqst)
+            }
         };
         result.unwrap_or_else(|_| {
             this.xprt.close();

@@ -10,11 +10,13 @@
 //! [`Allowance`](crate::proto::credits::Allowance) as in Version One and grow in the same way: when the peer has used
 //! all of them, and when a Reply is about to be sent.
 
-use crate::link::channel::{self, Channel};
+use crate::link::assembly::Whole;
+use crate::link::channel::{self, Channel, Collected};
 use crate::proto::message::Version;
 use crate::proto::props::{Properties, Reverse};
 use crate::proto::session::{Event, Extent, Role};
 use crate::proto::v2::Purpose;
+use crate::requester::reply::Source;
 use crate::responder::CREDITS;
 use crate::server::callback::Callback;
 use crate::server::connection::{Connection, INLINE};
@@ -64,10 +66,10 @@ pub(super) fn channel(receives: u32) -> Result<Option<Arc<Channel>>> {
 enum Destination {
     /// It is one of Version One.
     One,
-    /// It is a Call.
-    Thread,
-    /// It is a Reply, or an error instead of one.
-    Callback,
+    /// It is a Call, which may have come in parts.
+    Thread(Option<Whole>),
+    /// It is a Reply, which may have come in parts, or an error instead of one.
+    Callback(Option<Whole>),
     /// Nothing.
     Done,
 }
@@ -86,26 +88,31 @@ pub(super) fn received(
     };
     let destination = match channel.receive(message.bytes()) {
         Event::Foreign(_) => Destination::One,
-        Event::Failed { .. } => Destination::Callback,
-        Event::Message {
-            header,
-            extent: Extent::Whole,
-        } => match header.purpose() {
-            Purpose::Call => Destination::Thread,
-            Purpose::Reply => Destination::Callback,
-            Purpose::Control => Destination::Done,
-        },
-        Event::Message { .. }
-        | Event::Nothing
-        | Event::Abandoned { .. }
-        | Event::Properties { .. }
-        | Event::Fallback { .. } => Destination::Done,
+        Event::Failed { .. } => Destination::Callback(None),
+        Event::Message { header, extent } => {
+            if let Extent::First(placed) = extent {
+                // Its parts need Receives, all at once.
+                this.used(unanswered.saturating_add(placed.total / INLINE));
+            }
+            match (header.purpose(), channel.collect(&header, extent)) {
+                (Purpose::Call, Collected::All(whole)) => Destination::Thread(whole),
+                (Purpose::Reply, Collected::All(whole)) => Destination::Callback(whole),
+                // Its RPC ends here: what is not the last part is no Reply.
+                (Purpose::Reply, Collected::Refused) => Destination::Callback(None),
+                _ => Destination::Done,
+            }
+        }
+        Event::Abandoned { .. } => {
+            channel.abandon();
+            Destination::Done
+        }
+        Event::Nothing | Event::Properties { .. } | Event::Fallback { .. } => Destination::Done,
     };
     match destination {
         Destination::One => Connection::received_one(this, message),
-        Destination::Thread => this.take_call(unanswered, message),
-        Destination::Callback => this.with_callback(|callback| {
-            Callback::received(callback, Version::Two, message);
+        Destination::Thread(whole) => this.take_call(unanswered, message, whole),
+        Destination::Callback(whole) => this.with_callback(|callback| {
+            Callback::received(callback, message, Source::Seen(whole));
         }),
         Destination::Done => drop(message),
     }

@@ -18,6 +18,7 @@ use crate::proto::{
     format::{
         self,
         CallShape,
+        Continuation,
         Message,
         Sizes, //
     },
@@ -233,6 +234,8 @@ pub fn choose(payload: u32) -> usize {
         },
         call_inline: 4096,
         reply_inline: 4096,
+        call_parts: Continuation::NONE,
+        reply_parts: Continuation::NONE,
         ddp_allowed: true,
     };
     format::choose(&shape).expect("it fits").send_len()

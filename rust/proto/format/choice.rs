@@ -4,6 +4,7 @@
 
 use super::{
     super::{
+        continuation::Split,
         error::{
             Fault,
             Result, //
@@ -37,7 +38,7 @@ struct Offer {
 /// [`Fault::NoSpace`] if there is no way: a header alone would exceed its inline threshold.
 pub(crate) fn choose(shape: &CallShape) -> Result<Plan> {
     let offer = choose_reply(shape)?;
-    let (call, header_len, inline_len) = choose_call(shape, &offer)?;
+    let (call, header_len, inline_len, parts) = choose_call(shape, &offer)?;
 
     let reply = shape.reply.sizes;
     let rest_len = round_up(reply.head)?
@@ -54,6 +55,7 @@ pub(crate) fn choose(shape: &CallShape) -> Result<Plan> {
         reply: offer.format,
         header_len,
         inline_len,
+        parts,
         write_len,
         reply_len,
     })
@@ -67,15 +69,13 @@ fn choose_reply(shape: &CallShape) -> Result<Offer> {
     let sizes = shape.reply.sizes;
     let may_reduce = shape.ddp_allowed && shape.reply.ddp_eligible && sizes.pages != 0;
     let rest = sizes.head.checked_add(sizes.tail).ok_or(Fault::NoSpace)?;
-    let fits = |write: Option<usize>, inline: u32| -> Result<bool> {
-        fits(
-            message::reply_header_len(shape.version, write, None)?,
-            inline,
-            shape.reply_inline,
-        )
+    let fits = |write: Option<usize>, inline: u32, has_data: bool| -> Result<bool> {
+        let header = message::reply_header_len(shape.version, write, None)?;
+        let parts = parts(header, inline, shape.reply_inline);
+        Ok(parts.is_some_and(|parts| parts <= shape.reply_parts.parts(has_data)))
     };
 
-    if fits(None, sizes.total()?)? {
+    if fits(None, sizes.total()?, may_reduce)? {
         return Ok(Offer {
             format: ReplyFormat::Inline,
             write: None,
@@ -87,7 +87,7 @@ fn choose_reply(shape: &CallShape) -> Result<Offer> {
         (ReplyFormat::ReplyChunk, None, reply)
     } else {
         let write = Some(shape.reply.payload_segments);
-        if fits(write, rest)? {
+        if fits(write, rest, false)? {
             (ReplyFormat::WriteChunk, write, None)
         } else {
             let reply = Some(shape.reply.rest_segments);
@@ -107,8 +107,9 @@ fn choose_reply(shape: &CallShape) -> Result<Offer> {
 }
 
 /// Chooses how the Call travels, and returns the size of its header and of what follows.
-fn choose_call(shape: &CallShape, offer: &Offer) -> Result<(CallFormat, usize, usize)> {
+fn choose_call(shape: &CallShape, offer: &Offer) -> Result<(CallFormat, usize, usize, u32)> {
     let sizes = shape.call.sizes;
+    let may_reduce = shape.ddp_allowed && shape.call.ddp_eligible && sizes.pages != 0;
     let plan = |format: CallFormat, read_segments, inline: u32| -> Result<Option<_>> {
         let special = format == CallFormat::Special;
         let header = message::call_header_len(
@@ -119,7 +120,13 @@ fn choose_call(shape: &CallShape, offer: &Offer) -> Result<(CallFormat, usize, u
             offer.reply,
         )?;
         let follows = usize::try_from(inline).map_err(|_| Fault::NoSpace)?;
-        Ok(fits(header, inline, shape.call_inline)?.then_some((format, header, follows)))
+        let most = match format {
+            CallFormat::Inline => shape.call_parts.parts(may_reduce),
+            CallFormat::ReadChunk { .. } | CallFormat::Special => 1,
+        };
+        Ok(parts(header, inline, shape.call_inline)
+            .filter(|parts| *parts <= most)
+            .map(|parts| (format, header, follows, parts)))
     };
 
     if let Some(plan) = plan(CallFormat::Inline, 0, sizes.total()?)? {
@@ -128,7 +135,6 @@ fn choose_call(shape: &CallShape, offer: &Offer) -> Result<(CallFormat, usize, u
 
     // A position is a multiple of four (RFC 8166, 3.4.5), and behind the header the RPC message
     // begins with its own.
-    let may_reduce = shape.ddp_allowed && shape.call.ddp_eligible && sizes.pages != 0;
     if may_reduce && sizes.head >= MIN_RPC_LEN && round_up(sizes.head)? == sizes.head {
         let pad = sizes.pad();
         let format = CallFormat::ReadChunk {
@@ -145,6 +151,17 @@ fn choose_call(shape: &CallShape, offer: &Offer) -> Result<(CallFormat, usize, u
     }
 
     plan(CallFormat::Special, shape.call.whole_segments, 0)?.ok_or(Fault::NoSpace)
+}
+
+/// Returns how many messages it takes to send what follows a header, or nothing if there is no way. The header is
+/// that of the last one; in those before it there is a smaller one (Version Two, 6.6.2).
+fn parts(header_len: usize, follows: u32, threshold: u32) -> Option<u32> {
+    if fits(header_len, follows, threshold).ok()? {
+        return Some(1);
+    }
+    Split::new(follows, header_len, threshold)
+        .ok()
+        .map(|split| split.len())
 }
 
 /// Returns whether a header and what follows it are within an inline threshold.
@@ -169,6 +186,7 @@ fn round_up(len: u32) -> Result<u32> {
 mod tests {
     use super::{
         super::{
+            Continuation,
             Message,
             Sizes,
             Version, //
@@ -200,6 +218,8 @@ mod tests {
             reply,
             call_inline: 1024,
             reply_inline: 1024,
+            call_parts: Continuation::NONE,
+            reply_parts: Continuation::NONE,
             ddp_allowed: true,
         }
     }
@@ -249,6 +269,35 @@ mod tests {
         // Section 6.3.5: an empty Read list beside the Call chunk.
         assert_eq!(plan.header_len, 28 + 24 + 8);
         assert_eq!(two(small(900), small(1005))?.reply, ReplyFormat::ReplyChunk);
+        Ok(())
+    }
+
+    /// Version Two, section 6.6.2: a few messages instead of a chunk, fewer if the chunk would save a copy.
+    #[test]
+    fn moderate_messages_are_continued() -> Result {
+        let shape = |call, reply| CallShape {
+            version: Version::Two,
+            call_parts: Continuation { data: 2, rest: 3 },
+            reply_parts: Continuation { data: 3, rest: 4 },
+            ..shape(call, reply)
+        };
+        // 1004 octets in a MIDDLE, 992 behind the header of a Call, 1004 behind that of a Reply.
+        for (len, parts) in [(992, 1), (993, 2), (1996, 2), (1997, 3), (3000, 3)] {
+            let plan = choose(&shape(small(len), small(4016)))?;
+            assert_eq!((plan.call, plan.parts), (CallFormat::Inline, parts));
+            assert_eq!(plan.reply, ReplyFormat::Inline);
+        }
+        let plan = choose(&shape(small(3001), small(4017)))?;
+        assert_eq!((plan.call, plan.parts), (CallFormat::Special, 1));
+        assert_eq!(plan.reply, ReplyFormat::ReplyChunk);
+
+        let message = |pages| with_pages(128, pages, 0, true);
+        let plan = choose(&shape(message(1868), message(2884)))?;
+        assert_eq!((plan.call, plan.parts), (CallFormat::Inline, 2));
+        assert_eq!(plan.reply, ReplyFormat::Inline);
+        let plan = choose(&shape(message(1872), message(2888)))?;
+        assert!(matches!(plan.call, CallFormat::ReadChunk { .. }));
+        assert_eq!(plan.reply, ReplyFormat::WriteChunk);
         Ok(())
     }
 

@@ -175,6 +175,19 @@ impl<H: EndpointEvents> Endpoint<H> {
         made
     }
 
+    /// Sees to it that `count` Send buffers are free, as far as there may be so many and can be made. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::add_send_buffers`].
+    pub(crate) fn ensure_send_buffers(&self, count: u32) -> Result<u32> {
+        let free = u32::try_from(self.send.lock().free.len())?;
+        match count.saturating_sub(free) {
+            0 => Ok(0),
+            missing => self.add_send_buffers(missing),
+        }
+    }
+
     /// As [`Self::add_send_buffers`]; the caller holds the lock of the verbs objects.
     pub(super) fn make_send_buffers(&self, count: u32) -> Result<u32> {
         let mut added = 0;
@@ -213,13 +226,14 @@ impl<H: EndpointEvents> Endpoint<H> {
         })
     }
 
-    /// Whether a message with `regions` registrations could be posted now.
-    pub(crate) fn has_send_room(&self, regions: usize) -> bool {
+    /// Whether a message with `regions` registrations could be posted now, in so many `parts`.
+    pub(crate) fn has_send_room(&self, regions: usize, parts: u32) -> bool {
         let Ok(fences) = u32::try_from(regions) else {
             return false;
         };
         let gate = self.send.lock();
-        !gate.free.is_empty() && gate.queue.has_room(fences.saturating_add(1), fences)
+        gate.free.len() >= parts as usize
+            && gate.queue.has_room(fences.saturating_add(parts), fences)
     }
 
     /// Posts the registrations of `regions` and then the first `len` octets of `message`, as one chain. Returns
@@ -234,8 +248,97 @@ impl<H: EndpointEvents> Endpoint<H> {
         len: usize,
         regions: &mut [RegionHandle<H>],
     ) -> Result<bool, PostError> {
-        let (signaled, _) = self.post_chain(message, len, regions, false)?;
+        let (signaled, _) = self.post_chain(message, len, regions, false, 0)?;
         Ok(signaled)
+    }
+
+    /// As [`Self::post_message`]; `parts` are posted before, each with its length. Nothing comes in between but fences
+    /// and RDMA Reads. What is posted is taken out of `parts`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::post_message`].
+    pub(crate) fn post_in_parts(
+        &self,
+        parts: &mut [Option<(SendBuffer<H>, usize)>],
+        message: SendBuffer<H>,
+        len: usize,
+        regions: &mut [RegionHandle<H>],
+    ) -> Result<bool, PostError> {
+        let fences = u32::try_from(regions.len()).map_err(|_| PostError::Refused)?;
+        let kept = self.post_parts(parts, fences.saturating_mul(2).saturating_add(1))?;
+        let (signaled, _) = self.post_chain(message, len, regions, false, kept)?;
+        Ok(signaled)
+    }
+
+    /// Posts `parts`, each with its length, if there is room for `rest` work requests behind them. That room is kept;
+    /// returns how much it is, to be given back when the rest is posted.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::post_message`].
+    pub(super) fn post_parts(
+        &self,
+        parts: &mut [Option<(SendBuffer<H>, usize)>],
+        rest: u32,
+    ) -> Result<u32, PostError> {
+        let count = parts.iter().flatten().count();
+        let count = u32::try_from(count).map_err(|_| PostError::Refused)?;
+        let mut gate = self.send.lock();
+        let qp = gate.qp.ok_or(PostError::Closed)?;
+        if !gate.queue.has_room(count, rest) {
+            return Err(PostError::Full);
+        }
+        for place in parts.iter_mut() {
+            let Some((part, len)) = place.as_mut() else {
+                continue;
+            };
+            let slot = self
+                .sends
+                .get(part.index as usize)
+                .ok_or(PostError::Refused)?;
+            let buffer = slot.buffer.as_ref().ok_or(PostError::Refused)?;
+            // SAFETY: As in `post_chain`.
+            unsafe { buffer.sync_for_device(*len) };
+            let mut sge = sys::ib_sge {
+                addr: buffer.address(),
+                length: u32::try_from((*len).min(buffer.len())).map_err(|_| PostError::Refused)?,
+                lkey: gate.lkey,
+            };
+            let signaled = gate.queue.must_signal(1, gate.made);
+            let mut send = sys::ib_send_wr {
+                sg_list: &raw mut sge,
+                num_sge: 1,
+                opcode: sys::ib_wr_opcode_IB_WR_SEND,
+                send_flags: if signaled {
+                    sys::ib_send_flags_IB_SEND_SIGNALED as c_int
+                } else {
+                    0
+                },
+                ..sys::ib_send_wr::zeroed()
+            };
+            set_send_cqe(&mut send, ptr::from_ref(&slot.cqe).cast_mut());
+            let sequence = gate
+                .queue
+                .posted(1, signaled, Some(part.index))
+                .ok_or(PostError::Refused)?;
+            slot.sequence.store(sequence, Relaxed);
+            // SAFETY: As in `post_chain`.
+            let status =
+                unsafe { sys::ib_post_send(qp.as_ptr(), &raw const send, ptr::null_mut()) };
+            if status != 0 {
+                gate.queue.unpost();
+                return Err(PostError::Refused);
+            }
+            part.posted = true;
+        }
+        gate.queue.reserve(rest);
+        drop(gate);
+        // Outside the lock, though what was posted does nothing when it is dropped.
+        for place in parts {
+            *place = None;
+        }
+        Ok(rest)
     }
 
     /// Posts the first `len` octets of `message`, signaled. Returns its place, for [`Self::has_retired`].
@@ -248,7 +351,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         message: SendBuffer<H>,
         len: usize,
     ) -> Result<u64, PostError> {
-        let (_, sequence) = self.post_chain(message, len, &mut [], true)?;
+        let (_, sequence) = self.post_chain(message, len, &mut [], true, 0)?;
         Ok(sequence)
     }
 
@@ -257,13 +360,15 @@ impl<H: EndpointEvents> Endpoint<H> {
         self.send.lock().queue.has_retired(sequence)
     }
 
-    /// See [`Self::post_message`]. Returns whether the Send is signaled, and its place.
+    /// See [`Self::post_message`]. Returns whether the Send is signaled, and its place. `kept` is room that was kept for
+    /// it.
     fn post_chain(
         &self,
         mut message: SendBuffer<H>,
         len: usize,
         regions: &mut [RegionHandle<H>],
         signal: bool,
+        kept: u32,
     ) -> Result<(bool, u64), PostError> {
         let slot = self
             .sends
@@ -273,6 +378,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         let requests = fences.checked_add(1).ok_or(PostError::Refused)?;
 
         let mut gate = self.send.lock();
+        gate.queue.unreserve(kept);
         let qp = gate.qp.ok_or(PostError::Closed)?;
         if !gate.queue.has_room(requests, fences) {
             return Err(PostError::Full);
@@ -285,7 +391,8 @@ impl<H: EndpointEvents> Endpoint<H> {
             length: u32::try_from(len.min(buffer.len())).map_err(|_| PostError::Refused)?,
             lkey: gate.lkey,
         };
-        let signaled = signal || gate.queue.must_signal(requests, gate.made);
+        // The parts before must not wait for whatever is sent next: who has more in parts may need their buffers.
+        let signaled = signal || kept > 0 || gate.queue.must_signal(requests, gate.made);
         let mut send = sys::ib_send_wr {
             sg_list: &raw mut sge,
             num_sge: 1,

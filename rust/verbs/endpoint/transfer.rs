@@ -350,8 +350,30 @@ impl<H: EndpointEvents> Endpoint<H> {
         H::pulled(this.context.handler(), keeper, completion.ok());
     }
 
+    /// As [`Self::post_reply`]; `parts` are posted before, each with its length.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::post_reply`].
+    pub(crate) fn post_reply_in_parts(
+        &self,
+        parts: &mut [Option<(SendBuffer<H>, usize)>],
+        message: SendBuffer<H>,
+        len: usize,
+        cargo: Option<Cargo<H>>,
+        invalidate: Option<u32>,
+    ) -> Result<(), Unposted<H>> {
+        let writes = cargo.as_ref().map_or(0, |cargo| requests(&cargo.transfers));
+        match self.post_parts(parts, writes.saturating_add(1)) {
+            Ok(kept) => self.post_reply(message, len, cargo, invalidate, kept),
+            Err(PostError::Full) => Err((PostError::Full, Some((message, cargo)))),
+            Err(error) => Err((error, None)),
+        }
+    }
+
     /// Posts a Reply: the Writes of its cargo, if there are any, and then the first `len` octets of `message` as a
-    /// Send, which invalidates the peer's `invalidate`. The cargo is dropped when the Send has completed.
+    /// Send, which invalidates the peer's `invalidate`. The cargo is dropped when the Send has completed. `kept` is room
+    /// in the queue that was kept for it.
     ///
     /// # Errors
     ///
@@ -362,6 +384,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         len: usize,
         mut cargo: Option<Cargo<H>>,
         invalidate: Option<u32>,
+        kept: u32,
     ) -> Result<(), Unposted<H>> {
         let Some(slot) = self.sends.get(message.index as usize) else {
             return Err((PostError::Refused, None));
@@ -372,6 +395,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         let writes = cargo.as_ref().map_or(0, |cargo| requests(&cargo.transfers));
         let total = writes.saturating_add(1);
         let mut gate = self.send.lock();
+        gate.queue.unreserve(kept);
         let Some(qp) = gate.qp else {
             drop(gate);
             return Err((PostError::Closed, None));
@@ -387,7 +411,8 @@ impl<H: EndpointEvents> Endpoint<H> {
             length: len.min(buffer.len()) as u32,
             lkey: gate.lkey,
         };
-        let signaled = writes > 0 || gate.queue.must_signal(total, gate.made);
+        // With parts before it as in `post_chain`.
+        let signaled = writes > 0 || kept > 0 || gate.queue.must_signal(total, gate.made);
         let mut send = sys::ib_send_wr {
             sg_list: &raw mut sge,
             num_sge: 1,

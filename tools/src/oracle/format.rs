@@ -7,11 +7,13 @@ use crate::proto::{
         ReadSegment,
         Segment, //
     },
+    continuation::Split,
     error::Result,
     format::{
         self,
         CallFormat,
         CallShape,
+        Continuation,
         Message,
         Plan,
         ReplyFormat,
@@ -39,11 +41,22 @@ pub fn format(bytes: &[u8]) {
 /// Reads a shape.
 fn read_shape(reader: &mut Reader<'_>) -> Result<CallShape> {
     let [call_inline, reply_inline, flags] = *reader.array()?;
-    Ok(CallShape {
-        version: match flags & 4 {
-            0 => Version::One,
-            _ => Version::Two,
+    let version = match flags & 4 {
+        0 => Version::One,
+        _ => Version::Two,
+    };
+    // Version One has no messages in parts.
+    let continuation = |bits: u8| match version {
+        Version::One => Continuation::NONE,
+        Version::Two => Continuation {
+            data: 1 + u32::from(bits & 1),
+            rest: 1 + u32::from(bits & 3),
         },
+    };
+    Ok(CallShape {
+        version,
+        call_parts: continuation(flags >> 3),
+        reply_parts: continuation(flags >> 5),
         call: read_message(reader)?,
         reply: read_message(reader)?,
         call_inline: 1024 * (1 + u32::from(call_inline) % 8),
@@ -154,7 +167,21 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
         let len = header.encode(&mut buf).unwrap();
         assert!(len <= plan.header_len);
     }
-    assert!(plan.send_len() as u64 <= u64::from(shape.call_inline));
+    let may_reduce =
+        |message: &Message| shape.ddp_allowed && message.ddp_eligible && message.sizes.pages > 0;
+    let allowed = |continuation: &Continuation, has_data| match has_data {
+        true => continuation.data,
+        false => continuation.rest,
+    };
+    let call_allowed = allowed(&shape.call_parts, may_reduce(&shape.call));
+    if plan.parts == 1 {
+        assert!(plan.send_len() as u64 <= u64::from(shape.call_inline));
+    } else {
+        assert!(plan.call == CallFormat::Inline && plan.parts <= call_allowed);
+        let len = u32::try_from(plan.inline_len).unwrap();
+        let split = Split::new(len, plan.header_len, shape.call_inline).unwrap();
+        assert_eq!(split.len(), plan.parts);
+    }
 
     // So is the largest Reply.
     let chunks: Vec<&[Segment]> = match write.as_slice() {
@@ -169,7 +196,17 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
     };
     let write_segments = chunks.first().map(|chunk| chunk.len());
     let header_len = reply_header_len(shape.version, write_segments, reply_segments).unwrap();
-    assert!(header_len as u64 + inline <= u64::from(shape.reply_inline));
+    // In how many messages it comes.
+    let parts = |header_len: usize, len: u64| {
+        if header_len as u64 + len <= u64::from(shape.reply_inline) {
+            return Some(1);
+        }
+        let len = u32::try_from(len).ok()?;
+        Some(Split::new(len, header_len, shape.reply_inline).ok()?.len())
+    };
+    let reply_allowed = |has_data| move |parts: u32| parts <= allowed(&shape.reply_parts, has_data);
+    let in_parts = plan.reply == ReplyFormat::Inline && may_reduce(&shape.reply);
+    assert!(parts(header_len, inline).is_some_and(reply_allowed(in_parts)));
     if reply_chunk.is_empty() {
         let header = ReplyHeader {
             version: shape.version,
@@ -184,9 +221,9 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
 
     // A Reply chunk is offered exactly if a Reply may be too large without one.
     let whole = u64::from(reply.total().unwrap());
-    let least = reply_header_len(shape.version, None, None).unwrap() as u64;
+    let least = reply_header_len(shape.version, None, None).unwrap();
     assert_eq!(
         plan.reply == ReplyFormat::Inline,
-        least + whole <= u64::from(shape.reply_inline)
+        parts(least, whole).is_some_and(reply_allowed(may_reduce(&shape.reply)))
     );
 }

@@ -12,6 +12,7 @@ use crate::{
             choose,
             CallFormat,
             CallShape,
+            Continuation,
             Message,
             ReplyFormat,
             Sizes, //
@@ -78,6 +79,8 @@ fn shape() -> impl Strategy<Value = CallShape> {
                     reply,
                     call_inline,
                     reply_inline,
+                    call_parts: Continuation::NONE,
+                    reply_parts: Continuation::NONE,
                     ddp_allowed,
                 }
             },
@@ -107,6 +110,17 @@ proptest! {
 
     #[test]
     fn plans_fit(shape in shape()) {
+        if let Ok(plan) = choose(&shape) {
+            plan_fits(&shape, &plan);
+        }
+    }
+
+    #[test]
+    fn plans_with_continuation_fit(mut shape in shape(), parts in [1..9_u32, 0..9, 1..9, 0..9]) {
+        let [data, more, reply_data, reply_more] = parts;
+        shape.version = Version::Two;
+        shape.call_parts = Continuation { data, rest: data + more };
+        shape.reply_parts = Continuation { data: reply_data, rest: reply_data + reply_more };
         if let Ok(plan) = choose(&shape) {
             plan_fits(&shape, &plan);
         }
