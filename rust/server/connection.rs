@@ -341,10 +341,6 @@ impl Connection {
     ) -> Result<usize> {
         let endpoint = message.endpoint().clone();
         let mut buffer = Some(buffer);
-        if let Err(error) = self.replace_receives(&endpoint) {
-            let lost = Refusal::Lost(error);
-            return self.refuse(Some(message), buffer, &lost).map(|()| 0);
-        }
         let patiently = |attempt: &mut dyn FnMut() -> _| self.patiently(&endpoint, attempt);
         match call::take(message, &mut buffer, rqst, &self.stats, patiently) {
             Taken::Ready(call, rqst) => Ok(rqst.deliver(call)),
