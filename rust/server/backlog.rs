@@ -108,19 +108,23 @@ pub(super) struct Backlog {
     queue: SpinLock<Queue>,
     /// Whether anything does. Written under the lock.
     busy: Atomic<bool>,
+    /// How many items there may be.
+    capacity: usize,
     /// Where it is told what was posted, and what has to wait.
     stats: Arc<Stats>,
 }
 
 impl Backlog {
-    /// Nothing waits. There is place for `capacity` items.
+    /// Nothing waits. There is place for `capacity` items; it is made when it is needed, since on most connections
+    /// nothing ever waits.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
+    /// `EOVERFLOW`.
     pub(super) fn new(capacity: u32, stats: Arc<Stats>) -> Result<impl PinInit<Self>> {
+        let capacity = usize::try_from(capacity)?;
         let queue = Queue {
-            waiting: KVVec::with_capacity(usize::try_from(capacity)?, GFP_KERNEL)?,
+            waiting: KVVec::new(),
             posting: false,
             again: false,
             closed: false,
@@ -128,8 +132,24 @@ impl Backlog {
         Ok(pin_init!(Self {
             queue <- new_spinlock!(queue, "rpcrdma::Backlog::queue"),
             busy: Atomic::new(false),
+            capacity,
             stats,
         }))
+    }
+
+    /// Makes the place, if that was not done yet. Sleeps.
+    fn make_place(&self) -> Result {
+        let made = self.queue.lock().waiting.capacity() > 0;
+        if made {
+            return Ok(());
+        }
+        let mut waiting = KVVec::with_capacity(self.capacity, GFP_KERNEL)?;
+        let mut queue = self.queue.lock();
+        if queue.waiting.capacity() == 0 {
+            core::mem::swap(&mut queue.waiting, &mut waiting);
+        }
+        drop(queue);
+        Ok(())
     }
 
     /// Whether anything waits.
@@ -142,7 +162,7 @@ impl Backlog {
         self.queue.lock().waiting.len()
     }
 
-    /// Posts `item`, or leaves it to be posted. Returns whether nothing waits any more after something did.
+    /// Posts `item`, or leaves it to be posted. Sleeps. Returns whether nothing waits any more after something did.
     ///
     /// # Errors
     ///
@@ -159,6 +179,9 @@ impl Backlog {
                 Err((PostError::Full, Some(item))) => item,
                 Err(_) => return Err(ENOTCONN),
             };
+        }
+        if self.make_place().is_err() {
+            return Err(ENOTCONN);
         }
         let xid = item.xid();
         let mut queue = self.queue.lock();

@@ -27,7 +27,10 @@ use kernel::sync::{Arc, CondVar, CondVarTimeoutResult, Mutex, SpinLock};
 use kernel::time::{msecs_to_jiffies, Msecs};
 
 /// Send buffers to begin with, and how many are added at a time.
-const SEND_STEP: u32 = 4;
+const SEND_STEP: u32 = 2;
+
+/// Pages, 16 MiB of them, that RDMA Reads and Writes may have: when there are as many, no further Call is taken in.
+const TRANSFER_PAGES: usize = 4096;
 
 /// How long a thread waits for the end of a Read, in milliseconds. The device should have given up before.
 const PATIENCE: Msecs = 20_000;
@@ -49,7 +52,7 @@ pub(crate) struct Connection {
     /// What waits for room in the Send Queue.
     #[pin]
     backlog: Backlog,
-    /// Whether a message waits for a Send buffer for its answer.
+    /// Whether a message waits for a Send buffer for its answer, or for the end of transfers.
     starved: Atomic<bool>,
     /// Counts what came back, memory regions above all; and the end of the connection, after which nothing will.
     #[pin]
@@ -233,8 +236,12 @@ impl Connection {
             self.stats.grant_denied();
             return granted;
         }
-        // Before anything is promised the Receives are posted. Another thread may have done the same meanwhile; then
-        // there are some more than are promised.
+        if self.inbox.add_room(wanted).is_err() {
+            endpoint.return_receives(wanted);
+            return granted;
+        }
+        // Before anything is promised the Receives are posted, and there is place for the messages. Another thread may
+        // have done the same meanwhile; then there are some more than are promised.
         let mut allowance = self.allowance.lock();
         let before = allowance.granted();
         allowance.grow(wanted);
@@ -251,22 +258,26 @@ impl Connection {
     fn put_up(&self, endpoint: &Endpoint<Self>) -> Result {
         self.allowance.lock().put_up().map_err(|_| EPROTO)?;
         let _scope = NoFs::enter();
-        endpoint.ask_for_receives(1)
+        endpoint.ask_for_receives(1)?;
+        self.inbox.add_room(1)
     }
 
-    /// A Send buffer for the answer to a message. If there is none, [`Self::has_room`] will say so until one has come
-    /// back. Sleeps.
+    /// A Send buffer for the answer to a message. If there is none, or much is being read or written already,
+    /// [`Self::has_room`] will say so until something has come back. Sleeps.
     fn reserve(&self, endpoint: &Arc<Endpoint<Self>>) -> Option<SendBuffer<Self>> {
-        if let Some(buffer) = endpoint.send_buffer() {
+        let lend = || endpoint.spare_send_buffer(TRANSFER_PAGES);
+        if let Some(buffer) = lend() {
             return Some(buffer);
         }
-        // Without memory those that there are have to do: some of them are out, and will come back.
-        let _ = endpoint.add_send_buffers(SEND_STEP);
-        endpoint.send_buffer().or_else(|| {
+        if !endpoint.transfers_pages(TRANSFER_PAGES) {
+            // Without memory those that there are have to do: some of them are out, and will come back.
+            let _ = endpoint.add_send_buffers(SEND_STEP);
+        }
+        lend().or_else(|| {
             self.starved.store(true, Relaxed);
-            // One may have come back before that was set. Whoever gives one back takes the same lock as this attempt,
-            // and looks at the flag afterwards.
-            let buffer = endpoint.send_buffer();
+            // One may have come back before that was set. Whoever gives one back, or ends a transfer, takes the same
+            // lock as this attempt, and looks at the flag afterwards.
+            let buffer = lend();
             if buffer.is_some() {
                 self.starved.store(false, Relaxed);
             } else {
@@ -276,7 +287,7 @@ impl Connection {
         })
     }
 
-    /// A Send buffer may have come back.
+    /// A Send buffer may have come back, or a transfer has ended.
     fn feed(&self) {
         if self.starved.load(Relaxed) && self.starved.xchg(false, Full) {
             self.xprt.enqueue();

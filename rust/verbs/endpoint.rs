@@ -17,6 +17,7 @@
 
 mod level;
 mod life;
+mod parts;
 mod receive;
 mod regions;
 mod send;
@@ -96,7 +97,8 @@ pub(crate) struct Sizes {
     pub(crate) transfer_sges: u32,
     /// Calls at most whose RDMA Reads may be under way at once.
     pub(crate) pulls: u32,
-    /// RDMA Reads and Writes that may be under way at once, for which the device keeps resources; 0 for none.
+    /// Memory regions at most for RDMA Reads and Writes that are under way, where the device needs such. They are made
+    /// when they are needed.
     pub(crate) transfers: u32,
 }
 
@@ -126,10 +128,12 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     asked: Atomic<u32>,
     /// How many messages were counted as Calls, see [`Received::count`].
     calls: Atomic<u32>,
-    /// The Send buffers, by index.
-    sends: KVVec<SendSlot<H>>,
+    /// The Send buffers, by index; those that were made.
+    sends: KVVec<SetOnce<KBox<SendSlot<H>>>>,
     /// The places for RDMA Reads that are posted, by index.
     pulls: KVVec<PullSlot<H>>,
+    /// The completion entry of all parts of chains that are posted in parts.
+    part: sys::ib_cqe,
     /// The sizes it was made with.
     sizes: Sizes,
     /// The device, which the CM id in `objects` holds.
@@ -172,15 +176,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         let mut sends = KVVec::with_capacity(send_count, GFP_KERNEL)?;
         let free = KVVec::with_capacity(send_count, GFP_KERNEL)?;
         for _ in 0..sizes.sends {
-            let slot = SendSlot {
-                cqe: sys::ib_cqe {
-                    done: Some(Self::send_callback),
-                },
-                sequence: Atomic::new(0),
-                cargo: Cell::new(None),
-                buffer: SetOnce::new(),
-            };
-            sends.push(slot, GFP_KERNEL)?;
+            sends.push(SetOnce::new(), GFP_KERNEL)?;
         }
 
         let pull_count = usize::try_from(sizes.pulls)?;
@@ -192,6 +188,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                     done: Some(Self::pull_callback),
                 },
                 index,
+                sequence: Cell::new(0),
                 pull: Cell::new(None),
             };
             pulls.push(slot, GFP_KERNEL)?;
@@ -214,7 +211,10 @@ impl<H: EndpointEvents> Endpoint<H> {
             made: 0,
             port: cm.port().unwrap_or(0),
             transfers: 0,
+            transfer_pages: 0,
+            transfer_regions: 0,
             free_pulls,
+            rest: None,
         };
         let receive = ReceiveGate {
             qp: None,
@@ -243,6 +243,9 @@ impl<H: EndpointEvents> Endpoint<H> {
                 calls: Atomic::new(0),
                 sends,
                 pulls,
+                part: sys::ib_cqe {
+                    done: Some(Self::part_callback),
+                },
                 sizes,
                 device,
                 device_name,

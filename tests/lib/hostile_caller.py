@@ -36,7 +36,8 @@ class Caller(QueuePair):
     #: The protection domain of all connections, once there is one.
     domain = None
 
-    def __init__(self, private=PRIVATE, depth=16, rnr_retry=7, receives=DEPTH, complete=True):
+    def __init__(self, private=PRIVATE, depth=16, rnr_retry=7, receives=DEPTH, complete=True,
+                 memory=None):
         self.events = Events()
         #: What ended the connection.
         self.ended = None
@@ -47,7 +48,7 @@ class Caller(QueuePair):
         self.expect(ce.RDMA_CM_EVENT_ADDR_RESOLVED)
         cmid.resolve_route(5000)
         self.expect(ce.RDMA_CM_EVENT_ROUTE_RESOLVED)
-        memory = Memory(cmid.context, ARENA, Caller.domain)
+        memory = memory or Memory(cmid.context, ARENA, Caller.domain)
         Caller.domain = memory.pd
         super().__init__(cmid, memory)
         self.answers = []

@@ -37,6 +37,17 @@ const fn sends(credits: u32) -> u32 {
     2 * credits + callback::SLOTS
 }
 
+/// Work requests of the Send Queue: a Write and a Send for each credit, or the Writes of some Replies of a MiB. It is the
+/// largest part of what an idle connection takes, and there are devices that round it up to the next power of two, or
+/// up to the next but one if it is one less than that.
+const fn send_queue(credits: u32) -> u32 {
+    if credits > 32 {
+        2 * credits - 2
+    } else {
+        62
+    }
+}
+
 /// The number of the next connection.
 static NEXT_NUMBER: Atomic<u32> = Atomic::new(1);
 
@@ -120,14 +131,13 @@ impl Connection {
         this.xprt.set_local(incoming.local())?;
         this.xprt.set_remote(incoming.remote())?;
         let cm = CmId::adopt(incoming, this.clone())?;
-        let send_queue = (8 * credits).min(limits.queue_depth / 2);
         let sizes = Sizes {
             receives: receives(credits),
             receive_size: inline as usize,
             sends: sends(credits),
             first_sends: SEND_STEP,
             send_size: inline as usize,
-            send_queue,
+            send_queue: send_queue(credits).min(limits.queue_depth / 2),
             region_depth: 1,
             regions: 0,
             transfer_sges: limits.send_sges.min(16),
@@ -145,9 +155,10 @@ impl Connection {
             // All that may ever be needed is posted already.
             *this.allowance.lock() = Allowance::new(credits, credits);
         }
-        let granted = this.allowance.lock().granted();
         // One to spare, for a peer that does not count quite as we do.
-        endpoint.ask_for_receives(granted + 1)?;
+        let wanted = this.allowance.lock().granted() + 1;
+        endpoint.ask_for_receives(wanted)?;
+        this.inbox.add_room(wanted)?;
         owner.accept(&own.encode(), read_depth)?;
         *this.owner.lock() = Some(owner);
         Ok(this)

@@ -111,13 +111,13 @@ impl<H: EndpointEvents> Endpoint<H> {
                 // One more, for the marker of the drain.
                 max_send_wr: self.sizes.send_queue.saturating_add(1),
                 max_send_sge: self.sizes.transfer_sges,
-                max_rdma_ctxs: self.sizes.transfers,
+                // None of the regions that transfers may need: see `add_transfer_regions`.
+                max_rdma_ctxs: 0,
                 max_recv_sge: 1,
                 ..pin_init::zeroed()
             },
             sq_sig_type: sys::ib_sig_type_IB_SIGNAL_REQ_WR,
             qp_type: sys::ib_qp_type_IB_QPT_RC,
-            // Read only where transfers are wanted.
             port_num: objects.cm.port().unwrap_or(u32::MAX),
             ..pin_init::zeroed()
         }
@@ -187,9 +187,9 @@ impl<H: EndpointEvents> Endpoint<H> {
             // completion. A `Received` only reads the memory.
             unsafe { slot.buffer.unmap() };
         }
-        for buffer in self.sends.iter().filter_map(|slot| slot.buffer.as_ref()) {
+        for slot in self.send_slots() {
             // SAFETY: As above. A `SendBuffer` looks at the memory; its mapping is used under an open gate only.
-            unsafe { buffer.unmap() };
+            unsafe { slot.buffer.unmap() };
         }
         if let Some(mut objects) = objects {
             if let Some(pool) = &self.shared {
