@@ -12,7 +12,6 @@ use crate::sunrpc::SockAddr;
 use crate::verbs::cm::{ConnectionRequests, Incoming, Listener, RequestId};
 use crate::verbs::receive_pool::ReceivePools;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 
 /// Connections that may wait to be accepted; further ones are rejected.
@@ -29,24 +28,35 @@ pub(crate) struct Listening {
     requests: SpinLock<KVec<Incoming<Listening>>>,
     /// The Receives that its connections share.
     pools: Arc<ReceivePools<Connection>>,
-    /// The listening id.
+    /// The listening id. Not held while one is dropped, which waits for its handler.
     #[pin]
-    listener: Mutex<Option<Listener<Listening>>>,
-    /// Whether its device goes away. Written before `removal` is scheduled.
-    gone: Atomic<bool>,
-    /// Drops what is on a device that goes away, also where no thread of the service would.
+    place: Mutex<Place>,
+    /// Does what the CM's handlers ask for, also where no thread of the service would.
     #[pin]
-    removal: DelayedWork<Listening, 0>,
+    chores: DelayedWork<Listening, 0>,
+}
+
+/// The listening id, and what has become of it.
+#[derive(Default)]
+struct Place {
+    /// The id, while there is one.
+    listener: Option<Listener<Listening>>,
+    /// Whether its address has moved to another device.
+    moved: bool,
+    /// Whether there shall be none any more.
+    closed: bool,
 }
 
 impl_has_delayed_work_ext! {
-    impl HasDelayedWork<0> for Listening { self.removal }
+    impl HasDelayedWork<0> for Listening { self.chores }
 }
 
 impl DelayedWorkItem<0> for Listening {
     fn run(this: Arc<Self>) {
-        if this.gone.load(Relaxed) {
+        if this.place.lock().closed {
             this.stop_listening();
+        } else {
+            Self::follow(&this);
         }
         loop {
             let mut requests = this.requests.lock();
@@ -62,7 +72,11 @@ impl DelayedWorkItem<0> for Listening {
 
 impl Listening {
     /// Listens at `address`.
-    fn open(this: &Arc<Self>, server: Server<'_>, address: SockAddr<'_>) -> Result {
+    fn listen(
+        this: &Arc<Self>,
+        server: Server<'_>,
+        address: SockAddr<'_>,
+    ) -> Result<Listener<Self>> {
         let listener = Listener::new(server.net(), address, this.clone());
         // With the port, if that was left to the CM.
         let (local, error) = match &listener {
@@ -70,19 +84,62 @@ impl Listening {
             Err(error) => (address.text(), error.to_errno()),
         };
         trace::listen(local.address_c(), local.port_c(), error);
-        let listener = listener?;
-        this.xprt.set_local(listener.local())?;
-        *this.listener.lock() = Some(listener);
-        // `removal` may have come too early to find it.
-        if this.gone.load(Relaxed) {
+        listener
+    }
+
+    /// Puts a new listener where the handlers look for it.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if there shall be none any more: its device may have gone away meanwhile.
+    fn keep(this: &Arc<Self>, listener: Listener<Self>) -> Result {
+        let mut place = this.place.lock();
+        if place.closed {
+            drop(place);
+            drop(listener);
             return Err(ENODEV);
+        }
+        place.listener = Some(listener);
+        let moved = place.moved;
+        drop(place);
+        if moved {
+            // That was too early to find it.
+            DelayedWork::<Self, 0>::schedule(this, 0);
         }
         Ok(())
     }
 
+    /// Listens anew if the address has moved to another device.
+    fn follow(this: &Arc<Self>) {
+        let mut place = this.place.lock();
+        let former = if place.moved {
+            place.listener.take()
+        } else {
+            None
+        };
+        if former.is_none() {
+            return;
+        }
+        place.moved = false;
+        drop(place);
+        // First, since two can't have one address.
+        drop(former);
+        let kept = Self::listen(this, this.xprt.server(), this.xprt.local())
+            .and_then(|listener| Self::keep(this, listener));
+        if let Err(error) = kept {
+            pr_warn!(
+                "a listening address has moved, and can't be listened at any more: {error:?}\n"
+            );
+            this.xprt.close();
+        }
+    }
+
     /// Listens no more. Waits for the handler.
     fn stop_listening(&self) {
-        let listener = self.listener.lock().take();
+        let mut place = self.place.lock();
+        place.closed = true;
+        let listener = place.listener.take();
+        drop(place);
         drop(listener);
     }
 
@@ -96,7 +153,7 @@ impl Listening {
             // Rejects the peer, which sleeps.
             drop(incoming);
         }
-        // There is no handler any more that could schedule it again.
+        // There is no handler any more that could schedule it again: what it may be making just now it drops itself.
         DelayedWork::<Self, 0>::cancel_sync(this);
     }
 }
@@ -142,9 +199,14 @@ impl ConnectionRequests for Listening {
 
     fn device_gone(this: &Arc<Self>) {
         pr_notice!("the device of a listening address is gone; nothing listens there any more\n");
-        this.gone.store(true, Relaxed);
+        this.place.lock().closed = true;
         // So that it can be listened at again when the device is back.
         this.xprt.close();
+        DelayedWork::<Self, 0>::schedule(this, 0);
+    }
+
+    fn address_moved(this: &Arc<Self>) {
+        this.place.lock().moved = true;
         DelayedWork::<Self, 0>::schedule(this, 0);
     }
 }
@@ -163,13 +225,15 @@ impl ListenTransport for Listening {
                 xprt <- SvcXprt::new(server),
                 requests <- new_spinlock!(requests, "rpcrdma::Listening::requests"),
                 pools: ReceivePools::new()?,
-                listener <- new_mutex!(None, "rpcrdma::Listening::listener"),
-                gone: Atomic::new(false),
-                removal <- new_delayed_work_ext!("rpcrdma_removal"),
+                place <- new_mutex!(Place::default(), "rpcrdma::Listening::place"),
+                chores <- new_delayed_work_ext!("rpcrdma_listener"),
             }? Error),
             GFP_KERNEL,
         )?;
-        let opened = Self::open(&this, server, address);
+        let opened = Self::listen(&this, server, address).and_then(|listener| {
+            this.xprt.set_local(listener.local())?;
+            Self::keep(&this, listener)
+        });
         if opened.is_err() {
             Self::end(&this);
         }

@@ -42,6 +42,10 @@ pub(crate) trait ConnectionRequests: Send + Sync + Sized + 'static {
     /// The device at whose address we listen goes away, and the listener is to be dropped soon, but not in here: this
     /// runs in the CM's handler. A listener at all addresses does not hear of this.
     fn device_gone(this: &Arc<Self>);
+
+    /// The address at which we listen has moved to another device, where only a new listener would hear of requests.
+    /// Runs in the CM's handler.
+    fn address_moved(this: &Arc<Self>);
 }
 
 /// A name for a request. It can't be used for anything but comparison.
@@ -279,12 +283,17 @@ impl<L: ConnectionRequests> Listener<L> {
         let handler = ManuallyDrop::new(unsafe {
             Arc::<L>::from_raw((*id.as_ptr()).context.cast::<L>().cast_const())
         });
-        if event.event == sys::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL {
-            L::device_gone(&handler);
-            return 0;
-        }
-        if event.event != sys::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_REQUEST {
-            return 0;
+        match event.event {
+            sys::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_REQUEST => {}
+            sys::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL => {
+                L::device_gone(&handler);
+                return 0;
+            }
+            sys::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_CHANGE => {
+                L::address_moved(&handler);
+                return 0;
+            }
+            _ => return 0,
         }
         // SAFETY: For this event the connection arm is the valid one.
         let conn = unsafe { &*event.param.conn };
