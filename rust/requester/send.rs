@@ -5,10 +5,10 @@
 use crate::link::sizing::MAX_SEGMENTS;
 use crate::link::Link;
 use crate::observe::trace;
-use crate::proto::chunk::{ReadSegment, Segment};
+use crate::proto::chunk::ReadSegment;
 use crate::proto::format::{self, CallFormat, CallShape, Message, Plan, ReplyFormat, Sizes};
 use crate::proto::v1;
-use crate::requester::call::{CallState, Offer, Regions, Segments};
+use crate::requester::call::{CallState, Few, Offer, Regions, Segments};
 use crate::requester::Host;
 use crate::sunrpc::{Fragments, Parts, SendError, SendRqst, XdrBuf};
 use crate::verbs::dma::Direction;
@@ -233,13 +233,16 @@ fn build<T: Host>(
     let (read, rest) = regions.split_at_checked(offer.read).ok_or(SendError::Io)?;
     let (write, reply) = rest.split_at_checked(offer.write).ok_or(SendError::Io)?;
     let (read, write, reply) = (Segments::of(read), Segments::of(write), Segments::of(reply));
-    let mut read_list = [ReadSegment::default(); MAX_SEGMENTS as usize];
-    let read_list = fill_read_list(&mut read_list, read.as_slice(), position);
+    // RFC 8166 section 3.4.5: those of one chunk have the same place in the RPC message.
+    let read_list = Few::map(read.as_slice(), |segment| ReadSegment {
+        position,
+        segment: *segment,
+    });
 
     let header = v1::CallHeader {
         xid,
         credits: link.credits_wanted(),
-        read: read_list,
+        read: read_list.as_slice(),
         write: write.as_slice(),
         reply: reply.as_slice(),
         nomsg: plan.call == CallFormat::Special,
@@ -269,21 +272,6 @@ fn build<T: Host>(
         CallFormat::Special => stats.nomsg_calls.count(),
     }
     Ok((buffer, header_len, len, offer))
-}
-
-/// Gives every segment its place in the RPC message. RFC 8166 section 3.4.5: those of one chunk have the same.
-fn fill_read_list<'a>(
-    list: &'a mut [ReadSegment; MAX_SEGMENTS as usize],
-    segments: &[Segment],
-    position: u32,
-) -> &'a [ReadSegment] {
-    for (to, segment) in list.iter_mut().zip(segments) {
-        *to = ReadSegment {
-            position,
-            segment: *segment,
-        };
-    }
-    list.get(..segments.len()).unwrap_or(&[])
 }
 
 /// Registers a run of memory as one chunk. Returns the number of its segments.

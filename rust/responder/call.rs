@@ -45,35 +45,41 @@ pub(crate) struct Call<H: EndpointEvents> {
     work: InWork,
 }
 
+/// A Call, and how it is put together.
+type Decoded<H> = (Call<H>, Option<Plan>);
+
 impl<H: EndpointEvents> Call<H> {
-    /// A Call in a message.
-    fn new(message: Received<H>, stats: &Arc<Stats>) -> Result<Self, (Received<H>, Refusal)> {
+    /// A Call in a message, and how it is put together; [`None`] if its Read list can't be followed.
+    fn new(message: Received<H>, stats: &Arc<Stats>) -> Result<Decoded<H>, (Received<H>, Refusal)> {
         let mut empty = [false; MAX_RESULTS];
         let mut chunk_count = 0;
-        let found = match v1::decode(message.bytes()) {
+        let decoded = match v1::decode(message.bytes()) {
             Ok(header) if header.rpc_direction() == RpcDirection::Call => {
                 stats.call(&header, message.bytes().len());
                 for (chunk, empty) in header.write_list().iter().zip(empty.iter_mut()) {
                     *empty = chunk.is_empty();
                     chunk_count += 1;
                 }
-                Ok((header.xid, header.header_len()))
+                Ok((header.xid, header.header_len(), Plan::new(&header)))
             }
             Ok(_) => Err(Refusal::Drop),
             Err(error) => Err(Refusal::Header(error)),
         };
-        match found {
-            Ok((xid, inline_at)) => Ok(Self {
-                message: Some(message),
-                inline_at,
-                results: [(0, 0); MAX_RESULTS],
-                result_count: 0,
-                empty,
-                chunk_count,
-                buffer: None,
-                xid,
-                work: InWork::new(stats),
-            }),
+        match decoded {
+            Ok((xid, inline_at, plan)) => Ok((
+                Self {
+                    message: Some(message),
+                    inline_at,
+                    results: [(0, 0); MAX_RESULTS],
+                    result_count: 0,
+                    empty,
+                    chunk_count,
+                    buffer: None,
+                    xid,
+                    work: InWork::new(stats),
+                },
+                plan,
+            )),
             Err(refusal) => Err((message, refusal)),
         }
     }
@@ -162,6 +168,10 @@ impl<H: EndpointEvents> Pulling<H> {
     /// Whether the Call, if all of it was in chunks, is the one that the header speaks of. Else it is as good as not
     /// decoded, RFC 8166 section 4.5.2.
     pub(crate) fn is_sound(&self) -> bool {
+        // Then a part of it is in the message.
+        if let Layout::Split { .. } = self.layout {
+            return true;
+        }
         let Some(header) = self.call.header() else {
             return false;
         };
@@ -226,15 +236,14 @@ where
     H: EndpointEvents<Pull = Pulling<H>>,
     T: ServerTransport<Context = Call<H>>,
 {
-    let call = match Call::new(message, stats) {
-        Ok(call) => call,
+    let (call, plan) = match Call::new(message, stats) {
+        Ok(decoded) => decoded,
         Err((message, refusal)) => return Taken::Refused(Some(message), refusal),
     };
     let mut call = match KBox::new(call, GFP_KERNEL) {
         Ok(call) => call,
         Err(error) => return Taken::Refused(None, Refusal::Lost(error.into())),
     };
-    let plan = call.header().as_ref().and_then(Plan::new);
     let Some(plan) = plan else {
         return Taken::Refused(call_message(call), Refusal::Chunks(Why::ReadList));
     };

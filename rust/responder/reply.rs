@@ -6,7 +6,7 @@ use crate::kext::errno::ENOTCONN;
 use crate::kext::page_fragment::PageFragment;
 use crate::observe::trace::{Answer, Why};
 use crate::proto::chunk::{Chunk, Segment};
-use crate::proto::v1::{self, ErrorHeader, RdmaError};
+use crate::proto::v1::{self, ErrorHeader, Header, RdmaError};
 use crate::responder::call::Call;
 use crate::sunrpc::svc::{Pages, ReplyRqst, ServerTransport};
 use crate::sunrpc::{Parts, XdrBuf};
@@ -40,8 +40,15 @@ pub(crate) struct Terms {
     pub(crate) credits: u32,
 }
 
-/// How long a message is, and the Writes that go before it.
-pub(crate) type Filled<H> = (usize, KVec<Transfer<H>>);
+/// A message, and the Writes that go before it.
+pub(crate) struct Filled<H: EndpointEvents> {
+    /// How long the message is.
+    len: usize,
+    /// The Writes.
+    transfers: KVec<Transfer<H>>,
+    /// What the peer need not invalidate itself.
+    invalidate: Option<u32>,
+}
 
 /// Makes the Reply of a Call in `message`. Sleeps.
 ///
@@ -70,11 +77,11 @@ where
         filled
     });
     match filled {
-        Ok((len, transfers)) => {
-            let invalidate = terms
-                .may_invalidate
-                .then(|| sole_handle(rqst.context()))
-                .flatten();
+        Ok(Filled {
+            len,
+            transfers,
+            invalidate,
+        }) => {
             let cargo = if transfers.is_empty() {
                 None
             } else {
@@ -124,8 +131,7 @@ where
 
 /// The Call's handle, if all its segments have the same one: only then all of them are clean when it is
 /// invalidated.
-fn sole_handle<H: EndpointEvents>(call: &Call<H>) -> Option<u32> {
-    let header = call.header()?;
+fn sole_handle(header: &Header<'_>) -> Option<u32> {
     let read = header.read_list().iter().map(|entry| entry.segment.handle);
     let write = header.write_list().iter().flat_map(|chunk| chunk.iter());
     let reply = header
@@ -204,7 +210,11 @@ where
     if len > terms.inline_max || !endpoint.fits(&transfers) {
         return Err(EMSGSIZE);
     }
-    Ok((len, transfers))
+    Ok(Filled {
+        len,
+        transfers,
+        invalidate: terms.may_invalidate.then(|| sole_handle(&header)).flatten(),
+    })
 }
 
 /// Calls `each` for the parts of a Reply of `len` octets that are not results in chunks. The XDR padding of a

@@ -35,6 +35,15 @@ const TRANSFER_PAGES: usize = 4096;
 /// How long a thread waits for the end of a Read, in milliseconds. The device should have given up before.
 const PATIENCE: Msecs = 20_000;
 
+/// See `Connection::returns`.
+#[derive(Default)]
+struct Returns {
+    /// How often something came back.
+    count: u64,
+    /// How many threads wait for more. Nobody is woken while there is none, which is nearly always.
+    waiting: u32,
+}
+
 /// A transport that has a connection.
 #[pin_data]
 pub(crate) struct Connection {
@@ -56,8 +65,8 @@ pub(crate) struct Connection {
     starved: Atomic<bool>,
     /// Counts what came back, memory regions above all; and the end of the connection, after which nothing will.
     #[pin]
-    returns: SpinLock<u64>,
-    /// Signaled when `returns` has changed.
+    returns: SpinLock<Returns>,
+    /// Signaled when `returns` has changed while somebody waits for that.
     #[pin]
     returned: CondVar,
     /// Held by who waits for memory regions.
@@ -165,12 +174,16 @@ impl Connection {
     fn wait_for_return(&self, seen: u64) -> Result {
         let mut left = msecs_to_jiffies(PATIENCE);
         let mut returns = self.returns.lock();
-        while *returns == seen {
+        while returns.count == seen {
             // Who closes the connection says so here afterwards.
             if self.xprt.is_closing() {
                 return Err(ENOTCONN);
             }
-            match self.returned.wait_interruptible_timeout(&mut returns, left) {
+            // Whoever takes the lock after us sees that somebody waits.
+            returns.waiting = returns.waiting.saturating_add(1);
+            let outcome = self.returned.wait_interruptible_timeout(&mut returns, left);
+            returns.waiting = returns.waiting.saturating_sub(1);
+            match outcome {
                 CondVarTimeoutResult::Woken { jiffies } => left = jiffies,
                 _ => return Err(ENOTCONN),
             }
@@ -201,7 +214,7 @@ impl Connection {
                 other => break other,
             }
             // Read now: what the attempt itself has given back is nothing to wait for.
-            let seen = *self.returns.lock();
+            let seen = self.returns.lock().count;
             if endpoint.has_transfers() {
                 self.wait_for_return(seen)?;
                 continue;
@@ -218,9 +231,12 @@ impl Connection {
     /// Wakes who waits for something to come back. Any context.
     fn wake(&self) {
         let mut returns = self.returns.lock();
-        *returns = returns.wrapping_add(1);
+        returns.count = returns.count.wrapping_add(1);
+        let waiting = returns.waiting > 0;
         drop(returns);
-        self.returned.notify_all();
+        if waiting {
+            self.returned.notify_all();
+        }
     }
 
     /// What to grant in a message that is about to be sent. It grows if the peer has used all of it and there may be

@@ -114,7 +114,7 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     /// The regions that are not lent out, and counts of all.
     #[pin]
     pool: SpinLock<Pool>,
-    /// Signaled when the last lent region comes home.
+    /// Signaled when the last lent region, or the last transfer, comes home while the end of the endpoint waits for it.
     #[pin]
     home: CondVar,
     /// The verbs objects, until [`EndpointOwner::shutdown`] takes them.
@@ -201,6 +201,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             dead: KVVec::with_capacity(region_count, GFP_KERNEL)?,
             total: 0,
             out: 0,
+            awaited: false,
             recycled: 0,
         };
         let send = SendGate {
@@ -213,6 +214,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             transfers: 0,
             transfer_pages: 0,
             transfer_regions: 0,
+            awaited: false,
             free_pulls,
             rest: None,
         };

@@ -2,7 +2,7 @@
 
 //! How a connection is accepted, and how large it is made.
 
-use super::{inspect, Connection, SEND_STEP};
+use super::{inspect, Connection, Returns, SEND_STEP};
 use crate::module_parameters;
 use crate::observe::trace::Number;
 use crate::proto::cm_private::{Agreed, CmPrivate};
@@ -109,7 +109,7 @@ impl Connection {
                 established: Atomic::new(false),
                 backlog <- Backlog::new(sends(credits), stats.clone())?,
                 starved: Atomic::new(false),
-                returns <- new_spinlock!(0, "rpcrdma::Connection::returns"),
+                returns <- new_spinlock!(Returns::default(), "rpcrdma::Connection::returns"),
                 returned <- new_condvar!("rpcrdma::Connection::returned"),
                 patience <- new_mutex!((), "rpcrdma::Connection::patience"),
                 agreed: Agreed::new(&own, &peer),

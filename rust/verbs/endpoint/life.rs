@@ -166,6 +166,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         let objects = self.objects.lock().take();
 
         let mut pool = self.pool.lock();
+        pool.awaited = true;
         while pool.out > 0 {
             // Not interruptible: this may run on behalf of a task that is being killed. Nothing that holds a
             // handle waits for the endpoint, so the wait is short.

@@ -76,6 +76,8 @@ pub(super) struct SendGate {
     pub(super) transfer_pages: usize,
     /// How many memory regions for transfers were made.
     pub(super) transfer_regions: u32,
+    /// Whether the end of the endpoint waits until there is none.
+    pub(super) awaited: bool,
     /// The slots for Reads that are not in use. With room for all of them.
     pub(super) free_pulls: KVVec<u32>,
     /// What is left of a chain that is being posted in parts.

@@ -348,7 +348,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         let mut gate = self.send.lock();
         gate.transfers = gate.transfers.saturating_sub(1);
         gate.transfer_pages = gate.transfer_pages.saturating_sub(pages);
-        let last = gate.transfers == 0;
+        let last = gate.awaited && gate.transfers == 0;
         drop(gate);
         if last {
             self.home.notify_all();
@@ -603,6 +603,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             unfinished.0 = Some(pull);
         }
         let mut gate = self.send.lock();
+        gate.awaited = true;
         while gate.transfers > 0 {
             // As in `tear_down`: nobody that has one waits for the endpoint.
             self.home.wait(&mut gate);
