@@ -10,8 +10,9 @@
 //!
 //! Everything here has a Send buffer of the endpoint's, so there is never more than there are of those. One party
 //! at a time posts: it takes the oldest out under the lock and sets `posting`; another that finds room meanwhile
-//! leaves it `again`. Nothing is posted or dropped under the lock. [`Backlog::close`] comes before the endpoint's
-//! shutdown, which waits for the transfers that are held here.
+//! leaves it `again`. What was begun, since it is too long to be posted at once, is the endpoint's. Nothing is posted or
+//! dropped under the lock. [`Backlog::close`] comes before the endpoint's shutdown, which waits for the transfers that
+//! are held here.
 
 use crate::kext::errno::ENOTCONN;
 use crate::responder::reply::Ready;
