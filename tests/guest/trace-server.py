@@ -21,7 +21,7 @@ import time
 
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
-from common import (Mount, check, children, drop_caches, log, pattern, rdmadev, read,  # noqa: E402
+from common import (Mount, check, children, drop_caches, fabric, log, pattern, rdmadev, read,  # noqa: E402
                     remote, remote_call, run, wait_for, write)  # noqa: E402
 
 DEBUGFS = "/sys/kernel/debug/rpcrdma"
@@ -134,7 +134,9 @@ def client():
         the_callback(mount, number)
         # pyverbs frees its objects in no safe order, so not in this process.
         children(functools.partial(the_refusals, number), limit=60)
-        children(functools.partial(the_overrun, number), limit=120)
+        if fabric() == "rxe":
+            # siw ends a connection on which something arrives that there is no Receive for.
+            children(functools.partial(the_overrun, number), limit=120)
         the_end(mount, number)
     except Exception:
         events()
@@ -379,6 +381,9 @@ def the_refusals(number):
     for memory in receives:
         cmid.post_recv(memory)
     cmid.connect(ConnParam(resources=4, depth=4))
+    if fabric() == "siw":
+        # The server's end does not look for what arrives right after its answer.
+        time.sleep(0.05)
     keep = []
     for xid, words, what in (
             (0xa1, (0xa1, 1, 1), ("none", "runt")),
