@@ -9,6 +9,7 @@ import time
 import pyverbs.cm_enums as ce
 import pyverbs.enums as e
 from pyverbs.cmid import AddrInfo, CMID, ConnParam
+from pyverbs.pyverbs_error import PyverbsRDMAError
 
 from common import Gone, NFS_PORT, slowness
 from hostile_qp import DEPTH, Events, Memory, QueuePair, SENDS
@@ -30,7 +31,7 @@ class Refused(Exception):
     """The server did not accept a connection."""
 
 
-class Caller(QueuePair):
+class Connection(QueuePair):
     """A connection to the server."""
 
     #: The protection domain of all connections, once there is one.
@@ -48,8 +49,8 @@ class Caller(QueuePair):
         self.expect(ce.RDMA_CM_EVENT_ADDR_RESOLVED)
         cmid.resolve_route(5000)
         self.expect(ce.RDMA_CM_EVENT_ROUTE_RESOLVED)
-        memory = memory or Memory(cmid.context, ARENA, Caller.domain)
-        Caller.domain = memory.pd
+        memory = memory or Memory(cmid.context, ARENA, Connection.domain)
+        Connection.domain = memory.pd
         super().__init__(cmid, memory)
         self.answers = []
         #: How many Calls may be unanswered, RFC 8166 section 3.3.3.
@@ -168,6 +169,22 @@ class Caller(QueuePair):
     def get(self, length, at=CHUNKS):
         """Octets of the arena."""
         return self.arena.read(length, at)
+
+
+def Caller(**how):
+    """A new `Connection`.
+
+    siw's connections are those of TCP: the port that the connection manager has chosen may be one
+    that an earlier connection had just now.
+    """
+    for _ in range(20):
+        try:
+            return Connection(**how)
+        except PyverbsRDMAError as x:
+            if "Errno: 98" not in str(x):
+                raise
+        time.sleep(0.1)
+    raise Refused("no local port")
 
 
 class Answer:
