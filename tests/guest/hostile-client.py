@@ -3,9 +3,9 @@
 # A hostile client in user space beside a well-behaved one: odd headers, chunks, credits, endings.
 # mode: pair
 # server: ours
-# fabrics: rxe siw
+# fabrics: rxe
+# soak-fabrics: rxe siw
 # kernels: uml
-# smoke: uml-kasan
 # soak-smoke: uml-kasan debug
 # timeout: 400 1800
 # rounds: 1 2

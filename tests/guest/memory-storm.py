@@ -4,7 +4,8 @@
 # mode: pair
 # server: ours
 # client: ours
-# fabrics: rxe siw
+# fabrics: rxe
+# soak-fabrics: rxe siw
 # kernels: uml
 # memory: 1536M
 # timeout: 300 900
