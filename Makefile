@@ -15,7 +15,7 @@ KFLAGS := $(if $(call config_has,CONFIG_CC_IS_CLANG),LLVM=1) \
 
 .DEFAULT_GOAL := modules
 .PHONY: modules modules_install check-kdir clean help setup demo demo-one check soak bench
-.PHONY: guest
+.PHONY: guest check-interop
 
 modules: check-kdir
 	+$(MAKE) -C $(KDIR) M=$(M) $(KFLAGS) modules
@@ -53,6 +53,10 @@ demo-one:
 check:
 	@tools/check
 
+# All that clients and servers have to do with each other, ours and the stock ones.
+check-interop:
+	@tools/check --soak 'uml/workload/*' 'uml/nconnect/*' 'uml/netns/*' 'uml/krb5/*'
+
 soak:
 	@tools/check --soak
 
@@ -74,6 +78,8 @@ help:
 	@echo '                  write, read, compare'
 	@echo '  make demo-one   the same in one guest, with this module at both ends'
 	@echo '  make check      all tests (tools/check PATTERN for some of them)'
+	@echo '  make check-interop'
+	@echo '                  every client with every server, ours and the stock ones'
 	@echo '  make soak       the same tests with full counts; takes hours'
 	@echo '  make bench      compare with the stock module'
 	@echo '  make guest      a shell in a guest with an RDMA device and an NFS server beside it'

@@ -60,6 +60,32 @@ int rpcrdma_sysctl_register(void);
 void rpcrdma_sysctl_unregister(void);
 
 /**
+ * enum rpcrdma_svc_stat - what a server counts, over all its connections
+ * @RPCRDMA_SVC_STAT_READ: RDMA Reads, one for each segment that was read
+ * @RPCRDMA_SVC_STAT_RECV: messages that were received
+ * @RPCRDMA_SVC_STAT_WRITE: RDMA Writes
+ * @RPCRDMA_SVC_STAT_SQ_STARVE: times that something waited for the Send Queue
+ * @RPCRDMA_SVC_STATS: how many counters there are
+ */
+enum rpcrdma_svc_stat {
+	RPCRDMA_SVC_STAT_READ,
+	RPCRDMA_SVC_STAT_RECV,
+	RPCRDMA_SVC_STAT_WRITE,
+	RPCRDMA_SVC_STAT_SQ_STARVE,
+	RPCRDMA_SVC_STATS,
+};
+
+/* rust/sys/svc_sysctl.c */
+extern unsigned int rpcrdma_sysctl_svc_max_requests;
+extern unsigned int rpcrdma_sysctl_svc_max_req_size;
+extern unsigned int rpcrdma_sysctl_svc_max_outbound_reads;
+int rpcrdma_sysctl_svc_register(void);
+void rpcrdma_sysctl_svc_unregister(void);
+void rpcrdma_sysctl_svc_count(enum rpcrdma_svc_stat which, u64 count);
+int rpcrdma_sysctl_svc_show(enum rpcrdma_svc_stat which, char *buffer,
+			    size_t size);
+
+/**
  * struct rpcrdma_debugfs_file - what a file in debugfs shows
  * @show: writes the contents; may sleep. It is given this structure, which is
  *	part of a larger one.
@@ -71,7 +97,7 @@ struct rpcrdma_debugfs_file {
 /* rust/sys/debugfs.c */
 void rpcrdma_debugfs_init(void);
 void rpcrdma_debugfs_exit(void);
-struct dentry *rpcrdma_debugfs_add_dir(unsigned int id);
+struct dentry *rpcrdma_debugfs_add_dir(bool server, unsigned int id);
 void rpcrdma_debugfs_add_file(struct dentry *dir, const char *name,
 			      const struct rpcrdma_debugfs_file *file);
 void rpcrdma_debugfs_remove_dir(struct dentry *dir);

@@ -5,6 +5,9 @@
 #ifndef RPCRDMA_TRACE_H
 #define RPCRDMA_TRACE_H
 
+/* In the number of a connection: it is one of the server. */
+#define RPCRDMA_TRACE_SERVER 0x80000000u
+
 /**
  * enum rpcrdma_trace_end - why a connection was ended
  * @RPCRDMA_END_CLOSED: SUNRPC closed it, or it was lost and SUNRPC followed
@@ -73,12 +76,14 @@ enum rpcrdma_trace_post {
  * @RPCRDMA_WORK_SEND: a Send's
  * @RPCRDMA_WORK_REGISTER: a registration's
  * @RPCRDMA_WORK_INVALIDATE: a local invalidation's
+ * @RPCRDMA_WORK_READ: an RDMA Read's
  */
 enum rpcrdma_trace_work {
 	RPCRDMA_WORK_RECEIVE,
 	RPCRDMA_WORK_SEND,
 	RPCRDMA_WORK_REGISTER,
 	RPCRDMA_WORK_INVALIDATE,
+	RPCRDMA_WORK_READ,
 };
 
 /**
@@ -91,6 +96,22 @@ enum rpcrdma_trace_verdict {
 	RPCRDMA_VERDICT_INLINE,
 	RPCRDMA_VERDICT_PLACED,
 	RPCRDMA_VERDICT_FAILED,
+};
+
+/**
+ * enum rpcrdma_trace_answer - what a message that is refused is answered with
+ * @RPCRDMA_ANSWER_NONE: nothing
+ * @RPCRDMA_ANSWER_ERR_VERS: RDMA_ERROR with the versions that are understood
+ * @RPCRDMA_ANSWER_ERR_CHUNK: RDMA_ERROR of the other kind
+ * @RPCRDMA_ANSWER_ERROR: RDMA2_ERROR of Version Two
+ * @RPCRDMA_ANSWER_CLOSE: the connection is ended
+ */
+enum rpcrdma_trace_answer {
+	RPCRDMA_ANSWER_NONE,
+	RPCRDMA_ANSWER_ERR_VERS,
+	RPCRDMA_ANSWER_ERR_CHUNK,
+	RPCRDMA_ANSWER_ERROR,
+	RPCRDMA_ANSWER_CLOSE,
 };
 
 #endif

@@ -232,7 +232,7 @@ fn negotiate(this: &Arc<Client>) -> bool {
     this.connecting.remember(outcome);
     pr_debug!(
         "transport {}: Version Two offered: {:?}\n",
-        this.number(),
+        this.xprt.number(),
         outcome
     );
     version.is_some()

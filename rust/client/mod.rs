@@ -130,6 +130,10 @@ impl Host for Client {
         &self.requester
     }
 
+    fn wire(&self) -> &Self {
+        self
+    }
+
     fn want_regions(this: &Arc<Self>) {
         DelayedWork::<Self, REGION_WORK>::schedule(this, 0);
     }
@@ -158,8 +162,8 @@ impl ConnectionEvents for Client {
         self.xprt.force_disconnect();
     }
 
-    fn number(&self) -> u32 {
-        self.xprt.number()
+    fn number(&self) -> trace::Number {
+        trace::Number::Client(self.xprt.number())
     }
 }
 

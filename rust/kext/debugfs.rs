@@ -15,6 +15,16 @@ use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::sync::Arc;
 
+/// By what debugfs names a directory, and trace events the connection that it is about. Both kinds of numbers are
+/// below `1 << 31`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Number {
+    /// A transport of the client.
+    Client(u32),
+    /// A connection of the server.
+    Server(u32),
+}
+
 /// An object that can be looked into.
 pub(crate) trait Inspect: Send + Sync + Sized + 'static {
     /// The files of its directory.
@@ -55,14 +65,14 @@ pub(crate) struct Directory<T: Inspect> {
 unsafe impl<T: Inspect> Send for Directory<T> {}
 
 impl<T: Inspect> Directory<T> {
-    /// Makes the directory called `id`, with the files of `object`.
+    /// Makes the directory of the transport or connection with that number, with the files of `object`.
     ///
     /// A directory or file that can't be made is missing: that is no error, as is usual with debugfs.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(id: u32, object: Arc<T>) -> Result<Self> {
+    pub(crate) fn new(number: Number, object: Arc<T>) -> Result<Self> {
         let mut entries = KVec::with_capacity(T::FILES.len(), GFP_KERNEL)?;
         for file in T::FILES {
             let entry = Entry {
@@ -74,8 +84,12 @@ impl<T: Inspect> Directory<T> {
             };
             entries.push(entry, GFP_KERNEL)?;
         }
+        let (server, id) = match number {
+            Number::Client(id) => (false, id),
+            Number::Server(id) => (true, id),
+        };
         // SAFETY: No preconditions.
-        let dir = unsafe { sys::rpcrdma_debugfs_add_dir(id) };
+        let dir = unsafe { sys::rpcrdma_debugfs_add_dir(server, id) };
         for (entry, file) in entries.iter().zip(T::FILES) {
             let entry: *const Entry<T> = entry;
             // SAFETY: `dir` is from `rpcrdma_debugfs_add_dir`; the name is copied. The entry is in

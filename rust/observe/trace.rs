@@ -11,12 +11,16 @@
 mod values;
 
 pub(crate) use self::values::{
+    Answer,
     Direction,
     End,
     Post,
     Verdict,
+    Why,
     Work, //
 };
+
+pub(crate) use crate::kext::debugfs::Number;
 
 use self::values::Field;
 use crate::proto::error::Fault;
@@ -60,7 +64,7 @@ macro_rules! events {
 events! {
     /// An attempt to connect is over. Without success, only the peer is known.
     fn connect(
-        xprt: u32,
+        xprt: Number,
         address: &CStr,
         port: &CStr,
         device: &CStr,
@@ -72,20 +76,20 @@ events! {
     );
 
     /// The connection manager reports something.
-    fn cm_event(xprt: u32, event: u32, status: i32);
+    fn cm_event(xprt: Number, event: u32, status: i32);
 
     /// An established connection is found to be lost.
-    fn lost(xprt: u32);
+    fn lost(xprt: Number);
 
     /// A connection, lost or not, is taken down by this side.
-    fn disconnect(xprt: u32, reason: End);
+    fn disconnect(xprt: Number, reason: End);
 
     /// The peer's grant of credits has changed.
-    fn credits(xprt: u32, granted: u32, limit: u32);
+    fn credits(xprt: Number, granted: u32, limit: u32);
 
     /// A region was given pages and a fresh handle; its registration follows.
     fn region_map(
-        xprt: u32,
+        xprt: Number,
         xid: u32,
         handle: u32,
         length: u32,
@@ -95,17 +99,17 @@ events! {
     );
 
     /// The invalidation of what is left of a Call's regions was posted.
-    fn region_fence_post(xprt: u32, index: u32, count: usize);
+    fn region_fence_post(xprt: Number, index: u32, count: usize);
 
     /// That invalidation is done, or the connection was lost before it was.
-    fn region_fenced(xprt: u32, index: u32, done: bool);
+    fn region_fenced(xprt: Number, index: u32, done: bool);
 
     /// The peer has invalidated a handle with its Reply.
-    fn remote_invalidation(xprt: u32, xid: u32, handle: u32);
+    fn remote_invalidation(xprt: Number, xid: u32, handle: u32);
 
     /// A Call was posted.
     fn post_call(
-        xprt: u32,
+        xprt: Number,
         xid: u32,
         index: u32,
         call: CallFormat,
@@ -117,23 +121,26 @@ events! {
     );
 
     /// A message was not posted.
-    fn post_failed(xprt: u32, xid: u32, reason: Post);
+    fn post_failed(xprt: Number, xid: u32, reason: Post);
 
-    /// A Call waits because no region is free.
-    fn out_of_regions(xprt: u32, xid: u32);
+    /// A Call or a Reply waits because no region is free.
+    fn out_of_regions(xprt: Number, xid: u32);
 
-    /// A Call waits for room in the Send Queue, or for a Send buffer.
-    fn send_queue_full(xprt: u32, xid: u32);
+    /// A Call or a Reply waits for room in the Send Queue, or for a Send buffer.
+    fn send_queue_full(xprt: Number, xid: u32);
 
     /// A Receive has completed.
-    fn receive(xprt: u32, len: usize, status: u32);
+    fn receive(xprt: Number, len: usize, status: u32);
+
+    /// A signaled Send has completed.
+    fn sent(xprt: Number, sequence: u64, status: u32);
 
     /// A work request has completed without success.
-    fn completion_error(xprt: u32, work: Work, status: u32, vendor_err: u32);
+    fn completion_error(xprt: Number, work: Work, status: u32, vendor_err: u32);
 
     /// A Reply was matched with its Call.
     fn reply(
-        xprt: u32,
+        xprt: Number,
         xid: u32,
         index: u32,
         credits: u32,
@@ -143,13 +150,79 @@ events! {
     );
 
     /// A message makes no sense.
-    fn decode_error(xprt: u32, xid: u32, fault: Fault, len: usize);
+    fn decode_error(xprt: Number, xid: u32, fault: Fault, len: usize);
 
     /// A reverse-direction Call has arrived.
-    fn reverse_call(xprt: u32, xid: u32, len: usize);
+    fn reverse_call(xprt: Number, xid: u32, len: usize);
 
     /// The Reply of a reverse-direction Call was posted.
-    fn reverse_reply(xprt: u32, xid: u32, len: usize);
+    fn reverse_reply(xprt: Number, xid: u32, len: usize);
+
+    /// A listener was made, or not.
+    fn listen(address: &CStr, port: &CStr, error: i32);
+
+    /// A connection that was asked for is accepted, or rejected.
+    fn accept(
+        xprt: Number,
+        address: &CStr,
+        port: &CStr,
+        device: &CStr,
+        inline_send: u32,
+        inline_receive: u32,
+        credits: u32,
+        read_depth: u32,
+        invalidate: bool,
+        error: i32,
+    );
+
+    /// Replies carry another grant of credits from now on.
+    fn grant(xprt: Number, credits: u32, calls: u32);
+
+    /// A batch of Receives was posted to a Shared Receive Queue.
+    fn shared_receives(
+        device: &CStr,
+        asked: u32,
+        buffers: u32,
+        posted: u32,
+        limit: u32,
+        lost: u32,
+    );
+
+    /// A thread has taken a Call in.
+    fn call(
+        xprt: Number,
+        xid: u32,
+        len: usize,
+        credits: u32,
+        read_segments: usize,
+        write_chunks: usize,
+        reply_segments: usize,
+        nomsg: bool,
+    );
+
+    /// The RDMA Reads of a Call were posted.
+    fn read_post(xprt: Number, xid: u32, reads: u32, octets: u32, requests: u32);
+
+    /// They are done, or the connection was lost before they were.
+    fn read_done(xprt: Number, xid: u32, done: bool);
+
+    /// A Reply was posted.
+    fn post_reply(
+        xprt: Number,
+        xid: u32,
+        len: usize,
+        writes: u32,
+        octets: u32,
+        requests: u32,
+        handle: u32,
+        sequence: u64,
+    );
+
+    /// A Reply could not be sent.
+    fn reply_failed(xprt: Number, xid: u32, error: i32);
+
+    /// A message is refused, or what a Call asks for can't be done.
+    fn refuse(xprt: Number, xid: u32, answer: Answer, why: Why, len: usize);
 }
 
 #[cfg(CONFIG_TRACEPOINTS)]
@@ -178,8 +251,9 @@ mod tests {
 
     #[test]
     fn an_event_is_raised_only_while_it_is_on() -> Result {
-        // A number that no transport has.
-        const XPRT: u32 = 0xffff_ffe0;
+        // A number that no transport has, and what C sees of the one after it at the server.
+        const XPRT: Number = Number::Client(0x7fff_ffe0);
+        const NEXT: u64 = 0xffff_ffe1;
         let probe = lost_probe as *mut c_void;
         let tracepoint = &raw mut sys::__tracepoint_rpcrdma_rs_lost;
 
@@ -192,15 +266,15 @@ mod tests {
             sys::tracepoint_probe_register(tracepoint, probe, core::ptr::null_mut())
         })?;
         lost(XPRT);
-        lost(XPRT + 1);
+        lost(Number::Server(0x7fff_ffe1));
         // SAFETY: It was registered above.
         to_result(unsafe {
             sys::tracepoint_probe_unregister(tracepoint, probe, core::ptr::null_mut())
         })?;
-        assert_eq!(SEEN.load(Relaxed), 2 << 32 | u64::from(XPRT + 1));
+        assert_eq!(SEEN.load(Relaxed), 2 << 32 | NEXT);
 
         lost(XPRT);
-        assert_eq!(SEEN.load(Relaxed), 2 << 32 | u64::from(XPRT + 1));
+        assert_eq!(SEEN.load(Relaxed), 2 << 32 | NEXT);
         Ok(())
     }
 
@@ -208,7 +282,8 @@ mod tests {
     /// what it sees (`tests/guest/trace-events`).
     #[test]
     fn every_event_can_be_raised() {
-        const XPRT: u32 = 0xffff_fff1;
+        const XPRT: Number = Number::Client(0x7fff_fff1);
+        const SERVER: Number = Number::Server(0x7fff_fff1);
         connect(
             XPRT,
             c"192.0.2.1",
@@ -261,5 +336,42 @@ mod tests {
         decode_error(XPRT, 0x1122_3349, Fault::Version(2), 28);
         reverse_call(XPRT, 0x1122_334a, 108);
         reverse_reply(XPRT, 0x1122_334b, 92);
+        sent(SERVER, 1 << 40, sys::ib_wc_status_IB_WC_SUCCESS);
+        listen(c"192.0.2.2", c"20049", -98);
+        accept(
+            SERVER,
+            c"192.0.2.1",
+            c"40000",
+            c"device1",
+            4096,
+            1024,
+            32,
+            16,
+            true,
+            -12,
+        );
+        grant(SERVER, 32, 31);
+        shared_receives(c"device1", 40, 50, 49, 8192, 3);
+        call(SERVER, 0x1122_3350, 132, 128, 3, 1, 2, true);
+        read_post(SERVER, 0x1122_3350, 3, 1_048_576, 256);
+        read_done(SERVER, 0x1122_3350, true);
+        post_reply(
+            SERVER,
+            0x1122_3350,
+            200,
+            2,
+            65_536,
+            16,
+            0x5566_7788,
+            1 << 40,
+        );
+        reply_failed(SERVER, 0x1122_3351, -107);
+        refuse(
+            SERVER,
+            0x1122_3352,
+            Answer::ErrVers,
+            Why::Fault(Fault::Version(2)),
+            28,
+        );
     }
 }

@@ -134,6 +134,16 @@ impl Allowance {
         self.granted
     }
 
+    /// Returns what the credit value may become.
+    pub(crate) const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Returns how many Calls beyond the credit value are put up with.
+    pub(crate) const fn overdraft(&self) -> u32 {
+        self.overdraft
+    }
+
     /// Takes note of a Call with which `unanswered` ones are with us.
     ///
     /// # Errors

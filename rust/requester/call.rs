@@ -216,36 +216,57 @@ impl<T: Host> Call<T> {
     }
 }
 
-/// Segments for a header, collected on the stack.
-pub(super) struct Segments {
-    /// The segments, and room behind them.
-    list: [Segment; MAX_SEGMENTS as usize],
-    /// How many there are.
-    len: usize,
+/// What a header speaks of, made from regions and collected on the stack. Nearly every chunk has one segment, and room
+/// for all that there may be would have to be filled first.
+pub(super) enum Few<S> {
+    /// None.
+    None,
+    /// One.
+    One([S; 1]),
+    /// Any number of them.
+    Many {
+        /// They, and room behind them.
+        list: [S; MAX_SEGMENTS as usize],
+        /// How many there are.
+        len: usize,
+    },
 }
 
-impl Segments {
-    /// None yet.
-    pub(super) fn new() -> Self {
-        Self {
-            list: [Segment::default(); MAX_SEGMENTS as usize],
-            len: 0,
-        }
-    }
+/// Segments for a header.
+pub(super) type Segments = Few<Segment>;
 
-    /// Those of `regions`, as far as they fit.
-    pub(super) fn of<W: EndpointEvents>(regions: &[RegionHandle<W>]) -> Self {
-        let mut segments = Self::new();
-        for (to, region) in segments.list.iter_mut().zip(regions) {
-            *to = region.segment();
-            segments.len += 1;
+impl<S: Copy + Default> Few<S> {
+    /// What `make` makes of each of `items`, as far as they fit.
+    pub(super) fn map<T>(items: &[T], make: impl Fn(&T) -> S) -> Self {
+        match items {
+            [] => Self::None,
+            [one] => Self::One([make(one)]),
+            several => {
+                let mut list = [S::default(); MAX_SEGMENTS as usize];
+                let mut len = 0;
+                for (to, item) in list.iter_mut().zip(several) {
+                    *to = make(item);
+                    len += 1;
+                }
+                Self::Many { list, len }
+            }
         }
-        segments
     }
 
     /// As a slice.
-    pub(super) fn as_slice(&self) -> &[Segment] {
-        self.list.get(..self.len).unwrap_or(&[])
+    pub(super) fn as_slice(&self) -> &[S] {
+        match self {
+            Self::None => &[],
+            Self::One(one) => one,
+            Self::Many { list, len } => list.get(..*len).unwrap_or(&[]),
+        }
+    }
+}
+
+impl Segments {
+    /// Those of `regions`, as far as they fit.
+    pub(super) fn of<W: EndpointEvents>(regions: &[RegionHandle<W>]) -> Self {
+        Self::map(regions, RegionHandle::segment)
     }
 
     /// Octets in all.

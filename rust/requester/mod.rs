@@ -36,9 +36,11 @@ pub(crate) mod send;
 pub(crate) mod stats;
 
 use crate::link::Link;
+use crate::observe::trace::Number;
 use crate::proto::message;
 use crate::proto::v1::DecodeError;
 use crate::sunrpc::{Slot, Transport};
+use crate::verbs::cm::ConnectionEvents;
 use crate::verbs::endpoint::{EndpointEvents, EndpointOwner, Received};
 use call::Call;
 use kernel::prelude::*;
@@ -53,6 +55,14 @@ pub(crate) trait Host: Transport<Call = Call<Self>> {
 
     /// Its Requester.
     fn requester(&self) -> &Requester<Self>;
+
+    /// Whom the connection's endpoint tells.
+    fn wire(&self) -> &Self::Wire;
+
+    /// By what number trace events name the connection: the same for both directions of Calls.
+    fn traced(&self) -> Number {
+        self.wire().number()
+    }
 
     /// More regions are wanted. Must not sleep.
     fn want_regions(this: &Arc<Self>);

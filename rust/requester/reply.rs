@@ -165,13 +165,12 @@ fn parse<'a, T: Host>(
 
 /// As [`parse`], of a message of Version One.
 fn parse_one<'a, T: Host>(this: &Arc<T>, message: &'a Received<T::Wire>) -> Option<Parsed<'a>> {
-    let number = this.xprt().number();
     let stats = &this.requester().stats;
     let header = match v1::decode(message.bytes()) {
         Ok(header) => header,
         Err(error) => {
             let xid = error.prefix.map_or(0, |prefix| prefix.xid);
-            trace::decode_error(number, xid, error.fault, message.bytes().len());
+            trace::decode_error(this.traced(), xid, error.fault, message.bytes().len());
             if error.direction == Some(Direction::Call) {
                 T::reverse_error(this, message, &error);
                 return None;
@@ -218,7 +217,7 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
     };
     if let (Some(credits), Some(link)) = (credits, this.requester().link()) {
         if let Some(limit) = link.update_credits(credits) {
-            trace::credits(xprt.number(), credits, limit);
+            trace::credits(this.traced(), credits, limit);
             xprt.set_credits(limit);
         }
     }
@@ -246,7 +245,7 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
     };
     let (what, len, written) = verdict.traced(inline_end);
     trace::reply(
-        xprt.number(),
+        this.traced(),
         xid,
         call.index(),
         credits.unwrap_or(0),
@@ -267,7 +266,7 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
             xprt.force_disconnect();
             return;
         };
-        trace::remote_invalidation(xprt.number(), xid, rkey);
+        trace::remote_invalidation(this.traced(), xid, rkey);
         stats.remote_invalidations.count();
         // Back to the pool at once; it is clean, so this does not sleep.
         region.fenced_by_peer();

@@ -6,12 +6,12 @@ use crate::link::middles::{Middles, Unmade};
 use crate::link::sizing::MAX_SEGMENTS;
 use crate::link::{Link, Unposted};
 use crate::observe::trace;
-use crate::proto::chunk::{ReadSegment, Segment};
+use crate::proto::chunk::ReadSegment;
 use crate::proto::continuation::Split;
 use crate::proto::format::{self, CallFormat, CallShape, Message, Plan, ReplyFormat, Sizes};
 use crate::proto::message::{self, Version};
 use crate::proto::v2::Direction as RpcDirection;
-use crate::requester::call::{CallState, Offer, Regions, Segments};
+use crate::requester::call::{CallState, Few, Offer, Regions, Segments};
 use crate::requester::Host;
 use crate::sunrpc::{Fragments, Parts, SendError, SendRqst, XdrBuf};
 use crate::verbs::dma::Direction;
@@ -163,7 +163,7 @@ fn marshal_and_post<T: Host>(
         Ok(signaled) => {
             // Before the Reply's handler gets the lock.
             trace::post_call(
-                this.xprt().number(),
+                this.traced(),
                 rqst.xid(),
                 call.index(),
                 plan.call,
@@ -186,12 +186,12 @@ fn marshal_and_post<T: Host>(
             // of the connection, which follows, takes them back.
             *state = CallState::Sent { regions, offer };
             drop(state);
-            trace::post_failed(this.xprt().number(), rqst.xid(), PostError::Refused.into());
+            trace::post_failed(this.traced(), rqst.xid(), PostError::Refused.into());
             Err(SendError::NotConnected)
         }
         Err(Unposted::Post(error)) => {
             drop(state);
-            trace::post_failed(this.xprt().number(), rqst.xid(), error.into());
+            trace::post_failed(this.traced(), rqst.xid(), error.into());
             let count = regions.len();
             call.set_idle(regions);
             if error == PostError::Full {
@@ -264,8 +264,11 @@ fn build<T: Host>(
     let (read, rest) = regions.split_at_checked(offer.read).ok_or(SendError::Io)?;
     let (write, reply) = rest.split_at_checked(offer.write).ok_or(SendError::Io)?;
     let (read, write, reply) = (Segments::of(read), Segments::of(write), Segments::of(reply));
-    let mut read_list = [ReadSegment::default(); MAX_SEGMENTS as usize];
-    let read_list = fill_read_list(&mut read_list, read.as_slice(), position);
+    // RFC 8166 section 3.4.5: those of one chunk have the same place in the RPC message.
+    let read_list = Few::map(read.as_slice(), |segment| ReadSegment {
+        position,
+        segment: *segment,
+    });
 
     let (longest, invalidate) = dearest(regions);
     if !link.segments_allowed(regions.len(), longest) {
@@ -275,7 +278,7 @@ fn build<T: Host>(
         version: link.version(),
         xid,
         credits: link.credits_wanted(),
-        read: read_list,
+        read: read_list.as_slice(),
         read_segments: read.as_slice(),
         write: write.as_slice(),
         reply: reply.as_slice(),
@@ -337,21 +340,6 @@ fn dearest<W: EndpointEvents>(regions: &[RegionHandle<W>]) -> (u32, u32) {
         .map_or((0, 0), |segment| (segment.length, segment.handle))
 }
 
-/// Gives every segment its place in the RPC message. RFC 8166 section 3.4.5: those of one chunk have the same.
-fn fill_read_list<'a>(
-    list: &'a mut [ReadSegment; MAX_SEGMENTS as usize],
-    segments: &[Segment],
-    position: u32,
-) -> &'a [ReadSegment] {
-    for (to, segment) in list.iter_mut().zip(segments) {
-        *to = ReadSegment {
-            position,
-            segment: *segment,
-        };
-    }
-    list.get(..segments.len()).unwrap_or(&[])
-}
-
 /// Registers a run of memory as one chunk. Returns the number of its segments.
 fn register<T: Host>(
     this: &Arc<T>,
@@ -391,7 +379,7 @@ pub(crate) fn wait_for_send_room<T: Host>(
     regions: usize,
     parts: u32,
 ) -> SendError {
-    trace::send_queue_full(this.xprt().number(), xid);
+    trace::send_queue_full(this.traced(), xid);
     this.requester().stats.send_queue_full.count();
     this.xprt().wait_for_buffer_space();
     // A completion may have come before the flag was set, and the next one may be far. To ask for less room
@@ -420,7 +408,7 @@ pub(crate) fn wait_for_credits<T: Host>(
 
 /// The pool is empty: SUNRPC shall call again when there are more regions.
 fn wait_for_regions<T: Host>(this: &Arc<T>, link: &Link<T::Wire>, xid: u32) -> SendError {
-    trace::out_of_regions(this.xprt().number(), xid);
+    trace::out_of_regions(this.traced(), xid);
     this.xprt().wait_for_buffer_space();
     T::want_regions(this);
     if link.endpoint().has_region() {

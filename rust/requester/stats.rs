@@ -2,58 +2,11 @@
 
 //! Counters, in the meaning that the mountstats line gives them.
 
-use kernel::sync::atomic::{Atomic, Relaxed};
+use crate::observe::counters::counters;
 
-/// One counter.
-pub(crate) struct Counter(Atomic<u64>);
-
-impl Counter {
-    /// Zero.
-    const fn new() -> Self {
-        Self(Atomic::new(0))
-    }
-
-    /// Counts one.
-    pub(crate) fn count(&self) {
-        self.0.add(1u64, Relaxed);
-    }
-
-    /// Counts `value`.
-    pub(crate) fn add_value(&self, value: u64) {
-        if value != 0 {
-            self.0.add(value, Relaxed);
-        }
-    }
-
-    /// The sum.
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-}
-
-/// Makes [`Stats`] of a list of documented names.
-macro_rules! stats {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// What a Requester counts, over all its connections.
-        pub(crate) struct Stats {
-            $($(#[$doc])* pub(crate) $name: Counter,)*
-        }
-
-        impl Stats {
-            /// All zero.
-            pub(crate) const fn new() -> Self {
-                Self { $($name: Counter::new(),)* }
-            }
-
-            /// Calls `f` with the name and the sum of each counter.
-            pub(crate) fn for_each(&self, mut f: impl FnMut(&'static str, u64)) {
-                $(f(stringify!($name), self.$name.get());)*
-            }
-        }
-    };
-}
-
-stats! {
+counters! {
+    /// What a Requester counts, over all its connections.
+    Stats:
     /// Segments of Read chunks.
     read_segments,
     /// Segments of Write chunks.

@@ -2,12 +2,19 @@
 
 //! Taking a Call in.
 
+mod plan;
+mod refusal;
+
+pub(crate) use self::refusal::{answer, xid_of, Refusal};
+
+use self::plan::{walk, Layout, Plan, Source};
 use crate::kext::errno::ENOTCONN;
 use crate::link::assembly::Whole;
+use crate::observe::trace::Why;
 use crate::proto::chunk::Segment;
 use crate::proto::message::{self, Version};
-use crate::proto::v1::{self, DecodeError};
-use crate::proto::v2;
+use crate::proto::v1;
+use crate::responder::stats::{InWork, Stats};
 use crate::sunrpc::svc::{CallContext, CallRqst, Pages, ServerTransport};
 use crate::verbs::dma::Direction;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents, Pull, Received, SendBuffer, Transfer};
@@ -38,36 +45,54 @@ pub(crate) struct Call<H: EndpointEvents> {
     chunk_count: usize,
     /// Where the Reply goes. It was there before the Call was taken in.
     buffer: Option<SendBuffer<H>>,
+    /// Its transaction ID.
+    xid: u32,
+    /// Where it is counted.
+    work: InWork,
 }
 
+/// A Call, and how it is put together.
+type Decoded<H> = (Call<H>, Option<Plan>);
+
 impl<H: EndpointEvents> Call<H> {
-    /// A Call in a message.
+    /// A Call in a message, and how it is put together; [`None`] if its Read list can't be followed. `whole` is the RPC
+    /// message, if it came in parts.
     fn new(
         version: Version,
         message: Received<H>,
         whole: Option<Whole>,
-    ) -> Result<Self, (Received<H>, Refusal)> {
+        stats: &Arc<Stats>,
+    ) -> Result<Decoded<H>, (Received<H>, Refusal)> {
         let mut empty = [false; MAX_RESULTS];
         let mut chunk_count = 0;
-        let inline_at = decode(version, message.bytes()).map(|call| {
+        let decoded = decode(version, message.bytes()).map(|mut call| {
+            if let Some(whole) = &whole {
+                call.payload = whole.bytes();
+            }
+            stats.call(&call, message.bytes().len());
             for (chunk, empty) in call.write.iter().zip(empty.iter_mut()) {
                 *empty = chunk.is_empty();
                 chunk_count += 1;
             }
-            call.header_len
+            (call.xid, call.header_len, Plan::new(&call))
         });
-        match inline_at {
-            Ok(inline_at) => Ok(Self {
-                message: Some(message),
-                whole,
-                version,
-                inline_at,
-                results: [(0, 0); MAX_RESULTS],
-                result_count: 0,
-                empty,
-                chunk_count,
-                buffer: None,
-            }),
+        match decoded {
+            Ok((xid, inline_at, plan)) => Ok((
+                Self {
+                    message: Some(message),
+                    whole,
+                    version,
+                    inline_at,
+                    results: [(0, 0); MAX_RESULTS],
+                    result_count: 0,
+                    empty,
+                    chunk_count,
+                    buffer: None,
+                    xid,
+                    work: InWork::new(stats),
+                },
+                plan,
+            )),
             Err(refusal) => Err((message, refusal)),
         }
     }
@@ -79,6 +104,16 @@ impl<H: EndpointEvents> Call<H> {
             call.payload = whole.bytes();
         }
         Some(call)
+    }
+
+    /// Its transaction ID.
+    pub(crate) fn xid(&self) -> u32 {
+        self.xid
+    }
+
+    /// Where it is counted.
+    pub(super) fn stats(&self) -> &Arc<Stats> {
+        self.work.stats()
     }
 
     /// Where the message arrived; [`None`] after [`Self::release_message`].
@@ -148,29 +183,6 @@ fn decode(version: Version, bytes: &[u8]) -> Result<message::Call<'_>, Refusal> 
     }
 }
 
-/// Why a message is not taken in.
-pub(crate) enum Refusal {
-    /// Its header makes no sense.
-    Header(DecodeError),
-    /// Its header is fine, but its chunks can't be used.
-    Chunks,
-    /// It is not a Call; it is not answered.
-    Drop,
-    /// The connection is to be ended.
-    Lost(Error),
-}
-
-/// Where what is read goes.
-enum Layout {
-    /// Into pages of its own, to be inserted at a position of the inline part.
-    Split {
-        /// The position.
-        position: usize,
-    },
-    /// The whole Call goes into pages.
-    Whole,
-}
-
 /// A Call whose chunks are being read.
 pub(crate) struct Pulling<H: EndpointEvents> {
     /// The Call.
@@ -184,9 +196,18 @@ pub(crate) struct Pulling<H: EndpointEvents> {
 }
 
 impl<H: EndpointEvents> Pulling<H> {
+    /// The Call's transaction ID.
+    pub(crate) fn xid(&self) -> u32 {
+        self.call.xid()
+    }
+
     /// Whether the Call, if all of it was in chunks, is the one that the header speaks of. Else it is as good as not
     /// decoded, RFC 8166 section 4.5.2.
     pub(crate) fn is_sound(&self) -> bool {
+        // Then a part of it is in the message.
+        if let Layout::Split { .. } = self.layout {
+            return true;
+        }
         let Some(header) = self.call.header() else {
             return false;
         };
@@ -246,39 +267,51 @@ pub(crate) fn take<'a, H, T>(
     whole: Option<Whole>,
     buffer: &mut Option<SendBuffer<H>>,
     mut rqst: CallRqst<'a, T>,
+    stats: &Arc<Stats>,
     patiently: impl FnOnce(&mut dyn FnMut() -> Result<Reads<H>>) -> Result<Reads<H>>,
 ) -> Taken<'a, H, T>
 where
     H: EndpointEvents<Pull = Pulling<H>>,
     T: ServerTransport<Context = Call<H>>,
 {
-    let call = match Call::new(version, message, whole) {
-        Ok(call) => call,
+    let (call, plan) = match Call::new(version, message, whole, stats) {
+        Ok(decoded) => decoded,
         Err((message, refusal)) => return Taken::Refused(Some(message), refusal),
     };
     let mut call = match KBox::new(call, GFP_KERNEL) {
         Ok(call) => call,
         Err(error) => return Taken::Refused(None, Refusal::Lost(error.into())),
     };
-    let plan = call.header().as_ref().and_then(Plan::new);
     let Some(plan) = plan else {
-        return Taken::Refused(call_message(call), Refusal::Chunks);
+        return Taken::Refused(call_message(call), Refusal::Chunks(Why::ReadList));
     };
     if !plan.reads {
         call.buffer = buffer.take();
         return Taken::Ready(call, rqst);
     }
     let Ok(mut pages) = rqst.take_pages(plan.len.div_ceil(PAGE_SIZE)) else {
-        return Taken::Refused(call_message(call), Refusal::Chunks);
+        return Taken::Refused(call_message(call), Refusal::Chunks(Why::CallTooLong));
     };
-    match patiently(&mut || prepare(&call, &plan, &mut pages)) {
-        Err(EAGAIN) => Taken::Refused(call_message(call), Refusal::Chunks),
+    let mut waits = false;
+    let prepared = patiently(&mut || {
+        let prepared = prepare(&call, &plan, &mut pages);
+        if matches!(prepared, Err(EAGAIN)) && !core::mem::replace(&mut waits, true) {
+            stats.out_of_regions(call.xid());
+        }
+        prepared
+    });
+    match prepared {
+        Err(EAGAIN) => {
+            let refusal = Refusal::Chunks(Why::TooManySegments);
+            Taken::Refused(call_message(call), refusal)
+        }
         Ok(transfers) => {
             let fits = call
                 .endpoint()
                 .is_some_and(|endpoint| endpoint.fits(&transfers));
             if !fits {
-                return Taken::Refused(call_message(call), Refusal::Chunks);
+                let refusal = Refusal::Chunks(Why::TooManySegments);
+                return Taken::Refused(call_message(call), refusal);
             }
             call.buffer = buffer.take();
             let pulling = Pulling {
@@ -299,205 +332,6 @@ where
 /// Takes a Call's message out.
 fn call_message<H: EndpointEvents>(call: KBox<Call<H>>) -> Option<Received<H>> {
     KBox::into_inner(call).message
-}
-
-/// How a Call is put together.
-struct Plan {
-    /// Whether anything is to be read.
-    reads: bool,
-    /// How much goes into pages.
-    len: usize,
-    /// Where it goes.
-    layout: Layout,
-}
-
-impl Plan {
-    /// Looks at the Read list: RFC 8166 sections 3.4.5 and 3.5. [`None`] if it can't be followed: positions that
-    /// go backwards, or beyond the message.
-    fn new(header: &message::Call<'_>) -> Option<Self> {
-        let payload = header.payload.len();
-        let mut positions = header.reads().map(|entry| entry.position as usize);
-        if header.reads_nothing() {
-            return Some(Self {
-                reads: false,
-                len: 0,
-                layout: Layout::Whole,
-            });
-        }
-        let total = header.read_total()? as usize;
-        if total == 0 {
-            return None;
-        }
-        let first = positions.next()?;
-        if !header.special && positions.all(|position| position == first) {
-            if first > payload {
-                return None;
-            }
-            return Some(Self {
-                reads: true,
-                // XDR padding is not sent, RFC 8166 section 3.4.5.2.
-                len: total.checked_next_multiple_of(4)?,
-                layout: Layout::Split { position: first },
-            });
-        }
-        let mut len = 0;
-        walk(header, |piece| {
-            len = piece.end()?;
-            Some(())
-        })?;
-        Some(Self {
-            reads: true,
-            len,
-            layout: Layout::Whole,
-        })
-    }
-}
-
-/// A piece of a Call that is put together.
-struct Piece {
-    /// Where in the Call it begins.
-    at: usize,
-    /// How long it is.
-    len: usize,
-    /// Where it comes from.
-    source: Source,
-}
-
-impl Piece {
-    /// Where it ends.
-    fn end(&self) -> Option<usize> {
-        self.at.checked_add(self.len)
-    }
-}
-
-/// Where a piece comes from.
-enum Source {
-    /// From the inline part, from this offset on.
-    Inline(usize),
-    /// From the peer's memory.
-    Segment(Segment),
-    /// It is zeroes: XDR padding.
-    Padding,
-}
-
-/// Goes through the pieces of a Call in the order of the message. [`None`] if the Read list can't be followed, or
-/// `each` says so.
-fn walk(header: &message::Call<'_>, mut each: impl FnMut(Piece) -> Option<()>) -> Option<()> {
-    let mut base = Base::new(header);
-    let mut entries = header
-        .reads()
-        .filter(|entry| entry.position != 0)
-        .peekable();
-    let mut at = 0_usize;
-    while let Some(entry) = entries.next() {
-        let position = entry.position as usize;
-        // Segments of one chunk have one position.
-        let mut end = at;
-        base.take(position.checked_sub(at)?, |len, source| {
-            let piece = Piece {
-                at: end,
-                len,
-                source,
-            };
-            end = piece.end()?;
-            each(piece)
-        })?;
-        at = end;
-        let mut segment = Some(entry.segment);
-        while let Some(now) = segment.take() {
-            let piece = Piece {
-                at,
-                len: now.length as usize,
-                source: Source::Segment(now),
-            };
-            at = piece.end()?;
-            each(piece)?;
-            segment = entries
-                .next_if(|next| next.position == entry.position)
-                .map(|next| next.segment);
-        }
-        let padding = at.checked_next_multiple_of(4)? - at;
-        if padding > 0 {
-            let piece = Piece {
-                at,
-                len: padding,
-                source: Source::Padding,
-            };
-            at = piece.end()?;
-            each(piece)?;
-        }
-    }
-    base.take(usize::MAX, |len, source| {
-        let piece = Piece { at, len, source };
-        at = piece.end()?;
-        each(piece)
-    })
-}
-
-/// What the chunks are inserted into: the inline part, or the Position Zero Read chunk.
-struct Base<'a> {
-    /// The inline part, not taken yet.
-    inline: core::ops::Range<usize>,
-    /// The header, whose Read list has the segments at position zero.
-    header: message::Call<'a>,
-    /// How much of the Position Zero chunk was taken.
-    taken: usize,
-}
-
-impl<'a> Base<'a> {
-    /// Nothing taken yet.
-    fn new(header: &message::Call<'a>) -> Self {
-        Self {
-            inline: 0..header.payload.len(),
-            header: *header,
-            taken: 0,
-        }
-    }
-
-    /// Takes the next `len` octets, or all that are left if it is `usize::MAX`.
-    fn take(
-        &mut self,
-        len: usize,
-        mut each: impl FnMut(usize, Source) -> Option<()>,
-    ) -> Option<()> {
-        let all = len == usize::MAX;
-        if !self.header.special {
-            let len = if all { self.inline.len() } else { len };
-            if len > self.inline.len() {
-                return None;
-            }
-            let from = self.inline.start;
-            self.inline.start = from.checked_add(len)?;
-            return if len > 0 {
-                each(len, Source::Inline(from))
-            } else {
-                Some(())
-            };
-        }
-        let mut left = len;
-        let mut skip = self.taken;
-        for entry in self.header.reads().filter(|e| e.position == 0) {
-            let whole = entry.segment.length as usize;
-            if skip >= whole {
-                skip -= whole;
-                continue;
-            }
-            let now = (whole - skip).min(left);
-            if now == 0 {
-                break;
-            }
-            let segment = Segment {
-                handle: entry.segment.handle,
-                length: u32::try_from(now).ok()?,
-                offset: entry.segment.offset.checked_add(skip as u64)?,
-            };
-            each(now, Source::Segment(segment))?;
-            self.taken = self.taken.checked_add(now)?;
-            left -= now;
-            skip = 0;
-        }
-        (all || left == 0).then_some(())
-    }
 }
 
 /// Prepares the Reads of a Call, and copies what is not read.
@@ -571,41 +405,4 @@ fn read<H: EndpointEvents>(
     let transfer = endpoint.transfer(Direction::FromDevice, &memory, segment)?;
     transfers.push(transfer, GFP_KERNEL)?;
     Ok(())
-}
-
-/// The answer to a message that was refused, as octets; [`None`] if there is none. `credits` is for Version One; in
-/// Version Two the value is set when the answer is posted.
-pub(crate) fn answer(
-    version: Version,
-    bytes: &[u8],
-    refusal: &Refusal,
-    credits: u32,
-    buffer: &mut [u8],
-) -> Option<usize> {
-    if version == Version::Two {
-        let error = match refusal {
-            Refusal::Header(_) | Refusal::Chunks => v2::RdmaError::BadXdr,
-            Refusal::Drop | Refusal::Lost(_) => return None,
-        };
-        let xid = message::Call::decode(version, bytes)?.xid;
-        return v2::ErrorHeader {
-            xid,
-            version: v2::VERSION,
-            credits,
-            error,
-        }
-        .encode(buffer)
-        .ok();
-    }
-    let error = match refusal {
-        Refusal::Header(error) => error.answer(credits)?,
-        Refusal::Chunks => v1::ErrorHeader {
-            xid: v1::decode(bytes).ok()?.xid,
-            version: v1::VERSION,
-            credits,
-            error: v1::RdmaError::Chunk,
-        },
-        Refusal::Drop | Refusal::Lost(_) => return None,
-    };
-    error.encode(buffer).ok()
 }

@@ -13,6 +13,4 @@
 
 pub(crate) mod call;
 pub(crate) mod reply;
-
-/// How many Calls a peer may have unanswered at most: what is granted in Replies.
-pub(crate) const CREDITS: u32 = 64;
+pub(crate) mod stats;

@@ -4,6 +4,7 @@
 
 use crate::kext::errno::ENOTCONN;
 use crate::kext::page_fragment::PageFragment;
+use crate::observe::trace::{Answer, Why};
 use crate::proto::chunk::{Chunk, Segment};
 use crate::proto::continuation::Split;
 use crate::proto::message::{self, Version};
@@ -19,6 +20,8 @@ use kernel::sync::Arc;
 
 /// A Reply that is ready to be posted.
 pub(crate) struct Ready<H: EndpointEvents> {
+    /// The transaction ID of its Call.
+    pub(crate) xid: u32,
     /// Header and inline part.
     pub(crate) message: SendBuffer<H>,
     /// How long they are.
@@ -34,8 +37,6 @@ pub(crate) struct Ready<H: EndpointEvents> {
 /// An RPC message that is sent in parts (Version Two, section 6.6.2). The parts get their Send buffers when they are
 /// posted: to have some of them and to wait for others could have two Replies wait for each other.
 pub(crate) struct Long {
-    /// The transaction ID.
-    pub(crate) xid: u32,
     /// Where it is cut.
     pub(crate) split: Split,
     /// All of it.
@@ -65,8 +66,17 @@ pub(crate) struct Terms {
     pub(crate) credits: u32,
 }
 
-/// How long a message is, the Writes that go before it, and all of it if it is the last of several parts.
-pub(crate) type Filled<H> = (usize, KVec<Transfer<H>>, Option<KBox<Long>>);
+/// A message, and the Writes that go before it.
+pub(crate) struct Filled<H: EndpointEvents> {
+    /// How long the message is.
+    len: usize,
+    /// The Writes.
+    transfers: KVec<Transfer<H>>,
+    /// What the peer need not invalidate itself.
+    invalidate: Option<u32>,
+    /// All of the RPC message, if the message is the last of several parts.
+    long: Option<KBox<Long>>,
+}
 
 /// Makes the Reply of a Call in `message`. Sleeps.
 ///
@@ -85,13 +95,22 @@ where
     H: EndpointEvents<Push = Pages>,
     T: ServerTransport<Context = Call<H>>,
 {
-    match patiently(&mut || fill(rqst, &mut message, terms)) {
-        Ok((len, transfers, long)) => {
-            let invalidate = rqst
-                .context()
-                .header()
-                .filter(|_| terms.may_invalidate)
-                .and_then(|call| call.invalidate());
+    let mut waits = false;
+    let filled = patiently(&mut || {
+        let filled = fill(rqst, &mut message, terms);
+        if matches!(filled, Err(EAGAIN)) && !core::mem::replace(&mut waits, true) {
+            let call = rqst.context();
+            call.stats().out_of_regions(call.xid());
+        }
+        filled
+    });
+    match filled {
+        Ok(Filled {
+            len,
+            transfers,
+            invalidate,
+            long,
+        }) => {
             let cargo = if transfers.is_empty() {
                 None
             } else {
@@ -102,6 +121,7 @@ where
                 })
             };
             Ok(Ready {
+                xid: rqst.context().xid(),
                 message,
                 len,
                 cargo,
@@ -110,9 +130,22 @@ where
             })
         }
         // There is no way to send this Reply.
-        Err(error @ (EMSGSIZE | EAGAIN)) => {
-            let len = answer(rqst, &mut message, terms, error).ok_or(ENOTCONN)?;
+        Err(unfit @ (EMSGSIZE | EAGAIN)) => {
+            let call = rqst.context();
+            let xid = call.xid();
+            let answered = match terms.version {
+                Version::One => Answer::ErrChunk,
+                Version::Two => Answer::Error,
+            };
+            let why = if unfit == EAGAIN {
+                Why::TooManySegments
+            } else {
+                Why::ReplyTooLong
+            };
+            call.stats().refused(xid, answered, why, rqst.reply().len());
+            let len = answer(rqst, &mut message, terms, unfit).ok_or(ENOTCONN)?;
             Ok(Ready {
+                xid,
                 message,
                 len,
                 cargo: None,
@@ -135,8 +168,8 @@ where
     H: EndpointEvents,
     T: ServerTransport<Context = Call<H>>,
 {
-    let call = rqst.context().header()?;
-    let (xid, credits) = (call.xid, terms.credits);
+    let call = rqst.context();
+    let (xid, credits) = (call.xid(), terms.credits);
     match terms.version {
         // RFC 8166 section 4.5.3.
         Version::One => v1::ErrorHeader {
@@ -151,7 +184,7 @@ where
             version: v2::VERSION,
             credits,
             error: match error {
-                EMSGSIZE => shortage(rqst, &call)?,
+                EMSGSIZE => shortage(rqst, &call.header()?)?,
                 _ => v2::RdmaError::System,
             },
         }
@@ -242,7 +275,6 @@ where
         // Before anything is allocated for it.
         let split = split(rest, len, terms)?;
         let parts = Long {
-            xid: header.xid,
             split,
             bytes: gather(call.results(), reply, rest)?,
         };
@@ -264,7 +296,18 @@ where
     if len > terms.inline_max || !endpoint.fits(&transfers) {
         return Err(EMSGSIZE);
     }
-    Ok((len, transfers, long))
+    if let Some(long) = &long {
+        // Else the peer has to offer a Reply chunk.
+        if !endpoint.fits_at_once(&transfers, long.split.len()) {
+            return Err(EMSGSIZE);
+        }
+    }
+    Ok(Filled {
+        len,
+        transfers,
+        invalidate: header.invalidate().filter(|_| terms.may_invalidate),
+        long,
+    })
 }
 
 /// Cuts a message of `total` octets, of which the last part has a header of `header_len`.

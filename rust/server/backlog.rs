@@ -10,8 +10,9 @@
 //!
 //! Everything here has a Send buffer of the endpoint's, so there is never more than there are of those. One party
 //! at a time posts: it takes the oldest out under the lock and sets `posting`; another that finds room meanwhile
-//! leaves it `again`. Nothing is posted or dropped under the lock. [`Backlog::close`] comes before the endpoint's
-//! shutdown, which waits for the transfers that are held here.
+//! leaves it `again`. What was begun, since it is too long to be posted at once, is the endpoint's. Nothing is posted or
+//! dropped under the lock. [`Backlog::close`] comes before the endpoint's shutdown, which waits for the transfers that
+//! are held here.
 
 use crate::kext::errno::ENOTCONN;
 use crate::link::channel::Channel;
@@ -20,8 +21,9 @@ use crate::proto::message;
 use crate::proto::session::Refusal;
 use crate::proto::v2::Direction;
 use crate::responder::reply::Ready;
+use crate::responder::stats::Stats;
 use crate::server::connection::Connection;
-use crate::verbs::endpoint::{Endpoint, PostError, Pull};
+use crate::verbs::endpoint::{Cargo, Endpoint, PostError, Pull};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::{new_spinlock, Arc, SpinLock};
@@ -35,7 +37,15 @@ pub(super) enum Outgoing {
 }
 
 impl Outgoing {
-    /// Posts it. `channel` is there where Version Two may be spoken.
+    /// The transaction ID of the Call that it belongs to.
+    fn xid(&self) -> u32 {
+        match self {
+            Self::Reply(ready) => ready.xid,
+            Self::Reads(pull) => pull.keeper().xid(),
+        }
+    }
+
+    /// Posts it, and tells `stats` if it was. `channel` is there where Version Two may be spoken.
     ///
     /// # Errors
     ///
@@ -44,18 +54,30 @@ impl Outgoing {
         self,
         endpoint: &Arc<Endpoint<Connection>>,
         channel: Option<&Channel>,
+        stats: &Stats,
     ) -> Result<(), (PostError, Option<Self>)> {
+        let xid = self.xid();
         match self {
-            Self::Reads(pull) => endpoint
-                .post_pull(pull)
-                .map_err(|(error, back)| (error, back.map(Self::Reads))),
-            Self::Reply(ready) => post_reply(ready, endpoint, channel)
-                .map_err(|(error, back)| (error, back.map(Self::Reply))),
+            Self::Reads(pull) => {
+                let load = pull.load();
+                endpoint
+                    .post_pull(pull)
+                    .map_err(|(error, back)| (error, back.map(Self::Reads)))?;
+                stats.reads_posted(xid, load);
+            }
+            Self::Reply(ready) => {
+                let (len, invalidate) = (ready.len, ready.invalidate);
+                let load = ready.cargo.as_ref().map(Cargo::load).unwrap_or_default();
+                let sequence = post_reply(ready, endpoint, channel)
+                    .map_err(|(error, back)| (error, back.map(Self::Reply)))?;
+                stats.replied(xid, len, load, invalidate, sequence);
+            }
         }
+        Ok(())
     }
 }
 
-/// Posts a Reply, or an error.
+/// Posts a Reply, or an error. Returns its place, see [`Endpoint::post_reply`].
 ///
 /// # Errors
 ///
@@ -64,7 +86,7 @@ fn post_reply(
     ready: Ready<Connection>,
     endpoint: &Arc<Endpoint<Connection>>,
     channel: Option<&Channel>,
-) -> Result<(), (PostError, Option<Ready<Connection>>)> {
+) -> Result<u64, (PostError, Option<Ready<Connection>>)> {
     let Some(channel) = channel.filter(|channel| channel.is_two()) else {
         return post_counted(ready, endpoint, &mut Middles::none());
     };
@@ -73,7 +95,7 @@ fn post_reply(
         Some(long) => Middles::new(
             endpoint,
             Direction::Reply,
-            long.xid,
+            ready.xid,
             &long.split,
             |offset, to| long.copy(offset, to),
         ),
@@ -96,7 +118,7 @@ fn post_reply(
     let posted = post_counted(ready, endpoint, &mut middles);
     // Before anything is dropped that came back.
     match posted {
-        Ok(()) => drop(sending),
+        Ok(_) => drop(sending),
         Err(_) => sending.undo(),
     }
     posted
@@ -111,8 +133,9 @@ fn post_counted(
     ready: Ready<Connection>,
     endpoint: &Endpoint<Connection>,
     middles: &mut Middles<Connection>,
-) -> Result<(), (PostError, Option<Ready<Connection>>)> {
+) -> Result<u64, (PostError, Option<Ready<Connection>>)> {
     let Ready {
+        xid,
         message,
         len,
         cargo,
@@ -120,7 +143,7 @@ fn post_counted(
         long,
     } = ready;
     let posted = match middles.len() {
-        0 => endpoint.post_reply(message, len, cargo, invalidate, 0),
+        0 => endpoint.post_reply(message, len, cargo, invalidate),
         _ => {
             let parts = middles.as_mut_slice();
             endpoint.post_reply_in_parts(parts, message, len, cargo, invalidate)
@@ -128,6 +151,7 @@ fn post_counted(
     };
     posted.map_err(|(error, back)| {
         let back = back.map(|(message, cargo)| Ready {
+            xid,
             message,
             len,
             cargo,
@@ -158,17 +182,23 @@ pub(super) struct Backlog {
     queue: SpinLock<Queue>,
     /// Whether anything does. Written under the lock.
     busy: Atomic<bool>,
+    /// How many items there may be.
+    capacity: usize,
+    /// Where it is told what was posted, and what has to wait.
+    stats: Arc<Stats>,
 }
 
 impl Backlog {
-    /// Nothing waits. There is place for `capacity` items.
+    /// Nothing waits. There is place for `capacity` items; it is made when it is needed, since on most connections
+    /// nothing ever waits.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
-    pub(super) fn new(capacity: u32) -> Result<impl PinInit<Self>> {
+    /// `EOVERFLOW`.
+    pub(super) fn new(capacity: u32, stats: Arc<Stats>) -> Result<impl PinInit<Self>> {
+        let capacity = usize::try_from(capacity)?;
         let queue = Queue {
-            waiting: KVVec::with_capacity(usize::try_from(capacity)?, GFP_KERNEL)?,
+            waiting: KVVec::new(),
             posting: false,
             again: false,
             closed: false,
@@ -176,7 +206,24 @@ impl Backlog {
         Ok(pin_init!(Self {
             queue <- new_spinlock!(queue, "rpcrdma::Backlog::queue"),
             busy: Atomic::new(false),
+            capacity,
+            stats,
         }))
+    }
+
+    /// Makes the place, if that was not done yet. Sleeps.
+    fn make_place(&self) -> Result {
+        let made = self.queue.lock().waiting.capacity() > 0;
+        if made {
+            return Ok(());
+        }
+        let mut waiting = KVVec::with_capacity(self.capacity, GFP_KERNEL)?;
+        let mut queue = self.queue.lock();
+        if queue.waiting.capacity() == 0 {
+            core::mem::swap(&mut queue.waiting, &mut waiting);
+        }
+        drop(queue);
+        Ok(())
     }
 
     /// Whether anything waits.
@@ -184,7 +231,12 @@ impl Backlog {
         self.busy.load(Relaxed)
     }
 
-    /// Posts `item`, or leaves it to be posted. Returns whether nothing waits any more after something did.
+    /// How much waits.
+    pub(super) fn len(&self) -> usize {
+        self.queue.lock().waiting.len()
+    }
+
+    /// Posts `item`, or leaves it to be posted. Sleeps. Returns whether nothing waits any more after something did.
     ///
     /// # Errors
     ///
@@ -197,12 +249,16 @@ impl Backlog {
     ) -> Result<bool> {
         // Nobody overtakes what waits.
         if !self.is_busy() {
-            item = match item.post(endpoint, channel) {
+            item = match item.post(endpoint, channel, &self.stats) {
                 Ok(()) => return Ok(false),
                 Err((PostError::Full, Some(item))) => item,
                 Err(_) => return Err(ENOTCONN),
             };
         }
+        if self.make_place().is_err() {
+            return Err(ENOTCONN);
+        }
+        let xid = item.xid();
         let mut queue = self.queue.lock();
         // There is a place for each Send buffer.
         if queue.closed || queue.waiting.len() >= queue.waiting.capacity() {
@@ -213,6 +269,7 @@ impl Backlog {
         self.busy.store(true, Relaxed);
         let _ = queue.waiting.push_within_capacity((endpoint.clone(), item));
         drop(queue);
+        self.stats.send_queue_full(xid);
         // There may have been room before it was there to be found.
         self.flush(channel)
     }
@@ -239,7 +296,7 @@ impl Backlog {
             queue.again = false;
             drop(queue);
 
-            let outcome = item.post(&endpoint, channel);
+            let outcome = item.post(&endpoint, channel, &self.stats);
 
             let mut queue = self.queue.lock();
             queue.posting = false;

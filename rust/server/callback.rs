@@ -16,11 +16,12 @@ use crate::proto::v1::DecodeError;
 use crate::requester::call::Call;
 use crate::requester::reply::Source;
 use crate::requester::{self, Host, Requester};
-use crate::server::connection::{Connection, INLINE};
+use crate::server::connection::Connection;
 use crate::sunrpc::{
     BcReply, CallbackTransport, RpcTask, SendError, SendRqst, Slot, Transport, XprtHandle,
 };
 use crate::verbs::endpoint::{Endpoint, Received};
+use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::sync::Arc;
@@ -52,6 +53,11 @@ impl Callback {
     /// The fence of a Call has completed.
     pub(super) fn fenced(this: &Arc<Self>, tag: u32, done: bool) {
         requester::reply::fenced(this, tag, done);
+    }
+
+    /// The Calls, for who looks into the connection.
+    pub(super) fn requester(&self) -> &Requester<Self> {
+        &self.requester
     }
 
     /// There may be room in the Send Queue.
@@ -93,6 +99,10 @@ impl Host for Callback {
         &self.requester
     }
 
+    fn wire(&self) -> &Connection {
+        &self.connection
+    }
+
     // Such Calls have no chunks.
     fn want_regions(_this: &Arc<Self>) {}
 
@@ -114,7 +124,8 @@ impl Host for Callback {
 
 impl Transport for Callback {
     type Call = Call<Callback>;
-    const MAX_PAYLOAD: usize = INLINE as usize;
+    // There are no chunks, and a buffer of the client has a page.
+    const MAX_PAYLOAD: usize = PAGE_SIZE;
 
     fn xprt(&self) -> &XprtHandle {
         &self.xprt

@@ -2,58 +2,52 @@
 
 //! The transport that has a connection.
 
+mod accept;
+mod handlers;
+mod inspect;
+
+use crate::kext::debugfs::Directory;
 use crate::kext::errno::{ENOTCONN, EPROTO};
+use crate::kext::memalloc::NoFs;
 use crate::link::assembly::Whole;
 use crate::link::channel::Channel;
 use crate::link::middles::MAX_PARTS;
-use crate::module_parameters;
+use crate::observe::trace::Number;
 use crate::proto::cm_private::{Agreed, CmPrivate};
 use crate::proto::credits::Allowance;
 use crate::proto::message::Version;
-use crate::proto::v1::{self, Direction};
-use crate::requester::reply::Source;
-use crate::responder::call::{self, Call, Pulling, Refusal, Taken};
+use crate::responder::call::{self, Refusal, Taken};
 use crate::responder::reply::{self, Ready};
-use crate::responder::CREDITS;
+use crate::responder::stats::Stats;
 use crate::server::backlog::{Backlog, Outgoing};
 use crate::server::callback::{self, Callback};
-use crate::server::inbox::{Inbox, Work};
+use crate::server::inbox::Inbox;
 use crate::server::two;
-use crate::sunrpc::svc::{CallRqst, Pages, ReplyRqst, Server, ServerTransport, SvcXprt};
-use crate::verbs::cm::{CmId, ConnectionEvents, ConnectionRequests, Incoming};
-use crate::verbs::endpoint::{
-    Endpoint, EndpointEvents, EndpointOwner, Received, SendBuffer, Sizes, RECEIVE_BATCH,
-};
-use crate::verbs::receive_pool::ReceivePools;
+use crate::sunrpc::svc::{CallRqst, ReplyRqst, SvcXprt};
+use crate::sunrpc::AddressText;
+use crate::verbs::endpoint::{Endpoint, EndpointOwner, Received, SendBuffer};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
-use kernel::sync::barrier::{self, smp_mb};
-use kernel::sync::{
-    new_condvar, new_mutex, new_spinlock, Arc, CondVar, CondVarTimeoutResult, Mutex, SpinLock,
-};
+use kernel::sync::{Arc, CondVar, CondVarTimeoutResult, Mutex, SpinLock};
 use kernel::time::{msecs_to_jiffies, Msecs};
 
-/// Octets of an inline message, header included, either way.
-pub(super) const INLINE: u32 = 4096;
-
-/// Receives: one for each credit, one for each Call that a thread has, one for each Reply to a Call of ours, and a
-/// batch that is not posted.
-const RECEIVES: u32 = 2 * CREDITS + callback::SLOTS + RECEIVE_BATCH;
-
-/// What a peer is granted at first.
-const FIRST_CREDITS: u32 = 4;
-
 /// Send buffers to begin with, and how many are added at a time.
-const SEND_STEP: u32 = 4;
-/// Send buffers: one for each Call that is taken in, as many again whose completion has not come, and one for each
-/// Call of ours.
-const SENDS: u32 = 2 * CREDITS + callback::SLOTS;
+const SEND_STEP: u32 = 2;
+
+/// Pages, 16 MiB of them, that RDMA Reads and Writes may have: when there are as many, no further Call is taken in.
+const TRANSFER_PAGES: usize = 4096;
 
 /// How long a thread waits for the end of a Read, in milliseconds. The device should have given up before.
 const PATIENCE: Msecs = 20_000;
 
-/// The number of the next connection.
-static NEXT_NUMBER: Atomic<u32> = Atomic::new(1);
+/// See `Connection::returns`.
+#[derive(Default)]
+struct Returns {
+    /// How often something came back.
+    count: u64,
+    /// How many threads wait for more. Nobody is woken while there is none, which is nearly always.
+    waiting: u32,
+}
 
 /// A transport that has a connection.
 #[pin_data]
@@ -72,12 +66,12 @@ pub(crate) struct Connection {
     /// What waits for room in the Send Queue.
     #[pin]
     backlog: Backlog,
-    /// Whether a message waits for a Send buffer for its answer.
+    /// Whether a message waits for a Send buffer for its answer, or for the end of transfers.
     starved: Atomic<bool>,
     /// Counts what came back, memory regions above all; and the end of the connection, after which nothing will.
     #[pin]
-    returns: SpinLock<u64>,
-    /// Signaled when `returns` has changed.
+    returns: SpinLock<Returns>,
+    /// Signaled when `returns` has changed while somebody waits for that.
     #[pin]
     returned: CondVar,
     /// Held by who waits for memory regions.
@@ -95,8 +89,17 @@ pub(crate) struct Connection {
     /// What the peer was promised.
     #[pin]
     allowance: SpinLock<Allowance>,
-    /// By what number trace events name the connection.
-    number: u32,
+    /// By what number trace events and debugfs name the connection.
+    number: Number,
+    /// RDMA Reads that may be under way at once.
+    read_depth: u8,
+    /// The peer's address, and ours.
+    addresses: (AddressText, AddressText),
+    /// What was counted.
+    stats: Arc<Stats>,
+    /// What debugfs shows. It refers back to us, so `free` takes it away.
+    #[pin]
+    directory: Mutex<Option<Directory<Connection>>>,
     /// Whether there is a `callback`, as a hint that costs no lock.
     has_callback: Atomic<bool>,
     /// The transport for Calls to the peer. Held while a Reply is taken in.
@@ -105,94 +108,6 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Accepts a connection.
-    ///
-    /// # Errors
-    ///
-    /// `EOPNOTSUPP`, `ENOMEM`, or what the device or the CM reports; the peer is rejected.
-    pub(super) fn accept<L: ConnectionRequests>(
-        server: Server<'_>,
-        incoming: Incoming<L>,
-        pools: &Arc<ReceivePools<Self>>,
-    ) -> Result<Arc<Self>> {
-        let own = CmPrivate {
-            send_size: INLINE,
-            receive_size: INLINE,
-            remote_invalidation: true,
-        };
-        let peer = CmPrivate::decode(incoming.private_data());
-        let read_depth = incoming.read_depth();
-        if read_depth == 0 {
-            // It would never answer our Reads.
-            return Err(EINVAL);
-        }
-        let this = Arc::pin_init(
-            try_pin_init!(Self {
-                xprt <- SvcXprt::new(server),
-                inbox <- Inbox::new(RECEIVES)?,
-                owner <- new_mutex!(None, "rpcrdma::Connection::owner"),
-                established: Atomic::new(false),
-                backlog <- Backlog::new(SENDS)?,
-                starved: Atomic::new(false),
-                returns <- new_spinlock!(0, "rpcrdma::Connection::returns"),
-                returned <- new_condvar!("rpcrdma::Connection::returned"),
-                patience <- new_mutex!((), "rpcrdma::Connection::patience"),
-                agreed: Agreed::new(&own, &peer),
-                peer,
-                channel: two::channel(FIRST_CREDITS + 1)?,
-                endpoint <- new_spinlock!(None, "rpcrdma::Connection::endpoint"),
-                allowance <- new_spinlock!(
-                    Allowance::new(FIRST_CREDITS, CREDITS),
-                    "rpcrdma::Connection::allowance"
-                ),
-                number: NEXT_NUMBER.fetch_add(1, Relaxed),
-                has_callback: Atomic::new(false),
-                callback <- new_mutex!(None, "rpcrdma::Connection::callback"),
-            }? Error),
-            GFP_KERNEL,
-        )?;
-        this.xprt.set_local(incoming.local())?;
-        this.xprt.set_remote(incoming.remote())?;
-        let cm = CmId::adopt(incoming, this.clone())?;
-        let limits = cm.device_limits().ok_or(ENODEV)?;
-        let send_queue = (8 * CREDITS).min(limits.queue_depth / 2);
-        let sizes = Sizes {
-            receives: RECEIVES,
-            receive_size: INLINE as usize,
-            sends: SENDS,
-            first_sends: SEND_STEP,
-            send_size: INLINE as usize,
-            send_queue,
-            region_depth: 1,
-            regions: 0,
-            transfer_sges: limits.send_sges.min(16),
-            pulls: CREDITS,
-            transfers: CREDITS.min(limits.queue_depth / 8),
-        };
-        let limit = shared_receives();
-        let owner = if limit > 0 {
-            EndpointOwner::sharing(cm, sizes, pools, limit)?
-        } else {
-            EndpointOwner::new(cm, sizes)?
-        };
-        let endpoint = owner.endpoint();
-        if !endpoint.shares_receives() {
-            // All that may ever be needed is posted already.
-            *this.allowance.lock() = Allowance::new(CREDITS, CREDITS);
-            this.receives_changed();
-        }
-        // One to spare, for a peer that does not count quite as we do.
-        endpoint.ask_for_receives(FIRST_CREDITS + 1)?;
-        if this.channel.is_some() {
-            this.set_endpoint(Some(endpoint.clone()));
-        }
-        owner
-            .accept(&own.encode(), read_depth.min(limits.outbound_reads))
-            .inspect_err(|_| this.set_endpoint(None))?;
-        *this.owner.lock() = Some(owner);
-        Ok(this)
-    }
-
     /// What was agreed on.
     pub(super) fn agreed(&self) -> Agreed {
         self.agreed
@@ -257,9 +172,19 @@ impl Connection {
         }
         // Replies need them, and not those that the peer was promised for its Calls.
         endpoint.ask_for_receives(callback::SLOTS)?;
+        // In Version Two credits are not for one direction or the other: Calls may come instead.
+        let room = match &self.channel {
+            Some(_) => self.inbox.add_room(callback::SLOTS),
+            None => Ok(()),
+        };
         // Who finds no Send buffer waits for one to come back, so there must be some.
-        endpoint.add_send_buffers(callback::SLOTS)?;
-        attach(endpoint)?;
+        let begun = room
+            .and_then(|()| endpoint.add_send_buffers(callback::SLOTS))
+            .and_then(|_| attach(endpoint.clone()));
+        if let Err(error) = begun {
+            endpoint.return_receives(callback::SLOTS);
+            return Err(error);
+        }
         *place = Some(callback.clone());
         self.has_callback.store(true, Relaxed);
         self.receives_changed();
@@ -293,12 +218,16 @@ impl Connection {
     fn wait_for_return(&self, seen: u64) -> Result {
         let mut left = msecs_to_jiffies(PATIENCE);
         let mut returns = self.returns.lock();
-        while *returns == seen {
+        while returns.count == seen {
             // Who closes the connection says so here afterwards.
             if self.xprt.is_closing() {
                 return Err(ENOTCONN);
             }
-            match self.returned.wait_interruptible_timeout(&mut returns, left) {
+            // Whoever takes the lock after us sees that somebody waits.
+            returns.waiting = returns.waiting.saturating_add(1);
+            let outcome = self.returned.wait_interruptible_timeout(&mut returns, left);
+            returns.waiting = returns.waiting.saturating_sub(1);
+            match outcome {
                 CondVarTimeoutResult::Woken { jiffies } => left = jiffies,
                 _ => return Err(ENOTCONN),
             }
@@ -329,7 +258,7 @@ impl Connection {
                 other => break other,
             }
             // Read now: what the attempt itself has given back is nothing to wait for.
-            let seen = *self.returns.lock();
+            let seen = self.returns.lock().count;
             if endpoint.has_transfers() {
                 self.wait_for_return(seen)?;
                 continue;
@@ -346,9 +275,12 @@ impl Connection {
     /// Wakes who waits for something to come back. Any context.
     fn wake(&self) {
         let mut returns = self.returns.lock();
-        *returns = returns.wrapping_add(1);
+        returns.count = returns.count.wrapping_add(1);
+        let waiting = returns.waiting > 0;
         drop(returns);
-        self.returned.notify_all();
+        if waiting {
+            self.returned.notify_all();
+        }
     }
 
     /// What to grant in a message that is about to be sent. It grows if the peer has used all of it and there may be
@@ -357,46 +289,67 @@ impl Connection {
         let allowance = self.allowance.lock();
         let (granted, wanted) = (allowance.granted(), allowance.wanted());
         drop(allowance);
-        if wanted == 0 || endpoint.ask_for_receives(wanted).is_err() {
+        if wanted == 0 {
             return granted;
         }
-        // Before anything is promised the Receives are posted. Another thread may have done the same meanwhile; then
-        // there are some more than are promised.
+        if endpoint.ask_for_receives(wanted).is_err() {
+            self.stats.grant_denied();
+            return granted;
+        }
+        if self.inbox.add_room(wanted).is_err() {
+            endpoint.return_receives(wanted);
+            return granted;
+        }
+        // Before anything is promised the Receives are posted, and there is place for the messages. Another thread may
+        // have done the same meanwhile; then there are some more than are promised.
         let mut allowance = self.allowance.lock();
+        let before = allowance.granted();
         allowance.grow(wanted);
         let granted = allowance.granted();
+        if granted != before {
+            // Under the lock, so that these events are in order.
+            self.stats.granted(granted);
+        }
         drop(allowance);
         self.receives_changed();
         granted
     }
 
-    /// Puts up with a Call that was not granted, if the Receive that it took can be replaced. Sleeps.
+    /// Puts up with a Call that was not granted, if the Receive that it took can be replaced. Sleeps, but does not wait
+    /// for a filesystem: all connections wait for this thread, and the peer might be this machine.
     fn put_up(&self, endpoint: &Endpoint<Self>) -> Result {
         self.allowance.lock().put_up().map_err(|_| EPROTO)?;
-        endpoint.ask_for_receives(1)
+        let _scope = NoFs::enter();
+        endpoint.ask_for_receives(1)?;
+        self.inbox.add_room(1)
     }
 
-    /// A Send buffer for the answer to a message. If there is none, [`Self::has_room`] will say so until one has come
-    /// back. Sleeps.
+    /// A Send buffer for the answer to a message. If there is none, or much is being read or written already,
+    /// [`Self::has_room`] will say so until something has come back. Sleeps.
     fn reserve(&self, endpoint: &Arc<Endpoint<Self>>) -> Option<SendBuffer<Self>> {
-        if let Some(buffer) = endpoint.send_buffer() {
+        let lend = || endpoint.spare_send_buffer(TRANSFER_PAGES);
+        if let Some(buffer) = lend() {
             return Some(buffer);
         }
-        // Without memory those that there are have to do: some of them are out, and will come back.
-        let _ = endpoint.add_send_buffers(SEND_STEP);
-        endpoint.send_buffer().or_else(|| {
+        if !endpoint.transfers_pages(TRANSFER_PAGES) {
+            // Without memory those that there are have to do: some of them are out, and will come back.
+            let _ = endpoint.add_send_buffers(SEND_STEP);
+        }
+        lend().or_else(|| {
             self.starved.store(true, Relaxed);
-            // One may have come back before that was set. Whoever gives one back takes the same lock as this attempt,
-            // and looks at the flag afterwards.
-            let buffer = endpoint.send_buffer();
+            // One may have come back before that was set. Whoever gives one back, or ends a transfer, takes the same
+            // lock as this attempt, and looks at the flag afterwards.
+            let buffer = lend();
             if buffer.is_some() {
                 self.starved.store(false, Relaxed);
+            } else {
+                self.stats.send_queue_full(self.inbox.oldest_xid());
             }
             buffer
         })
     }
 
-    /// A Send buffer may have come back.
+    /// A Send buffer may have come back, or a transfer has ended.
     fn feed(&self) {
         if self.starved.load(Relaxed) && self.starved.xchg(false, Full) {
             self.xprt.enqueue();
@@ -450,24 +403,6 @@ impl Connection {
         let _ = allowance.arrived(receives);
     }
 
-    /// A message of Version One has arrived.
-    pub(super) fn received_one(this: &Arc<Self>, mut message: Received<Self>) {
-        if this.has_callback.load(Relaxed) && is_reply(message.bytes()) {
-            this.with_callback(|callback| {
-                Callback::received(callback, message, Source::One);
-            });
-            return;
-        }
-        let unanswered = message.count();
-        let overrun = this.allowance.lock().arrived(unanswered).is_err();
-        if overrun && this.put_up(message.endpoint()).is_err() {
-            // RFC 8166 section 3.3.1: the connection may be ended. What the peer took too much of may be others'.
-            this.close();
-            return;
-        }
-        this.inbox.put_message(&this.xprt, message, None);
-    }
-
     /// Answers a message that was refused.
     fn refuse(
         &self,
@@ -475,13 +410,16 @@ impl Connection {
         buffer: Option<SendBuffer<Self>>,
         refusal: &Refusal,
     ) -> Result {
+        let bytes = message.as_ref().map_or(&[][..], |message| message.bytes());
+        let version = self.version();
+        let (xid, (answer, why)) = (call::xid_of(bytes), refusal.traced(version));
+        self.stats.refused(xid, answer, why, bytes.len());
         if let Refusal::Lost(error) = refusal {
             return Err(*error);
         }
         let (message, mut buffer) = message.zip(buffer).ok_or(ENOTCONN)?;
         let endpoint = message.endpoint().clone();
         let credits = self.grant(&endpoint);
-        let version = self.version();
         let answer = call::answer(version, message.bytes(), refusal, credits, &mut buffer);
         drop(message);
         let Some(len) = answer else {
@@ -489,6 +427,7 @@ impl Connection {
             return Ok(());
         };
         let answer = Ready {
+            xid,
             message: buffer,
             len,
             cargo: None,
@@ -509,7 +448,16 @@ impl Connection {
         let endpoint = message.endpoint().clone();
         let mut buffer = Some(buffer);
         let patiently = |attempt: &mut dyn FnMut() -> _| self.patiently(&endpoint, attempt);
-        match call::take(self.version(), message, whole, &mut buffer, rqst, patiently) {
+        let version = self.version();
+        match call::take(
+            version,
+            message,
+            whole,
+            &mut buffer,
+            rqst,
+            &self.stats,
+            patiently,
+        ) {
             Taken::Ready(call, rqst) => Ok(rqst.deliver(call)),
             Taken::Pull(pull) => self.post(&endpoint, Outgoing::Reads(pull)).map(|()| 0),
             Taken::Refused(message, refusal) => self.refuse(message, buffer, &refusal).map(|()| 0),
@@ -546,146 +494,4 @@ impl Connection {
         }
         Ok(())
     }
-}
-
-/// Whether a message answers a Call of ours.
-fn is_reply(message: &[u8]) -> bool {
-    let direction = match v1::decode(message) {
-        Ok(header) => Some(header.rpc_direction()),
-        Err(error) => error.direction,
-    };
-    direction == Some(Direction::Reply)
-}
-
-impl ConnectionEvents for Connection {
-    fn lost(&self) {
-        self.xprt.close();
-        self.wake();
-    }
-
-    fn established(&self) {
-        self.established.store(true, Relaxed);
-        self.xprt.enqueue();
-        // Messages may have arrived before.
-        self.act();
-    }
-
-    fn number(&self) -> u32 {
-        self.number
-    }
-}
-
-impl EndpointEvents for Connection {
-    type Pull = Pulling<Connection>;
-    type Push = Pages;
-
-    fn received(this: &Arc<Self>, message: Received<Self>) {
-        match &this.channel {
-            Some(channel) => two::received(this, channel, message),
-            None => Self::received_one(this, message),
-        }
-    }
-
-    fn pulled(this: &Arc<Self>, pull: Pulling<Connection>, done: bool) {
-        if done {
-            this.inbox.put_call(&this.xprt, pull);
-        }
-    }
-
-    fn fenced(this: &Arc<Self>, tag: u32, done: bool) {
-        this.with_callback(|callback| Callback::fenced(callback, tag, done));
-    }
-
-    fn send_room(&self) {
-        self.flush();
-        self.act();
-        self.feed();
-        self.wake();
-        self.with_callback(|callback| callback.send_room());
-    }
-
-    fn resources_back(&self) {
-        self.feed();
-        self.wake();
-    }
-}
-
-impl ServerTransport for Connection {
-    type Context = Call<Connection>;
-
-    fn xprt(&self) -> &SvcXprt {
-        &self.xprt
-    }
-
-    fn has_room(&self) -> bool {
-        // Before that, nothing can be sent.
-        if !self.established.load(Relaxed) {
-            return false;
-        }
-        let may = || !self.backlog.is_busy() && !self.starved.load(Relaxed);
-        if may() {
-            return true;
-        }
-        // SUNRPC may just have ended its work on the transport. Either whoever makes room sees that, or we see here
-        // what he did: he has a barrier too.
-        smp_mb(barrier::Full);
-        may()
-    }
-
-    fn recvfrom(this: &Arc<Self>, mut rqst: CallRqst<'_, Self>) -> usize {
-        let work = this
-            .inbox
-            .next(&this.xprt, |endpoint| this.reserve(endpoint));
-        rqst.let_next_in();
-        let result = match work {
-            None => Ok(0),
-            Some(Work::Pulled(call)) if call.is_sound() => call.deliver(rqst),
-            Some(Work::Pulled(call)) => {
-                let (message, buffer) = call.give_up();
-                this.refuse(message, buffer, &Refusal::Chunks).map(|()| 0)
-            }
-            Some(Work::Arrived(message, whole, buffer)) => {
-                this.take_in(message, whole, buffer, rqst)
-            }
-        };
-        result.unwrap_or_else(|_| {
-            this.xprt.close();
-            0
-        })
-    }
-
-    fn sendto(this: &Arc<Self>, rqst: ReplyRqst<'_, Self>) -> Result {
-        let result = this.send(rqst);
-        if result.is_err() {
-            this.xprt.close();
-        }
-        result
-    }
-
-    fn detach(this: &Arc<Self>) {
-        if let Some(owner) = &*this.owner.lock() {
-            owner.disconnect();
-        }
-        this.wake();
-    }
-
-    fn free(this: &Arc<Self>) {
-        this.set_endpoint(None);
-        this.backlog.close();
-        let owner = this.owner.lock().take();
-        if let Some(owner) = owner {
-            owner.shutdown(|| {
-                this.with_callback(|callback| callback.detach());
-                // Before the device may go: messages are in buffers that it knows.
-                this.inbox.empty();
-            });
-        }
-        this.end_callback();
-        this.inbox.empty();
-    }
-}
-
-/// The module parameter, which kernels hand out by value or by reference.
-fn shared_receives() -> u32 {
-    *core::borrow::Borrow::<u32>::borrow(&module_parameters::shared_receives.value())
 }

@@ -5,7 +5,7 @@
 //! SUNRPC's flag `XPT_DATA` is set and cleared under the lock of the queue, so it is set whenever something is in it.
 
 use crate::link::assembly::Whole;
-use crate::responder::call::Pulling;
+use crate::responder::call::{xid_of, Pulling};
 use crate::server::connection::Connection;
 use crate::sunrpc::svc::SvcXprt;
 use crate::verbs::endpoint::{Endpoint, Received, SendBuffer};
@@ -22,11 +22,13 @@ pub(super) enum Work {
 
 /// What the lock protects.
 struct Queue {
-    /// Messages that arrived, the oldest first, and what was put together of those that came in parts. With room for
-    /// all Receives.
+    /// Messages that arrived, the oldest first, and what was put together of those that came in parts. With place for
+    /// all that the peer may send.
     arrived: KVVec<(Received<Connection>, Option<Whole>)>,
-    /// Calls that were read. With room for all Receives, since each has one.
+    /// Calls that were read. With as many places, since each is in such a message.
     pulled: KVVec<Pulling<Connection>>,
+    /// How many places there are, or will be when those who make them have done so.
+    room: usize,
 }
 
 /// What waits for a thread.
@@ -35,23 +37,66 @@ pub(super) struct Inbox {
     /// All of it.
     #[pin]
     queue: SpinLock<Queue>,
+    /// How many places there may be.
+    limit: usize,
 }
 
 impl Inbox {
-    /// Nothing waits. There is place for `capacity` messages, and as many Calls that were read.
+    /// Nothing waits, and there is no place for anything yet. There will be place for `limit` messages at most.
+    ///
+    /// # Errors
+    ///
+    /// `EOVERFLOW`.
+    pub(super) fn new(limit: u32) -> Result<impl PinInit<Self>> {
+        let limit = usize::try_from(limit)?;
+        let queue = Queue {
+            arrived: KVVec::new(),
+            pulled: KVVec::new(),
+            room: 0,
+        };
+        Ok(pin_init!(Self {
+            queue <- new_spinlock!(queue, "rpcrdma::Inbox::queue"),
+            limit,
+        }))
+    }
+
+    /// Makes place for `count` messages more, up to the limit, before the peer may send them. Sleeps.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(super) fn new(capacity: u32) -> Result<impl PinInit<Self>> {
-        let capacity = usize::try_from(capacity)?;
-        let queue = Queue {
-            arrived: KVVec::with_capacity(capacity, GFP_KERNEL)?,
-            pulled: KVVec::with_capacity(capacity, GFP_KERNEL)?,
-        };
-        Ok(pin_init!(Self {
-            queue <- new_spinlock!(queue, "rpcrdma::Inbox::queue"),
-        }))
+    pub(super) fn add_room(&self, count: u32) -> Result {
+        let mut queue = self.queue.lock();
+        let room = queue.room.saturating_add(usize::try_from(count)?);
+        let room = room.min(self.limit);
+        queue.room = room;
+        let there = queue.arrived.capacity().min(queue.pulled.capacity());
+        drop(queue);
+        if there >= room {
+            return Ok(());
+        }
+        // Some to spare, so that this is not done for each one.
+        let capacity = room.checked_next_power_of_two().unwrap_or(room);
+        let mut arrived = KVVec::with_capacity(capacity, GFP_KERNEL)?;
+        let mut pulled = KVVec::with_capacity(capacity, GFP_KERNEL)?;
+        let mut queue = self.queue.lock();
+        // Somebody else may have made more meanwhile.
+        if queue.arrived.capacity() < room {
+            for message in queue.arrived.drain_all() {
+                let _ = arrived.push_within_capacity(message);
+            }
+            core::mem::swap(&mut queue.arrived, &mut arrived);
+        }
+        if queue.pulled.capacity() < room {
+            for call in queue.pulled.drain_all() {
+                let _ = pulled.push_within_capacity(call);
+            }
+            core::mem::swap(&mut queue.pulled, &mut pulled);
+        }
+        drop(queue);
+        // What is left of the smaller ones is freed outside of the lock.
+        drop((arrived, pulled));
+        Ok(())
     }
 
     /// Puts a message in, from any context.
@@ -83,7 +128,7 @@ impl Inbox {
     /// Tells SUNRPC.
     fn announce(xprt: &SvcXprt, refused: bool) {
         if refused {
-            // Not possible: there is a place for each Receive.
+            // Not possible: there is a place for whatever the peer may send.
             xprt.close();
         }
         xprt.enqueue();
@@ -118,6 +163,19 @@ impl Inbox {
         }
         drop(queue);
         work
+    }
+
+    /// How many messages wait, and how many Calls that were read.
+    pub(super) fn len(&self) -> (usize, usize) {
+        let queue = self.queue.lock();
+        (queue.arrived.len(), queue.pulled.len())
+    }
+
+    /// The transaction ID of the message that waits longest; zero if there is none.
+    pub(super) fn oldest_xid(&self) -> u32 {
+        let queue = self.queue.lock();
+        let oldest = queue.arrived.first();
+        oldest.map_or(0, |(message, _)| xid_of(message.bytes()))
     }
 
     /// Drops what waits.

@@ -11,12 +11,13 @@
 //! | a connection that asks | the listener's queue | spinlock `requests` | accepted, or `free` |
 //! | the endpoint | the connection | mutex `owner` | `free`: drained, then destroyed |
 //! | a [`Callback`] | its `rpc_xprt`; known to the connection by mutex `callback` | its own | `destroy`, see [`callback`] |
+//! | what debugfs shows | the connection, to which it refers back | mutex `directory` | `free`, first of all: waits for readers |
 //! | a Reply or RDMA Reads for which there was no room | the [`backlog`] | its spinlock | posted, or `free` |
 //! | a message, a Call that was read | the connection's [`inbox`] | its spinlock | taken by a thread, or `free` |
 //!
-//! No thread waits for what only the peer can give. A Call is taken in when there is a Send buffer for its Reply; if
-//! there is none, `starved` is set, then it is tried again, and whatever gives a buffer back looks at `starved`
-//! afterwards. What finds the Send Queue full goes into the [`backlog`]. Meanwhile `has_room` says no, and whoever
+//! No thread waits for what only the peer can give. A Call is taken in when there is a Send buffer for its Reply, and
+//! transfers do not have too many pages already; if not, `starved` is set, then it is tried again, and whatever gives
+//! a buffer back or ends a transfer looks at `starved` afterwards. What finds the Send Queue full goes into the [`backlog`]. Meanwhile `has_room` says no, and whoever
 //! changes that has SUNRPC look again.
 //!
 //! Only for memory regions, which some devices need for RDMA Reads, a thread does wait. It reads the counter `returns`

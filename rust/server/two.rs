@@ -11,15 +11,14 @@
 //! all of them, and when a Reply is about to be sent.
 
 use crate::link::assembly::Whole;
-use crate::link::channel::{self, Channel, Collected};
+use crate::link::channel::{self, Channel, Collected, LEAST_RECEIVE};
 use crate::proto::message::Version;
 use crate::proto::props::{Properties, Reverse};
 use crate::proto::session::{Event, Extent, Role};
 use crate::proto::v2::Purpose;
 use crate::requester::reply::Source;
-use crate::responder::CREDITS;
 use crate::server::callback::Callback;
-use crate::server::connection::{Connection, INLINE};
+use crate::server::connection::Connection;
 use crate::sunrpc::tunables;
 use crate::verbs::endpoint::{Endpoint, Received};
 use kernel::prelude::*;
@@ -35,27 +34,33 @@ const SEGMENT_COUNT: u32 = 256;
 /// How many Read chunks, and how many Write chunks, a Call may have.
 const CHUNKS: u32 = 16;
 
-/// The channel of a new connection; [`None`] if only Version One is accepted.
+/// The largest message of a connection that may speak Version Two, either way, if it is `inline` octets in Version One.
+pub(super) fn message_size(inline: u32) -> u32 {
+    inline.max(LEAST_RECEIVE)
+}
+
+/// The channel of a new connection; [`None`] if only Version One is accepted. `inline` is the largest message and
+/// `credits` the largest grant in Version One; so many `receives` are posted at first.
 ///
 /// # Errors
 ///
 /// `ENOMEM`.
-pub(super) fn channel(receives: u32) -> Result<Option<Arc<Channel>>> {
+pub(super) fn channel(inline: u32, credits: u32, receives: u32) -> Result<Option<Arc<Channel>>> {
     if tunables::server_version() < Version::Two.number() {
         return Ok(None);
     }
     let channel = Channel::new(&channel::Parameters {
         role: Role::Server,
         own: Properties {
-            send_size: INLINE,
-            receive_size: INLINE,
+            send_size: message_size(inline),
+            receive_size: message_size(inline),
             segment_size: SEGMENT_SIZE,
             segment_count: SEGMENT_COUNT,
             // Means nothing on this side (5.2.5).
             reverse: Reverse::NONE,
         },
         capacity: receives,
-        credits_in_one: CREDITS,
+        credits_in_one: credits,
         read_chunks: CHUNKS,
         write_chunks: CHUNKS,
     })?;
@@ -92,7 +97,8 @@ pub(super) fn received(
         Event::Message { header, extent } => {
             if let Extent::First(placed) = extent {
                 // Its parts need Receives, all at once.
-                this.used(unanswered.saturating_add(placed.total / INLINE));
+                let parts = placed.total / channel.receive_size().max(1);
+                this.used(unanswered.saturating_add(parts));
             }
             match (header.purpose(), channel.collect(&header, extent)) {
                 (Purpose::Call, Collected::All(whole)) => Destination::Thread(whole),

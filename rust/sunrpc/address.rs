@@ -107,6 +107,31 @@ impl SockAddr<'_> {
         (&raw const self.storage).cast()
     }
 
+    /// As text. A port that is not known yet is 0.
+    pub(crate) fn text(&self) -> AddressText {
+        let mut text = AddressText {
+            address: [0; AddressText::MAX],
+            port: [0; AddressText::MAX_PORT],
+        };
+        // One octet less than there is, so that the last one stays zero.
+        // SAFETY: The storage is that of an address of some family, the buffer as long as it says.
+        let port = unsafe {
+            sys::rpc_ntop(
+                self.as_ptr(),
+                text.address.as_mut_ptr().cast(),
+                AddressText::MAX - 1,
+            );
+            sys::rpc_get_port(self.as_ptr())
+        };
+        let mut left = port;
+        let digits = port.checked_ilog10().map_or(1, |log| log as usize + 1);
+        for digit in text.port.iter_mut().take(digits).rev() {
+            *digit = b'0' + (left % 10) as u8;
+            left /= 10;
+        }
+        text
+    }
+
     /// Its address family.
     pub(super) fn family(&self) -> sys::__kernel_sa_family_t {
         // SAFETY: The family is the first member whichever variant is used.

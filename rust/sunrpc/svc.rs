@@ -25,6 +25,7 @@
 //! [`SvcXprt`] has a spinlock of its own, `alive`: after `xpo_free` has begun, SUNRPC must not be told of the
 //! transport any more, and handlers of its connection may still be running then.
 
+pub(crate) mod counters;
 mod ops;
 mod pages;
 mod rqst;

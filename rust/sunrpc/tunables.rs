@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an administrator may change at any time: the sysctls under `/proc/sys/sunrpc`, and the module parameters
-//! under `/sys/module/rpcrdma/parameters`.
+//! What an administrator may change at any time: the sysctls under `/proc/sys/sunrpc`, and of the server under `svc_rdma`
+//! there; and the module parameters under `/sys/module/rpcrdma/parameters`.
 
 use crate::sys;
 use kernel::{
@@ -21,14 +21,19 @@ impl Tunables {
     pub(crate) fn register() -> Result<Self> {
         // SAFETY: `Drop` takes them back before the module goes.
         to_result(unsafe { sys::rpcrdma_sysctl_register() })?;
-        Ok(Self(()))
+        let this = Self(());
+        // SAFETY: As above. If it fails, nothing of it is left.
+        to_result(unsafe { sys::rpcrdma_sysctl_svc_register() })?;
+        Ok(this)
     }
 }
 
 impl Drop for Tunables {
     fn drop(&mut self) {
-        // SAFETY: `register` succeeded.
-        unsafe { sys::rpcrdma_sysctl_unregister() }
+        // SAFETY: If this was registered the module is being unloaded: there is no connection any more.
+        unsafe { sys::rpcrdma_sysctl_svc_unregister() };
+        // SAFETY: `register` registered these.
+        unsafe { sys::rpcrdma_sysctl_unregister() };
     }
 }
 
@@ -70,4 +75,22 @@ pub(crate) fn client_version() -> u32 {
 pub(crate) fn server_version() -> u32 {
     // SAFETY: The variable is static.
     unsafe { read(&raw const sys::rpcrdma_parameter_server_version) }
+}
+
+/// Calls that a peer of a new connection of the server may have unanswered: 4 to 16384.
+pub(crate) fn max_requests() -> u32 {
+    // SAFETY: The variable is static.
+    unsafe { read(&raw const sys::rpcrdma_sysctl_svc_max_requests) }
+}
+
+/// Octets of the largest inline message of a new connection of the server, either way: 1024 to 65536.
+pub(crate) fn max_request_size() -> u32 {
+    // SAFETY: The variable is static.
+    unsafe { read(&raw const sys::rpcrdma_sysctl_svc_max_req_size) }
+}
+
+/// RDMA Reads that a new connection of the server may have under way at once: 1 to 255.
+pub(crate) fn max_outbound_reads() -> u32 {
+    // SAFETY: The variable is static.
+    unsafe { read(&raw const sys::rpcrdma_sysctl_svc_max_outbound_reads) }
 }

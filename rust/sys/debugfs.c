@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * debugfs: one directory per transport, files to read.
+ * debugfs: one directory per transport of the client, one per connection of
+ * the server; files to read.
  *
  * The files refer to the module, which kernel::debugfs can't make them do: a
  * file that is still open when its transport has gone is closed by code of
@@ -14,6 +15,7 @@
 #include "rpcrdma_c.h"
 
 static struct dentry *rpcrdma_debugfs_root;
+static struct dentry *rpcrdma_debugfs_server;
 
 static int rpcrdma_debugfs_show(struct seq_file *m, void *unused)
 {
@@ -32,6 +34,8 @@ DEFINE_SHOW_ATTRIBUTE(rpcrdma_debugfs);
 void rpcrdma_debugfs_init(void)
 {
 	rpcrdma_debugfs_root = debugfs_create_dir("rpcrdma", NULL);
+	rpcrdma_debugfs_server = debugfs_create_dir("server",
+						    rpcrdma_debugfs_root);
 }
 
 /**
@@ -41,22 +45,26 @@ void rpcrdma_debugfs_exit(void)
 {
 	debugfs_remove(rpcrdma_debugfs_root);
 	rpcrdma_debugfs_root = NULL;
+	rpcrdma_debugfs_server = NULL;
 }
 
 /**
  * rpcrdma_debugfs_add_dir - make the directory of a transport
- * @id: number of the transport
+ * @server: it is a connection of the server
+ * @id: number of the transport, or of the connection
  *
  * Return: the directory or an error pointer; the other functions take either.
  */
-struct dentry *rpcrdma_debugfs_add_dir(unsigned int id)
+struct dentry *rpcrdma_debugfs_add_dir(bool server, unsigned int id)
 {
+	struct dentry *parent;
 	char name[12];
 
-	if (!rpcrdma_debugfs_root)
+	parent = server ? rpcrdma_debugfs_server : rpcrdma_debugfs_root;
+	if (!parent)
 		return ERR_PTR(-ENODEV);
 	snprintf(name, sizeof(name), "%u", id);
-	return debugfs_create_dir(name, rpcrdma_debugfs_root);
+	return debugfs_create_dir(name, parent);
 }
 
 /**

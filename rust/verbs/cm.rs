@@ -223,11 +223,8 @@ impl<H: ConnectionEvents> CmId<H> {
 
     /// The limits of the device, once the address has been resolved.
     pub(crate) fn device_limits(&self) -> Option<DeviceLimits> {
-        let device = self.device()?;
         // SAFETY: The id is live. With the device it was given a port of it.
-        let port = unsafe { (*self.id.as_ptr()).port_num };
-        // SAFETY: The id holds its device.
-        Some(unsafe { DeviceLimits::read(device, port) })
+        unsafe { device_limits(self.id) }
     }
 
     /// The port of the device, once the address has been resolved.
@@ -245,6 +242,18 @@ impl<H: ConnectionEvents> CmId<H> {
             None => c"none",
         }
     }
+}
+
+/// The limits of the device of a CM id; [`None`] if it has none yet.
+///
+/// # Safety
+///
+/// The id is live. If it has a device, it was given a port of that too.
+unsafe fn device_limits(id: NonNull<sys::rdma_cm_id>) -> Option<DeviceLimits> {
+    // SAFETY: The caller guarantees that the id is live.
+    let (device, port) = unsafe { ((*id.as_ptr()).device, (*id.as_ptr()).port_num) };
+    // SAFETY: The id holds its device, and the caller guarantees the port.
+    Some(unsafe { DeviceLimits::read(NonNull::new(device)?, port) })
 }
 
 impl<H: ConnectionEvents> Drop for CmId<H> {

@@ -42,7 +42,7 @@ impl Completion {
     }
 
     /// Raises the trace event of a completion without success.
-    pub(super) fn trace_error(self, number: u32, work: trace::Work) {
+    pub(super) fn trace_error(self, number: trace::Number, work: trace::Work) {
         // SAFETY: Valid for the call.
         let vendor_err = unsafe { (*self.wc.as_ptr()).vendor_err };
         trace::completion_error(number, work, self.status(), vendor_err);

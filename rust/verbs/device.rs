@@ -73,3 +73,34 @@ pub(super) unsafe fn name<'a>(device: NonNull<sys::ib_device>) -> &'a CStr {
     // SAFETY: `name` is a NUL-terminated array inside the device, which the caller keeps registered.
     unsafe { CStr::from_char_ptr((*device.as_ptr()).name.as_ptr().cast()) }
 }
+
+/// Octets of a device's name, the final NUL counted.
+const NAME_LEN: usize = 64;
+
+/// A copy of a device's name, which goes away with the device.
+///
+/// # Invariants
+///
+/// The last octet is NUL.
+pub(super) struct DeviceName([u8; NAME_LEN]);
+
+impl DeviceName {
+    /// Copies a name.
+    pub(super) fn copy(name: &CStr) -> Self {
+        let mut copy = [0; NAME_LEN];
+        // INVARIANT: The last octet stays NUL.
+        for (to, from) in copy
+            .iter_mut()
+            .take(NAME_LEN - 1)
+            .zip(name.to_bytes().iter())
+        {
+            *to = *from;
+        }
+        Self(copy)
+    }
+
+    /// The name.
+    pub(super) fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.0).unwrap_or(c"?")
+    }
+}

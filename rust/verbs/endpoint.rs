@@ -15,7 +15,9 @@
 //! Regions: [`Endpoint::region`] lends one out of the pool. Whoever drops a [`RegionHandle`] need not care how
 //! far it has come: what is still registered is deregistered, which fences it.
 
+mod level;
 mod life;
+mod parts;
 mod receive;
 mod regions;
 mod send;
@@ -27,10 +29,11 @@ pub(crate) use receive::{Received, RECEIVE_BATCH};
 pub(crate) use regions::RegionHandle;
 pub(crate) use send::{PostError, SendBuffer};
 use transfer::PullSlot;
-pub(crate) use transfer::{Cargo, Pull, Transfer};
+pub(crate) use transfer::{Cargo, Load, Pull, Transfer};
 
 use crate::sys;
 use crate::verbs::cm::{CmId, ConnectionEvents, Context};
+use crate::verbs::device::DeviceName;
 use crate::verbs::dma::{Direction, DmaBuffer};
 use crate::verbs::receive_pool::{Membership, ReceivePool};
 use crate::verbs::send_queue::SendQueue;
@@ -94,12 +97,10 @@ pub(crate) struct Sizes {
     pub(crate) transfer_sges: u32,
     /// Calls at most whose RDMA Reads may be under way at once.
     pub(crate) pulls: u32,
-    /// RDMA Reads and Writes that may be under way at once, for which the device keeps resources; 0 for none.
+    /// Memory regions at most for RDMA Reads and Writes that are under way, where the device needs such. They are made
+    /// when they are needed.
     pub(crate) transfers: u32,
 }
-
-/// Octets of a device's name, the final NUL counted.
-const DEVICE_NAME: usize = 64;
 
 /// One end of a connection.
 #[pin_data]
@@ -113,7 +114,7 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     /// The regions that are not lent out, and counts of all.
     #[pin]
     pool: SpinLock<Pool>,
-    /// Signaled when the last lent region comes home.
+    /// Signaled when the last lent region, or the last transfer, comes home while the end of the endpoint waits for it.
     #[pin]
     home: CondVar,
     /// The verbs objects, until [`EndpointOwner::shutdown`] takes them.
@@ -127,16 +128,18 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     asked: Atomic<u32>,
     /// How many messages were counted as Calls, see [`Received::count`].
     calls: Atomic<u32>,
-    /// The Send buffers, by index.
-    sends: KVVec<SendSlot<H>>,
+    /// The Send buffers, by index; those that were made.
+    sends: KVVec<SetOnce<KBox<SendSlot<H>>>>,
     /// The places for RDMA Reads that are posted, by index.
     pulls: KVVec<PullSlot<H>>,
+    /// The completion entry of all parts of chains that are posted in parts.
+    part: sys::ib_cqe,
     /// The sizes it was made with.
     sizes: Sizes,
     /// The device, which the CM id in `objects` holds.
     device: NonNull<sys::ib_device>,
     /// Its name.
-    device_name: [u8; DEVICE_NAME],
+    device_name: DeviceName,
     /// Whom to tell, and whether the loss of the connection was told already.
     context: Arc<Context<H>>,
 }
@@ -173,15 +176,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         let mut sends = KVVec::with_capacity(send_count, GFP_KERNEL)?;
         let free = KVVec::with_capacity(send_count, GFP_KERNEL)?;
         for _ in 0..sizes.sends {
-            let slot = SendSlot {
-                cqe: sys::ib_cqe {
-                    done: Some(Self::send_callback),
-                },
-                sequence: Atomic::new(0),
-                cargo: Cell::new(None),
-                buffer: SetOnce::new(),
-            };
-            sends.push(slot, GFP_KERNEL)?;
+            sends.push(SetOnce::new(), GFP_KERNEL)?;
         }
 
         let pull_count = usize::try_from(sizes.pulls)?;
@@ -193,6 +188,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                     done: Some(Self::pull_callback),
                 },
                 index,
+                sequence: Cell::new(0),
                 pull: Cell::new(None),
             };
             pulls.push(slot, GFP_KERNEL)?;
@@ -205,6 +201,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             dead: KVVec::with_capacity(region_count, GFP_KERNEL)?,
             total: 0,
             out: 0,
+            awaited: false,
             recycled: 0,
         };
         let send = SendGate {
@@ -215,7 +212,11 @@ impl<H: EndpointEvents> Endpoint<H> {
             made: 0,
             port: cm.port().unwrap_or(0),
             transfers: 0,
+            transfer_pages: 0,
+            transfer_regions: 0,
+            awaited: false,
             free_pulls,
+            rest: None,
         };
         let receive = ReceiveGate {
             qp: None,
@@ -223,7 +224,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             idle,
         };
         let context = cm.context().clone();
-        let device_name = copy_name(cm.device_name());
+        let device_name = DeviceName::copy(cm.device_name());
         let objects = Objects {
             membership,
             cm,
@@ -244,6 +245,9 @@ impl<H: EndpointEvents> Endpoint<H> {
                 calls: Atomic::new(0),
                 sends,
                 pulls,
+                part: sys::ib_cqe {
+                    done: Some(Self::part_callback),
+                },
                 sizes,
                 device,
                 device_name,
@@ -255,25 +259,11 @@ impl<H: EndpointEvents> Endpoint<H> {
 
     /// The name of the device, also when that is gone.
     pub(crate) fn device_name(&self) -> &CStr {
-        CStr::from_bytes_until_nul(&self.device_name).unwrap_or(c"?")
+        self.device_name.as_c_str()
     }
 
     /// The sizes it was made with.
     pub(crate) fn sizes(&self) -> &Sizes {
         &self.sizes
     }
-}
-
-/// Copies a device's name, which goes away with the device.
-fn copy_name(name: &CStr) -> [u8; DEVICE_NAME] {
-    let mut copy = [0; DEVICE_NAME];
-    // The last octet stays NUL.
-    for (to, from) in copy
-        .iter_mut()
-        .take(DEVICE_NAME - 1)
-        .zip(name.to_bytes().iter())
-    {
-        *to = *from;
-    }
-    copy
 }

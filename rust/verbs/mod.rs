@@ -22,6 +22,7 @@ mod completion;
 pub(crate) mod device;
 pub(crate) mod dma;
 pub(crate) mod endpoint;
+mod receive_chain;
 pub(crate) mod receive_pool;
 pub(crate) mod region;
 mod send_queue;

@@ -37,6 +37,7 @@ mod pool;
 mod state;
 
 pub(super) use self::pool::ReceivePool;
+pub(crate) use self::state::PoolLevel;
 
 use crate::sys;
 use crate::verbs::device::DeviceLimits;
@@ -45,14 +46,12 @@ use core::ptr::NonNull;
 use kernel::prelude::*;
 use kernel::sync::{new_mutex, Arc, Mutex};
 
-/// The pools of one listener, one for each device.
+/// The pools of one listener, one for each device and size of buffers.
 #[pin_data]
 pub(crate) struct ReceivePools<H: EndpointEvents> {
     /// The pools that have members.
     #[pin]
     pools: Mutex<KVec<Entry<H>>>,
-    /// Octets of each buffer.
-    buffer_size: usize,
 }
 
 /// A pool and its members.
@@ -69,18 +68,17 @@ impl<H: EndpointEvents> ReceivePools<H> {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(buffer_size: usize) -> Result<Arc<Self>> {
+    pub(crate) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 pools <- new_mutex!(KVec::new(), "rpcrdma::ReceivePools::pools"),
-                buffer_size,
             }),
             GFP_KERNEL,
         )
     }
 
-    /// Joins the pool of a device, or makes it, for at most `limit` Receives. [`None`] if the device has no Shared
-    /// Receive Queues.
+    /// Joins the pool of a device with buffers of `buffer_size` octets, or makes it, for at most `limit` Receives.
+    /// [`None`] if the device has no Shared Receive Queues.
     ///
     /// # Errors
     ///
@@ -93,6 +91,7 @@ impl<H: EndpointEvents> ReceivePools<H> {
         self: &Arc<Self>,
         device: NonNull<sys::ib_device>,
         limits: &DeviceLimits,
+        buffer_size: usize,
         limit: u32,
     ) -> Result<Option<Membership<H>>> {
         let limit = limit.min(limits.srq_depth);
@@ -100,14 +99,16 @@ impl<H: EndpointEvents> ReceivePools<H> {
             return Ok(None);
         }
         let mut pools = self.pools.lock();
-        let known = pools.iter_mut().find(|entry| entry.pool.is_on(device));
+        let known = pools
+            .iter_mut()
+            .find(|entry| entry.pool.is(device, buffer_size));
         let pool = if let Some(entry) = known {
             entry.members += 1;
             entry.pool.clone()
         } else {
             pools.reserve(1, GFP_KERNEL)?;
             // SAFETY: The caller guarantees it.
-            let pool = unsafe { ReceivePool::new(device, self.buffer_size, limit) }?;
+            let pool = unsafe { ReceivePool::new(device, buffer_size, limit) }?;
             let entry = Entry {
                 pool: pool.clone(),
                 members: 1,

@@ -16,6 +16,8 @@ struct Posted {
     requests: u32,
     /// The Send buffer that comes free with it.
     buffer: Option<u32>,
+    /// Whether it is a part of a longer chain, signaled on its own.
+    part: bool,
 }
 
 /// A fixed-size queue of what is posted. No allocation after `new`.
@@ -46,6 +48,7 @@ impl SendQueue {
                 sequence: 0,
                 requests: 0,
                 buffer: None,
+                part: false,
             },
             usize::try_from(depth)?,
             GFP_KERNEL,
@@ -62,6 +65,11 @@ impl SendQueue {
         })
     }
 
+    /// The work requests that are posted, and those that room is kept for.
+    pub(super) fn used(&self) -> (u32, u32) {
+        (self.used, self.reserved)
+    }
+
     /// Whether `requests` more fit, with `fences` to follow some day.
     pub(super) fn has_room(&self, requests: u32, fences: u32) -> bool {
         let wanted = self
@@ -70,6 +78,25 @@ impl SendQueue {
             .saturating_add(requests)
             .saturating_add(fences);
         wanted <= self.depth
+    }
+
+    /// Whether a chain of `requests` fits sooner or later, if it is given the time. Up to a quarter of the queue may be
+    /// taken by what is not signaled, and comes free with a later completion only: who waits for more than the rest
+    /// might wait for ever.
+    pub(super) fn fits(&self, requests: u32) -> bool {
+        requests <= self.depth - self.depth / 4
+    }
+
+    /// How many of `left` work requests may be posted now as a part of a chain. Not too few, since each part has a
+    /// completion: a quarter of the queue comes free sooner or later.
+    pub(super) fn part(&self, left: u32) -> u32 {
+        let taken = self.used.saturating_add(self.reserved);
+        let room = self.depth.saturating_sub(taken).min(left);
+        if room >= (self.depth / 4).min(left) {
+            room
+        } else {
+            0
+        }
     }
 
     /// Whether the next chain must be signaled, so that a queue that is full always has a completion to come.
@@ -88,6 +115,22 @@ impl SendQueue {
         signaled: bool,
         buffer: Option<u32>,
     ) -> Option<u64> {
+        self.push(requests, signaled, buffer, false)
+    }
+
+    /// As [`Self::posted`], for a part of a chain, which is signaled. [`Self::part_completed`] finds its place.
+    pub(super) fn posted_part(&mut self, requests: u32) -> Option<u64> {
+        self.push(requests, true, None, true)
+    }
+
+    /// See [`Self::posted`] and [`Self::posted_part`].
+    fn push(
+        &mut self,
+        requests: u32,
+        signaled: bool,
+        buffer: Option<u32>,
+        part: bool,
+    ) -> Option<u64> {
         let capacity = self.ring.len();
         if self.len >= capacity {
             return None;
@@ -98,6 +141,7 @@ impl SendQueue {
             sequence,
             requests,
             buffer,
+            part,
         };
         self.len += 1;
         self.next_sequence += 1;
@@ -140,6 +184,16 @@ impl SendQueue {
     pub(super) fn has_retired(&self, sequence: u64) -> bool {
         let oldest = self.ring.get(self.head).filter(|_| self.len > 0);
         oldest.is_none_or(|posted| posted.sequence > sequence)
+    }
+
+    /// The place of the part whose completion has come: the oldest one, since they complete in order, and each was
+    /// retired by its own completion or a later one.
+    pub(super) fn part_completed(&self) -> Option<u64> {
+        let capacity = self.ring.len();
+        (0..self.len).find_map(|i| {
+            let posted = self.ring.get((self.head + i).checked_rem(capacity)?)?;
+            posted.part.then_some(posted.sequence)
+        })
     }
 
     /// Retires everything up to and including `sequence`; calls `free` for each Send buffer that comes free.
@@ -207,6 +261,41 @@ mod tests {
             queue.posted(1, signal, None).ok_or(EINVAL)?;
         }
         assert!(signaled >= 3);
+        Ok(())
+    }
+
+    #[test]
+    fn a_long_chain_is_posted_in_parts() -> Result {
+        let mut queue = SendQueue::new(16)?;
+        assert!(queue.fits(12));
+        assert!(!queue.fits(13));
+        queue.posted(10, true, Some(0)).ok_or(EINVAL)?;
+        // As much as there is room for.
+        assert_eq!(queue.part(40), 6);
+        let first = queue.posted_part(6).ok_or(EINVAL)?;
+        assert_eq!(queue.part(34), 0);
+        assert_eq!(queue.part_completed(), Some(first));
+        // Not for three work requests, unless they are the last.
+        let mut full = SendQueue::new(16)?;
+        full.posted(13, true, None).ok_or(EINVAL)?;
+        assert_eq!(full.part(34), 0);
+        assert_eq!(full.part(3), 3);
+        Ok(())
+    }
+
+    #[test]
+    fn parts_complete_in_order() -> Result {
+        let mut queue = SendQueue::new(16)?;
+        assert_eq!(queue.part_completed(), None);
+        queue.posted(2, true, Some(0)).ok_or(EINVAL)?;
+        let first = queue.posted_part(4).ok_or(EINVAL)?;
+        let second = queue.posted_part(4).ok_or(EINVAL)?;
+        assert_eq!(queue.part_completed(), Some(first));
+        queue.retire(first, |_| ());
+        assert_eq!(queue.part_completed(), Some(second));
+        queue.retire(second, |_| ());
+        assert_eq!(queue.part_completed(), None);
+        assert!(queue.has_room(16, 0));
         Ok(())
     }
 

@@ -12,7 +12,7 @@
 kernel_fragments() {
 	case $1 in
 	uml) echo common uml fail ;;
-	uml-kasan) echo common uml sanitize ;;
+	uml-kasan) echo common uml sanitize uml-kasan ;;
 	debug) echo common x86 sanitize lockdep ;;
 	*) die "no such kernel: $1 (uml, uml-kasan, debug, debian)" ;;
 	esac

@@ -3,7 +3,7 @@
 # Mount and unmount, again and again; memory and references come back.
 # mode: pair
 # fabrics: rxe siw
-# variants: 4.2 4.2@ours-ours
+# variants: 4.2
 # kernels: uml
 # soak-variants: 3 4.2 4.2@ours-ours
 # soak-smoke: uml-kasan

@@ -23,6 +23,11 @@ DEBUGFS = "/sys/kernel/debug/rpcrdma"
 FILES = {"state", "limits", "credits", "regions", "counters"}
 
 
+def transports():
+    """The client's transports that debugfs has."""
+    return [d for d in os.listdir(DEBUGFS) if d.isdigit()]
+
+
 class Reader(threading.Thread):
     """Reads every file there is, over and over. Each may go at any time."""
 
@@ -34,7 +39,7 @@ class Reader(threading.Thread):
 
     def run(self):
         while not self.stop:
-            for number in os.listdir(DEBUGFS):
+            for number in transports():
                 for name in FILES:
                     self.one(f"{DEBUGFS}/{number}/{name}")
 
@@ -62,7 +67,7 @@ def client():
     before = module_refs()
     for n in range(rounds()):
         with Mount(os.environ["VARIANT"]) as mount:
-            numbers = os.listdir(DEBUGFS)
+            numbers = transports()
             check(len(numbers) == 1, f"{len(numbers)} transports in debugfs")
             check(set(os.listdir(f"{DEBUGFS}/{numbers[0]}")) == FILES, "other files")
             path = f"{mount.path}/file{n}"
@@ -71,7 +76,7 @@ def client():
             with open(path, "rb") as f:
                 check(f.read() == data, "other data read than written")
             os.unlink(path)
-        wait_for("end of the transport", 30, lambda: not os.listdir(DEBUGFS))
+        wait_for("end of the transport", 30, lambda: not transports())
     for reader in readers:
         reader.stop = True
     for reader in readers:
@@ -83,8 +88,8 @@ def client():
 
     # A file kept open keeps the module, and only the module.
     with Mount(os.environ["VARIANT"]):
-        held = os.open(f"{DEBUGFS}/{os.listdir(DEBUGFS)[0]}/state", os.O_RDONLY)
-    wait_for("end of the transport", 30, lambda: not os.listdir(DEBUGFS))
+        held = os.open(f"{DEBUGFS}/{transports()[0]}/state", os.O_RDONLY)
+    wait_for("end of the transport", 30, lambda: not transports())
     wait_for("release", 30, lambda: module_refs() == before + 1)
     check(status("rmmod", "rpcrdma")[0] != 0, "the module went away under an open file")
     os.close(held)

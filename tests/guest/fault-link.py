@@ -3,7 +3,7 @@
 # The network goes down and comes up, at either end, under I/O load.
 # mode: pair
 # fabrics: rxe siw
-# variants: 4.2 4.2@ours-ours
+# variants: 4.2
 # kernels: uml
 # smoke: uml-kasan
 # soak-smoke: uml-kasan

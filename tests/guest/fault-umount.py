@@ -3,7 +3,7 @@
 # Forced and lazy unmounts in mid-I/O; nothing of the mount stays behind.
 # mode: pair
 # fabrics: rxe siw
-# variants: 4.2 4.2@ours-ours
+# variants: 4.2
 # kernels: uml
 # smoke: uml-kasan
 # soak-variants: 3 4.2 4.2@ours-ours

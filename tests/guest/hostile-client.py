@@ -3,9 +3,9 @@
 # A hostile client in user space beside a well-behaved one: odd headers, chunks, credits, endings.
 # mode: pair
 # server: ours
-# fabrics: rxe siw
+# fabrics: rxe
+# soak-fabrics: rxe siw
 # kernels: uml
-# smoke: uml-kasan
 # soak-smoke: uml-kasan debug
 # timeout: 400 1800
 # rounds: 1 2
@@ -87,8 +87,8 @@ def client():
             t.friend.close()
         left = settle(pairs)
         load.stop()
-        if connects(mount) != connected:
-            t.problem("the mount had to connect again")
+        if (times := connects(mount) - connected) > t.starved:
+            t.problem(f"the mount had to connect again {times} times")
         more = slab() - memory
         log(f"{len(wanted)} cases; the slowest well-behaved NULL Call took {t.slowest:.2f} s; "
             f"{more} KiB of slab more than before")

@@ -3,7 +3,7 @@
 # A mount over IPv6, which is netid rdma6.
 # mode: pair
 # fabrics: rxe
-# variants: 4.2 4.2@ours-ours
+# variants: 4.2
 # kernels: uml
 # soak-fabrics: rxe siw
 # soak-variants: 3 4.2 4.2@ours-ours

@@ -5,7 +5,8 @@
 # fabrics: rxe siw
 # variants: 3 4.0 4.1 4.2 4.2@ours-ours 3@stock-ours
 # kernels: uml
-# smoke: uml-kasan debug debian
+# smoke: uml-kasan debian
+# soak-smoke: uml-kasan debug debian
 # smoke-fabrics: rxe
 # smoke-variants: 4.2
 # soak-smoke-fabrics: rxe siw

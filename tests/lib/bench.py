@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0
 """The client's half of `make bench`: both modules in turn, on one mount each time.
 
-Prints a table in Markdown. Options come from the environment: `ROUNDS` (20), how
-often each module has its turn, and `SECONDS_EACH` (0.5), how long a row is measured.
+Prints tables in Markdown. Options come from the environment: `ROUNDS` (20), how often each module
+has its turn, `SECONDS_EACH` (0.5), how long a row is measured, and `PAIRS`, the modules of client
+and server of each turn ("stock-stock ours-stock"); the first one is what the others are compared
+with.
 """
 
+import itertools
 import os
 import random
 import statistics
 import time
 
 import tap
-from common import Mount, children, check, fabric, log, run, wait_for, module_refs
+from common import (Mount, children, check, fabric, log, module_refs, remote, remote_call, run,
+                    wait_for)
 
 KIB, MIB = 1 << 10, 1 << 20
 #: Octets of the file that is read and written.
@@ -25,23 +29,32 @@ def seconds():
     return float(os.environ.get("SECONDS_EACH") or 0.5)
 
 
+def batches(work, size, least, limit):
+    """Operations per second, from the median of batches of `size` calls of `work`.
+
+    What else the machine does makes some batches much slower; the median does not see them. There
+    are at least `least` batches, and they take `limit` seconds at least.
+    """
+    took = []
+    end = time.monotonic() + limit
+    while len(took) < least or time.monotonic() < end:
+        # Clocks are slow in some guests: look at them seldom.
+        began = time.monotonic()
+        for _ in range(size):
+            work()
+        took.append(time.monotonic() - began)
+    return size / statistics.median(took)
+
+
 def rate(path, size, writing, limit=None):
     """Operations per second of one process."""
     io = tap.Direct(path, size, writing)
-    for i in range(4):
-        io.step(i * size % SPAN)
-    began = time.monotonic()
-    done = 0
-    while True:
-        # Clocks are slow in some guests: look at them seldom.
-        for _ in range(8 if size >= MIB else 32):
-            io.step(done * size % SPAN)
-            done += 1
-        took = time.monotonic() - began
-        if took >= (limit or seconds()):
-            break
+    places = itertools.cycle(range(0, SPAN, size))
+    for _ in range(4):
+        io.step(next(places))
+    found = batches(lambda: io.step(next(places)), 4 if size >= MIB else 16, 5, limit or seconds())
     io.close()
-    return done / took
+    return found
 
 
 def rate_of_jobs(path, size, jobs):
@@ -57,17 +70,15 @@ def rate_of_jobs(path, size, jobs):
         return sum(float(line) for line in f)
 
 
-def names(top, count=1200):
+def names(top, count=1200, batch=40):
     """Creates, renames and unlinks per second."""
     result = []
     os.makedirs(top, exist_ok=True)
     for action in (lambda i: os.close(os.open(f"{top}/a{i}", os.O_CREAT | os.O_WRONLY)),
                    lambda i: os.rename(f"{top}/a{i}", f"{top}/b{i}"),
                    lambda i: os.unlink(f"{top}/b{i}")):
-        began = time.monotonic()
-        for i in range(count):
-            action(i)
-        result.append(count / (time.monotonic() - began))
+        numbers = iter(range(count))
+        result.append(batches(lambda: action(next(numbers)), batch, count // batch, 0))
     return result
 
 
@@ -89,7 +100,17 @@ def measure(mount):
     return row
 
 
-def turn(ko, prepare, count):
+def replace_server(which):
+    """Has the server go on with another module."""
+    remote_call("nfsd_stop")
+    # Connections may still be about to end.
+    wait_for("removal of the server's module", 60, lambda: remote(
+        "rmmod rpcrdma 2>/dev/null; ! grep -q '^rpcrdma ' /proc/modules && echo gone || true"), 0.2)
+    remote(f"insmod ${which.upper()}_KO")
+    remote_call("nfsd_start")
+
+
+def turn(ko, prepare, count, server=False):
     """Inserts a module, mounts, measures, and takes everything down again."""
     run("rmmod", "rpcrdma")
     run("insmod", ko)
@@ -104,7 +125,7 @@ def turn(ko, prepare, count):
         if count:
             for size in COUNTED:
                 for writing in (False, True):
-                    counts[size, writing] = tap.per_operation(path, size, writing)
+                    counts[size, writing] = tap.per_operation(path, size, writing, server=server)
         # Counting costs a little, the same for both.
         row = measure(mount)
     wait_for("release of the transport", 60, lambda: module_refs() == 0)
@@ -132,45 +153,85 @@ def spread(name, own, other, samples=400):
     return found[samples // 20], found[-samples // 20]
 
 
-def client():
-    """Measures, and prints both tables. Fails when a count contradicts what is promised."""
-    kos = {"stock": os.environ["STOCK_KO"], "ours": os.environ["OURS_KO"] or None}
-    if os.environ.get("BENCH_STOCK_ONLY"):
-        kos["ours"] = kos["stock"]
-    check(kos["ours"] and os.path.exists(kos["ours"]), "there is no module of ours")
-    rows = {which: [] for which in kos}
-    counts = {}
-    tap.insert()
-    number = int(os.environ.get("ROUNDS") or 20)
-    for n in range(number):
-        order = list(kos) if n % 2 == 0 else list(kos)[::-1]
-        for which in order:
-            row, found = turn(kos[which], n == 0 and which == order[0], n == 0)
-            rows[which].append(row)
-            counts.update({(which, *k): v for k, v in found.items()})
-            log(f"round {n}, {which}: " + ", ".join(f"{k} {v:.0f}" for k, v in row.items()))
-    print(f"\nFabric {fabric()}, NFSv4.2, O_DIRECT, rsize 1 MiB, means of the middle half of "
-          f"{number} turns each. A ratio above 1 means that ours is better; 90 % of what chance "
-          "makes of it lies in the interval.\n")
-    print("| | stock | ours | ratio | interval |\n|---|---|---|---|---|")
-    for name in rows["ours"][0]:
-        own = [r[name] for r in rows["ours"]]
-        other = [r[name] for r in rows["stock"]]
-        low, high = spread(name, own, other)
-        print(f"| {name} | {middle(other):,.0f} | {middle(own):,.0f} | "
-              f"{ratio(name, own, other):.2f} | {low:.2f} to {high:.2f} |")
-    print("\nFor each operation, counted at the client's Queue Pair: stock / ours.\n")
-    columns = (("work requests", tap.work_requests), ("doorbells", lambda f: f["posts"]),
-               ("signaled", lambda f: f["signaled"]),
-               ("completions", lambda f: f["completions"]),
-               ("registrations", lambda f: f["registrations"]),
-               ("local invalidations", lambda f: f["local_invs"]),
-               ("remote invalidations", lambda f: f["remote_invs"]))
-    print("| | " + " | ".join(c for c, _ in columns) + " |\n|---" * 1 + "|---" * len(columns) + "|")
+#: What is counted at a client's Queue Pair, and at a server's.
+CLIENT_COLUMNS = (
+    ("work requests", tap.work_requests), ("doorbells", lambda f: f["posts"]),
+    ("signaled", lambda f: f["signaled"]), ("completions", lambda f: f["completions"]),
+    ("registrations", lambda f: f["registrations"]),
+    ("local invalidations", lambda f: f["local_invs"]),
+    ("remote invalidations", lambda f: f["remote_invs"]))
+SERVER_COLUMNS = (
+    ("work requests", lambda f: tap.work_requests(f, "server ")),
+    ("doorbells", lambda f: f["server posts"]), ("signaled", lambda f: f["server signaled"]),
+    ("completions", lambda f: f["server completions"]),
+    ("Sends With Invalidate", lambda f: f["server sends_with_inv"]),
+    ("RDMA Reads", lambda f: f["server rdma_reads"]),
+    ("RDMA Writes", lambda f: f["server rdma_writes"]))
+
+
+def print_rates(rows):
+    """The rows of each pair, compared with the first pair."""
+    first, *others = rows
+    print("| | " + " | ".join(rows) + " | "
+          + " | ".join(f"ratio {o} | interval" for o in others)
+          + " |\n" + "|---" * (1 + len(rows) + 2 * len(others)) + "|")
+    for name in rows[first][0]:
+        values = {pair: [r[name] for r in rows[pair]] for pair in rows}
+        cells = [f"{middle(v):,.0f}" for v in values.values()]
+        for other in others:
+            low, high = spread(name, values[other], values[first])
+            cells += [f"{ratio(name, values[other], values[first]):.2f}",
+                      f"{low:.2f} to {high:.2f}"]
+        print(f"| {name} | " + " | ".join(cells) + " |")
+
+
+def print_counts(counts, pairs, columns):
+    """The counts of some pairs."""
+    print("| | " + " | ".join(c for c, _ in columns) + " |\n|---" + "|---" * len(columns) + "|")
     for size in COUNTED:
         for writing in (False, True):
             name = f"{size >> 10} KiB {'write' if writing else 'read'}"
-            cells = [f"{f(counts['stock', size, writing]):.4g} / "
-                     f"{f(counts['ours', size, writing]):.4g}" for _, f in columns]
+            cells = [" / ".join(f"{f(counts[pair, size, writing]):.4g}" for pair in pairs)
+                     for _, f in columns]
             print(f"| {name} | " + " | ".join(cells) + " |")
+
+
+def client():
+    """Measures, and prints the tables. Fails when a count contradicts what is promised."""
+    kos = {"stock": os.environ["STOCK_KO"], "ours": os.environ["OURS_KO"] or None}
+    check(kos["ours"] and os.path.exists(kos["ours"]), "there is no module of ours")
+    pairs = (os.environ.get("PAIRS") or "stock-stock ours-stock").split()
+    servers = len({pair.split("-")[1] for pair in pairs}) > 1
+    rows = {pair: [] for pair in pairs}
+    counts = {}
+    tap.insert()
+    if servers:
+        tap.Server.insert()
+    number = int(os.environ.get("ROUNDS") or 20)
+    for n in range(number):
+        order = pairs if n % 2 == 0 else pairs[::-1]
+        for pair in order:
+            own, peer = pair.split("-")
+            if servers:
+                replace_server(peer)
+            row, found = turn(kos[own], n == 0 and pair == order[0], n == 0, servers)
+            rows[pair].append(row)
+            counts.update({(pair, *k): v for k, v in found.items()})
+            log(f"round {n}, {pair}: " + ", ".join(f"{k} {v:.0f}" for k, v in row.items()))
+    print(f"\nClient and server, fabric {fabric()}, NFSv4.2, O_DIRECT, rsize 1 MiB, medians of "
+          f"batches, of which the middle half of {number} turns is averaged. A ratio above 1 means "
+          f"better than {pairs[0]}; 90 % of what chance makes of it lies in the interval.\n")
+    print_rates(rows)
+    ends = [("client", CLIENT_COLUMNS)] + [("server", SERVER_COLUMNS)] * servers
+    for end, columns in ends:
+        # One pair for each module at this end.
+        seen = {pair.split("-")[end == "server"]: pair for pair in reversed(pairs)}
+        shown = sorted(seen.values(), key=pairs.index)
+        print(f"\nFor each operation, counted at the {end}'s Queue Pair: {' / '.join(shown)}.\n")
+        print_counts(counts, shown, columns)
     print(flush=True)
+    for writing in (False, True):
+        for pair in (p for p in pairs if p.startswith("ours-")):
+            found = counts[pair, MIB, writing]
+            check(fabric() != "rxe" or (found["registrations"], found["remote_invs"]) == (1, 1),
+                  f"{pair}: 1 MiB takes more than one registration, invalidated remotely")

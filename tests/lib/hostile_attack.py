@@ -17,7 +17,7 @@ from rpcrdma_header import encode
 FILE, FILE_SIZE = ("export", "hostile"), 1 << 20
 #: Every case by name, in the order in which they are run.
 CASES = {}
-#: How many messages are sent before their answers are waited for: no more than there are credits.
+#: How many messages are sent at most before their answers are waited for.
 BATCH = 30
 
 
@@ -47,6 +47,8 @@ class Attack:
         self.connection = self.friend = None
         #: The longest that the well-behaved NULL Call between cases has taken.
         self.slowest = 0
+        #: How often Receives that others needed were taken, so that they had to connect again.
+        self.starved = 0
 
     def problem(self, text):
         """Notes that something is wrong."""
@@ -61,6 +63,8 @@ class Attack:
         """The connection for what does not end it."""
         if self.connection is None:
             self.connection = Caller()
+            # After its first answer it knows how many credits it has.
+            self.connection.null()
         return self.connection
 
     def alive(self):
@@ -91,8 +95,10 @@ class Attack:
 
         `allowed` is a set of the answers that are right, with `nothing` for none.
         """
-        for first in range(0, len(messages), BATCH):
-            part = messages[first:first + BATCH]
+        while messages:
+            # One is for a NULL Call.
+            room = max(1, min(BATCH, self.current().granted - 1))
+            part, messages = messages[:room], messages[room:]
             try:
                 self.exchange(self.current(), part)
             except Gone as x:
@@ -156,6 +162,16 @@ class Attack:
         if own:
             connection.close()
         return answer
+
+    def starves(self):
+        """Others may have to connect again: the server cuts the offender off when it has taken theirs."""
+        self.starved += 1
+        try:
+            if self.friend:
+                self.friend.null(30)
+        except Gone as x:
+            log(f"  another connection has ended: {x}")
+            self.friend = None
 
     def well(self):
         """Whether another connection gets its answer, and how fast."""

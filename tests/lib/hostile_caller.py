@@ -9,6 +9,7 @@ import time
 import pyverbs.cm_enums as ce
 import pyverbs.enums as e
 from pyverbs.cmid import AddrInfo, CMID, ConnParam
+from pyverbs.pyverbs_error import PyverbsRDMAError
 
 from common import Gone, NFS_PORT, slowness
 from hostile_qp import DEPTH, Events, Memory, QueuePair, SENDS
@@ -30,13 +31,14 @@ class Refused(Exception):
     """The server did not accept a connection."""
 
 
-class Caller(QueuePair):
+class Connection(QueuePair):
     """A connection to the server."""
 
     #: The protection domain of all connections, once there is one.
     domain = None
 
-    def __init__(self, private=PRIVATE, depth=16, rnr_retry=7, receives=DEPTH, complete=True):
+    def __init__(self, private=PRIVATE, depth=16, rnr_retry=7, receives=DEPTH, complete=True,
+                 memory=None):
         self.events = Events()
         #: What ended the connection.
         self.ended = None
@@ -47,10 +49,12 @@ class Caller(QueuePair):
         self.expect(ce.RDMA_CM_EVENT_ADDR_RESOLVED)
         cmid.resolve_route(5000)
         self.expect(ce.RDMA_CM_EVENT_ROUTE_RESOLVED)
-        memory = Memory(cmid.context, ARENA, Caller.domain)
-        Caller.domain = memory.pd
+        memory = memory or Memory(cmid.context, ARENA, Connection.domain)
+        Connection.domain = memory.pd
         super().__init__(cmid, memory)
         self.answers = []
+        #: How many Calls may be unanswered, RFC 8166 section 3.3.3.
+        self.granted = 1
         self.modify(e.IBV_QPS_INIT)
         for i in range(receives):
             self.post_recv(i)
@@ -102,6 +106,7 @@ class Caller(QueuePair):
         self.poll()
         while self.arrived:
             self.answers.append(Answer(self.arrived.pop(0)))
+            self.granted = self.answers[-1].header.credit
         self.check_alive()
 
     def send_many(self, messages):
@@ -164,6 +169,22 @@ class Caller(QueuePair):
     def get(self, length, at=CHUNKS):
         """Octets of the arena."""
         return self.arena.read(length, at)
+
+
+def Caller(**how):
+    """A new `Connection`.
+
+    siw's connections are those of TCP: the port that the connection manager has chosen may be one
+    that an earlier connection had just now.
+    """
+    for _ in range(20):
+        try:
+            return Connection(**how)
+        except PyverbsRDMAError as x:
+            if "Errno: 98" not in str(x):
+                raise
+        time.sleep(0.1)
+    raise Refused("no local port")
 
 
 class Answer:

@@ -74,8 +74,14 @@ def recalls(t):
         held.append(connection)
         session = Session(connection, XIDS)
         # The server looks after its new backchannel in its own time.
-        time.sleep(0.1 * slowness())
-        session.open(FILE[:-1], f"recalled{n}")
+        deadline = time.monotonic() + 5 * slowness()
+        while not (delegated := session.open(FILE[:-1], f"recalled{n}")):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
+        if not delegated:
+            t.problem(f"{name}: no delegation is granted")
+            continue
         # Waits until the delegation is given back or taken away.
         remote(f"exec 3<>{EXPORT}/recalled{n}", wait=False)
         call = reverse_call(connection, 5)

@@ -3,7 +3,7 @@
 
 import struct
 
-from common import digest, remote
+from common import digest, fabric, remote
 from nfs_server import EXPORT
 from hostile_attack import FILE, case, contents
 from hostile_caller import ARENA, CHUNKS, Caller, XIDS
@@ -212,6 +212,45 @@ def writes(t):
             got = remote(f"head -c {count} {EXPORT}/{SCRATCH[-1]} | sha256sum").split()[0]
             if got != digest(data[:count]):
                 t.problem(f"{label}: the file has other data")
+
+
+@case
+def many_parts_at_once(t):
+    """READs and WRITEs in more segments than a Send Queue holds, all at once."""
+    connection = t.current()
+    connection.answers.clear()
+    each, count = 200, 12
+    messages, areas = [], {}
+    for i in range(count):
+        xid, at = next(XIDS), CHUNKS + i * 64 * each
+        if i % 3 == 2:
+            size = 150 * 40
+            connection.put(contents(size, size), at)
+            rpc = compound(xid, *to_file(*SCRATCH), write(0, size))
+            reads = [(len(rpc), *connection.segment(40, at + 40 * n)) for n in range(150)]
+            messages.append(encode(xid, reads=reads) + rpc)
+        else:
+            chunk = [connection.segment(30, at + 64 * n) for n in range(each)]
+            rpc = compound(xid, *to_file(*FILE), read(1000 * i, 30 * each))
+            messages.append(encode(xid, writes=[chunk]) + rpc)
+            areas[xid] = (1000 * i, [at + 64 * n for n in range(each)])
+    connection.send_many(messages)
+    for message in messages:
+        xid = struct.unpack_from(">I", message)[0]
+        answer = connection.answer(xid)
+        if answer is None or answer.kind != "reply":
+            # Where a Read takes a memory region there may be too few of them.
+            if answer is None or answer.kind != "chunk" or fabric() != "siw" or xid in areas:
+                t.problem(f"a Call in parts: {answer and answer.kind}")
+            continue
+        status = read_result(answer.accepted()[1])[0]
+        if xid in areas:
+            offset, places = areas[xid]
+            got = b"".join(connection.get(30, at) for at in places)
+            if got != contents(offset, len(got)):
+                t.problem("a READ in parts has other data")
+        if status:
+            t.problem(f"a Call in parts has status {status}")
 
 
 @case

@@ -22,7 +22,10 @@ FOREIGN = 0xDEADBE00
 
 @case
 def credits_ignored(t):
-    """Many more Calls than credits: they are answered, or the connection ends."""
+    """Many more Calls than credits: they are answered, or the connection ends.
+
+    Where Receives are shared, others may find none until it has ended.
+    """
     for make in (lambda: null_call(next(XIDS)),
                  lambda: null_call(next(XIDS), vers=7),
                  lambda: bytes(20)):
@@ -33,6 +36,7 @@ def credits_ignored(t):
         except Gone as x:
             log(f"  lost: {x}")
         connection.close()
+        t.starves()
         t.well()
 
 

@@ -14,6 +14,8 @@ from rpcrdma_header import encode
 BACKCHANNEL = 2
 #: OPEN4_SHARE_ACCESS_READ and OPEN4_SHARE_ACCESS_WANT_READ_DELEG.
 WANT_READ_DELEGATION = 1 | 0x100
+#: OPEN_DELEGATE_READ.
+READ_DELEGATION = 1
 
 
 class Session:
@@ -52,8 +54,15 @@ class Session:
             ">IIII", self.sequence, 0, 0, 0)), *operations)
 
     def open(self, directory, name):
-        """Opens a file for reading, and asks for a delegation."""
+        """Opens a file for reading, and asks for a delegation; returns whether there is one."""
         owner = struct.pack(">Q", self.client) + opaque(b"nobody")
-        self.sequenced(*to_file(*directory), operation(OPEN, struct.pack(
+        results = self.sequenced(*to_file(*directory), operation(OPEN, struct.pack(
             ">III", 0, WANT_READ_DELEGATION, 0) + owner + struct.pack(">II", 0, 0)
             + opaque(name.encode())))
+        # Behind the results of SEQUENCE, and operation and status of what leads to the directory.
+        at = 36 + 8 * len(to_file(*directory))
+        check(struct.unpack_from(">II", results, at) == (OPEN, 0), "no results of OPEN")
+        # A stateid, change_info4 and rflags, then a bitmap.
+        at += 8 + 16 + 20 + 4
+        at += 4 + 4 * struct.unpack_from(">I", results, at)[0]
+        return struct.unpack_from(">I", results, at)[0] == READ_DELEGATION

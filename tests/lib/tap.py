@@ -5,7 +5,7 @@ import mmap
 import os
 import time
 
-from common import check, run, write
+from common import check, remote, run, write
 
 #: Where its figures are.
 FILE = "/sys/kernel/debug/rdmatap"
@@ -24,15 +24,39 @@ def insert(*parameters):
         run("insmod", module_path(), *parameters)
 
 
+def parsed(text):
+    """Figures by name."""
+    return {name: int(value) for name, value in (line.split() for line in text.splitlines())}
+
+
 def counters():
     """All figures by name."""
     with open(FILE, encoding="ascii") as f:
-        return {name: int(value) for name, value in (line.split() for line in f)}
+        return parsed(f.read())
 
 
 def reset():
     """Sets all figures to zero."""
     write(FILE, "0")
+
+
+class Server:
+    """The same module in the server guest."""
+
+    @staticmethod
+    def insert():
+        """Inserts it, once."""
+        remote(f"[ -d /sys/module/rdmatap ] || insmod {module_path()}")
+
+    @staticmethod
+    def counters():
+        """All figures by name."""
+        return parsed(remote(f"cat {FILE}"))
+
+    @staticmethod
+    def reset():
+        """Sets all figures to zero."""
+        remote(f"echo 0 > {FILE}")
 
 
 class Direct:
@@ -57,24 +81,31 @@ class Direct:
         os.close(self.fd)
 
 
-def per_operation(path, size, writing, count=16, span=8 << 20):
-    """Work requests and the like for one direct read or write, as means over `count`."""
+def per_operation(path, size, writing, count=16, span=8 << 20, server=False):
+    """Work requests and the like for one direct read or write, as means over `count`.
+
+    With `server`, those of the server's Queue Pair too, under names that begin with `server `.
+    """
     io = Direct(path, size, writing)
     # The first steps open what has to be opened.
     for _ in range(4):
         io.step(0)
     time.sleep(0.1)
+    if server:
+        Server.reset()
     reset()
     for i in range(count):
         io.step(i * size % span)
     # The last completions may still be on their way.
     time.sleep(0.1)
     found = counters()
+    if server:
+        found.update({f"server {name}": value for name, value in Server.counters().items()})
     io.close()
     return {name: value / count for name, value in found.items()}
 
 
-def work_requests(found):
+def work_requests(found, end=""):
     """What was posted to the Send Queue."""
-    return sum(found[k] for k in ("sends", "registrations", "local_invs", "sends_with_inv",
+    return sum(found[end + k] for k in ("sends", "registrations", "local_invs", "sends_with_inv",
                                   "rdma_reads", "rdma_writes", "others"))

@@ -48,6 +48,8 @@ def parse():
     p.add_argument("--insert", action="store_true")
     p.add_argument("--cpus", type=int, default=2)
     p.add_argument("--pin", action="store_true")
+    p.add_argument("--icount", action="store_true")
+    p.add_argument("--qemu", action="append", default=[])
     p.add_argument("--memory")
     p.add_argument("--server-memory")
     p.add_argument("--timeout", type=float, default=3600)
@@ -58,7 +60,9 @@ def parse():
     # What follows "--" is the command's.
     words = sys.argv[1:]
     end = words.index("--")
-    args = p.parse_args(words[:end])
+    # Such an argument may begin with a dash.
+    joined = iter(words[:end])
+    args = p.parse_args([f"{w}={next(joined)}" if w == "--qemu" else w for w in joined])
     args.command = words[end + 1:]
     if args.mode == "shell":
         args.server_cmd = '. "$GUEST_LIB" && start_nfs_server && echo READY'
@@ -67,6 +71,11 @@ def parse():
         p.error("pair needs --server-cmd and --client-cmd")
     if args.mode == "run" and not args.command:
         p.error("run needs a command after --")
+    if args.icount and (args.mode != "run" or args.kernel.startswith("uml")):
+        p.error("--icount is for one guest under QEMU")
+    if args.icount:
+        # A clock that counts instructions is one CPU's.
+        args.cpus = 1
     # A pair of QEMU guests needs no device of this machine.
     args.veth = args.kernel.startswith("uml") or args.server_kernel.startswith("uml")
     return args

@@ -5,9 +5,14 @@
  * The name of the system is not "rpcrdma": that one, and the names of its
  * events, belong to the transport of the kernel itself.
  *
- * Each event begins with the number of the transport, the one by which
- * /sys/kernel/debug/rpcrdma and /sys/kernel/sunrpc/xprt-switches name it. A
- * Call is known by its XID, and from the post of the Call to its end also by
+ * Each event begins with the transport or connection that it is about, and
+ * shows it as /sys/kernel/debug/rpcrdma names it: a transport of the client by
+ * the number that /sys/kernel/sunrpc/xprt-switches gives it too, a connection
+ * of the server as server/NUMBER. Whatever happens on the connection of one end
+ * bears that end's number, for both directions of Calls. A listener has none,
+ * nor has a Shared Receive Queue.
+ *
+ * A Call is known by its XID, and from the post of the Call to its end also by
  * the index of its slot.
  */
 #undef TRACE_SYSTEM
@@ -23,6 +28,23 @@
 #include <trace/misc/rdma.h>
 
 #include "rpcrdma_trace.h"
+
+/*
+ * The arguments have both parts of the number in one word; events keep them
+ * apart, so that a filter can ask for either.
+ */
+#define RPCRDMA_RS_XPRT_FIELDS						\
+		__field(u32, xprt)					\
+		__field(bool, server)
+
+#define RPCRDMA_RS_XPRT_ASSIGN(x)					\
+		__entry->xprt = (x) & ~RPCRDMA_TRACE_SERVER;		\
+		__entry->server = ((x) & RPCRDMA_TRACE_SERVER) != 0
+
+#define RPCRDMA_RS_XPRT_FORMAT "xprt=%s%u"
+
+#define RPCRDMA_RS_XPRT_ARGS						\
+		__entry->server ? "server/" : "", __entry->xprt
 
 TRACE_DEFINE_ENUM(RPCRDMA_END_CLOSED);
 TRACE_DEFINE_ENUM(RPCRDMA_END_FAILED);
@@ -80,13 +102,15 @@ TRACE_DEFINE_ENUM(RPCRDMA_WORK_RECEIVE);
 TRACE_DEFINE_ENUM(RPCRDMA_WORK_SEND);
 TRACE_DEFINE_ENUM(RPCRDMA_WORK_REGISTER);
 TRACE_DEFINE_ENUM(RPCRDMA_WORK_INVALIDATE);
+TRACE_DEFINE_ENUM(RPCRDMA_WORK_READ);
 
 #define rpcrdma_rs_show_work(x)						\
 	__print_symbolic(x,						\
 		{ RPCRDMA_WORK_RECEIVE,		"receive" },		\
 		{ RPCRDMA_WORK_SEND,		"send" },		\
 		{ RPCRDMA_WORK_REGISTER,	"register" },		\
-		{ RPCRDMA_WORK_INVALIDATE,	"invalidate" })
+		{ RPCRDMA_WORK_INVALIDATE,	"invalidate" },		\
+		{ RPCRDMA_WORK_READ,		"read" })
 
 TRACE_DEFINE_ENUM(RPCRDMA_VERDICT_INLINE);
 TRACE_DEFINE_ENUM(RPCRDMA_VERDICT_PLACED);
@@ -97,6 +121,20 @@ TRACE_DEFINE_ENUM(RPCRDMA_VERDICT_FAILED);
 		{ RPCRDMA_VERDICT_INLINE,	"inline" },		\
 		{ RPCRDMA_VERDICT_PLACED,	"placed" },		\
 		{ RPCRDMA_VERDICT_FAILED,	"failed" })
+
+TRACE_DEFINE_ENUM(RPCRDMA_ANSWER_NONE);
+TRACE_DEFINE_ENUM(RPCRDMA_ANSWER_ERR_VERS);
+TRACE_DEFINE_ENUM(RPCRDMA_ANSWER_ERR_CHUNK);
+TRACE_DEFINE_ENUM(RPCRDMA_ANSWER_ERROR);
+TRACE_DEFINE_ENUM(RPCRDMA_ANSWER_CLOSE);
+
+#define rpcrdma_rs_show_answer(x)					\
+	__print_symbolic(x,						\
+		{ RPCRDMA_ANSWER_NONE,		"none" },		\
+		{ RPCRDMA_ANSWER_ERR_VERS,	"ERR_VERS" },		\
+		{ RPCRDMA_ANSWER_ERR_CHUNK,	"ERR_CHUNK" },		\
+		{ RPCRDMA_ANSWER_ERROR,		"ERROR" },		\
+		{ RPCRDMA_ANSWER_CLOSE,		"close" })
 
 /*
  * Connections
@@ -120,7 +158,7 @@ TRACE_EVENT(rpcrdma_rs_connect,
 		credits, region_depth, error),
 
 	TP_STRUCT__entry(
-		__field(u32, xprt)
+		RPCRDMA_RS_XPRT_FIELDS
 		__string(addr, addr)
 		__string(port, port)
 		__string(device, device)
@@ -132,7 +170,7 @@ TRACE_EVENT(rpcrdma_rs_connect,
 	),
 
 	TP_fast_assign(
-		__entry->xprt = xprt;
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
 		__assign_str(addr);
 		__assign_str(port);
 		__assign_str(device);
@@ -143,8 +181,8 @@ TRACE_EVENT(rpcrdma_rs_connect,
 		__entry->error = error;
 	),
 
-	TP_printk("xprt=%u peer=[%s]:%s device=%s inline_send=%u inline_receive=%u credits=%u region_depth=%u error=%d",
-		__entry->xprt, __get_str(addr), __get_str(port),
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " peer=[%s]:%s device=%s inline_send=%u inline_receive=%u credits=%u region_depth=%u error=%d",
+		RPCRDMA_RS_XPRT_ARGS, __get_str(addr), __get_str(port),
 		__get_str(device), __entry->inline_send,
 		__entry->inline_receive, __entry->credits,
 		__entry->region_depth, __entry->error
@@ -162,19 +200,19 @@ TRACE_EVENT(rpcrdma_rs_cm_event,
 	TP_ARGS(xprt, event, status),
 
 	TP_STRUCT__entry(
-		__field(u32, xprt)
+		RPCRDMA_RS_XPRT_FIELDS
 		__field(u32, event)
 		__field(int, status)
 	),
 
 	TP_fast_assign(
-		__entry->xprt = xprt;
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
 		__entry->event = event;
 		__entry->status = status;
 	),
 
-	TP_printk("xprt=%u event=%s status=%d",
-		__entry->xprt, rdma_show_cm_event(__entry->event),
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " event=%s status=%d",
+		RPCRDMA_RS_XPRT_ARGS, rdma_show_cm_event(__entry->event),
 		__entry->status
 	)
 );
@@ -188,14 +226,14 @@ TRACE_EVENT(rpcrdma_rs_lost,
 	TP_ARGS(xprt),
 
 	TP_STRUCT__entry(
-		__field(u32, xprt)
+		RPCRDMA_RS_XPRT_FIELDS
 	),
 
 	TP_fast_assign(
-		__entry->xprt = xprt;
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
 	),
 
-	TP_printk("xprt=%u", __entry->xprt)
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT, RPCRDMA_RS_XPRT_ARGS)
 );
 
 /* A connection, lost or not, is taken down by this side. */
@@ -208,17 +246,17 @@ TRACE_EVENT(rpcrdma_rs_disconnect,
 	TP_ARGS(xprt, reason),
 
 	TP_STRUCT__entry(
-		__field(u32, xprt)
+		RPCRDMA_RS_XPRT_FIELDS
 		__field(u32, reason)
 	),
 
 	TP_fast_assign(
-		__entry->xprt = xprt;
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
 		__entry->reason = reason;
 	),
 
-	TP_printk("xprt=%u reason=%s",
-		__entry->xprt, rpcrdma_rs_show_end(__entry->reason)
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " reason=%s",
+		RPCRDMA_RS_XPRT_ARGS, rpcrdma_rs_show_end(__entry->reason)
 	)
 );
 
@@ -233,19 +271,19 @@ TRACE_EVENT(rpcrdma_rs_credits,
 	TP_ARGS(xprt, granted, limit),
 
 	TP_STRUCT__entry(
-		__field(u32, xprt)
+		RPCRDMA_RS_XPRT_FIELDS
 		__field(u32, granted)
 		__field(u32, limit)
 	),
 
 	TP_fast_assign(
-		__entry->xprt = xprt;
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
 		__entry->granted = granted;
 		__entry->limit = limit;
 	),
 
-	TP_printk("xprt=%u granted=%u limit=%u",
-		__entry->xprt, __entry->granted, __entry->limit
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " granted=%u limit=%u",
+		RPCRDMA_RS_XPRT_ARGS, __entry->granted, __entry->limit
 	)
 );
 
@@ -268,7 +306,7 @@ TRACE_EVENT(rpcrdma_rs_region_map,
 	TP_ARGS(xprt, xid, handle, length, offset, pages, direction),
 
 	TP_STRUCT__entry(
-		__field(u32, xprt)
+		RPCRDMA_RS_XPRT_FIELDS
 		__field(u32, xid)
 		__field(u64, offset)
 		__field(u32, handle)
@@ -278,7 +316,7 @@ TRACE_EVENT(rpcrdma_rs_region_map,
 	),
 
 	TP_fast_assign(
-		__entry->xprt = xprt;
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
 		__entry->xid = xid;
 		__entry->offset = offset;
 		__entry->handle = handle;
@@ -287,8 +325,8 @@ TRACE_EVENT(rpcrdma_rs_region_map,
 		__entry->direction = direction;
 	),
 
-	TP_printk("xprt=%u xid=0x%08x segment=%u@0x%016llx:0x%08x pages=%u direction=%s",
-		__entry->xprt, __entry->xid, __entry->length, __entry->offset,
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " xid=0x%08x segment=%u@0x%016llx:0x%08x pages=%u direction=%s",
+		RPCRDMA_RS_XPRT_ARGS, __entry->xid, __entry->length, __entry->offset,
 		__entry->handle, __entry->pages,
 		rpcrdma_rs_show_direction(__entry->direction)
 	)
@@ -305,19 +343,19 @@ TRACE_EVENT(rpcrdma_rs_region_fence_post,
 	TP_ARGS(xprt, index, count),
 
 	TP_STRUCT__entry(
-		__field(u32, xprt)
+		RPCRDMA_RS_XPRT_FIELDS
 		__field(u32, index)
 		__field(u32, count)
 	),
 
 	TP_fast_assign(
-		__entry->xprt = xprt;
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
 		__entry->index = index;
 		__entry->count = count;
 	),
 
-	TP_printk("xprt=%u index=%u count=%u",
-		__entry->xprt, __entry->index, __entry->count
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " index=%u count=%u",
+		RPCRDMA_RS_XPRT_ARGS, __entry->index, __entry->count
 	)
 );
 
@@ -332,19 +370,19 @@ TRACE_EVENT(rpcrdma_rs_region_fenced,
 	TP_ARGS(xprt, index, done),
 
 	TP_STRUCT__entry(
-		__field(u32, xprt)
+		RPCRDMA_RS_XPRT_FIELDS
 		__field(u32, index)
 		__field(bool, done)
 	),
 
 	TP_fast_assign(
-		__entry->xprt = xprt;
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
 		__entry->index = index;
 		__entry->done = done;
 	),
 
-	TP_printk("xprt=%u index=%u done=%u",
-		__entry->xprt, __entry->index, __entry->done
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " index=%u done=%u",
+		RPCRDMA_RS_XPRT_ARGS, __entry->index, __entry->done
 	)
 );
 
@@ -359,19 +397,19 @@ TRACE_EVENT(rpcrdma_rs_remote_invalidation,
 	TP_ARGS(xprt, xid, handle),
 
 	TP_STRUCT__entry(
-		__field(u32, xprt)
+		RPCRDMA_RS_XPRT_FIELDS
 		__field(u32, xid)
 		__field(u32, handle)
 	),
 
 	TP_fast_assign(
-		__entry->xprt = xprt;
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
 		__entry->xid = xid;
 		__entry->handle = handle;
 	),
 
-	TP_printk("xprt=%u xid=0x%08x handle=0x%08x",
-		__entry->xprt, __entry->xid, __entry->handle
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " xid=0x%08x handle=0x%08x",
+		RPCRDMA_RS_XPRT_ARGS, __entry->xid, __entry->handle
 	)
 );
 
@@ -396,7 +434,7 @@ TRACE_EVENT(rpcrdma_rs_post_call,
 		signaled),
 
 	TP_STRUCT__entry(
-		__field(u32, xprt)
+		RPCRDMA_RS_XPRT_FIELDS
 		__field(u32, xid)
 		__field(u32, index)
 		__field(u32, call)
@@ -408,7 +446,7 @@ TRACE_EVENT(rpcrdma_rs_post_call,
 	),
 
 	TP_fast_assign(
-		__entry->xprt = xprt;
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
 		__entry->xid = xid;
 		__entry->index = index;
 		__entry->call = call;
@@ -419,8 +457,8 @@ TRACE_EVENT(rpcrdma_rs_post_call,
 		__entry->signaled = signaled;
 	),
 
-	TP_printk("xprt=%u xid=0x%08x index=%u call=%s reply=%s header_len=%u len=%u regions=%u signaled=%u",
-		__entry->xprt, __entry->xid, __entry->index,
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " xid=0x%08x index=%u call=%s reply=%s header_len=%u len=%u regions=%u signaled=%u",
+		RPCRDMA_RS_XPRT_ARGS, __entry->xid, __entry->index,
 		rpcrdma_rs_show_call(__entry->call),
 		rpcrdma_rs_show_offer(__entry->offer),
 		__entry->header_len, __entry->len, __entry->regions,
@@ -438,19 +476,19 @@ TRACE_EVENT(rpcrdma_rs_post_failed,
 	TP_ARGS(xprt, xid, reason),
 
 	TP_STRUCT__entry(
-		__field(u32, xprt)
+		RPCRDMA_RS_XPRT_FIELDS
 		__field(u32, xid)
 		__field(u32, reason)
 	),
 
 	TP_fast_assign(
-		__entry->xprt = xprt;
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
 		__entry->xid = xid;
 		__entry->reason = reason;
 	),
 
-	TP_printk("xprt=%u xid=0x%08x reason=%s",
-		__entry->xprt, __entry->xid,
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " xid=0x%08x reason=%s",
+		RPCRDMA_RS_XPRT_ARGS, __entry->xid,
 		rpcrdma_rs_show_post(__entry->reason)
 	)
 );
@@ -464,19 +502,19 @@ DECLARE_EVENT_CLASS(rpcrdma_rs_xid_class,
 	TP_ARGS(xprt, xid),
 
 	TP_STRUCT__entry(
-		__field(u32, xprt)
+		RPCRDMA_RS_XPRT_FIELDS
 		__field(u32, xid)
 	),
 
 	TP_fast_assign(
-		__entry->xprt = xprt;
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
 		__entry->xid = xid;
 	),
 
-	TP_printk("xprt=%u xid=0x%08x", __entry->xprt, __entry->xid)
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " xid=0x%08x", RPCRDMA_RS_XPRT_ARGS, __entry->xid)
 );
 
-/* A Call waits because no region is free. */
+/* A Call or a Reply waits because no region is free. */
 DEFINE_EVENT(rpcrdma_rs_xid_class, rpcrdma_rs_out_of_regions,
 	TP_PROTO(
 		u32 xprt,
@@ -485,7 +523,7 @@ DEFINE_EVENT(rpcrdma_rs_xid_class, rpcrdma_rs_out_of_regions,
 	TP_ARGS(xprt, xid)
 );
 
-/* A Call waits for room in the Send Queue, or for a Send buffer. */
+/* A Call or a Reply waits for room in the Send Queue, or for a Send buffer. */
 DEFINE_EVENT(rpcrdma_rs_xid_class, rpcrdma_rs_send_queue_full,
 	TP_PROTO(
 		u32 xprt,
@@ -509,19 +547,50 @@ TRACE_EVENT(rpcrdma_rs_receive,
 	TP_ARGS(xprt, len, status),
 
 	TP_STRUCT__entry(
-		__field(u32, xprt)
+		RPCRDMA_RS_XPRT_FIELDS
 		__field(u32, len)
 		__field(u32, status)
 	),
 
 	TP_fast_assign(
-		__entry->xprt = xprt;
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
 		__entry->len = len;
 		__entry->status = status;
 	),
 
-	TP_printk("xprt=%u len=%u status=%s",
-		__entry->xprt, __entry->len,
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " len=%u status=%s",
+		RPCRDMA_RS_XPRT_ARGS, __entry->len,
+		rdma_show_wc_status(__entry->status)
+	)
+);
+
+/*
+ * A signaled Send has completed, and with it, if with success, whatever was
+ * posted to the Send Queue before it.
+ */
+TRACE_EVENT(rpcrdma_rs_sent,
+	TP_PROTO(
+		u32 xprt,
+		u64 sequence,
+		u32 status
+	),
+
+	TP_ARGS(xprt, sequence, status),
+
+	TP_STRUCT__entry(
+		RPCRDMA_RS_XPRT_FIELDS
+		__field(u64, sequence)
+		__field(u32, status)
+	),
+
+	TP_fast_assign(
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
+		__entry->sequence = sequence;
+		__entry->status = status;
+	),
+
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " sequence=%llu status=%s",
+		RPCRDMA_RS_XPRT_ARGS, __entry->sequence,
 		rdma_show_wc_status(__entry->status)
 	)
 );
@@ -538,21 +607,21 @@ TRACE_EVENT(rpcrdma_rs_completion_error,
 	TP_ARGS(xprt, work, status, vendor_err),
 
 	TP_STRUCT__entry(
-		__field(u32, xprt)
+		RPCRDMA_RS_XPRT_FIELDS
 		__field(u32, work)
 		__field(u32, status)
 		__field(u32, vendor_err)
 	),
 
 	TP_fast_assign(
-		__entry->xprt = xprt;
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
 		__entry->work = work;
 		__entry->status = status;
 		__entry->vendor_err = vendor_err;
 	),
 
-	TP_printk("xprt=%u work=%s status=%s (%u/0x%x)",
-		__entry->xprt, rpcrdma_rs_show_work(__entry->work),
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " work=%s status=%s (%u/0x%x)",
+		RPCRDMA_RS_XPRT_ARGS, rpcrdma_rs_show_work(__entry->work),
 		rdma_show_wc_status(__entry->status), __entry->status,
 		__entry->vendor_err
 	)
@@ -573,7 +642,7 @@ TRACE_EVENT(rpcrdma_rs_reply,
 	TP_ARGS(xprt, xid, index, credits, verdict, len, written),
 
 	TP_STRUCT__entry(
-		__field(u32, xprt)
+		RPCRDMA_RS_XPRT_FIELDS
 		__field(u32, xid)
 		__field(u32, index)
 		__field(u32, credits)
@@ -583,7 +652,7 @@ TRACE_EVENT(rpcrdma_rs_reply,
 	),
 
 	TP_fast_assign(
-		__entry->xprt = xprt;
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
 		__entry->xid = xid;
 		__entry->index = index;
 		__entry->credits = credits;
@@ -592,8 +661,8 @@ TRACE_EVENT(rpcrdma_rs_reply,
 		__entry->written = written;
 	),
 
-	TP_printk("xprt=%u xid=0x%08x index=%u credits=%u verdict=%s len=%u written=%u",
-		__entry->xprt, __entry->xid, __entry->index, __entry->credits,
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " xid=0x%08x index=%u credits=%u verdict=%s len=%u written=%u",
+		RPCRDMA_RS_XPRT_ARGS, __entry->xid, __entry->index, __entry->credits,
 		rpcrdma_rs_show_verdict(__entry->verdict), __entry->len,
 		__entry->written
 	)
@@ -611,21 +680,21 @@ TRACE_EVENT(rpcrdma_rs_decode_error,
 	TP_ARGS(xprt, xid, fault, len),
 
 	TP_STRUCT__entry(
-		__field(u32, xprt)
+		RPCRDMA_RS_XPRT_FIELDS
 		__field(u32, xid)
 		__string(fault, fault)
 		__field(u32, len)
 	),
 
 	TP_fast_assign(
-		__entry->xprt = xprt;
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
 		__entry->xid = xid;
 		__assign_str(fault);
 		__entry->len = len;
 	),
 
-	TP_printk("xprt=%u xid=0x%08x fault=%s len=%u",
-		__entry->xprt, __entry->xid, __get_str(fault), __entry->len
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " xid=0x%08x fault=%s len=%u",
+		RPCRDMA_RS_XPRT_ARGS, __entry->xid, __get_str(fault), __entry->len
 	)
 );
 
@@ -643,19 +712,19 @@ DECLARE_EVENT_CLASS(rpcrdma_rs_reverse_class,
 	TP_ARGS(xprt, xid, len),
 
 	TP_STRUCT__entry(
-		__field(u32, xprt)
+		RPCRDMA_RS_XPRT_FIELDS
 		__field(u32, xid)
 		__field(u32, len)
 	),
 
 	TP_fast_assign(
-		__entry->xprt = xprt;
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
 		__entry->xid = xid;
 		__entry->len = len;
 	),
 
-	TP_printk("xprt=%u xid=0x%08x len=%u",
-		__entry->xprt, __entry->xid, __entry->len
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " xid=0x%08x len=%u",
+		RPCRDMA_RS_XPRT_ARGS, __entry->xid, __entry->len
 	)
 );
 
@@ -677,6 +746,378 @@ DEFINE_EVENT(rpcrdma_rs_reverse_class, rpcrdma_rs_reverse_reply,
 		u32 len
 	),
 	TP_ARGS(xprt, xid, len)
+);
+
+/*
+ * The server
+ */
+
+/* A listener was made, or the attempt has failed. */
+TRACE_EVENT(rpcrdma_rs_listen,
+	TP_PROTO(
+		const char *addr,
+		const char *port,
+		int error
+	),
+
+	TP_ARGS(addr, port, error),
+
+	TP_STRUCT__entry(
+		__string(addr, addr)
+		__string(port, port)
+		__field(int, error)
+	),
+
+	TP_fast_assign(
+		__assign_str(addr);
+		__assign_str(port);
+		__entry->error = error;
+	),
+
+	TP_printk("local=[%s]:%s error=%d",
+		__get_str(addr), __get_str(port), __entry->error
+	)
+);
+
+/*
+ * A connection that was asked for is accepted, and waits to be established; or
+ * it is rejected. What was not agreed on yet is 0 then.
+ */
+TRACE_EVENT(rpcrdma_rs_accept,
+	TP_PROTO(
+		u32 xprt,
+		const char *addr,
+		const char *port,
+		const char *device,
+		u32 inline_send,
+		u32 inline_receive,
+		u32 credits,
+		u32 read_depth,
+		bool invalidate,
+		int error
+	),
+
+	TP_ARGS(xprt, addr, port, device, inline_send, inline_receive,
+		credits, read_depth, invalidate, error),
+
+	TP_STRUCT__entry(
+		RPCRDMA_RS_XPRT_FIELDS
+		__string(addr, addr)
+		__string(port, port)
+		__string(device, device)
+		__field(u32, inline_send)
+		__field(u32, inline_receive)
+		__field(u32, credits)
+		__field(u32, read_depth)
+		__field(bool, invalidate)
+		__field(int, error)
+	),
+
+	TP_fast_assign(
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
+		__assign_str(addr);
+		__assign_str(port);
+		__assign_str(device);
+		__entry->inline_send = inline_send;
+		__entry->inline_receive = inline_receive;
+		__entry->credits = credits;
+		__entry->read_depth = read_depth;
+		__entry->invalidate = invalidate;
+		__entry->error = error;
+	),
+
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " peer=[%s]:%s device=%s inline_send=%u inline_receive=%u credits=%u read_depth=%u invalidate=%u error=%d",
+		RPCRDMA_RS_XPRT_ARGS, __get_str(addr), __get_str(port),
+		__get_str(device), __entry->inline_send,
+		__entry->inline_receive, __entry->credits,
+		__entry->read_depth, __entry->invalidate, __entry->error
+	)
+);
+
+/* Replies carry this grant from now on, with calls unanswered ones around. */
+TRACE_EVENT(rpcrdma_rs_grant,
+	TP_PROTO(
+		u32 xprt,
+		u32 credits,
+		u32 calls
+	),
+
+	TP_ARGS(xprt, credits, calls),
+
+	TP_STRUCT__entry(
+		RPCRDMA_RS_XPRT_FIELDS
+		__field(u32, credits)
+		__field(u32, calls)
+	),
+
+	TP_fast_assign(
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
+		__entry->credits = credits;
+		__entry->calls = calls;
+	),
+
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " credits=%u calls=%u",
+		RPCRDMA_RS_XPRT_ARGS, __entry->credits, __entry->calls
+	)
+);
+
+/*
+ * A batch of Receives was posted to a Shared Receive Queue. Its connections
+ * have asked for as many as @asked together; there are @buffers, of at most
+ * @limit, and @posted may be used now. The device has lost @lost.
+ */
+TRACE_EVENT(rpcrdma_rs_shared_receives,
+	TP_PROTO(
+		const char *device,
+		u32 asked,
+		u32 buffers,
+		u32 posted,
+		u32 limit,
+		u32 lost
+	),
+
+	TP_ARGS(device, asked, buffers, posted, limit, lost),
+
+	TP_STRUCT__entry(
+		__string(device, device)
+		__field(u32, asked)
+		__field(u32, buffers)
+		__field(u32, posted)
+		__field(u32, limit)
+		__field(u32, lost)
+	),
+
+	TP_fast_assign(
+		__assign_str(device);
+		__entry->asked = asked;
+		__entry->buffers = buffers;
+		__entry->posted = posted;
+		__entry->limit = limit;
+		__entry->lost = lost;
+	),
+
+	TP_printk("device=%s asked=%u buffers=%u posted=%u limit=%u lost=%u",
+		__get_str(device), __entry->asked, __entry->buffers,
+		__entry->posted, __entry->limit, __entry->lost
+	)
+);
+
+/* A thread has taken a Call in; len octets with the header. */
+TRACE_EVENT(rpcrdma_rs_call,
+	TP_PROTO(
+		u32 xprt,
+		u32 xid,
+		u32 len,
+		u32 credits,
+		u32 read_segments,
+		u32 write_chunks,
+		u32 reply_segments,
+		bool nomsg
+	),
+
+	TP_ARGS(xprt, xid, len, credits, read_segments, write_chunks,
+		reply_segments, nomsg),
+
+	TP_STRUCT__entry(
+		RPCRDMA_RS_XPRT_FIELDS
+		__field(u32, xid)
+		__field(u32, len)
+		__field(u32, credits)
+		__field(u32, read_segments)
+		__field(u32, write_chunks)
+		__field(u32, reply_segments)
+		__field(bool, nomsg)
+	),
+
+	TP_fast_assign(
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
+		__entry->xid = xid;
+		__entry->len = len;
+		__entry->credits = credits;
+		__entry->read_segments = read_segments;
+		__entry->write_chunks = write_chunks;
+		__entry->reply_segments = reply_segments;
+		__entry->nomsg = nomsg;
+	),
+
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " xid=0x%08x len=%u credits=%u read_segments=%u write_chunks=%u reply_segments=%u nomsg=%u",
+		RPCRDMA_RS_XPRT_ARGS, __entry->xid, __entry->len,
+		__entry->credits, __entry->read_segments,
+		__entry->write_chunks, __entry->reply_segments, __entry->nomsg
+	)
+);
+
+/* The RDMA Reads of a Call were posted. */
+TRACE_EVENT(rpcrdma_rs_read_post,
+	TP_PROTO(
+		u32 xprt,
+		u32 xid,
+		u32 reads,
+		u32 octets,
+		u32 requests
+	),
+
+	TP_ARGS(xprt, xid, reads, octets, requests),
+
+	TP_STRUCT__entry(
+		RPCRDMA_RS_XPRT_FIELDS
+		__field(u32, xid)
+		__field(u32, reads)
+		__field(u32, octets)
+		__field(u32, requests)
+	),
+
+	TP_fast_assign(
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
+		__entry->xid = xid;
+		__entry->reads = reads;
+		__entry->octets = octets;
+		__entry->requests = requests;
+	),
+
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " xid=0x%08x reads=%u octets=%u requests=%u",
+		RPCRDMA_RS_XPRT_ARGS, __entry->xid, __entry->reads,
+		__entry->octets, __entry->requests
+	)
+);
+
+/* They are done, or the connection was lost before they were. */
+TRACE_EVENT(rpcrdma_rs_read_done,
+	TP_PROTO(
+		u32 xprt,
+		u32 xid,
+		bool done
+	),
+
+	TP_ARGS(xprt, xid, done),
+
+	TP_STRUCT__entry(
+		RPCRDMA_RS_XPRT_FIELDS
+		__field(u32, xid)
+		__field(bool, done)
+	),
+
+	TP_fast_assign(
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
+		__entry->xid = xid;
+		__entry->done = done;
+	),
+
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " xid=0x%08x done=%u",
+		RPCRDMA_RS_XPRT_ARGS, __entry->xid, __entry->done
+	)
+);
+
+/*
+ * A Reply was posted: len octets with the header in the Send, and RDMA Writes
+ * before it. The handle is what the Send invalidates, 0 for none.
+ */
+TRACE_EVENT(rpcrdma_rs_post_reply,
+	TP_PROTO(
+		u32 xprt,
+		u32 xid,
+		u32 len,
+		u32 writes,
+		u32 octets,
+		u32 requests,
+		u32 handle,
+		u64 sequence
+	),
+
+	TP_ARGS(xprt, xid, len, writes, octets, requests, handle, sequence),
+
+	TP_STRUCT__entry(
+		RPCRDMA_RS_XPRT_FIELDS
+		__field(u32, xid)
+		__field(u64, sequence)
+		__field(u32, len)
+		__field(u32, writes)
+		__field(u32, octets)
+		__field(u32, requests)
+		__field(u32, handle)
+	),
+
+	TP_fast_assign(
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
+		__entry->xid = xid;
+		__entry->sequence = sequence;
+		__entry->len = len;
+		__entry->writes = writes;
+		__entry->octets = octets;
+		__entry->requests = requests;
+		__entry->handle = handle;
+	),
+
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " xid=0x%08x len=%u writes=%u octets=%u requests=%u invalidate=0x%08x sequence=%llu",
+		RPCRDMA_RS_XPRT_ARGS, __entry->xid, __entry->len,
+		__entry->writes, __entry->octets, __entry->requests,
+		__entry->handle, __entry->sequence
+	)
+);
+
+/* A Reply could not be sent; the connection is ended. */
+TRACE_EVENT(rpcrdma_rs_reply_failed,
+	TP_PROTO(
+		u32 xprt,
+		u32 xid,
+		int error
+	),
+
+	TP_ARGS(xprt, xid, error),
+
+	TP_STRUCT__entry(
+		RPCRDMA_RS_XPRT_FIELDS
+		__field(u32, xid)
+		__field(int, error)
+	),
+
+	TP_fast_assign(
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
+		__entry->xid = xid;
+		__entry->error = error;
+	),
+
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " xid=0x%08x error=%d",
+		RPCRDMA_RS_XPRT_ARGS, __entry->xid, __entry->error
+	)
+);
+
+/*
+ * A message is refused, and why, or what a Call asks for can't be done. The XID
+ * is 0 if it is too short to have one.
+ */
+TRACE_EVENT(rpcrdma_rs_refuse,
+	TP_PROTO(
+		u32 xprt,
+		u32 xid,
+		u32 answer,
+		const char *why,
+		u32 len
+	),
+
+	TP_ARGS(xprt, xid, answer, why, len),
+
+	TP_STRUCT__entry(
+		RPCRDMA_RS_XPRT_FIELDS
+		__field(u32, xid)
+		__field(u32, answer)
+		__string(why, why)
+		__field(u32, len)
+	),
+
+	TP_fast_assign(
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
+		__entry->xid = xid;
+		__entry->answer = answer;
+		__assign_str(why);
+		__entry->len = len;
+	),
+
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " xid=0x%08x answer=%s why=%s len=%u",
+		RPCRDMA_RS_XPRT_ARGS, __entry->xid,
+		rpcrdma_rs_show_answer(__entry->answer), __get_str(why),
+		__entry->len
+	)
 );
 
 #endif /* _TRACE_RPCRDMA_RS_H */

@@ -2,6 +2,7 @@
 
 //! What trace events have as arguments, and what C sees of it.
 
+use crate::kext::debugfs::Number;
 use crate::proto::error::Fault;
 use crate::proto::format::{
     CallFormat,
@@ -57,6 +58,19 @@ unsafe impl Field for &CStr {
     #[inline]
     fn raw(self) -> *const c_char {
         self.as_char_ptr()
+    }
+}
+
+// SAFETY: No pointer.
+unsafe impl Field for Number {
+    type Raw = u32;
+
+    #[inline]
+    fn raw(self) -> u32 {
+        match self {
+            Self::Client(number) => number & !sys::RPCRDMA_TRACE_SERVER,
+            Self::Server(number) => number | sys::RPCRDMA_TRACE_SERVER,
+        }
     }
 }
 
@@ -118,7 +132,9 @@ named_values! {
         /// A registration's.
         Register = rpcrdma_trace_work_RPCRDMA_WORK_REGISTER,
         /// A local invalidation's.
-        Invalidate = rpcrdma_trace_work_RPCRDMA_WORK_INVALIDATE;
+        Invalidate = rpcrdma_trace_work_RPCRDMA_WORK_INVALIDATE,
+        /// An RDMA Read's.
+        Read = rpcrdma_trace_work_RPCRDMA_WORK_READ;
 
     /// What is thought of a Reply.
     Verdict:
@@ -128,6 +144,19 @@ named_values! {
         Placed = rpcrdma_trace_verdict_RPCRDMA_VERDICT_PLACED,
         /// An error, or not an answer to what was asked.
         Failed = rpcrdma_trace_verdict_RPCRDMA_VERDICT_FAILED;
+
+    /// What a message that is refused is answered with.
+    Answer:
+        /// Nothing.
+        None = rpcrdma_trace_answer_RPCRDMA_ANSWER_NONE,
+        /// RDMA_ERROR with the versions that are understood.
+        ErrVers = rpcrdma_trace_answer_RPCRDMA_ANSWER_ERR_VERS,
+        /// RDMA_ERROR of the other kind.
+        ErrChunk = rpcrdma_trace_answer_RPCRDMA_ANSWER_ERR_CHUNK,
+        /// RDMA2_ERROR of Version Two.
+        Error = rpcrdma_trace_answer_RPCRDMA_ANSWER_ERROR,
+        /// The connection is ended.
+        Close = rpcrdma_trace_answer_RPCRDMA_ANSWER_CLOSE;
 }
 
 // SAFETY: No pointer.
@@ -162,36 +191,83 @@ unsafe impl Field for Fault {
     type Raw = *const c_char;
 
     fn raw(self) -> *const c_char {
+        fault_name(self).as_char_ptr()
+    }
+}
+
+/// Why a message is refused, or what a Call asks for can't be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// Its header makes no sense.
+    Fault(Fault),
+    /// It is not a Call.
+    NotACall,
+    /// Its Read chunks can't be put together to one Call.
+    ReadList,
+    /// It is longer than a Call may be.
+    CallTooLong,
+    /// Its chunks need more memory regions, or more of the Send Queue, than there are.
+    TooManySegments,
+    /// There is no room for the Reply, neither inline nor in the chunks.
+    ReplyTooLong,
+    /// It is not the Call that the header speaks of, which was to be in its chunks.
+    OtherCall,
+    /// It was sent beyond what the peer was granted.
+    NoCredit,
+    /// There is no memory, or the connection is at its end.
+    NoResources,
+}
+
+// SAFETY: The string is static.
+unsafe impl Field for Why {
+    type Raw = *const c_char;
+
+    fn raw(self) -> *const c_char {
         let name = match self {
-            Self::Runt => c"runt",
-            Self::Version(_) => c"version",
-            Self::Truncated => c"truncated",
-            Self::ItemTooLong => c"item-too-long",
-            Self::BadDiscriminator(_) => c"bad-discriminator",
-            Self::BadProcedure(_) => c"bad-procedure",
-            Self::ObsoleteMsgp => c"obsolete-msgp",
-            Self::ObsoleteDone => c"obsolete-done",
-            Self::BadErrorCode(_) => c"bad-error-code",
-            Self::BadVersionRange => c"bad-version-range",
-            Self::TooManySegments => c"too-many-segments",
-            Self::TooManyChunks => c"too-many-chunks",
-            Self::ChunkTooLong => c"chunk-too-long",
-            Self::OffsetOverflow => c"offset-overflow",
-            Self::UnalignedPosition(_) => c"unaligned-position",
-            Self::UnexpectedPositionZero => c"unexpected-position-zero",
-            Self::NoPayload => c"no-payload",
-            Self::TrailingBytes => c"trailing-bytes",
-            Self::XidMismatch => c"xid-mismatch",
-            Self::BadDirection(_) => c"bad-direction",
-            Self::ReadListInReply => c"read-list-in-reply",
-            Self::ChunkMismatch => c"chunk-mismatch",
-            Self::ZeroCredits => c"zero-credits",
-            Self::NoSpace => c"no-space",
-            Self::UnorderedPosition(_) => c"unordered-position",
-            Self::UnexpectedPosition(_) => c"unexpected-position",
-            Self::BadProperty(_) => c"bad-property",
-            Self::UnknownHandle(_) => c"unknown-handle",
+            Self::Fault(fault) => fault_name(fault),
+            Self::NotACall => c"not-a-call",
+            Self::ReadList => c"read-list",
+            Self::CallTooLong => c"call-too-long",
+            Self::TooManySegments => c"segments-beyond-resources",
+            Self::ReplyTooLong => c"reply-too-long",
+            Self::OtherCall => c"other-call-in-chunk",
+            Self::NoCredit => c"no-credit",
+            Self::NoResources => c"no-resources",
         };
         name.as_char_ptr()
+    }
+}
+
+/// The name by which an event shows a fault.
+fn fault_name(fault: Fault) -> &'static CStr {
+    match fault {
+        Fault::Runt => c"runt",
+        Fault::Version(_) => c"version",
+        Fault::Truncated => c"truncated",
+        Fault::ItemTooLong => c"item-too-long",
+        Fault::BadDiscriminator(_) => c"bad-discriminator",
+        Fault::BadProcedure(_) => c"bad-procedure",
+        Fault::ObsoleteMsgp => c"obsolete-msgp",
+        Fault::ObsoleteDone => c"obsolete-done",
+        Fault::BadErrorCode(_) => c"bad-error-code",
+        Fault::BadVersionRange => c"bad-version-range",
+        Fault::TooManySegments => c"too-many-segments",
+        Fault::TooManyChunks => c"too-many-chunks",
+        Fault::ChunkTooLong => c"chunk-too-long",
+        Fault::OffsetOverflow => c"offset-overflow",
+        Fault::UnalignedPosition(_) => c"unaligned-position",
+        Fault::UnexpectedPositionZero => c"unexpected-position-zero",
+        Fault::NoPayload => c"no-payload",
+        Fault::TrailingBytes => c"trailing-bytes",
+        Fault::XidMismatch => c"xid-mismatch",
+        Fault::BadDirection(_) => c"bad-direction",
+        Fault::ReadListInReply => c"read-list-in-reply",
+        Fault::ChunkMismatch => c"chunk-mismatch",
+        Fault::ZeroCredits => c"zero-credits",
+        Fault::NoSpace => c"no-space",
+        Fault::UnorderedPosition(_) => c"unordered-position",
+        Fault::UnexpectedPosition(_) => c"unexpected-position",
+        Fault::BadProperty(_) => c"bad-property",
+        Fault::UnknownHandle(_) => c"unknown-handle",
     }
 }

@@ -26,6 +26,8 @@ use super::{
 pub(crate) struct Call<'a> {
     /// The transaction ID.
     pub(crate) xid: u32,
+    /// The credit value: a request in Version One, a promise in Version Two.
+    pub(crate) credits: u32,
     /// Whether the RPC message is in a chunk, and not behind the header.
     pub(crate) special: bool,
     /// The Write list.
@@ -66,6 +68,7 @@ impl<'a> Call<'a> {
     pub(crate) fn from_one(header: &v1::Header<'a>) -> Option<Self> {
         (header.rpc_direction() == v1::Direction::Call).then(|| Self {
             xid: header.xid,
+            credits: header.credits,
             special: header.is_nomsg(),
             write: header.write_list(),
             reply: header.reply_chunk(),
@@ -86,6 +89,7 @@ impl<'a> Call<'a> {
         };
         Some(Self {
             xid: header.xid,
+            credits: header.credits,
             special,
             write: offer.write,
             reply: offer.reply,
@@ -229,7 +233,7 @@ mod tests {
         for (version, words) in CALLS {
             let bytes = Bytes::from_words(words)?;
             let call = Call::decode(version, bytes.get()).ok_or(Fault::NoPayload)?;
-            assert_eq!((call.xid, call.special), (7, true));
+            assert_eq!((call.xid, call.credits, call.special), (7, 1, true));
             assert!(call.reads().map(|entry| entry.position).eq([0, 8]));
             assert_eq!(call.read_total(), Some(44));
             assert!(call.write.is_empty());

@@ -215,6 +215,12 @@ impl SvcXprt {
         Ok(())
     }
 
+    /// Our address, which was set before anybody else knew the transport.
+    pub(crate) fn local(&self) -> SockAddr<'_> {
+        // SAFETY: The member is a `sockaddr_storage`, and does not change any more.
+        unsafe { SockAddr::copy((&raw const (*self.as_raw()).xpt_local).cast()) }
+    }
+
     /// Sets the peer's address. Its port is arbitrary and not the upper layer's, and changes with each
     /// connection; it is set to zero, so that the reply cache knows a client that connects anew.
     pub(crate) fn set_remote(&self, address: SockAddr<'_>) -> Result {

@@ -23,7 +23,7 @@ pub(crate) trait ConnectionEvents: Send + Sync + 'static {
     fn established(&self) {}
 
     /// By what number trace events name the connection.
-    fn number(&self) -> u32;
+    fn number(&self) -> trace::Number;
 }
 
 /// What the peer said when it accepted.
@@ -112,7 +112,7 @@ impl<H: ConnectionEvents> Context<H> {
     }
 
     /// By what number trace events name the connection.
-    pub(in crate::verbs) fn number(&self) -> u32 {
+    pub(in crate::verbs) fn number(&self) -> trace::Number {
         self.handler.number()
     }
 

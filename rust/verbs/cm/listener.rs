@@ -9,18 +9,19 @@
 //! [`CmId::adopt`] it becomes the id of an endpoint. The events of an id that is not yet adopted go to
 //! `pending_callback`, which ignores all but one: a peer that gave up is noticed when the connection is accepted.
 //!
-//! When a device goes away the CM waits until the ids on it are destroyed. For one whose owner can be found and
-//! made to give it up, the handler asks the CM to do that itself.
+//! When a device goes away the CM says so to each id on it, once, and then waits until all of them are destroyed. The
+//! handlers only pass that on: what is dropped in a handler might be the last that keeps this module.
 
-use super::{Accepted, CmId, ConnectionEvents, Context};
+use super::{device_limits, Accepted, CmId, ConnectionEvents, Context};
 use crate::sunrpc::{Net, SockAddr};
 use crate::sys;
+use crate::verbs::device::DeviceLimits;
 use core::mem::ManuallyDrop;
 use core::ptr::{self, NonNull};
 use core::slice;
 use kernel::error::{from_err_ptr, to_result};
 use kernel::prelude::*;
-use kernel::sync::{Arc, ArcBorrow};
+use kernel::sync::Arc;
 
 /// Requests that the CM keeps for us, by device, before it rejects further ones.
 const BACKLOG: c_int = 128;
@@ -34,12 +35,17 @@ pub(crate) trait ConnectionRequests: Send + Sync + Sized + 'static {
     /// Gives the request back if it can't be kept.
     fn requested(&self, incoming: Incoming<Self>) -> Result<(), Incoming<Self>>;
 
-    /// The device of a request goes away. Returns the request if it was kept. Runs in the CM's handler.
-    fn withdrawn(&self, id: RequestId) -> Option<Incoming<Self>>;
+    /// The device of a request goes away, which is to be dropped soon, but not in here: this runs in the CM's handler. One
+    /// that is not kept any more is being accepted or rejected; neither succeeds, so its owner drops it.
+    fn withdrawn(this: &Arc<Self>, id: RequestId);
 
-    /// The device at whose address we listen goes away, and the listener with it, which is to be returned unless
-    /// it is being dropped. Runs in the CM's handler. A listener at all addresses does not hear of this.
-    fn device_gone(&self) -> Option<Listener<Self>>;
+    /// The device at whose address we listen goes away, and the listener is to be dropped soon, but not in here: this
+    /// runs in the CM's handler. A listener at all addresses does not hear of this.
+    fn device_gone(this: &Arc<Self>);
+
+    /// The address at which we listen has moved to another device, where only a new listener would hear of requests.
+    /// Runs in the CM's handler.
+    fn address_moved(this: &Arc<Self>);
 }
 
 /// A name for a request. It can't be used for anything but comparison.
@@ -58,6 +64,8 @@ pub(crate) struct Incoming<L: ConnectionRequests> {
     private: Accepted,
     /// How many RDMA Reads the peer answers at a time.
     read_depth: u8,
+    /// Whether its device goes away.
+    withdrawn: bool,
     /// Who is told if the request is withdrawn.
     listener: ManuallyDrop<Arc<L>>,
 }
@@ -88,9 +96,25 @@ impl<L: ConnectionRequests> Incoming<L> {
         unsafe { SockAddr::copy(&raw const (*self.id.as_ptr()).route.addr.src_addr) }
     }
 
+    /// The limits of the device that it came over.
+    pub(crate) fn device_limits(&self) -> Option<DeviceLimits> {
+        // SAFETY: The id is live. The CM has given it the device and a port of that before it told of the request.
+        unsafe { device_limits(self.id) }
+    }
+
     /// Whether this is the request with that id.
     pub(crate) fn is(&self, id: RequestId) -> bool {
         ptr::eq(self.id.as_ptr(), id.0)
+    }
+
+    /// Its device goes away.
+    pub(crate) fn withdraw(&mut self) {
+        self.withdrawn = true;
+    }
+
+    /// Whether its device goes away.
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        self.withdrawn
     }
 
     /// Gives up the ownership of the id.
@@ -116,17 +140,12 @@ impl<L: ConnectionRequests> Incoming<L> {
             return 0;
         }
         // SAFETY: By the type invariant this is the listener, which the request keeps until its id is destroyed or
-        // has another handler; both wait for this one.
-        let listener = unsafe { &*(*id).context.cast::<L>().cast_const() };
-        match listener.withdrawn(RequestId(id)) {
-            Some(incoming) => {
-                // The CM destroys the id itself then.
-                incoming.into_raw();
-                1
-            }
-            // It is being accepted or rejected: then its owner destroys it, because neither succeeds any more.
-            None => 0,
-        }
+        // has another handler; both wait for this one. It is borrowed, so its count stays.
+        let listener = ManuallyDrop::new(unsafe {
+            Arc::<L>::from_raw((*id).context.cast::<L>().cast_const())
+        });
+        L::withdrawn(&listener, RequestId(id));
+        0
     }
 }
 
@@ -241,14 +260,6 @@ impl<L: ConnectionRequests> Listener<L> {
         Ok(this)
     }
 
-    /// Gives up the ownership of the id.
-    fn into_raw(self) -> NonNull<sys::rdma_cm_id> {
-        let mut this = ManuallyDrop::new(self);
-        // SAFETY: It is not used after this: `this` is not dropped.
-        unsafe { ManuallyDrop::drop(&mut this.handler) };
-        this.id
-    }
-
     /// The address it listens at, the port filled in.
     pub(crate) fn local(&self) -> SockAddr<'_> {
         // SAFETY: The id is live, and its addresses are of the size of a `sockaddr_storage`.
@@ -268,19 +279,21 @@ impl<L: ConnectionRequests> Listener<L> {
             return 0;
         };
         // SAFETY: The id is that of a listener, or a new one that still has its context. The destruction of the
-        // listener, which keeps the context, waits for this handler.
-        let handler =
-            unsafe { ArcBorrow::<L>::from_raw((*id.as_ptr()).context.cast::<L>().cast_const()) };
-        if event.event == sys::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL {
-            let Some(listener) = handler.device_gone() else {
+        // listener, which keeps the context, waits for this handler. It is borrowed, so its count stays.
+        let handler = ManuallyDrop::new(unsafe {
+            Arc::<L>::from_raw((*id.as_ptr()).context.cast::<L>().cast_const())
+        });
+        match event.event {
+            sys::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_REQUEST => {}
+            sys::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL => {
+                L::device_gone(&handler);
                 return 0;
-            };
-            // The CM destroys the id itself then.
-            listener.into_raw();
-            return 1;
-        }
-        if event.event != sys::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_REQUEST {
-            return 0;
+            }
+            sys::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_CHANGE => {
+                L::address_moved(&handler);
+                return 0;
+            }
+            _ => return 0,
         }
         // SAFETY: For this event the connection arm is the valid one.
         let conn = unsafe { &*event.param.conn };
@@ -303,7 +316,8 @@ impl<L: ConnectionRequests> Listener<L> {
             id,
             private,
             read_depth: conn.initiator_depth,
-            listener: ManuallyDrop::new(handler.into()),
+            withdrawn: false,
+            listener: ManuallyDrop::new(Arc::clone(&handler)),
         };
         match handler.requested(incoming) {
             Ok(()) => 0,

@@ -111,13 +111,13 @@ impl<H: EndpointEvents> Endpoint<H> {
                 // One more, for the marker of the drain.
                 max_send_wr: self.sizes.send_queue.saturating_add(1),
                 max_send_sge: self.sizes.transfer_sges,
-                max_rdma_ctxs: self.sizes.transfers,
+                // None of the regions that transfers may need: see `add_transfer_regions`.
+                max_rdma_ctxs: 0,
                 max_recv_sge: 1,
                 ..pin_init::zeroed()
             },
             sq_sig_type: sys::ib_sig_type_IB_SIGNAL_REQ_WR,
             qp_type: sys::ib_qp_type_IB_QPT_RC,
-            // Read only where transfers are wanted.
             port_num: objects.cm.port().unwrap_or(u32::MAX),
             ..pin_init::zeroed()
         }
@@ -144,7 +144,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             // SAFETY: As above.
             unsafe { sys::ib_drain_sq(qp.as_ptr()) };
         }
-        let keepers = self.end_transfers();
+        let unfinished = self.end_transfers();
         if let Some(qp) = objects.qp.take() {
             let id = objects.cm.as_ptr();
             // SAFETY: The id is live and has a QP.
@@ -155,7 +155,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             }
         }
         // No device writes to it any more.
-        drop(keepers);
+        drop(unfinished);
         // Waits for handlers that still run.
         objects.queues = None;
     }
@@ -166,6 +166,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         let objects = self.objects.lock().take();
 
         let mut pool = self.pool.lock();
+        pool.awaited = true;
         while pool.out > 0 {
             // Not interruptible: this may run on behalf of a task that is being killed. Nothing that holds a
             // handle waits for the endpoint, so the wait is short.
@@ -187,9 +188,9 @@ impl<H: EndpointEvents> Endpoint<H> {
             // completion. A `Received` only reads the memory.
             unsafe { slot.buffer.unmap() };
         }
-        for buffer in self.sends.iter().filter_map(|slot| slot.buffer.as_ref()) {
+        for slot in self.send_slots() {
             // SAFETY: As above. A `SendBuffer` looks at the memory; its mapping is used under an open gate only.
-            unsafe { buffer.unmap() };
+            unsafe { slot.buffer.unmap() };
         }
         if let Some(mut objects) = objects {
             if let Some(pool) = &self.shared {
@@ -256,7 +257,7 @@ impl<H: EndpointEvents> EndpointOwner<H> {
         let limits = cm.device_limits().ok_or(ENODEV)?;
         // SAFETY: The CM id holds the device. `tear_down` drops the membership before the id; if there is an error
         // before, they are parameters of the function below, which are dropped in reverse order.
-        let membership = unsafe { pools.join(device, &limits, limit) }?;
+        let membership = unsafe { pools.join(device, &limits, sizes.receive_size, limit) }?;
         Self::with_membership(cm, sizes, membership)
     }
 

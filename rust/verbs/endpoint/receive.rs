@@ -8,7 +8,7 @@ use crate::sys;
 use crate::verbs::completion::Completion;
 use crate::verbs::dma::DmaBuffer;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents};
-use crate::verbs::work_request::{set_receive_cqe, PlainRequest};
+use crate::verbs::receive_chain::ReceiveChain;
 use core::ptr::{self, NonNull};
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -52,30 +52,20 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// `ENOTCONN` after shutdown, or what the device reports. Then the connection must end: the buffers are not
     /// idle any more.
     pub(super) fn post_receives(&self, gate: &mut ReceiveGate) -> Result {
-        const BATCH: usize = RECEIVE_BATCH as usize;
         let Some(qp) = gate.qp else {
             return Err(ENOTCONN);
         };
-        let mut sges: [sys::ib_sge; BATCH] = pin_init::zeroed();
-        let mut requests: [sys::ib_recv_wr; BATCH] =
-            core::array::from_fn(|_| sys::ib_recv_wr::zeroed());
-        let mut first: *mut sys::ib_recv_wr = ptr::null_mut();
-        for (sge, request) in sges.iter_mut().zip(requests.iter_mut()) {
+        let mut chain = ReceiveChain::new();
+        for _ in 0..RECEIVE_BATCH {
             let Some(index) = gate.idle.pop() else { break };
             let Some(slot) = self.receives.get(usize::try_from(index)?) else {
                 continue;
             };
-            sge.addr = slot.buffer.address();
-            sge.length = u32::try_from(slot.buffer.len())?;
-            sge.lkey = gate.lkey;
-            request.sg_list = sge;
-            request.num_sge = 1;
-            set_receive_cqe(request, ptr::from_ref(&slot.cqe).cast_mut());
-            request.next = first;
-            first = request;
-            // SAFETY: The buffer is mapped while the gate is open, and idle: ours to hand over.
-            unsafe { slot.buffer.sync_for_device(slot.buffer.len()) };
+            // SAFETY: The buffer is mapped while the gate is open, and was idle; the slot is part of the endpoint, which
+            // outlives the QP.
+            unsafe { chain.add(slot, gate.lkey) };
         }
+        let first = chain.first();
         if first.is_null() {
             return Ok(());
         }
@@ -184,6 +174,14 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// How many messages that were counted, see [`Received::count`], are in their buffers still.
     pub(crate) fn held(&self) -> u32 {
         self.calls.load(Acquire)
+    }
+
+    /// Takes back what [`Self::ask_for_receives`] was asked for, of which the peer was not told.
+    pub(crate) fn return_receives(&self, count: u32) {
+        if let Some(pool) = &self.shared {
+            self.asked.fetch_sub(count, Relaxed);
+            pool.release(count);
+        }
     }
 
     /// Whether the Receives are shared with other connections.

@@ -22,6 +22,8 @@ pub(super) struct Pool {
     pub(super) total: u32,
     /// How many are lent out.
     pub(super) out: u32,
+    /// Whether the end of the endpoint waits until none is.
+    pub(super) awaited: bool,
     /// How many were deregistered because their state was not known.
     pub(super) recycled: u32,
 }
@@ -183,7 +185,7 @@ impl<H: EndpointEvents> Drop for RegionHandle<H> {
             let _ = pool.free.push_within_capacity(region);
         }
         pool.out = pool.out.saturating_sub(1);
-        let last = pool.out == 0;
+        let last = pool.awaited && pool.out == 0;
         drop(pool);
         if last {
             self.endpoint.home.notify_all();

@@ -7,6 +7,7 @@ use crate::observe::trace;
 use crate::sys;
 use crate::verbs::completion::Completion;
 use crate::verbs::dma::{Direction, DmaBuffer};
+use crate::verbs::endpoint::parts::Rest;
 use crate::verbs::endpoint::regions::RegionHandle;
 use crate::verbs::endpoint::transfer::Cargo;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents};
@@ -18,7 +19,7 @@ use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{Arc, ArcBorrow, SetOnce};
+use kernel::sync::{Arc, ArcBorrow};
 
 /// A work request could not be posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,8 +52,8 @@ pub(super) struct SendSlot<H: EndpointEvents> {
     /// What is released when the Send has completed. Written by who posts it, under the gate's lock, and taken by
     /// its completion, or when there are none any more.
     pub(super) cargo: Cell<Option<Cargo<H>>>,
-    /// Where the message is, from the first use of the slot on.
-    pub(super) buffer: SetOnce<DmaBuffer>,
+    /// Where the message is.
+    pub(super) buffer: DmaBuffer,
 }
 
 /// The gate of the Send Queue: no pointer, no posting.
@@ -71,12 +72,33 @@ pub(super) struct SendGate {
     pub(super) port: u32,
     /// How many transfers exist.
     pub(super) transfers: usize,
+    /// How many pages they have together.
+    pub(super) transfer_pages: usize,
+    /// How many memory regions for transfers were made.
+    pub(super) transfer_regions: u32,
+    /// Whether the end of the endpoint waits until there is none.
+    pub(super) awaited: bool,
     /// The slots for Reads that are not in use. With room for all of them.
     pub(super) free_pulls: KVVec<u32>,
+    /// What is left of a chain that is being posted in parts.
+    pub(super) rest: Option<Rest>,
 }
 
 // SAFETY: A QP may be used from any context; the gate is used under its lock.
 unsafe impl Send for SendGate {}
+
+impl SendGate {
+    /// Whether a chain of `requests` may be posted as a whole, with `fences` to follow some day.
+    fn has_room(&self, requests: u32, fences: u32) -> bool {
+        self.rest.is_none() && self.queue.has_room(requests, fences)
+    }
+
+    /// Whether a chain of `requests` may be posted as a whole, or begun if it is too long for that.
+    pub(super) fn may_begin(&self, requests: u32) -> bool {
+        let in_parts = || !self.queue.fits(requests) && self.queue.part(requests) > 0;
+        self.has_room(requests, 0) || (self.rest.is_none() && in_parts())
+    }
+}
 
 impl<H: EndpointEvents> Endpoint<H> {
     /// # Safety
@@ -94,6 +116,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         let sequence = slot.sequence.load(Relaxed);
         // Before the buffer comes free, and with it the place of the cargo.
         drop(slot.cargo.take());
+        trace::sent(this.context.number(), sequence, completion.status());
         if !completion.ok() {
             completion.trace_error(this.context.number(), trace::Work::Send);
             this.context.lost();
@@ -148,13 +171,16 @@ impl<H: EndpointEvents> Endpoint<H> {
 
     /// Everything up to `sequence` has been sent.
     pub(super) fn retire(&self, sequence: u64) {
-        {
-            let mut gate = self.send.lock();
-            let SendGate { queue, free, .. } = &mut *gate;
-            // Never more than the capacity: each buffer is out once.
-            queue.retire(sequence, |buffer| {
-                let _ = free.push_within_capacity(buffer);
-            });
+        let mut gate = self.send.lock();
+        let SendGate { queue, free, .. } = &mut *gate;
+        // Never more than the capacity: each buffer is out once.
+        queue.retire(sequence, |buffer| {
+            let _ = free.push_within_capacity(buffer);
+        });
+        let refused = self.go_on(&mut gate) == Err(PostError::Refused);
+        drop(gate);
+        if refused {
+            self.context.lost();
         }
         self.context.handler().send_room();
     }
@@ -193,14 +219,24 @@ impl<H: EndpointEvents> Endpoint<H> {
         let mut added = 0;
         while added < count {
             let index = self.send.lock().made;
-            let Some(slot) = self.sends.get(index as usize) else {
+            let Some(place) = self.sends.get(index as usize) else {
                 break;
             };
-            let buffer = DmaBuffer::new(self.sizes.send_size, Direction::ToDevice)?;
+            let slot = KBox::new(
+                SendSlot {
+                    cqe: sys::ib_cqe {
+                        done: Some(Self::send_callback),
+                    },
+                    sequence: Atomic::new(0),
+                    cargo: Cell::new(None),
+                    buffer: DmaBuffer::new(self.sizes.send_size, Direction::ToDevice)?,
+                },
+                GFP_KERNEL,
+            )?;
             // SAFETY: The device stays until `tear_down`, which takes the verbs objects first and then unmaps. Nobody
             // else knows the buffer.
-            unsafe { buffer.map(self.device) }?;
-            slot.buffer.populate(buffer);
+            unsafe { slot.buffer.map(self.device) }?;
+            place.populate(slot);
             let mut gate = self.send.lock();
             gate.made += 1;
             // There is room for all.
@@ -210,11 +246,33 @@ impl<H: EndpointEvents> Endpoint<H> {
         Ok(added)
     }
 
+    /// The slot of a Send buffer, if there is one.
+    pub(super) fn send_slot(&self, index: u32) -> Option<&SendSlot<H>> {
+        Some(&**self.sends.get(index as usize)?.as_ref()?)
+    }
+
+    /// All slots that have a Send buffer.
+    pub(super) fn send_slots(&self) -> impl Iterator<Item = &SendSlot<H>> {
+        let made = self.sends.iter().filter_map(|place| place.as_ref());
+        made.map(|slot| &**slot)
+    }
+
     /// Lends out a Send buffer, if there is one and the queue has room for a Send.
     pub(crate) fn send_buffer(self: &Arc<Self>) -> Option<SendBuffer<H>> {
+        self.lend_if(|gate| gate.has_room(1, 0))
+    }
+
+    /// Lends out a Send buffer, if there is one and the transfers have less than `pages` pages; also if the queue is
+    /// full.
+    pub(crate) fn spare_send_buffer(self: &Arc<Self>, pages: usize) -> Option<SendBuffer<H>> {
+        self.lend_if(|gate| gate.transfer_pages < pages)
+    }
+
+    /// Lends out a Send buffer, if there is one and `may` agrees.
+    fn lend_if(self: &Arc<Self>, may: impl FnOnce(&SendGate) -> bool) -> Option<SendBuffer<H>> {
         let mut gate = self.send.lock();
         gate.qp?;
-        if !gate.queue.has_room(1, 0) {
+        if !may(&gate) {
             return None;
         }
         let index = gate.free.pop()?;
@@ -232,8 +290,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             return false;
         };
         let gate = self.send.lock();
-        gate.free.len() >= parts as usize
-            && gate.queue.has_room(fences.saturating_add(parts), fences)
+        gate.free.len() >= parts as usize && gate.has_room(fences.saturating_add(parts), fences)
     }
 
     /// Posts the registrations of `regions` and then the first `len` octets of `message`, as one chain. Returns
@@ -272,7 +329,8 @@ impl<H: EndpointEvents> Endpoint<H> {
     }
 
     /// Posts `parts`, each with its length, if there is room for `rest` work requests behind them. That room is kept;
-    /// returns how much it is, to be given back when the rest is posted.
+    /// returns how much it is, to be given back when the rest is posted. Until then no other message is posted: all of a
+    /// connection are under its channel's lock. Reads are not, so a chain of those may be begun in between.
     ///
     /// # Errors
     ///
@@ -286,18 +344,15 @@ impl<H: EndpointEvents> Endpoint<H> {
         let count = u32::try_from(count).map_err(|_| PostError::Refused)?;
         let mut gate = self.send.lock();
         let qp = gate.qp.ok_or(PostError::Closed)?;
-        if !gate.queue.has_room(count, rest) {
+        if !gate.has_room(count, rest) {
             return Err(PostError::Full);
         }
         for place in parts.iter_mut() {
             let Some((part, len)) = place.as_mut() else {
                 continue;
             };
-            let slot = self
-                .sends
-                .get(part.index as usize)
-                .ok_or(PostError::Refused)?;
-            let buffer = slot.buffer.as_ref().ok_or(PostError::Refused)?;
+            let slot = self.send_slot(part.index).ok_or(PostError::Refused)?;
+            let buffer = &slot.buffer;
             // SAFETY: As in `post_chain`.
             unsafe { buffer.sync_for_device(*len) };
             let mut sge = sys::ib_sge {
@@ -370,20 +425,22 @@ impl<H: EndpointEvents> Endpoint<H> {
         signal: bool,
         kept: u32,
     ) -> Result<(bool, u64), PostError> {
-        let slot = self
-            .sends
-            .get(message.index as usize)
-            .ok_or(PostError::Refused)?;
+        let slot = self.send_slot(message.index).ok_or(PostError::Refused)?;
         let fences = u32::try_from(regions.len()).map_err(|_| PostError::Refused)?;
         let requests = fences.checked_add(1).ok_or(PostError::Refused)?;
 
         let mut gate = self.send.lock();
         gate.queue.unreserve(kept);
         let qp = gate.qp.ok_or(PostError::Closed)?;
-        if !gate.queue.has_room(requests, fences) {
+        // Behind parts of the same message nothing has to wait: its room was kept, also from Reads that were begun meanwhile.
+        let room = match kept {
+            0 => gate.has_room(requests, fences),
+            _ => gate.queue.has_room(requests, fences),
+        };
+        if !room {
             return Err(PostError::Full);
         }
-        let buffer = slot.buffer.as_ref().ok_or(PostError::Refused)?;
+        let buffer = &slot.buffer;
         // SAFETY: The gate is open, so the buffer is mapped and the device live; the message is complete.
         unsafe { buffer.sync_for_device(len) };
         let mut sge = sys::ib_sge {
@@ -506,11 +563,7 @@ pub(crate) struct SendBuffer<H: EndpointEvents> {
 impl<H: EndpointEvents> SendBuffer<H> {
     /// The memory.
     fn buffer(&self) -> Option<&DmaBuffer> {
-        self.endpoint
-            .sends
-            .get(self.index as usize)?
-            .buffer
-            .as_ref()
+        Some(&self.endpoint.send_slot(self.index)?.buffer)
     }
 }
 

@@ -10,7 +10,8 @@
 //! owner is, one after the other: who prepares it; when it is posted, the [`Pull`] (Reads) or the Send buffer of
 //! the Reply (Writes), to which the completion belongs; last the completion handler, which drops it. Dropped, it
 //! unmaps the memory, exactly once. What was posted is kept by a slot of the endpoint. So what never completes,
-//! because the device refused a part of its chain or lost a completion, is found when the queues are drained.
+//! because the device refused a part of its chain or lost a completion, is found when the queues are drained. A chain
+//! that is longer than the Send Queue is posted in parts, see [`super::parts`].
 //!
 //! The core needs the QP for that. So an endpoint counts its transfers under the lock of the Send gate, begins
 //! none when the gate is closed, and the shutdown waits for the last one before it destroys the QP.
@@ -22,6 +23,8 @@ use crate::proto::chunk::Segment;
 use crate::sys;
 use crate::verbs::completion::Completion;
 use crate::verbs::dma::Direction;
+use crate::verbs::endpoint::parts::{Last, ReplySend, Rest, CHAIN_MAX};
+use crate::verbs::endpoint::send::SendGate;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents, PostError, SendBuffer};
 use crate::verbs::work_request::{set_send_cqe, PlainRequest};
 use core::cell::Cell;
@@ -30,6 +33,11 @@ use core::ptr::{self, NonNull};
 use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::{Arc, ArcBorrow};
+
+/// Memory regions for transfers that are made at a time.
+const REGION_STEP: u32 = 4;
+/// Pages of each at most: the core takes it that there are so many if the device can do it.
+const REGION_PAGES: u32 = 256;
 
 /// The C side of a transfer. On the heap, since work requests point into it.
 struct Context {
@@ -55,6 +63,8 @@ pub(crate) struct Transfer<H: EndpointEvents> {
     context: KBox<Context>,
     /// How many work requests it takes.
     requests: u32,
+    /// How many octets it moves.
+    octets: u32,
     /// Whose it is.
     endpoint: Arc<Endpoint<H>>,
 }
@@ -94,7 +104,32 @@ impl<H: EndpointEvents> Drop for Transfer<H> {
                 context.direction.as_raw(),
             )
         };
-        self.endpoint.transfer_ended();
+        let pages = context.bvecs.len();
+        self.endpoint.transfer_ended(pages);
+    }
+}
+
+/// How much some transfers are together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// How many there are.
+    pub(crate) transfers: u32,
+    /// How many octets they move.
+    pub(crate) octets: u32,
+    /// How many work requests they take.
+    pub(crate) requests: u32,
+}
+
+impl Load {
+    /// Sums up.
+    fn of<H: EndpointEvents>(transfers: &[Transfer<H>]) -> Self {
+        transfers
+            .iter()
+            .fold(Self::default(), |sum, transfer| Self {
+                transfers: sum.transfers.saturating_add(1),
+                octets: sum.octets.saturating_add(transfer.octets),
+                requests: sum.requests.saturating_add(transfer.requests),
+            })
     }
 }
 
@@ -106,14 +141,33 @@ pub(crate) struct Cargo<H: EndpointEvents> {
     pub(crate) _keeper: H::Push,
 }
 
+impl<H: EndpointEvents> Cargo<H> {
+    /// How much is written.
+    pub(crate) fn load(&self) -> Load {
+        Load::of(&self.transfers)
+    }
+}
+
 /// RDMA Reads that complete together.
 pub(crate) struct Pull<H: EndpointEvents> {
-    /// Where in the Send Queue they were posted.
-    sequence: u64,
     /// The Reads.
     transfers: KVec<Transfer<H>>,
     /// What they are for.
     keeper: H::Pull,
+    /// The next one of some that never completed.
+    next: Option<KBox<Pull<H>>>,
+}
+
+/// Reads of which no completion has come, at the end of the endpoint.
+pub(super) struct Unfinished<H: EndpointEvents>(Option<KBox<Pull<H>>>);
+
+impl<H: EndpointEvents> Drop for Unfinished<H> {
+    fn drop(&mut self) {
+        // One after the other, not each inside the one before.
+        while let Some(mut pull) = self.0.take() {
+            self.0 = pull.next.take();
+        }
+    }
 }
 
 impl<H: EndpointEvents> Pull<H> {
@@ -125,12 +179,22 @@ impl<H: EndpointEvents> Pull<H> {
     pub(crate) fn new(transfers: KVec<Transfer<H>>, keeper: H::Pull) -> Result<KBox<Self>> {
         Ok(KBox::new(
             Self {
-                sequence: 0,
                 transfers,
                 keeper,
+                next: None,
             },
             GFP_KERNEL,
         )?)
+    }
+
+    /// How much is read.
+    pub(crate) fn load(&self) -> Load {
+        Load::of(&self.transfers)
+    }
+
+    /// What the Reads are for.
+    pub(crate) fn keeper(&self) -> &H::Pull {
+        &self.keeper
     }
 }
 
@@ -142,6 +206,8 @@ pub(super) struct PullSlot<H: EndpointEvents> {
     pub(super) cqe: sys::ib_cqe,
     /// Its place among the slots.
     pub(super) index: u32,
+    /// Where in the Send Queue the last Read was posted. Under the gate's lock.
+    pub(super) sequence: Cell<u64>,
     /// What is posted. Written and taken under the gate's lock.
     pub(super) pull: Cell<Option<KBox<Pull<H>>>>,
 }
@@ -177,17 +243,20 @@ impl<H: EndpointEvents> Endpoint<H> {
         }
         let mut gate = self.send.lock();
         let qp = gate.qp.ok_or(ENOTCONN)?;
+        let pages = bvecs.len();
         gate.transfers += 1;
+        gate.transfer_pages += pages;
         let port = gate.port;
         drop(gate);
         match self.begin(direction, bvecs, segment, qp, port) {
             Ok((context, requests)) => Ok(Transfer {
                 context,
                 requests,
+                octets: segment.length,
                 endpoint: self.clone(),
             }),
             Err(error) => {
-                self.transfer_ended();
+                self.transfer_ended(pages);
                 Err(error)
             }
         }
@@ -214,34 +283,72 @@ impl<H: EndpointEvents> Endpoint<H> {
             GFP_KERNEL,
         )?;
         let count = u32::try_from(context.bvecs.len())?;
-        let iter = sys::bvec_iter {
-            bi_size: segment.length,
-            ..pin_init::zeroed()
-        };
-        // SAFETY: The transfer is counted, so the QP exists; the vectors live as long as the state, and their
-        // pages are valid.
-        let requests = unsafe {
-            sys::rdma_rw_begin(
-                &raw mut context.ctx,
-                qp.as_ptr(),
-                port,
-                context.bvecs.as_ptr(),
-                count,
-                iter,
-                segment.offset,
-                segment.handle,
-                direction.as_raw(),
-            )
-        };
-        to_result(requests.min(0))?;
-        Ok((context, u32::try_from(requests)?))
+        loop {
+            let iter = sys::bvec_iter {
+                bi_size: segment.length,
+                ..pin_init::zeroed()
+            };
+            // SAFETY: The transfer is counted, so the QP exists; the vectors live as long as the state, and their
+            // pages are valid. A state that could not be initialised may be initialised again.
+            let requests = unsafe {
+                sys::rdma_rw_begin(
+                    &raw mut context.ctx,
+                    qp.as_ptr(),
+                    port,
+                    context.bvecs.as_ptr(),
+                    count,
+                    iter,
+                    segment.offset,
+                    segment.handle,
+                    direction.as_raw(),
+                )
+            };
+            match to_result(requests.min(0)) {
+                Err(EAGAIN) if self.add_transfer_regions(qp)? => {}
+                Err(error) => return Err(error),
+                Ok(()) => return Ok((context, u32::try_from(requests)?)),
+            }
+        }
     }
 
-    /// A transfer is no more.
-    fn transfer_ended(&self) {
+    /// Makes some of the memory regions that the device needs for transfers, if there may be more. Returns whether there
+    /// are more now. The caller has counted a transfer.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`: the connection is to be ended.
+    fn add_transfer_regions(&self, qp: NonNull<sys::ib_qp>) -> Result<bool> {
+        let mut gate = self.send.lock();
+        let missing = self.sizes.transfers.saturating_sub(gate.transfer_regions);
+        let count = missing.min(REGION_STEP);
+        gate.transfer_regions += count;
+        drop(gate);
+        if count == 0 {
+            return Ok(false);
+        }
+        // SAFETY: A transfer is counted, so the QP exists, and with it its device.
+        let pages = unsafe { (*(*qp.as_ptr()).device).attrs.max_fast_reg_page_list_len };
+        // SAFETY: As above. The core's own list of regions, which it empties when the QP is destroyed.
+        let made = unsafe {
+            sys::ib_mr_pool_init(
+                qp.as_ptr(),
+                &raw mut (*qp.as_ptr()).rdma_mrs,
+                c_int::try_from(count)?,
+                sys::ib_mr_type_IB_MR_TYPE_MEM_REG,
+                pages.min(REGION_PAGES),
+                0,
+            )
+        };
+        to_result(made).map_err(|_| ENOMEM)?;
+        Ok(true)
+    }
+
+    /// A transfer of so many pages is no more.
+    fn transfer_ended(&self, pages: usize) {
         let mut gate = self.send.lock();
         gate.transfers = gate.transfers.saturating_sub(1);
-        let last = gate.transfers == 0;
+        gate.transfer_pages = gate.transfer_pages.saturating_sub(pages);
+        let last = gate.awaited && gate.transfers == 0;
         drop(gate);
         if last {
             self.home.notify_all();
@@ -254,14 +361,24 @@ impl<H: EndpointEvents> Endpoint<H> {
         self.send.lock().transfers > 0
     }
 
-    /// Whether the Send Queue will hold a chain for `transfers` and a Send, sooner or later. Up to a quarter of the
-    /// queue may be taken by what is not signaled, and comes free with a later completion only: who waits for
-    /// more than the rest might wait for ever.
-    pub(crate) fn fits(&self, transfers: &[Transfer<H>]) -> bool {
-        requests(transfers) < self.sizes.send_queue - self.sizes.send_queue / 4
+    /// Whether the transfers that there are have `pages` pages or more.
+    pub(crate) fn transfers_pages(&self, pages: usize) -> bool {
+        self.send.lock().transfer_pages >= pages
     }
 
-    /// Posts Reads. When they are done, [`EndpointEvents::pulled`] is called.
+    /// Whether a chain for `transfers` and a Send is not longer than any that is posted.
+    pub(crate) fn fits(&self, transfers: &[Transfer<H>]) -> bool {
+        requests(transfers) < CHAIN_MAX
+    }
+
+    /// Whether `transfers` and a message in so many `parts` behind them find room all at once, if they are given the time.
+    /// Such a message is not begun and continued later: parts of it that were sent could not be taken back.
+    pub(crate) fn fits_at_once(&self, transfers: &[Transfer<H>], parts: u32) -> bool {
+        let total = requests(transfers).saturating_add(parts);
+        self.send.lock().queue.fits(total)
+    }
+
+    /// Posts Reads, or begins to. When they are done, [`EndpointEvents::pulled`] is called.
     ///
     /// # Errors
     ///
@@ -270,28 +387,19 @@ impl<H: EndpointEvents> Endpoint<H> {
     pub(crate) fn post_pull(&self, mut pull: KBox<Pull<H>>) -> Result<(), Unpulled<H>> {
         let requests = requests(&pull.transfers);
         let mut gate = self.send.lock();
-        let Some(qp) = gate.qp else {
+        if gate.qp.is_none() {
             drop(gate);
             return Err((PostError::Closed, None));
-        };
+        }
         let slot = gate
             .free_pulls
             .last()
             .and_then(|index| self.pulls.get(*index as usize));
-        let Some(slot) = slot else {
-            drop(gate);
-            return Err((PostError::Full, Some(pull)));
-        };
-        if !gate.queue.has_room(requests, 0) {
-            drop(gate);
-            return Err((PostError::Full, Some(pull)));
-        }
-        let Some(sequence) = gate.queue.posted(requests, true, None) else {
+        let Some(slot) = slot.filter(|_| gate.may_begin(requests)) else {
             drop(gate);
             return Err((PostError::Full, Some(pull)));
         };
         gate.free_pulls.pop();
-        pull.sequence = sequence;
         let cqe = ptr::from_ref(&slot.cqe).cast_mut();
         let mut first: *mut sys::ib_send_wr = ptr::null_mut();
         for transfer in pull.transfers.iter_mut() {
@@ -300,15 +408,19 @@ impl<H: EndpointEvents> Endpoint<H> {
         // The completion may come before the post returns; it waits for the lock. Moving the box does not move the chain,
         // which is in the contexts of the transfers.
         slot.pull.set(Some(pull));
-        // SAFETY: The gate's QP is live; the chain is kept by the slot, until its completion has come or none will.
-        let status = unsafe { sys::ib_post_send(qp.as_ptr(), first.cast_const(), ptr::null_mut()) };
-        if status == 0 {
-            return Ok(());
-        }
-        gate.queue.unpost();
+        let posted = match NonNull::new(first) {
+            Some(first) => {
+                // SAFETY: The transfers have just been linked, and there are so many work requests in them; the slot
+                // keeps them until their completion has come or none will.
+                let rest = unsafe { Rest::new(first, requests, Last::Read(slot.index)) };
+                gate.rest = Some(rest);
+                self.go_on(&mut gate)
+            }
+            None => Err(PostError::Refused),
+        };
         drop(gate);
         // The device may work on what it took, so the slot keeps it until the end of the endpoint.
-        Err((PostError::Refused, None))
+        posted.map_err(|error| (error, None))
     }
 
     /// # Safety
@@ -324,6 +436,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         // SAFETY: This handler belongs to the entries of `PullSlot`s of the endpoint only, whose first member they are.
         let slot = unsafe { &*completion.cqe().cast::<PullSlot<H>>() };
         let mut gate = this.send.lock();
+        let sequence = slot.sequence.get();
         let pull = slot.pull.take();
         if pull.is_some() {
             // There is room for all.
@@ -335,22 +448,21 @@ impl<H: EndpointEvents> Endpoint<H> {
             return;
         };
         let Pull {
-            sequence,
-            transfers,
-            keeper,
+            transfers, keeper, ..
         } = KBox::into_inner(pull);
         // Before anybody looks at the memory.
         drop(transfers);
         if completion.ok() {
             this.retire(sequence);
         } else {
-            completion.trace_error(this.context.number(), trace::Work::Send);
+            completion.trace_error(this.context.number(), trace::Work::Read);
             this.context.lost();
         }
         H::pulled(this.context.handler(), keeper, completion.ok());
     }
 
-    /// As [`Self::post_reply`]; `parts` are posted before, each with its length.
+    /// As [`Self::post_reply`]; `parts` are posted before, each with its length. All of it is posted at once, see
+    /// [`Self::fits_at_once`].
     ///
     /// # Errors
     ///
@@ -362,35 +474,46 @@ impl<H: EndpointEvents> Endpoint<H> {
         len: usize,
         cargo: Option<Cargo<H>>,
         invalidate: Option<u32>,
-    ) -> Result<(), Unposted<H>> {
+    ) -> Result<u64, Unposted<H>> {
         let writes = cargo.as_ref().map_or(0, |cargo| requests(&cargo.transfers));
         match self.post_parts(parts, writes.saturating_add(1)) {
-            Ok(kept) => self.post_reply(message, len, cargo, invalidate, kept),
+            Ok(kept) => self.post_last(message, len, cargo, invalidate, kept),
             Err(PostError::Full) => Err((PostError::Full, Some((message, cargo)))),
             Err(error) => Err((error, None)),
         }
     }
 
-    /// Posts a Reply: the Writes of its cargo, if there are any, and then the first `len` octets of `message` as a
-    /// Send, which invalidates the peer's `invalidate`. The cargo is dropped when the Send has completed. `kept` is room
-    /// in the queue that was kept for it.
+    /// Posts a Reply, or begins to: the Writes of its cargo, if there are any, and then the first `len` octets of
+    /// `message` as a Send, which invalidates the peer's `invalidate`. The cargo is dropped when the Send has completed.
+    /// Returns the Send's place in the Send Queue, as the trace event of its completion has it; zero if the chain is
+    /// posted in parts, and the Send has no place yet.
     ///
     /// # Errors
     ///
     /// See [`PostError`]. If the queue was full, everything comes back.
     pub(crate) fn post_reply(
         &self,
+        message: SendBuffer<H>,
+        len: usize,
+        cargo: Option<Cargo<H>>,
+        invalidate: Option<u32>,
+    ) -> Result<u64, Unposted<H>> {
+        self.post_last(message, len, cargo, invalidate, 0)
+    }
+
+    /// As [`Self::post_reply`]; `kept` is room in the queue that was kept for it, behind the parts before it.
+    fn post_last(
+        &self,
         mut message: SendBuffer<H>,
         len: usize,
-        mut cargo: Option<Cargo<H>>,
+        cargo: Option<Cargo<H>>,
         invalidate: Option<u32>,
         kept: u32,
-    ) -> Result<(), Unposted<H>> {
-        let Some(slot) = self.sends.get(message.index as usize) else {
-            return Err((PostError::Refused, None));
-        };
-        let Some(buffer) = slot.buffer.as_ref() else {
-            return Err((PostError::Refused, None));
+    ) -> Result<u64, Unposted<H>> {
+        let send = ReplySend {
+            index: message.index,
+            len,
+            invalidate,
         };
         let writes = cargo.as_ref().map_or(0, |cargo| requests(&cargo.transfers));
         let total = writes.saturating_add(1);
@@ -400,19 +523,74 @@ impl<H: EndpointEvents> Endpoint<H> {
             drop(gate);
             return Err((PostError::Closed, None));
         };
-        if !gate.queue.has_room(total, 0) {
+        // Behind parts of the same message as in `post_chain`.
+        let may = match kept {
+            0 => gate.may_begin(total),
+            _ => gate.queue.has_room(total, 0),
+        };
+        if !may {
             drop(gate);
             return Err((PostError::Full, Some((message, cargo))));
         }
+        // Whatever happens, its slot is not used again until the completion, or the end of the endpoint.
+        message.posted = true;
+        let posted = match (gate.queue.has_room(total, 0), cargo) {
+            (false, Some(cargo)) => self.begin_reply(&mut gate, send, writes, cargo).map(|()| 0),
+            (_, cargo) => self.post_send(&mut gate, qp, &send, cargo, kept > 0),
+        };
+        drop(gate);
+        posted.map_err(|error| (error, None))
+    }
+
+    /// Begins a Reply that has to be posted in parts.
+    fn begin_reply(
+        &self,
+        gate: &mut SendGate,
+        send: ReplySend,
+        writes: u32,
+        mut cargo: Cargo<H>,
+    ) -> Result<(), PostError> {
+        let slot = self.send_slot(send.index).ok_or(PostError::Refused)?;
+        let cqe = ptr::from_ref(&self.part).cast_mut();
+        let mut first: *mut sys::ib_send_wr = ptr::null_mut();
+        for transfer in cargo.transfers.iter_mut() {
+            first = transfer.link(cqe, first);
+        }
+        let first = NonNull::new(first).ok_or(PostError::Refused)?;
+        slot.cargo.set(Some(cargo));
+        // SAFETY: The transfers have just been linked, and there are so many work requests in them; the slot keeps them
+        // until the Send has completed, or no completion comes any more.
+        gate.rest = Some(unsafe { Rest::new(first, writes, Last::Send(send)) });
+        self.go_on(gate)
+    }
+
+    /// Posts the Send of a Reply, for which there is room, and in the same chain before it the Writes of `cargo`, which
+    /// is kept until the Send has completed. With `signal` it is signaled in any case. Returns its place.
+    ///
+    /// # Errors
+    ///
+    /// `Refused`.
+    pub(super) fn post_send(
+        &self,
+        gate: &mut SendGate,
+        qp: NonNull<sys::ib_qp>,
+        reply: &ReplySend,
+        cargo: Option<Cargo<H>>,
+        signal: bool,
+    ) -> Result<u64, PostError> {
+        let slot = self.send_slot(reply.index).ok_or(PostError::Refused)?;
+        let buffer = &slot.buffer;
+        let writes = cargo.as_ref().map_or(0, |cargo| requests(&cargo.transfers));
+        let total = writes.saturating_add(1);
+        let len = reply.len.min(buffer.len());
         // SAFETY: The gate is open, so the buffer is mapped and the device live; the message is complete.
         unsafe { buffer.sync_for_device(len) };
         let mut sge = sys::ib_sge {
             addr: buffer.address(),
-            length: len.min(buffer.len()) as u32,
+            length: len as u32,
             lkey: gate.lkey,
         };
-        // With parts before it as in `post_chain`.
-        let signaled = writes > 0 || kept > 0 || gate.queue.must_signal(total, gate.made);
+        let signaled = signal || writes > 0 || gate.queue.must_signal(total, gate.made);
         let mut send = sys::ib_send_wr {
             sg_list: &raw mut sge,
             num_sge: 1,
@@ -424,64 +602,61 @@ impl<H: EndpointEvents> Endpoint<H> {
             },
             ..sys::ib_send_wr::zeroed()
         };
-        if let Some(rkey) = invalidate {
+        if let Some(rkey) = reply.invalidate {
             send.opcode = sys::ib_wr_opcode_IB_WR_SEND_WITH_INV;
             send.ex.invalidate_rkey = core::mem::ManuallyDrop::new(rkey);
         }
         set_send_cqe(&mut send, ptr::from_ref(&slot.cqe).cast_mut());
         let mut first = &raw mut send;
-        if let Some(cargo) = cargo.as_mut() {
+        if let Some(mut cargo) = cargo {
             for transfer in cargo.transfers.iter_mut() {
                 first = transfer.link(ptr::null_mut(), first);
             }
+            // Whatever happens, it is released by the completion, or at the end of the endpoint.
+            slot.cargo.set(Some(cargo));
         }
-        let Some(sequence) = gate.queue.posted(total, signaled, Some(message.index)) else {
-            drop(gate);
-            return Err((PostError::Full, Some((message, cargo))));
-        };
+        let sequence = gate
+            .queue
+            .posted(total, signaled, Some(reply.index))
+            .ok_or(PostError::Refused)?;
         slot.sequence.store(sequence, kernel::sync::atomic::Relaxed);
-        // Whatever happens, it is released by the completion, or at the end of the endpoint.
-        slot.cargo.set(cargo);
-        message.posted = true;
         // SAFETY: The gate's QP is live; the chain is valid for the call; the entry that completes later is part
         // of the endpoint, and what the Writes point to is with it.
         let status = unsafe { sys::ib_post_send(qp.as_ptr(), first.cast_const(), ptr::null_mut()) };
         if status != 0 {
             gate.queue.unpost();
-            drop(gate);
-            return Err((PostError::Refused, None));
+            return Err(PostError::Refused);
         }
-        Ok(())
+        Ok(sequence)
     }
 
     /// Ends the transfers that were posted and never completed, and waits for the last one. The Send Queue is drained.
     ///
     /// Returns what keeps the memory of Reads of which no completion has come: it must stay until the QP is gone. siw
     /// loses those that were under way behind one that the end of the connection cut off in the middle.
-    pub(super) fn end_transfers(&self) -> KVec<H::Pull> {
-        for slot in &self.sends {
+    pub(super) fn end_transfers(&self) -> Unfinished<H> {
+        self.send.lock().rest = None;
+        for slot in self.send_slots() {
             drop(slot.cargo.take());
         }
-        let mut keepers = KVec::new();
+        let mut unfinished = Unfinished(None);
         for slot in &self.pulls {
             let gate = self.send.lock();
             let pull = slot.pull.take();
             drop(gate);
-            let Some(pull) = pull else { continue };
-            let Pull {
-                transfers, keeper, ..
-            } = KBox::into_inner(pull);
-            drop(transfers);
-            // Without memory for this the pages are given up now, a moment before the QP.
-            let _ = keepers.push(keeper, GFP_KERNEL);
+            let Some(mut pull) = pull else { continue };
+            pull.transfers = KVec::new();
+            pull.next = unfinished.0.take();
+            unfinished.0 = Some(pull);
         }
         let mut gate = self.send.lock();
+        gate.awaited = true;
         while gate.transfers > 0 {
             // As in `tear_down`: nobody that has one waits for the endpoint.
             self.home.wait(&mut gate);
         }
         drop(gate);
-        keepers
+        unfinished
     }
 }
 

@@ -2,9 +2,11 @@
 
 //! The Receives of one device.
 
-use super::state::State;
+use super::state::{PoolLevel, State};
+use crate::observe::trace;
 use crate::sys;
 use crate::verbs::completion::{Completion, CompletionQueue};
+use crate::verbs::device::{self, DeviceName};
 use crate::verbs::dma::{Direction, DmaBuffer};
 use crate::verbs::endpoint::{Endpoint, EndpointEvents, ReceiveSlot, RECEIVE_BATCH};
 use crate::verbs::work_request::PlainRequest;
@@ -45,6 +47,8 @@ pub(in crate::verbs) struct ReceivePool<H: EndpointEvents> {
     objects: Mutex<Option<Objects>>,
     /// The device, which the members hold.
     device: NonNull<sys::ib_device>,
+    /// Its name.
+    device_name: DeviceName,
     /// Octets of each buffer.
     buffer_size: usize,
     /// How many buffers there may be.
@@ -72,6 +76,8 @@ impl<H: EndpointEvents> ReceivePool<H> {
         limit: u32,
     ) -> Result<Arc<Self>> {
         let state = State::new(limit)?;
+        // SAFETY: The caller guarantees it.
+        let device_name = DeviceName::copy(unsafe { device::name(device) });
         let this = Arc::pin_init(
             pin_init!(Self {
                 state <- new_spinlock!(state, "rpcrdma::ReceivePool::state"),
@@ -79,6 +85,7 @@ impl<H: EndpointEvents> ReceivePool<H> {
                 turnover <- new_mutex!((), "rpcrdma::ReceivePool::turnover"),
                 objects <- new_mutex!(None, "rpcrdma::ReceivePool::objects"),
                 device,
+                device_name,
                 buffer_size,
                 limit,
             }),
@@ -88,9 +95,27 @@ impl<H: EndpointEvents> ReceivePool<H> {
         Ok(this)
     }
 
-    /// Whether it is the pool of a device.
-    pub(super) fn is_on(&self, device: NonNull<sys::ib_device>) -> bool {
-        self.device == device
+    /// Whether it is the pool of a device with buffers of that size, in octets.
+    pub(super) fn is(&self, device: NonNull<sys::ib_device>, buffer_size: usize) -> bool {
+        self.device == device && self.buffer_size == buffer_size
+    }
+
+    /// How full it is.
+    pub(in crate::verbs) fn level(&self) -> PoolLevel {
+        self.state.lock().level()
+    }
+
+    /// Tells that Receives were posted. The lock is held, so that events come in order.
+    fn trace(&self, state: &State) {
+        let level = state.level();
+        trace::shared_receives(
+            self.device_name.as_c_str(),
+            level.asked,
+            level.buffers,
+            level.posted,
+            level.limit,
+            level.lost,
+        );
     }
 
     /// Makes the verbs objects.
@@ -248,6 +273,7 @@ impl<H: EndpointEvents> ReceivePool<H> {
         let mut state = self.state.lock();
         while state.idle.len() >= RECEIVE_BATCH as usize {
             state.post()?;
+            self.trace(&state);
         }
         Ok(())
     }
@@ -314,13 +340,15 @@ impl<H: EndpointEvents> ReceivePool<H> {
         }
         // There is room for all.
         let _ = state.idle.push_within_capacity(index);
-        if state.srq.is_some()
-            && state.idle.len() >= RECEIVE_BATCH as usize
-            && state.post().is_err()
-        {
-            drop(state);
-            kernel::pr_err_once!("a device refuses Receives for its Shared Receive Queue\n");
+        if state.srq.is_none() || state.idle.len() < RECEIVE_BATCH as usize {
+            return;
         }
+        if state.post().is_ok() {
+            self.trace(&state);
+            return;
+        }
+        drop(state);
+        kernel::pr_err_once!("a device refuses Receives for its Shared Receive Queue\n");
     }
 
     /// # Safety

@@ -4,7 +4,7 @@
 
 use crate::sys;
 use crate::verbs::endpoint::{ReceiveSlot, RECEIVE_BATCH};
-use crate::verbs::work_request::{set_receive_cqe, PlainRequest};
+use crate::verbs::receive_chain::ReceiveChain;
 use core::ptr::{self, NonNull};
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -34,6 +34,27 @@ pub(super) struct State {
     pub(super) completed: u64,
     /// How many were posted until the last one that has completed.
     pub(super) latest: u64,
+    /// How many times Receives were posted.
+    refills: u64,
+}
+
+/// How full a Shared Receive Queue is at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PoolLevel {
+    /// Connections that share it.
+    pub(crate) connections: u32,
+    /// Receives that they have asked for.
+    pub(crate) asked: u32,
+    /// Buffers that there are.
+    pub(crate) buffers: u32,
+    /// Buffers that there may be.
+    pub(crate) limit: u32,
+    /// Receives that are posted and may be used, or are in use by a message that is arriving.
+    pub(crate) posted: u32,
+    /// Receives that the device has lost.
+    pub(crate) lost: u32,
+    /// How many times Receives were posted, a batch each, while there was a pool.
+    pub(crate) refills: u64,
 }
 
 // SAFETY: An SRQ may be used from any context; the state is used under its lock.
@@ -65,6 +86,7 @@ impl State {
             posted: 0,
             completed: 0,
             latest: 0,
+            refills: 0,
         })
     }
 
@@ -81,6 +103,24 @@ impl State {
         u32::try_from(lost).unwrap_or(u32::MAX)
     }
 
+    /// How full the queue is.
+    pub(super) fn level(&self) -> PoolLevel {
+        let lost = self.lost();
+        let posted = self
+            .posted
+            .saturating_sub(self.completed)
+            .saturating_sub(lost.into());
+        PoolLevel {
+            connections: self.ends,
+            asked: self.wanted,
+            buffers: self.made,
+            limit: u32::try_from(self.slots.len()).unwrap_or(u32::MAX),
+            posted: u32::try_from(posted).unwrap_or(u32::MAX),
+            lost,
+            refills: self.refills,
+        }
+    }
+
     /// How many buffers there should be.
     pub(super) fn target(&self) -> u32 {
         self.wanted
@@ -94,40 +134,28 @@ impl State {
     ///
     /// What the device reports. Then the buffers are not idle any more.
     pub(super) fn post(&mut self) -> Result {
-        const BATCH: usize = RECEIVE_BATCH as usize;
         let srq = self.srq.ok_or(ENODEV)?;
-        let mut sges: [sys::ib_sge; BATCH] = pin_init::zeroed();
-        let mut requests: [sys::ib_recv_wr; BATCH] =
-            core::array::from_fn(|_| sys::ib_recv_wr::zeroed());
-        let mut first: *mut sys::ib_recv_wr = ptr::null_mut();
-        let count = self.idle.len().min(BATCH);
-        // From the last to the first, so that each can point to the next.
-        let mut number = self.posted + count as u64;
-        self.posted = number;
-        for (sge, request) in sges.iter_mut().zip(requests.iter_mut()).take(count) {
+        let mut chain = ReceiveChain::new();
+        for _ in 0..RECEIVE_BATCH {
             let Some(index) = self.idle.pop() else { break };
             let Some(Some(slot)) = self.slots.get(index as usize) else {
                 continue;
             };
-            slot.posted_as.store(number, Relaxed);
-            number -= 1;
-            sge.addr = slot.buffer.address();
-            sge.length = u32::try_from(slot.buffer.len())?;
-            sge.lkey = self.lkey;
-            request.sg_list = sge;
-            request.num_sge = 1;
-            set_receive_cqe(request, ptr::from_ref(&slot.cqe).cast_mut());
-            request.next = first;
-            first = request;
-            // SAFETY: The buffer is mapped while the queue exists, and idle: ours to hand over.
-            unsafe { slot.buffer.sync_for_device(slot.buffer.len()) };
+            self.posted += 1;
+            slot.posted_as.store(self.posted, Relaxed);
+            // SAFETY: The buffer is mapped while the queue exists, and was idle; the slot stays in the table until it is
+            // recycled.
+            unsafe { chain.add(slot, self.lkey) };
         }
+        let first = chain.first();
         if first.is_null() {
             return Ok(());
         }
         // SAFETY: The queue is live while it is in the state, whose lock is held; the chain and its SGEs are valid for
         // the call; the buffers and their completion entries stay in the table until they have completed.
-        to_result(unsafe { sys::ib_post_srq_recv(srq.as_ptr(), first, ptr::null_mut()) })
+        to_result(unsafe { sys::ib_post_srq_recv(srq.as_ptr(), first, ptr::null_mut()) })?;
+        self.refills += 1;
+        Ok(())
     }
 }
 
@@ -166,6 +194,9 @@ mod tests {
         assert_eq!(state.target(), RECEIVE_BATCH + 1);
         state.ends = 0;
         assert_eq!(state.lost(), 2);
+        // Four of ten have completed.
+        let level = state.level();
+        assert_eq!((level.posted, level.lost, level.limit), (4, 2, 100));
         Ok(())
     }
 
@@ -174,6 +205,7 @@ mod tests {
         let mut state = State::new(4)?;
         assert_eq!(state.post(), Err(ENODEV));
         assert_eq!(state.posted, 0);
+        assert_eq!(state.level().refills, 0);
         Ok(())
     }
 }

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a Responder tells of its work: trace events, and counters.
+
+use crate::observe::counters::counters;
+use crate::observe::trace::{self, Answer, Number, Why};
+use crate::proto::message;
+use crate::sunrpc::svc::counters::{count, Counter};
+use crate::verbs::endpoint::Load;
+use kernel::error::Error;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::Arc;
+
+counters! {
+    /// What is counted on one connection.
+    Counts:
+    /// Calls that threads have taken in.
+    calls,
+    /// Replies posted, and each RDMA_ERROR in the place of one.
+    replies,
+    /// Segments read.
+    reads,
+    /// Octets of them.
+    read_octets,
+    /// RDMA Writes posted.
+    writes,
+    /// Octets of them.
+    written_octets,
+    /// Handles of the peer that Replies invalidated.
+    invalidations,
+    /// Messages refused, and Calls whose Reply was RDMA_ERROR.
+    refused,
+    /// Replies that could not grant more, because there were no Receives for it.
+    grants_denied,
+    /// Times that something waited for a Send buffer or for room in the Send Queue.
+    send_queue_full,
+    /// Times that something waited for memory regions.
+    out_of_regions,
+}
+
+/// The counters of one connection, and whose they are.
+pub(crate) struct Stats {
+    /// Which connection it is.
+    number: Number,
+    /// Calls that exist: taken in, and neither answered and forgotten nor given up.
+    in_work: Atomic<u32>,
+    /// The counters.
+    pub(crate) counts: Counts,
+}
+
+impl Stats {
+    /// Nothing counted yet.
+    pub(crate) const fn new(number: Number) -> Self {
+        Self {
+            number,
+            in_work: Atomic::new(0),
+            counts: Counts::new(),
+        }
+    }
+
+    /// How many Calls there are at the moment.
+    pub(crate) fn in_work(&self) -> u32 {
+        self.in_work.load(Relaxed)
+    }
+
+    /// A Call was taken in: a message of `len` octets.
+    pub(super) fn call(&self, call: &message::Call<'_>, len: usize) {
+        self.counts.calls.count();
+        trace::call(
+            self.number,
+            call.xid,
+            len,
+            call.credits,
+            call.reads().count(),
+            call.write.len(),
+            call.reply.map_or(0, |chunk| chunk.len()),
+            call.special,
+        );
+    }
+
+    /// A message of `len` octets is refused, or its Reply is RDMA_ERROR.
+    pub(crate) fn refused(&self, xid: u32, answer: Answer, why: Why, len: usize) {
+        self.counts.refused.count();
+        trace::refuse(self.number, xid, answer, why, len);
+    }
+
+    /// The Reads of a Call were posted.
+    pub(crate) fn reads_posted(&self, xid: u32, load: Load) {
+        self.counts.reads.add_value(load.transfers.into());
+        self.counts.read_octets.add_value(load.octets.into());
+        count(Counter::Reads, load.transfers.into());
+        trace::read_post(self.number, xid, load.transfers, load.octets, load.requests);
+    }
+
+    /// They have completed, or the connection was lost.
+    pub(crate) fn reads_done(&self, xid: u32, done: bool) {
+        trace::read_done(self.number, xid, done);
+    }
+
+    /// A Reply of `len` octets was posted, or an RDMA_ERROR, with the Writes of `load`.
+    pub(crate) fn replied(
+        &self,
+        xid: u32,
+        len: usize,
+        load: Load,
+        invalidate: Option<u32>,
+        sequence: u64,
+    ) {
+        self.counts.replies.count();
+        self.counts.writes.add_value(load.transfers.into());
+        self.counts.written_octets.add_value(load.octets.into());
+        self.counts
+            .invalidations
+            .add_value(invalidate.is_some().into());
+        count(Counter::Writes, load.transfers.into());
+        trace::post_reply(
+            self.number,
+            xid,
+            len,
+            load.transfers,
+            load.octets,
+            load.requests,
+            invalidate.unwrap_or(0),
+            sequence,
+        );
+    }
+
+    /// A Reply could not be sent.
+    pub(crate) fn reply_failed(&self, xid: u32, error: Error) {
+        trace::reply_failed(self.number, xid, error.to_errno());
+    }
+
+    /// Replies carry another grant from now on.
+    pub(crate) fn granted(&self, credits: u32) {
+        trace::grant(self.number, credits, self.in_work());
+    }
+
+    /// The peer would use more credits, but there are no Receives for them.
+    pub(crate) fn grant_denied(&self) {
+        self.counts.grants_denied.count();
+    }
+
+    /// Something waits for a Send buffer, or for room in the Send Queue.
+    pub(crate) fn send_queue_full(&self, xid: u32) {
+        self.counts.send_queue_full.count();
+        count(Counter::SendQueueFull, 1);
+        trace::send_queue_full(self.number, xid);
+    }
+
+    /// Something waits for memory regions.
+    pub(crate) fn out_of_regions(&self, xid: u32) {
+        self.counts.out_of_regions.count();
+        trace::out_of_regions(self.number, xid);
+    }
+}
+
+/// Counts one Call as in work while it exists.
+pub(super) struct InWork(Arc<Stats>);
+
+impl InWork {
+    /// There is one more.
+    pub(super) fn new(stats: &Arc<Stats>) -> Self {
+        stats.in_work.add(1u32, Relaxed);
+        Self(stats.clone())
+    }
+
+    /// Where it is counted.
+    pub(super) fn stats(&self) -> &Arc<Stats> {
+        &self.0
+    }
+}
+
+impl Drop for InWork {
+    fn drop(&mut self) {
+        self.0.in_work.fetch_sub(1u32, Relaxed);
+    }
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is shown of a connection of the server: that it was accepted, and its files in debugfs.
+//!
+//! Each file has one `name: value` per line. A reader takes locks of the connection for a moment, and nothing that
+//! the end of the connection waits for: [`Connection::free`](super::Connection) removes the directory before it does
+//! anything else, which waits for readers, and holds no lock then.
+
+use super::Connection;
+use crate::kext::debugfs::{Directory, File, Inspect};
+use crate::observe::trace::{self, Number};
+use crate::sunrpc::AddressText;
+use crate::verbs::endpoint::Endpoint;
+use kernel::prelude::*;
+use kernel::seq_file::SeqFile;
+use kernel::seq_print;
+use kernel::sync::atomic::Relaxed;
+use kernel::sync::Arc;
+
+/// Says whether a connection was accepted. If so, SUNRPC is about to know it, and will free it: so it can be looked
+/// into from now on.
+pub(super) fn accepted(number: Number, peer: &AddressText, accepted: &Result<Arc<Connection>>) {
+    let (address, port) = (peer.address_c(), peer.port_c());
+    let connection = match accepted {
+        Ok(connection) => connection,
+        Err(error) => {
+            let error = error.to_errno();
+            trace::accept(number, address, port, c"", 0, 0, 0, 0, false, error);
+            return;
+        }
+    };
+    let endpoint = connection.endpoint();
+    let device = endpoint.as_ref().map_or(c"", |e| e.device_name());
+    let credits = connection.allowance.lock().granted();
+    trace::accept(
+        number,
+        address,
+        port,
+        device,
+        connection.agreed.send_inline,
+        connection.agreed.receive_inline,
+        credits,
+        connection.read_depth.into(),
+        connection.agreed.remote_invalidation,
+        0,
+    );
+    trace::grant(number, credits, 0);
+    // Without memory for it, the connection does without.
+    let directory = Directory::new(number, connection.clone()).ok();
+    *connection.directory.lock() = directory;
+}
+
+impl Connection {
+    /// The endpoint, until the connection is freed.
+    fn endpoint(&self) -> Option<Arc<Endpoint<Self>>> {
+        let owner = self.owner.lock();
+        owner.as_ref().map(|owner| owner.endpoint().clone())
+    }
+}
+
+impl Inspect for Connection {
+    const FILES: &'static [File<Self>] = &[
+        File {
+            name: c"state",
+            show: state,
+        },
+        File {
+            name: c"limits",
+            show: limits,
+        },
+        File {
+            name: c"credits",
+            show: credits,
+        },
+        File {
+            name: c"receives",
+            show: receives,
+        },
+        File {
+            name: c"send_queue",
+            show: send_queue,
+        },
+        File {
+            name: c"callback",
+            show: callback,
+        },
+        File {
+            name: c"counters",
+            show: counters,
+        },
+    ];
+}
+
+/// Prints lines of `name: value`.
+macro_rules! lines {
+    ($m:expr, $($name:literal: $value:expr),* $(,)?) => {
+        $(seq_print!($m, "{}: {}\n", $name, $value);)*
+    };
+}
+
+/// Whom the connection leads to, and what was agreed.
+fn state(connection: &Connection, m: &SeqFile) {
+    let up = connection.established.load(Relaxed) && !connection.xprt.is_closing();
+    let (remote, local) = &connection.addresses;
+    lines!(m,
+        "connected": u8::from(up),
+        "address": remote.address(),
+        "port": remote.port(),
+        "local_address": local.address(),
+        "local_port": local.port(),
+    );
+    if let Some(endpoint) = connection.endpoint() {
+        lines!(m, "device": endpoint.device_name().to_str().unwrap_or("?"));
+    }
+    lines!(m,
+        "inline_send": connection.agreed.send_inline,
+        "inline_receive": connection.agreed.receive_inline,
+        "remote_invalidation": u8::from(connection.agreed.remote_invalidation),
+        "peer_send_size": connection.peer.send_size,
+        "peer_receive_size": connection.peer.receive_size,
+        "peer_remote_invalidation": u8::from(connection.peer.remote_invalidation),
+    );
+}
+
+/// How large the connection was made.
+fn limits(connection: &Connection, m: &SeqFile) {
+    let Some(endpoint) = connection.endpoint() else {
+        return;
+    };
+    let sizes = endpoint.sizes();
+    lines!(m,
+        "receive_size": sizes.receive_size,
+        "sends": sizes.sends,
+        "send_size": sizes.send_size,
+        "send_queue": sizes.send_queue,
+        "pulls": sizes.pulls,
+        "transfers": sizes.transfers,
+        "transfer_sges": sizes.transfer_sges,
+        "read_depth": connection.read_depth,
+    );
+}
+
+/// What the peer was granted, and what it makes of it.
+fn credits(connection: &Connection, m: &SeqFile) {
+    let (arrived, pulled) = connection.inbox.len();
+    let allowance = *connection.allowance.lock();
+    lines!(m,
+        "granted": allowance.granted(),
+        "limit": allowance.limit(),
+        "overdraft": allowance.overdraft(),
+        "in_work": connection.stats.in_work(),
+        "arrived": arrived,
+        "pulled": pulled,
+    );
+}
+
+/// What is posted for the peer to use: Receives of the connection's own, or what it has of those that are shared, and
+/// all of these.
+fn receives(connection: &Connection, m: &SeqFile) {
+    let Some(endpoint) = connection.endpoint() else {
+        return;
+    };
+    let Some(now) = endpoint.receive_use() else {
+        lines!(m, "shared": 0, "own": endpoint.sizes().receives);
+        return;
+    };
+    lines!(m,
+        "shared": 1,
+        "asked": now.asked,
+        "pool_connections": now.pool.connections,
+        "pool_asked": now.pool.asked,
+        "pool_buffers": now.pool.buffers,
+        "pool_limit": now.pool.limit,
+        "pool_posted": now.pool.posted,
+        "pool_lost": now.pool.lost,
+        "pool_refills": now.pool.refills,
+    );
+}
+
+/// How full the Send Queue is, and what waits for it.
+fn send_queue(connection: &Connection, m: &SeqFile) {
+    let Some(endpoint) = connection.endpoint() else {
+        return;
+    };
+    let now = endpoint.send_queue_use();
+    lines!(m,
+        "posted": now.posted,
+        "reserved": now.reserved,
+        "buffers": now.buffers,
+        "free_buffers": now.free_buffers,
+        "transfers": now.transfers,
+        "pulls": now.pulls,
+        "waiting": connection.backlog.len(),
+        "starved": u8::from(connection.starved.load(Relaxed)),
+    );
+}
+
+/// Calls to the peer, if there may be any.
+fn callback(connection: &Connection, m: &SeqFile) {
+    connection.with_callback(|callback| {
+        let requester = callback.requester();
+        lines!(m,
+            "slots": super::callback::SLOTS,
+            "slots_in_use": requester.slots_in_use(),
+        );
+        if let Some(link) = requester.link() {
+            lines!(m,
+                "wanted": link.credits_wanted(),
+                "granted": link.credits_granted(),
+            );
+        }
+        requester
+            .stats
+            .for_each(|name, value| seq_print!(m, "{}: {}\n", name, value));
+    });
+}
+
+/// All that is counted on the connection.
+fn counters(connection: &Connection, m: &SeqFile) {
+    connection
+        .stats
+        .counts
+        .for_each(|name, value| seq_print!(m, "{}: {}\n", name, value));
+}

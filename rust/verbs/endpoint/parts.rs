@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Chains that are too long for the Send Queue, posted in parts as there comes room.
+//!
+//! # Who owns what, and what ends it
+//!
+//! A chain that is begun belongs to the slot of its last work request, like one that is posted as a whole: Reads to a
+//! [`PullSlot`](super::transfer::PullSlot), a Reply to the slot of its Send buffer. What has not been posted of it is
+//! the [`Rest`] in the gate. There is one at most, and while there is one nothing else is posted that would take its
+//! room; so two chains never wait for each other. Each part is signaled, and its completion posts the next one.
+//!
+//! The rest points into the transfers that the slot keeps. These go with the completion of the last work request,
+//! which is posted last of all, or at the end of the endpoint ([`Endpoint::end_transfers`]), after the gate was closed.
+
+use crate::observe::trace;
+use crate::sys;
+use crate::verbs::completion::Completion;
+use crate::verbs::endpoint::send::SendGate;
+use crate::verbs::endpoint::{Endpoint, EndpointEvents, PostError};
+use crate::verbs::work_request::set_send_cqe;
+use core::ptr::{self, NonNull};
+use kernel::prelude::*;
+use kernel::sync::ArcBorrow;
+
+/// Work requests of the longest chain, a Reply's Send counted. More than a peer has reason to ask for: a page of the
+/// largest payload, or a segment of the longest list, takes one, or three where it has to be registered.
+pub(super) const CHAIN_MAX: u32 = 1024;
+
+/// What follows the last of the linked work requests.
+#[derive(Clone, Copy)]
+pub(super) enum Last {
+    /// Nothing: the last one is a Read of the slot for Reads with this index, and signaled to that.
+    Read(u32),
+    /// A Send.
+    Send(ReplySend),
+}
+
+/// The Send of a Reply.
+#[derive(Clone, Copy)]
+pub(super) struct ReplySend {
+    /// The index of its buffer.
+    pub(super) index: u32,
+    /// How long the message is.
+    pub(super) len: usize,
+    /// What the peer need not invalidate itself.
+    pub(super) invalidate: Option<u32>,
+}
+
+/// What has not been posted of a chain.
+///
+/// # Invariants
+///
+/// `next` is the first of `left` linked work requests, which are in transfers that a slot of the endpoint keeps at least
+/// as long as the gate is open.
+pub(super) struct Rest {
+    /// The first one.
+    next: NonNull<sys::ib_send_wr>,
+    /// How many are linked.
+    left: u32,
+    /// What comes last.
+    last: Last,
+}
+
+impl Rest {
+    /// A chain of which nothing was posted.
+    ///
+    /// # Safety
+    ///
+    /// See the type invariant.
+    pub(super) unsafe fn new(next: NonNull<sys::ib_send_wr>, left: u32, last: Last) -> Self {
+        // INVARIANT: The caller guarantees it.
+        Self { next, left, last }
+    }
+
+    /// Cuts `count` work requests off, at least one and not more than are left. Returns the first and the last of them.
+    fn cut(&mut self, count: u32) -> Option<(NonNull<sys::ib_send_wr>, NonNull<sys::ib_send_wr>)> {
+        let first = self.next;
+        let mut last = first;
+        for _ in 1..count {
+            // SAFETY: By the type invariant so many are linked.
+            last = NonNull::new(unsafe { (*last.as_ptr()).next })?;
+        }
+        // SAFETY: As above; nobody else knows those that were not posted.
+        let next = unsafe { core::mem::replace(&mut (*last.as_ptr()).next, ptr::null_mut()) };
+        self.left = self.left.saturating_sub(count);
+        // INVARIANT: Those behind `last` are left. If there are none, `next` is not used again.
+        self.next = NonNull::new(next).unwrap_or(NonNull::dangling());
+        Some((first, last))
+    }
+}
+
+impl<H: EndpointEvents> Endpoint<H> {
+    /// Posts of a chain that is begun what there is room for.
+    ///
+    /// # Errors
+    ///
+    /// `Closed`, or `Refused`: then the connection must end.
+    pub(super) fn go_on(&self, gate: &mut SendGate) -> Result<(), PostError> {
+        while let Some(rest) = gate.rest.as_mut() {
+            let qp = gate.qp.ok_or(PostError::Closed)?;
+            if rest.left == 0 {
+                let Last::Send(send) = rest.last else {
+                    gate.rest = None;
+                    break;
+                };
+                if !gate.queue.has_room(1, 0) {
+                    break;
+                }
+                gate.rest = None;
+                return self.post_send(gate, qp, &send, None, true).map(drop);
+            }
+            let count = gate.queue.part(rest.left);
+            if count == 0 {
+                break;
+            }
+            let ends_here = match rest.last {
+                Last::Read(index) if count == rest.left => Some(index),
+                _ => None,
+            };
+            let (first, last) = rest.cut(count).ok_or(PostError::Refused)?;
+            let place = match ends_here {
+                // It is signaled to the slot already.
+                Some(index) => {
+                    gate.rest = None;
+                    let place = gate.queue.posted(count, true, None);
+                    let slot = self.pulls.get(index as usize);
+                    if let Some((place, slot)) = place.zip(slot) {
+                        slot.sequence.set(place);
+                    }
+                    place
+                }
+                None => {
+                    // SAFETY: By the invariant of `Rest`; it was not posted yet.
+                    let request = unsafe { &mut *last.as_ptr() };
+                    set_send_cqe(request, ptr::from_ref(&self.part).cast_mut());
+                    request.send_flags |= sys::ib_send_flags_IB_SEND_SIGNALED as c_int;
+                    gate.queue.posted_part(count)
+                }
+            };
+            place.ok_or(PostError::Refused)?;
+            // SAFETY: The gate's QP is live. The chain is kept by its slot until its last work request has completed, or
+            // none will any more; the entry for parts is the endpoint's.
+            let status = unsafe { sys::ib_post_send(qp.as_ptr(), first.as_ptr(), ptr::null_mut()) };
+            if status != 0 {
+                gate.queue.unpost();
+                gate.rest = None;
+                return Err(PostError::Refused);
+            }
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// Called by the CQ core for the last work request of a part of a chain of this endpoint.
+    pub(super) unsafe extern "C" fn part_callback(cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
+        // SAFETY: As in `receive_callback`.
+        let this = unsafe { ArcBorrow::<Self>::from_raw((*cq).cq_context.cast_const().cast()) };
+        // SAFETY: As in `receive_callback`.
+        let Some(completion) = (unsafe { Completion::from_raw(wc) }) else {
+            return;
+        };
+        if !completion.ok() {
+            completion.trace_error(this.context.number(), trace::Work::Send);
+            this.context.lost();
+            return;
+        }
+        let place = this.send.lock().queue.part_completed();
+        if let Some(place) = place {
+            this.retire(place);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+# Clients that connect and go, in every way to go: nothing of the server stays.
+# mode: pair
+# server: ours
+# client: none
+# fabrics: rxe
+# soak-fabrics: rxe siw
+# kernels: uml
+# soak-smoke: uml-kasan
+# memory: 1536M
+# timeout: 120 1800
+# rounds: 1 10
+"""A hundred connections in each round, one after the other, from user space."""
+
+import sys
+
+sys.path.insert(0, "tests/lib")
+from case import main  # noqa: E402
+from common import Gone, check, log, remote, rounds, wait_for  # noqa: E402
+from memory import server_memory, shown  # noqa: E402
+
+#: Connections of each round.
+CONNECTIONS = 100
+#: How many octets of each connection may be missing in the end: pages that the kernel keeps at
+#: hand, and slabs that are partly in use, whatever the number of connections.
+TOLERANCE = 4 << 20
+
+
+def queue_pairs():
+    """How many connections the server's device has."""
+    return int(remote("rdma res show qp link $RDMADEV | grep -c 'type RC'", ok=(0, 1)))
+
+
+def cycle(memory, count):
+    """Connections that do nothing, one Call, or one Call whose Reply they do not wait for."""
+    from hostile_caller import Caller, XIDS
+    from rpc_message import null_call
+    for n in range(count):
+        caller = Caller(receives=4, memory=memory)
+        try:
+            if n % 3 == 1:
+                check(caller.null(), "a NULL Call is not answered")
+            elif n % 3 == 2:
+                caller.send_message(null_call(next(XIDS)))
+        except Gone as x:
+            check(False, f"the server has ended a connection: {x}")
+        caller.close()
+    wait_for("the end of the connections", 60, lambda: queue_pairs() == 0, 0.5)
+
+
+def client():
+    """All rounds; the memory after them is the memory before."""
+    from hostile_caller import Caller
+    # All of them use the memory of the first, which stays registered.
+    first = Caller(receives=4)
+    memory = first.memory
+    first.close()
+    cycle(memory, CONNECTIONS // 2)
+    before = server_memory()
+    for n in range(rounds()):
+        cycle(memory, CONNECTIONS)
+        log(f"round {n}: {CONNECTIONS} connections")
+    after = server_memory()
+    count = rounds() * CONNECTIONS
+    print(shown(before, before, after, count), flush=True)
+    check(after.used - before.used <= TOLERANCE,
+          f"{after.used - before.used} octets more than before {count} connections")
+
+
+main(client)

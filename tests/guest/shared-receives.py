@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+# shared_receives: the server has no more Receives than that, and with 0 each connection its own.
+# mode: pair
+# fabrics: rxe
+# variants: 4.1@ours-ours
+# soak-fabrics: rxe siw
+# soak-smoke: uml-kasan
+# timeout: 120 300
+"""What the connections of a server share is bounded, and what they are granted with it."""
+
+import concurrent.futures
+import functools
+import mmap
+import os
+import sys
+
+sys.path.insert(0, "tests/lib")
+from case import main  # noqa: E402
+from common import Mount, check, children, log, remote, remote_call, wait_for  # noqa: E402
+
+DEBUGFS = "/sys/kernel/debug/rpcrdma/server"
+#: Credits at first, the default of max_requests, Receives that are asked for beside those of
+#: credits (one to spare, eight for Replies to callbacks), and a batch.
+FIRST, MOST, OTHERS, BATCH = 4, 64, 1 + 8, 16
+#: Enough for 16 credits of one connection, but not for 32; then for one more connection or two.
+BOUND = 16 + OTHERS + BATCH + FIRST + 1 + 2
+
+
+def show(name):
+    """A file in debugfs of the server's only connection."""
+    text = remote(f"cat {DEBUGFS}/*/{name}")
+    return {k: int(v) for k, v in (line.split(": ") for line in text.splitlines())}
+
+
+def connections():
+    """The numbers of the server's connections."""
+    return set(remote(f"ls {DEBUGFS}").split())
+
+
+def restart(receives):
+    """Loads the server's module with that parameter."""
+    remote_call("nfsd_stop")
+    remote(f"rmmod rpcrdma && insmod {os.environ['OURS_KO']} shared_receives={receives}")
+    remote("mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug")
+    remote_call("nfsd_start")
+    remote("echo Y >/proc/fs/nfsd/v4_end_grace", ok=None)
+
+
+def use_all(mount):
+    """Many large WRITEs at once, so that each is in work for a while."""
+    size = 128 * 1024
+    memory = mmap.mmap(-1, size)
+    file = os.open(f"{mount.path}/file", os.O_CREAT | os.O_WRONLY | os.O_DIRECT)
+    with concurrent.futures.ThreadPoolExecutor(MOST) as threads:
+        list(threads.map(lambda n: os.pwrite(file, memory, n * size), range(2 * MOST)))
+    os.close(file)
+
+
+def client():
+    """Once with a few Receives to share, once with none."""
+    restart(BOUND)
+    with Mount(os.environ["VARIANT"]) as mount:
+        bounded(mount)
+    wait_for("end of the connection", 30, lambda: not connections())
+    restart(0)
+    with Mount(os.environ["VARIANT"]) as mount:
+        own(mount)
+    wait_for("end of the connection", 30, lambda: not connections())
+
+
+def bounded(mount):
+    """The grant grows as far as there are Receives for it, and so does the number of clients."""
+    def denied():
+        use_all(mount)
+        return show("counters")["grants_denied"] > 0
+
+    wait_for("a grant that is denied", 60, denied)
+    credits, receives = show("credits"), show("receives")
+    log(f"{credits} {receives}")
+    check(FIRST < credits["granted"] <= 16 and credits["limit"] == MOST, f"{credits}")
+    check(receives["shared"] == 1 and receives["pool_limit"] == BOUND, "not what was said")
+    check(receives["pool_asked"] >= credits["granted"] + OTHERS, "too few are asked for")
+    check(receives["pool_buffers"] <= BOUND, f"{receives['pool_buffers']} buffers")
+    check(show("counters")["refused"] == 0, "refused")
+    # pyverbs frees its objects in no safe order, so not in this process.
+    room = (BOUND - BATCH - receives["pool_asked"]) // (FIRST + 1)
+    check(room >= 1, "room for no other client")
+    for _ in range(2):
+        children(functools.partial(others, room), limit=60)
+        wait_for("end of the others", 60, lambda: len(connections()) == 1)
+        check(show("receives")["asked"] == show("receives")["pool_asked"], "not given back")
+    use_all(mount)
+
+
+def others(room):
+    """There is room for so many other clients, and then for none."""
+    from hostile_caller import Caller, Refused
+
+    callers = []
+    try:
+        while len(callers) <= room:
+            callers.append(Caller())
+    except Refused as x:
+        log(f"refused: {x}")
+    check(len(callers) == room, f"{len(callers)} other clients, there is room for {room}")
+    check(all(caller.null() for caller in callers), "no Reply")
+    check(len(connections()) == 1 + room, f"{connections()}")
+    for caller in callers:
+        caller.close()
+
+
+def own(mount):
+    """Nothing is shared: all is there, and granted, from the start."""
+    credits, receives = show("credits"), show("receives")
+    check(credits["granted"] == credits["limit"] == MOST, f"{credits}")
+    # One for each credit, one for each Call in work, and those that are asked for else.
+    check(receives == {"shared": 0, "own": 2 * MOST + OTHERS - 1 + BATCH}, f"{receives}")
+    use_all(mount)
+    check(show("counters")["grants_denied"] == 0, "denied")
+
+
+main(client)

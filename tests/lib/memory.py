@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: GPL-2.0
+"""How much memory a guest has in use."""
+
+import collections
+import re
+import time
+
+from common import remote, run
+
+#: Settles, and prints what the kernel says of its memory. What waits for a grace period is freed,
+#: and caches are dropped.
+SHOW = """
+for i in 1 2 3; do
+    sync; echo 3 > /proc/sys/vm/drop_caches; sleep 0.4
+done
+cat /proc/meminfo
+echo areas
+cat /proc/vmallocinfo
+echo zones
+cat /proc/zoneinfo
+"""
+
+Kernel = collections.namedtuple("Kernel", "used available slab percpu vmalloc queues")
+
+
+def parse(text):
+    """What `SHOW` has printed, in octets."""
+    info, areas = text.split("areas\n")
+    areas, zones = areas.split("zones\n")
+    fields = {}
+    for line in info.splitlines():
+        name, value = line.split(":")
+        fields[name] = int(value.split()[0]) << 10
+    queues = 0
+    for line in areas.splitlines():
+        words = line.split()
+        # The guard page is not memory.
+        if any(name in line for name in ("rxe_queue_init", "siw_create_qp", "siw_create_cq",
+                                         "siw_qp_readq_init")):
+            queues += int(words[1]) - 4096
+    # Free pages that a CPU keeps at hand do not count as free.
+    kept = sum(int(count) for count in re.findall(r"^ +count: +(\d+)$", zones, re.M)) * 4096
+    reclaimable = fields["Buffers"] + fields["Cached"] + fields["SReclaimable"]
+    return Kernel(fields["MemTotal"] - fields["MemFree"] - kept - reclaimable,
+                  fields["MemAvailable"] + kept, fields["SUnreclaim"], fields["Percpu"],
+                  fields["VmallocUsed"], queues)
+
+
+class Memory:
+    """The memory of this guest."""
+
+    @staticmethod
+    def here():
+        """What is in use."""
+        time.sleep(0.5)
+        return parse(run("bash", "-c", SHOW, quiet=True))
+
+
+def server_memory():
+    """What is in use in the server guest."""
+    return parse(remote(SHOW))
+
+
+def shown(before, during, after, count):
+    """A table of what `count` connections take, in octets for each."""
+    lines = [f"  {'octets for each connection':28} {'open':>10} {'closed':>10}"]
+    names = {"used": "all", "available": "MemAvailable", "slab": "of it unreclaimable slab",
+             "percpu": "of it percpu", "vmalloc": "of it vmalloc",
+             "queues": "of that the device's queues"}
+    for field, name in names.items():
+        first, second, third = (getattr(k, field) for k in (before, during, after))
+        lines.append(f"  {name:28} {(second - first) // count:>10,} {(third - first) // count:>10,}")
+    return "\n".join(lines)
