@@ -35,8 +35,8 @@ SERVER = f"{PARAMETERS}/server_version"
 
 
 def show(name):
-    """A file of the only transport in debugfs."""
-    numbers = os.listdir(DEBUGFS)
+    """A file of the only transport of the client in debugfs."""
+    numbers = [d for d in os.listdir(DEBUGFS) if d.isdigit()]
     check(len(numbers) == 1, f"transports: {numbers}")
     return dict(line.split(": ", 1) for line in read(f"{DEBUGFS}/{numbers[0]}/{name}").splitlines())
 
