@@ -14,6 +14,7 @@ sys.path.insert(0, "tests/lib")
 import pyverbs.cm_enums as ce  # noqa: E402
 import pyverbs.enums as e  # noqa: E402
 from pyverbs.cmid import AddrInfo, CMID, ConnParam  # noqa: E402
+from pyverbs.pyverbs_error import PyverbsRDMAError  # noqa: E402
 from hostile_caller import ARENA, PRIVATE  # noqa: E402
 from hostile_qp import Events, Memory, QueuePair  # noqa: E402
 from common import NFS_PORT, slowness  # noqa: E402
@@ -57,13 +58,17 @@ class Doomed:
 
     def call(self):
         """Completes the connection and sends a few Calls that nothing waits for."""
-        if self.state == "answer":
-            for state in (e.IBV_QPS_INIT, e.IBV_QPS_RTR, e.IBV_QPS_RTS):
-                self.pair.modify(state)
-            self.cmid.establish()
-        if self.state in ("answer", "established"):
-            for i in range(3):
-                self.pair.qp.post_send(self.pair.send_request(null_call(i)))
+        try:
+            if self.state == "answer":
+                for state in (e.IBV_QPS_INIT, e.IBV_QPS_RTR, e.IBV_QPS_RTS):
+                    self.pair.modify(state)
+                self.cmid.establish()
+            if self.state in ("answer", "established"):
+                for i in range(3):
+                    self.pair.qp.post_send(self.pair.send_request(null_call(i)))
+        except PyverbsRDMAError:
+            # SUNRPC closes the oldest of many connections that have shown nothing yet.
+            self.state = "closed"
 
 
 def main(count, how):
