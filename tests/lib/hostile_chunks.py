@@ -219,14 +219,16 @@ def reply_chunk_no_segments(r):
 @case("READDIR", "error")
 def reply_chunk_zero(r):
     """The Reply chunk comes back with length 0."""
-    r.prepare().reply = [(h, 0, o) for h, _, o in r.reply]
+    r.prepare()
+    r.reply = [(h, 0, o) for h, _, o in r.reply]
     r.send()
 
 
 @case("READDIR", "error")
 def reply_chunk_short(r):
     """The Reply chunk comes back with 24 octets."""
-    r.prepare().reply = [(h, 24, o) for h, _, o in r.reply[:1]]
+    r.prepare()
+    r.reply = [(h, 24, o) for h, _, o in r.reply[:1]]
     r.send()
 
 
@@ -257,7 +259,8 @@ def reply_chunk_more_segments(r):
 @case("READDIR")
 def reply_chunk_other_handle(r):
     """The Reply chunk comes back with another handle."""
-    r.prepare().reply = [(h ^ 0x77, n, o) for h, n, o in r.reply]
+    r.prepare()
+    r.reply = [(h ^ 0x77, n, o) for h, n, o in r.reply]
     r.send()
 
 
