@@ -91,11 +91,14 @@ enum rpcrdma_trace_work {
  * @RPCRDMA_VERDICT_INLINE: its message came with it
  * @RPCRDMA_VERDICT_PLACED: its message is in the Reply chunk
  * @RPCRDMA_VERDICT_FAILED: an error, or not an answer to what was asked
+ * @RPCRDMA_VERDICT_AGAIN: an error, after which the Call is sent again in
+ *	another form
  */
 enum rpcrdma_trace_verdict {
 	RPCRDMA_VERDICT_INLINE,
 	RPCRDMA_VERDICT_PLACED,
 	RPCRDMA_VERDICT_FAILED,
+	RPCRDMA_VERDICT_AGAIN,
 };
 
 /**

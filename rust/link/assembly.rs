@@ -11,8 +11,7 @@
 //!
 //! The first part tells how long the message is. Before any octet of it is kept, memory for all of it is allocated,
 //! within a bound for one message and a bound for all that the module keeps; a message for which there is none is
-//! refused. A peer that begins a sequence and does not go on keeps that much until its connection ends: a
-//! client's because its RPC times out, a server's because SUNRPC closes what has not been used for some minutes.
+//! refused. A peer that begins a sequence and does not go on loses its connection, see [`super::channel::PATIENCE`].
 
 use crate::kext::memalloc::NoFs;
 use kernel::prelude::*;

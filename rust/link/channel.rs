@@ -28,9 +28,17 @@
 //! How much the peer may send follows from the Receives: so many were posted for it ([`Channel::set_capacity`]), and
 //! so many of those hold messages that are still in use (`Endpoint::held`). What is left but one is on offer. The
 //! one is what [`crate::proto::window`] wants to have beyond the promises.
+//!
+//! # Time
+//!
+//! There is no timer here. While the peer is in the middle of a sequence ([`Channel::is_in_sequence`]), and when somebody
+//! has been told to wait for a credit, whoever has the channel calls [`Channel::look`] every [`PATIENCE`]. A sequence that
+//! has not gone on in between ends the connection; so do credits that have not come after [`STARVED_LOOKS`] of them.
 
 use crate::kext::completion::Completion;
+use crate::kext::time::HZ;
 use crate::link::assembly::{Assembly, Whole, MAX_WHOLE};
+use crate::observe::trace::{self, Number};
 use crate::proto::chunk::Limits;
 use crate::proto::continuation::Placed;
 use crate::proto::message::Version;
@@ -52,9 +60,19 @@ use kernel::sync::{new_spinlock, Arc, SpinLock};
 /// been told anything (4.2, 5.2.2 of the draft).
 pub(crate) const LEAST_RECEIVE: u32 = Properties::DEFAULT.receive_size;
 
+/// How long a sequence of the peer's may stand still, in jiffies; at most twice as long in fact. Its parts are sent
+/// one after the other, so the connection itself is given up sooner than this.
+pub(crate) const PATIENCE: usize = 10 * HZ;
+
+/// So many looks find the same credits, and none of them left, before the connection is ended: as long as SUNRPC waits
+/// for the Reply to a Call. Who waits for a credit has sent nothing, so SUNRPC has no timer for him.
+const STARVED_LOOKS: u32 = 6;
+
 /// What the two ends of a connection have to know.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parameters {
+    /// By what number trace events name the connection.
+    pub(crate) number: Number,
     /// Which end this is.
     pub(crate) role: Role,
     /// What this end can do.
@@ -77,11 +95,17 @@ struct State {
     in_transit: u32,
     /// Where the latest of them is in the Send Queue.
     latest: u64,
+    /// How far the peer's sequence had come at the last look.
+    seen: Option<u64>,
+    /// How many looks have found that nothing may be sent, and up to which message something might have been.
+    starved: (u32, u32),
 }
 
 /// The session of one connection.
 #[pin_data]
 pub(crate) struct Channel {
+    /// By what number trace events name the connection.
+    number: Number,
     /// The session.
     #[pin]
     state: SpinLock<State>,
@@ -105,6 +129,8 @@ pub(crate) struct Channel {
     segment_count: Atomic<u32>,
     /// The length of the largest segment in it.
     segment_size: Atomic<u32>,
+    /// Whether the peer is in the middle of a sequence. Written under the lock.
+    in_sequence: Atomic<bool>,
 }
 
 /// What whoever has the channel is to do.
@@ -115,6 +141,8 @@ pub(crate) struct Outcome {
     pub(crate) wake: bool,
     /// End the connection.
     pub(crate) close: Option<Reason>,
+    /// So many errors were sent.
+    pub(crate) errors: u32,
 }
 
 /// What there is of an RPC message.
@@ -166,8 +194,9 @@ impl Channel {
         let terms = session.terms();
         Arc::pin_init(
             pin_init!(Self {
+                number: parameters.number,
                 state <- new_spinlock!(
-                    State { session, in_transit: 0, latest: 0 },
+                    State { session, in_transit: 0, latest: 0, seen: None, starved: (0, 0) },
                     "rpcrdma::Channel::state"
                 ),
                 decided <- Completion::new(),
@@ -179,6 +208,7 @@ impl Channel {
                 receive_size: Atomic::new(terms.receive_size),
                 segment_count: Atomic::new(terms.segment_count),
                 segment_size: Atomic::new(terms.segment_size),
+                in_sequence: Atomic::new(false),
             }),
             GFP_KERNEL,
         )
@@ -235,7 +265,47 @@ impl Channel {
         if credits > self.widest.load(Relaxed) {
             self.widest.store(credits, Relaxed);
         }
+        let in_sequence = state.session.peer_sequence().is_some();
+        if in_sequence != self.in_sequence.load(Relaxed) {
+            self.in_sequence.store(in_sequence, Relaxed);
+        }
+        drop(state);
+        if let Event::Failed { xid, error } = &event {
+            trace::error(self.number, *xid, *error, false);
+        }
         event
+    }
+
+    /// Whether the peer is in the middle of a sequence of messages, so that [`Self::look`] is to be called.
+    pub(crate) fn is_in_sequence(&self) -> bool {
+        self.in_sequence.load(Relaxed)
+    }
+
+    /// Looks whether the peer's sequence has gone on since the last look, and whether credits have come. Returns whether
+    /// to look again. Else [`Self::act`] says what to do, if anything.
+    pub(crate) fn look(&self) -> bool {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let now = state.session.peer_sequence();
+        let before = core::mem::replace(&mut state.seen, now);
+        if now.is_some() && now == before {
+            state.session.handle_timeout(Timer::Sequence);
+            return false;
+        }
+        if !state.session.is_starved() {
+            state.starved = (0, 0);
+            return now.is_some();
+        }
+        let limit = state.session.windows().0.limit();
+        state.starved = match state.starved {
+            (looks, last) if last == limit => (looks.saturating_add(1), limit),
+            _ => (1, limit),
+        };
+        if state.starved.0 > STARVED_LOOKS {
+            state.session.handle_timeout(Timer::Credits);
+            return false;
+        }
+        true
     }
 
     /// Takes in as much of an RPC message as a received message holds. Sleeps.
@@ -325,6 +395,10 @@ impl Channel {
             match action {
                 Action::Send(control) => match send_control(endpoint, &control) {
                     Some(sequence) => {
+                        if let Control::Error(header) = control {
+                            trace::error(self.number, header.xid, header.error, true);
+                            outcome.errors = outcome.errors.saturating_add(1);
+                        }
                         state.latest = sequence;
                         state.in_transit = state.in_transit.saturating_add(1);
                     }
@@ -345,7 +419,10 @@ impl Channel {
                     self.segment_size.store(terms.segment_size, Relaxed);
                 }
                 Action::Wake => outcome.wake = true,
-                Action::Close(reason) => outcome.close = Some(reason),
+                Action::Close(reason) => {
+                    trace::closing(self.number, reason);
+                    outcome.close = Some(reason);
+                }
             }
         }
         drop(state);

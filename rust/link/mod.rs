@@ -18,11 +18,11 @@ pub(crate) mod sizing;
 use crate::kext::errno::EOPNOTSUPP;
 use crate::proto::cm_private::{Agreed, CmPrivate};
 use crate::proto::credits::Grant;
-use crate::proto::format::Continuation;
+use crate::proto::format::{Asked, Continuation, Usable};
 use crate::proto::message::{self, Version};
 use crate::proto::props::{Properties, Reverse as ReverseLevel};
 use crate::proto::session::{Refusal, Role};
-use crate::proto::v2::Direction;
+use crate::proto::v2::{Direction, RdmaError};
 use crate::sunrpc::{Net, SockAddr};
 use crate::verbs::cm::{AbortHandle, CmId};
 use crate::verbs::endpoint::{
@@ -112,6 +112,9 @@ pub(crate) struct Link<H: EndpointEvents> {
     channel: Option<Arc<Channel>>,
     #[pin]
     grant: SpinLock<Grant>,
+    /// What the peer is not known to refuse.
+    #[pin]
+    usable: SpinLock<Usable>,
 }
 
 impl<H: EndpointEvents> Link<H> {
@@ -153,6 +156,7 @@ impl<H: EndpointEvents> Link<H> {
                 // A server may send as much before it knows our properties.
                 sizes.receive_size = sizes.receive_size.max(LEAST_RECEIVE as usize);
                 Some(Channel::new(&channel::Parameters {
+                    number: handler.number(),
                     role: Role::Client,
                     own: Properties {
                         send_size: wanted.inline_send,
@@ -188,6 +192,7 @@ impl<H: EndpointEvents> Link<H> {
                 chunks: true,
                 channel,
                 grant <- new_spinlock!(Grant::new(wanted.credits), "rpcrdma::Link::grant"),
+                usable <- new_spinlock!(Usable::ALL, "rpcrdma::Link::usable"),
             }),
             GFP_KERNEL,
         )?;
@@ -210,6 +215,7 @@ impl<H: EndpointEvents> Link<H> {
                 chunks: false,
                 channel: reverse.channel,
                 grant <- new_spinlock!(Grant::new(reverse.credits), "rpcrdma::Link::grant"),
+                usable <- new_spinlock!(Usable::ALL, "rpcrdma::Link::usable"),
             }),
             GFP_KERNEL,
         )
@@ -292,6 +298,19 @@ impl<H: EndpointEvents> Link<H> {
             rest: MAX_PARTS as u32,
         };
         (call, reply)
+    }
+
+    /// What the peer is not known to refuse.
+    pub(crate) fn usable(&self) -> Usable {
+        match self.two() {
+            Some(_) => *self.usable.lock(),
+            None => Usable::ALL,
+        }
+    }
+
+    /// Takes in an error about a Call, see [`Usable::learn`].
+    pub(crate) fn learn(&self, error: &RdmaError, asked: &Asked) -> bool {
+        self.usable.lock().learn(error, asked)
     }
 
     /// Posts a message, see [`Endpoint::post_message`], and its parts before. Returns whether the Send is signaled.

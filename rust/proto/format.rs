@@ -10,10 +10,18 @@
 //! Inline comes first whenever it fits, for it costs one Send and nothing else. Then comes a chunk
 //! for the payload alone, which lands where it belongs without a copy. A chunk for the whole
 //! message comes last.
+//!
+//! Where the peer has refused a form (Version Two, 7.3) the next one is taken. If no chunk is left,
+//! data travels in as many messages as anything else may.
 
 mod choice;
+mod usable;
 
 pub(crate) use self::choice::choose;
+pub(crate) use self::usable::{
+    Asked,
+    Usable, //
+};
 
 use super::{
     error::{
@@ -106,6 +114,8 @@ pub(crate) struct CallShape {
     pub(crate) call_parts: Continuation,
     /// In how many parts the Reply may come.
     pub(crate) reply_parts: Continuation,
+    /// What the peer is not known to refuse.
+    pub(crate) usable: Usable,
     /// Whether data may be placed directly at all. It must not be where a security flavor's
     /// checksum or cipher covers the whole message.
     pub(crate) ddp_allowed: bool,
@@ -154,6 +164,8 @@ pub(crate) struct Plan {
     pub(crate) inline_len: usize,
     /// In how many messages: more than one only if all of the Call does. Then the header is that of the last one.
     pub(crate) parts: u32,
+    /// In how many messages the Reply may come.
+    pub(crate) reply_parts: u32,
     /// How many octets the Write chunk has to hold.
     pub(crate) write_len: u32,
     /// How many octets the Reply chunk has to hold.

@@ -37,8 +37,10 @@ pub(crate) mod stats;
 
 use crate::link::Link;
 use crate::observe::trace::Number;
+use crate::proto::format::Asked;
 use crate::proto::message;
 use crate::proto::v1::DecodeError;
+use crate::proto::v2::RdmaError;
 use crate::sunrpc::{Slot, Transport};
 use crate::verbs::cm::ConnectionEvents;
 use crate::verbs::endpoint::{EndpointEvents, EndpointOwner, Received};
@@ -77,6 +79,11 @@ pub(crate) trait Host: Transport<Call = Call<Self>> {
 
     /// A Call of the other direction has arrived, with a header that makes no sense.
     fn reverse_error(this: &Arc<Self>, message: &Received<Self::Wire>, error: &DecodeError);
+
+    /// The peer has begun a sequence of messages, or somebody waits for its credits: that is to be looked at every now and
+    /// then, see
+    /// [`Channel::look`](crate::link::channel::Channel::look). Must not sleep.
+    fn watch(this: &Arc<Self>);
 
     /// Ends the connection. The caller holds the send lock.
     fn disconnect(this: &Arc<Self>);
@@ -123,6 +130,11 @@ impl<T: Host> Requester<T> {
         self.link.lock().clone()
     }
 
+    /// Takes in an error about a Call. Returns whether the Call is to be sent again, in another form.
+    fn learn(&self, error: &RdmaError, asked: &Asked) -> bool {
+        self.link().is_some_and(|link| link.learn(error, asked))
+    }
+
     /// Publishes a new connection, or takes the old one away.
     pub(crate) fn set_link(&self, link: Option<Arc<Link<T::Wire>>>) {
         let mut guard = self.link.lock();
@@ -156,10 +168,13 @@ impl<T: Host> Requester<T> {
     ///
     /// The caller excludes [`send::call`]: it holds the send lock, or the transport is going away.
     pub(crate) fn end_link(&self, owner: EndpointOwner<T::Wire>) {
-        self.set_link(None);
         let (_, _, recycled) = owner.endpoint().region_counts();
         self.stats.regions_recycled.add_value(u64::from(recycled));
-        owner.shutdown(|| self.reclaim());
+        owner.shutdown(|| {
+            // Not before: what still arrives is a message of this connection, and of its version.
+            self.set_link(None);
+            self.reclaim();
+        });
     }
 
     /// See the module's documentation. No completion may come any more.

@@ -5,12 +5,13 @@
 use crate::link::assembly::Whole;
 use crate::link::channel::{Channel, Collected};
 use crate::observe::trace;
+use crate::proto::format::Asked;
 use crate::proto::message::{self, Version};
-use crate::proto::session::Event;
+use crate::proto::session::{Event, Reason};
 use crate::proto::v1::{self, Direction, Prefix};
-use crate::proto::v2::Purpose;
+use crate::proto::v2::{Purpose, RdmaError};
 use crate::proto::xdr::Reader;
-use crate::requester::call::{CallState, Offer, Regions, Segments};
+use crate::requester::call::{CallState, Regions, Segments};
 use crate::requester::Host;
 use crate::sunrpc::Pinned;
 use crate::verbs::endpoint::{Endpoint, Received};
@@ -39,6 +40,8 @@ pub(crate) enum Verdict {
     },
     /// The peer reported an error, or its Reply does not fit the Call.
     Failed,
+    /// The peer reported an error that another form of the Call may avoid.
+    Again,
 }
 
 impl Verdict {
@@ -52,6 +55,7 @@ impl Verdict {
             }
             Self::Placed { len, written, .. } => (trace::Verdict::Placed, len as usize, written),
             Self::Failed => (trace::Verdict::Failed, 0, 0),
+            Self::Again => (trace::Verdict::Again, 0, 0),
         }
     }
 }
@@ -76,16 +80,19 @@ struct Parsed<'a> {
     reply: Option<message::Reply<'a>>,
     /// The RPC message, if it has come in parts.
     whole: Option<Whole>,
+    /// The error, if it is one of Version Two.
+    error: Option<RdmaError>,
 }
 
 impl Parsed<'_> {
     /// An error, or what makes no sense.
-    fn failed(xid: u32) -> Self {
+    fn failed(xid: u32, error: Option<RdmaError>) -> Self {
         Self {
             xid,
             credits: None,
             reply: None,
             whole: None,
+            error,
         }
     }
 }
@@ -101,6 +108,9 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, mut message: Received<T::Wire>) {
     let endpoint = message.endpoint().clone();
     answered(this, message, Source::New(channel));
     act(&**this, channel, &endpoint);
+    if channel.is_in_sequence() {
+        T::watch(this);
+    }
 }
 
 /// Does what the session of a connection wants.
@@ -109,7 +119,10 @@ pub(crate) fn act<T: Host>(this: &T, channel: &Channel, endpoint: &Arc<Endpoint<
     if outcome.wake {
         this.xprt().write_space();
     }
-    if outcome.close.is_some() {
+    if let Some(reason) = outcome.close {
+        if reason == Reason::BadReply {
+            this.requester().stats.bad_replies.count();
+        }
         this.xprt().force_disconnect();
     }
 }
@@ -128,16 +141,20 @@ fn parse<'a, T: Host>(
             credits: None,
             reply: message::Reply::decode(Version::Two, bytes),
             whole,
+            // Its Calls have no chunks, so there is no other form of them.
+            error: None,
         }),
         Source::New(channel) => match channel.receive(bytes) {
             Event::Foreign(_) => parse_one(this, message),
-            Event::Failed { xid, .. } => Some(Parsed::failed(xid)),
+            Event::Failed { xid, error } => Some(Parsed::failed(xid, Some(error))),
             Event::Message { header, extent } => {
                 let is_reply = header.purpose() == Purpose::Reply;
                 let whole = match channel.collect(&header, extent) {
                     Collected::All(whole) => whole,
                     Collected::Some => return None,
-                    Collected::Refused if is_reply => return Some(Parsed::failed(header.xid)),
+                    Collected::Refused if is_reply => {
+                        return Some(Parsed::failed(header.xid, None))
+                    }
                     Collected::Refused => return None,
                 };
                 if let Some(mut call) = message::Call::from_two(&header) {
@@ -152,6 +169,7 @@ fn parse<'a, T: Host>(
                     credits: None,
                     reply: message::Reply::from_two(&header),
                     whole,
+                    error: None,
                 })
             }
             Event::Abandoned { .. } => {
@@ -179,7 +197,7 @@ fn parse_one<'a, T: Host>(this: &Arc<T>, message: &'a Received<T::Wire>) -> Opti
             if error.prefix.is_none() {
                 stats.bad_replies.count();
             }
-            return error.prefix.map(|prefix| Parsed::failed(prefix.xid));
+            return error.prefix.map(|prefix| Parsed::failed(prefix.xid, None));
         }
     };
     if let Some(call) = message::Call::from_one(&header) {
@@ -191,6 +209,7 @@ fn parse_one<'a, T: Host>(this: &Arc<T>, message: &'a Received<T::Wire>) -> Opti
         credits: Some(header.credits),
         reply: message::Reply::from_one(&header),
         whole: None,
+        error: None,
     })
 }
 
@@ -206,6 +225,7 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
         credits,
         reply,
         whole,
+        error,
     }) = parse(this, &message, source)
     else {
         return;
@@ -226,8 +246,8 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
     let slot = rqst.slot().clone();
     let call = &slot.call;
     let mut state = call.state().lock();
-    let (mut regions, offer) = match core::mem::replace(&mut *state, CallState::Busy) {
-        CallState::Sent { regions, offer } => (regions, offer),
+    let (mut regions, asked) = match core::mem::replace(&mut *state, CallState::Busy) {
+        CallState::Sent { regions, asked } => (regions, asked),
         other => {
             // Answered already, or not sent yet.
             *state = other;
@@ -236,9 +256,12 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
             return;
         }
     };
-    let verdict = reply
-        .and_then(|reply| judge::<T>(&reply, &regions, offer))
-        .unwrap_or(Verdict::Failed);
+    let verdict = match error {
+        Some(error) if this.requester().learn(&error, &asked) => Verdict::Again,
+        _ => reply
+            .and_then(|reply| judge::<T>(&reply, &regions, asked))
+            .unwrap_or(Verdict::Failed),
+    };
     let inline_end = match (&whole, verdict) {
         (Some(whole), Verdict::Inline { at, .. }) => whole.bytes().len().saturating_add(at),
         _ => message.bytes().len(),
@@ -260,7 +283,7 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
             .position(|region| region.segment().handle == rkey);
         let Some(mut region) = found.and_then(|at| regions.remove(at).ok()) else {
             // It took something away that was not this Call's. Nobody knows the state of that region now.
-            *state = CallState::Sent { regions, offer };
+            *state = CallState::Sent { regions, asked };
             drop(state);
             stats.bad_replies.count();
             xprt.force_disconnect();
@@ -277,7 +300,7 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
         *state = CallState::Idle(regions);
         drop(state);
         complete(this, rqst, verdict, message.bytes(), whole.as_ref());
-        if offer.read + offer.write + offer.reply > 0 {
+        if asked.read + asked.write + asked.reply > 0 {
             // Somebody may have waited for the region that came back.
             xprt.write_space();
         }
@@ -302,7 +325,7 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
         }
         Err(_) => {
             // The connection is ending, and takes the regions with it. The RPC is sent again.
-            *state = CallState::Sent { regions, offer };
+            *state = CallState::Sent { regions, asked };
             drop(state);
             drop(rqst);
         }
@@ -347,10 +370,10 @@ pub(crate) fn fenced<T: Host>(this: &Arc<T>, tag: u32, done: bool) {
 fn judge<T: Host>(
     header: &message::Reply<'_>,
     regions: &Regions<T>,
-    offer: Offer,
+    asked: Asked,
 ) -> Option<Verdict> {
-    let rest = regions.get(offer.read..)?;
-    let (write, reply) = rest.split_at_checked(offer.write)?;
+    let rest = regions.get(asked.read..)?;
+    let (write, reply) = rest.split_at_checked(asked.write)?;
 
     let written = match header.write.single() {
         Some(chunk) => chunk.check_returned(Segments::of(write).as_slice()).ok()?,
@@ -365,7 +388,7 @@ fn judge<T: Host>(
         (placed > 0).then_some(Verdict::Placed {
             len: placed,
             written,
-            split: offer.write > 0,
+            split: asked.write > 0,
         })
     } else {
         (placed == 0).then_some(Verdict::Inline {
@@ -410,6 +433,11 @@ fn complete<T: Host>(
             }
         }
         Verdict::Failed => Err(EIO),
+        Verdict::Again => {
+            stats.sent_again.count();
+            rqst.again();
+            return;
+        }
     };
     match delivered {
         Ok(len) => rqst.complete(len),

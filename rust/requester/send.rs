@@ -8,10 +8,10 @@ use crate::link::{Link, Unposted};
 use crate::observe::trace;
 use crate::proto::chunk::ReadSegment;
 use crate::proto::continuation::Split;
-use crate::proto::format::{self, CallFormat, CallShape, Message, Plan, ReplyFormat, Sizes};
+use crate::proto::format::{self, Asked, CallFormat, CallShape, Message, Plan, ReplyFormat, Sizes};
 use crate::proto::message::{self, Version};
 use crate::proto::v2::Direction as RpcDirection;
-use crate::requester::call::{CallState, Few, Offer, Regions, Segments};
+use crate::requester::call::{CallState, Few, Regions, Segments};
 use crate::requester::Host;
 use crate::sunrpc::{Fragments, Parts, SendError, SendRqst, XdrBuf};
 use crate::verbs::dma::Direction;
@@ -113,6 +113,7 @@ fn choose<T: Host>(link: &Link<T::Wire>, rqst: &SendRqst<'_, T>) -> Result<Plan,
         reply_inline: link.inline_receive(),
         call_parts,
         reply_parts,
+        usable: link.usable(),
         ddp_allowed: rqst.ddp_allowed(),
     })
     .map_err(|_| SendError::MsgSize)?;
@@ -143,7 +144,7 @@ fn marshal_and_post<T: Host>(
     let call = &rqst.slot().call;
     let mut regions = call.begin().map_err(|_| SendError::NotConnected)?;
     let built = build(this, link, rqst, &plan, &mut regions);
-    let (mut middles, buffer, header_len, len, offer) = match built {
+    let (mut middles, buffer, header_len, len, asked) = match built {
         Ok(built) => built,
         Err(error) => {
             call.set_idle(regions);
@@ -173,7 +174,7 @@ fn marshal_and_post<T: Host>(
                 regions.len(),
                 signaled,
             );
-            *state = CallState::Sent { regions, offer };
+            *state = CallState::Sent { regions, asked };
             drop(state);
             stats.registrations.add_value(count);
             stats.work_requests.add_value(count + u64::from(parts));
@@ -184,7 +185,7 @@ fn marshal_and_post<T: Host>(
         Err(Unposted::Post(PostError::Refused)) => {
             // The device may have taken a part of the chain. So the regions stay with the Call until the end
             // of the connection, which follows, takes them back.
-            *state = CallState::Sent { regions, offer };
+            *state = CallState::Sent { regions, asked };
             drop(state);
             trace::post_failed(this.traced(), rqst.xid(), PostError::Refused.into());
             Err(SendError::NotConnected)
@@ -212,13 +213,13 @@ fn marshal_and_post<T: Host>(
 }
 
 /// A message that is ready to be posted: the parts before its last one, the buffer of that, the lengths of header and
-/// message, and what it offers.
+/// message, and what it asks for.
 type Built<T> = (
     Middles<<T as Host>::Wire>,
     SendBuffer<<T as Host>::Wire>,
     usize,
     usize,
-    Offer,
+    Asked,
 );
 
 /// Registers what the plan says, and writes the message.
@@ -235,7 +236,15 @@ fn build<T: Host>(
     let Some(mut buffer) = link.endpoint().send_buffer() else {
         return Err(wait_for_send_room(this, link, xid, 0, 1));
     };
-    let mut offer = Offer::default();
+    let mut asked = Asked {
+        special: plan.call == CallFormat::Special,
+        write_len: u32::try_from(reply_buf.page_len()).unwrap_or(u32::MAX),
+        reply_len: sizes_of(reply_buf)?.total().map_err(|_| SendError::Io)?,
+        long_reply: plan.reply_parts > 1,
+        // SUNRPC provides pages for what is got from the server, and nothing is changed by getting it.
+        repeatable: reply_buf.page_len() > 0,
+        ..Asked::default()
+    };
 
     let (read_parts, position) = match plan.call {
         CallFormat::Inline => (None, 0),
@@ -244,7 +253,7 @@ fn build<T: Host>(
     };
     if let Some(parts) = read_parts {
         let fragments = call_buf.fragments(parts);
-        offer.read = register(this, link, fragments, Direction::ToDevice, xid, regions)?;
+        asked.read = register(this, link, fragments, Direction::ToDevice, xid, regions)?;
     }
     let (write_parts, reply_parts) = match plan.reply {
         ReplyFormat::Inline => (None, None),
@@ -254,15 +263,15 @@ fn build<T: Host>(
     };
     if let Some(parts) = write_parts {
         let fragments = reply_buf.fragments(parts);
-        offer.write = register(this, link, fragments, Direction::FromDevice, xid, regions)?;
+        asked.write = register(this, link, fragments, Direction::FromDevice, xid, regions)?;
     }
     if let Some(parts) = reply_parts {
         let fragments = reply_buf.fragments(parts);
-        offer.reply = register(this, link, fragments, Direction::FromDevice, xid, regions)?;
+        asked.reply = register(this, link, fragments, Direction::FromDevice, xid, regions)?;
     }
 
-    let (read, rest) = regions.split_at_checked(offer.read).ok_or(SendError::Io)?;
-    let (write, reply) = rest.split_at_checked(offer.write).ok_or(SendError::Io)?;
+    let (read, rest) = regions.split_at_checked(asked.read).ok_or(SendError::Io)?;
+    let (write, reply) = rest.split_at_checked(asked.write).ok_or(SendError::Io)?;
     let (read, write, reply) = (Segments::of(read), Segments::of(write), Segments::of(reply));
     // RFC 8166 section 3.4.5: those of one chunk have the same place in the RPC message.
     let read_list = Few::map(read.as_slice(), |segment| ReadSegment {
@@ -316,9 +325,9 @@ fn build<T: Host>(
         return Err(SendError::MsgSize);
     }
 
-    stats.read_segments.add_value(offer.read as u64);
-    stats.write_segments.add_value(offer.write as u64);
-    stats.reply_segments.add_value(offer.reply as u64);
+    stats.read_segments.add_value(asked.read as u64);
+    stats.write_segments.add_value(asked.write as u64);
+    stats.reply_segments.add_value(asked.reply as u64);
     stats.bytes_offered.add_value(write.total() + reply.total());
     match plan.call {
         CallFormat::Inline => stats
@@ -327,7 +336,7 @@ fn build<T: Host>(
         CallFormat::ReadChunk { .. } => {}
         CallFormat::Special => stats.nomsg_calls.count(),
     }
-    Ok((middles, buffer, header_len, len, offer))
+    Ok((middles, buffer, header_len, len, asked))
 }
 
 /// The length of the longest of the regions, and its handle, or zeroes if there are none. To invalidate that one is the
@@ -398,6 +407,7 @@ pub(crate) fn wait_for_credits<T: Host>(
     chunks: bool,
 ) -> SendError {
     this.requester().stats.credit_waits.count();
+    T::watch(this);
     this.xprt().wait_for_buffer_space();
     // The credits may have come before the flag was set.
     if link.admits(direction, chunks) {

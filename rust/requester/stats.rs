@@ -27,6 +27,8 @@ counters! {
     failed_marshal,
     /// Replies that made no sense, and RDMA_ERROR.
     bad_replies,
+    /// Calls sent again in another form, because of an error that the peer reported.
+    sent_again,
     /// Calls sent as RDMA_NOMSG.
     nomsg_calls,
     /// Regions deregistered because they could not be fenced otherwise.

@@ -84,6 +84,13 @@ impl Stats {
         trace::refuse(self.number, xid, answer, why, len);
     }
 
+    /// So many messages were refused by the session of Version Two, and answered.
+    pub(crate) fn refused_at_once(&self, messages: u32) {
+        if messages > 0 {
+            self.counts.refused.add_value(messages.into());
+        }
+    }
+
     /// The Reads of a Call were posted.
     pub(crate) fn reads_posted(&self, xid: u32, load: Load) {
         self.counts.reads.add_value(load.transfers.into());

@@ -117,6 +117,10 @@ impl Host for Callback {
 
     fn reverse_error(_this: &Arc<Self>, _message: &Received<Connection>, _error: &DecodeError) {}
 
+    fn watch(this: &Arc<Self>) {
+        Connection::watch(&this.connection);
+    }
+
     fn disconnect(this: &Arc<Self>) {
         Self::close(this);
     }

@@ -7,6 +7,7 @@ mod handlers;
 mod inspect;
 
 use crate::kext::debugfs::Directory;
+use crate::kext::delayed_work::{impl_has_delayed_work_ext, DelayedWork};
 use crate::kext::errno::{ENOTCONN, EPROTO};
 use crate::kext::memalloc::NoFs;
 use crate::link::assembly::Whole;
@@ -105,6 +106,13 @@ pub(crate) struct Connection {
     /// The transport for Calls to the peer. Held while a Reply is taken in.
     #[pin]
     callback: Mutex<Option<Arc<Callback>>>,
+    /// Looks whether the client goes on with a sequence of messages that it has begun.
+    #[pin]
+    look: DelayedWork<Connection>,
+}
+
+impl_has_delayed_work_ext! {
+    impl HasDelayedWork<0> for Connection { self.look }
 }
 
 impl Connection {
@@ -116,6 +124,16 @@ impl Connection {
     /// The session of the connection, if it speaks Version Two.
     pub(super) fn two(&self) -> Option<Arc<Channel>> {
         self.channel.clone().filter(|channel| channel.is_two())
+    }
+
+    /// Where Version Two may be spoken: the session of the connection.
+    pub(super) fn channel(&self) -> Option<&Channel> {
+        self.channel.as_deref()
+    }
+
+    /// What was counted.
+    pub(super) fn stats(&self) -> &Stats {
+        &self.stats
     }
 
     /// What is spoken.
@@ -381,7 +399,7 @@ impl Connection {
     }
 
     /// Does what the session wants, if there is one.
-    fn act(&self) {
+    pub(super) fn act(&self) {
         let Some(channel) = &self.channel else { return };
         let endpoint = self.endpoint.lock().clone();
         if let Some(endpoint) = endpoint {

@@ -10,8 +10,10 @@
 //! [`Allowance`](crate::proto::credits::Allowance) as in Version One and grow in the same way: when the peer has used
 //! all of them, and when a Reply is about to be sent.
 
+use crate::kext::delayed_work::{DelayedWork, DelayedWorkItem};
 use crate::link::assembly::Whole;
-use crate::link::channel::{self, Channel, Collected, LEAST_RECEIVE};
+use crate::link::channel::{self, Channel, Collected, LEAST_RECEIVE, PATIENCE};
+use crate::observe::trace::Number;
 use crate::proto::message::Version;
 use crate::proto::props::{Properties, Reverse};
 use crate::proto::session::{Event, Extent, Role};
@@ -45,11 +47,17 @@ pub(super) fn message_size(inline: u32) -> u32 {
 /// # Errors
 ///
 /// `ENOMEM`.
-pub(super) fn channel(inline: u32, credits: u32, receives: u32) -> Result<Option<Arc<Channel>>> {
+pub(super) fn channel(
+    number: Number,
+    inline: u32,
+    credits: u32,
+    receives: u32,
+) -> Result<Option<Arc<Channel>>> {
     if tunables::server_version() < Version::Two.number() {
         return Ok(None);
     }
     let channel = Channel::new(&channel::Parameters {
+        number,
         role: Role::Server,
         own: Properties {
             send_size: message_size(inline),
@@ -123,6 +131,27 @@ pub(super) fn received(
         Destination::Done => drop(message),
     }
     act(this, channel, &endpoint);
+    if channel.is_in_sequence() {
+        Connection::watch(this);
+    }
+}
+
+impl Connection {
+    /// Has [`Channel::look`] called after a while.
+    pub(super) fn watch(this: &Arc<Self>) {
+        DelayedWork::<Self>::schedule(this, PATIENCE);
+    }
+}
+
+impl DelayedWorkItem for Connection {
+    /// Looks whether the client goes on with what it has begun.
+    fn run(this: Arc<Self>) {
+        let again = this.channel().is_some_and(Channel::look);
+        this.act();
+        if again {
+            Self::watch(&this);
+        }
+    }
 }
 
 /// Does what the session wants. Nothing before the connection is up: then nothing can be sent.
@@ -137,6 +166,7 @@ pub(super) fn act(this: &Connection, channel: &Channel, endpoint: &Arc<Endpoint<
         this.flush();
         this.with_callback(|callback| callback.send_room());
     }
+    this.stats().refused_at_once(outcome.errors);
     if outcome.close.is_some() {
         this.close();
     }

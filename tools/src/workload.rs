@@ -20,7 +20,8 @@ use crate::proto::{
         CallShape,
         Continuation,
         Message,
-        Sizes, //
+        Sizes,
+        Usable, //
     },
     message::Version,
     v1::{
@@ -236,6 +237,7 @@ pub fn choose(payload: u32) -> usize {
         reply_inline: 4096,
         call_parts: Continuation::NONE,
         reply_parts: Continuation::NONE,
+        usable: Usable::ALL,
         ddp_allowed: true,
     };
     format::choose(&shape).expect("it fits").send_len()

@@ -13,6 +13,7 @@ use super::{
     },
     CallFormat,
     CallShape,
+    Continuation,
     Plan,
     ReplyFormat, //
 };
@@ -29,13 +30,16 @@ struct Offer {
     write: Option<usize>,
     /// The segments of the Reply chunk.
     reply: Option<usize>,
+    /// In how many messages the Reply may come.
+    parts: u32,
 }
 
 /// Chooses the formats of a Call and its Reply.
 ///
 /// # Errors
 ///
-/// [`Fault::NoSpace`] if there is no way: a header alone would exceed its inline threshold.
+/// [`Fault::NoSpace`] if there is no way: a header alone would exceed its inline threshold, or the
+/// peer refuses all that is possible.
 pub(crate) fn choose(shape: &CallShape) -> Result<Plan> {
     let offer = choose_reply(shape)?;
     let (call, header_len, inline_len, parts) = choose_call(shape, &offer)?;
@@ -56,6 +60,7 @@ pub(crate) fn choose(shape: &CallShape) -> Result<Plan> {
         header_len,
         inline_len,
         parts,
+        reply_parts: offer.parts,
         write_len,
         reply_len,
     })
@@ -67,31 +72,56 @@ pub(crate) fn choose(shape: &CallShape) -> Result<Plan> {
 /// counts there too.
 fn choose_reply(shape: &CallShape) -> Result<Offer> {
     let sizes = shape.reply.sizes;
-    let may_reduce = shape.ddp_allowed && shape.reply.ddp_eligible && sizes.pages != 0;
+    let usable = &shape.usable;
+    let has_data = shape.ddp_allowed && shape.reply.ddp_eligible && sizes.pages != 0;
     let rest = sizes.head.checked_add(sizes.tail).ok_or(Fault::NoSpace)?;
-    let fits = |write: Option<usize>, inline: u32, has_data: bool| -> Result<bool> {
+    let allowed = match usable.long_reply {
+        true => shape.reply_parts,
+        false => Continuation::NONE,
+    };
+    // In how many messages it comes, if they are not too many.
+    let parts = |write: Option<usize>, inline: u32, most: u32| -> Result<Option<u32>> {
         let header = message::reply_header_len(shape.version, write, None)?;
         let parts = parts(header, inline, shape.reply_inline);
-        Ok(parts.is_some_and(|parts| parts <= shape.reply_parts.parts(has_data)))
+        Ok(parts.filter(|parts| *parts <= most))
+    };
+    let inline = |parts| Offer {
+        format: ReplyFormat::Inline,
+        write: None,
+        reply: None,
+        parts,
     };
 
-    if fits(None, sizes.total()?, may_reduce)? {
-        return Ok(Offer {
-            format: ReplyFormat::Inline,
-            write: None,
-            reply: None,
-        });
+    let most = allowed.parts(has_data);
+    if let Some(parts) = parts(None, sizes.total()?, most)? {
+        return Ok(inline(parts));
     }
-    let (format, write, reply) = if !may_reduce {
-        let reply = Some(shape.reply.whole_segments);
-        (ReplyFormat::ReplyChunk, None, reply)
-    } else {
-        let write = Some(shape.reply.payload_segments);
-        if fits(write, rest, false)? {
-            (ReplyFormat::WriteChunk, write, None)
-        } else {
+    let fits = |segments: &usize| *segments <= usable.segments;
+    let write = Some(shape.reply.payload_segments)
+        .filter(fits)
+        .filter(|_| has_data && usable.write);
+    if write.is_some() {
+        if let Some(parts) = parts(write, rest, allowed.parts(false))? {
+            return Ok(Offer {
+                format: ReplyFormat::WriteChunk,
+                write,
+                reply: None,
+                parts,
+            });
+        }
+    }
+    let (format, write, reply) = match write {
+        Some(_) if fits(&shape.reply.rest_segments) => {
             let reply = Some(shape.reply.rest_segments);
             (ReplyFormat::WriteAndReplyChunk, write, reply)
+        }
+        _ if fits(&shape.reply.whole_segments) => {
+            let reply = Some(shape.reply.whole_segments);
+            (ReplyFormat::ReplyChunk, None, reply)
+        }
+        _ => {
+            let parts = parts(None, sizes.total()?, allowed.parts(false))?;
+            return parts.map(inline).ok_or(Fault::NoSpace);
         }
     };
     // Even a Reply whose RPC message is in the Reply chunk needs room for its header.
@@ -103,14 +133,19 @@ fn choose_reply(shape: &CallShape) -> Result<Offer> {
         format,
         write,
         reply,
+        parts: 1,
     })
 }
 
 /// Chooses how the Call travels, and returns the size of its header and of what follows.
 fn choose_call(shape: &CallShape, offer: &Offer) -> Result<(CallFormat, usize, usize, u32)> {
     let sizes = shape.call.sizes;
+    let usable = &shape.usable;
     let may_reduce = shape.ddp_allowed && shape.call.ddp_eligible && sizes.pages != 0;
-    let plan = |format: CallFormat, read_segments, inline: u32| -> Result<Option<_>> {
+    let plan = |format: CallFormat, read_segments, inline: u32, most: u32| -> Result<Option<_>> {
+        if read_segments > usable.segments {
+            return Ok(None);
+        }
         let special = format == CallFormat::Special;
         let header = message::call_header_len(
             shape.version,
@@ -120,22 +155,20 @@ fn choose_call(shape: &CallShape, offer: &Offer) -> Result<(CallFormat, usize, u
             offer.reply,
         )?;
         let follows = usize::try_from(inline).map_err(|_| Fault::NoSpace)?;
-        let most = match format {
-            CallFormat::Inline => shape.call_parts.parts(may_reduce),
-            CallFormat::ReadChunk { .. } | CallFormat::Special => 1,
-        };
         Ok(parts(header, inline, shape.call_inline)
             .filter(|parts| *parts <= most)
             .map(|parts| (format, header, follows, parts)))
     };
 
-    if let Some(plan) = plan(CallFormat::Inline, 0, sizes.total()?)? {
+    let most = shape.call_parts.parts(may_reduce);
+    if let Some(plan) = plan(CallFormat::Inline, 0, sizes.total()?, most)? {
         return Ok(plan);
     }
 
     // A position is a multiple of four (RFC 8166, 3.4.5), and behind the header the RPC message
     // begins with its own.
-    if may_reduce && sizes.head >= MIN_RPC_LEN && round_up(sizes.head)? == sizes.head {
+    let is_aligned = sizes.head >= MIN_RPC_LEN && round_up(sizes.head)? == sizes.head;
+    if may_reduce && usable.read && is_aligned {
         let pad = sizes.pad();
         let format = CallFormat::ReadChunk {
             position: sizes.head,
@@ -145,12 +178,16 @@ fn choose_call(shape: &CallShape, offer: &Offer) -> Result<(CallFormat, usize, u
             .head
             .checked_add(sizes.tail.saturating_sub(pad))
             .ok_or(Fault::NoSpace)?;
-        if let Some(plan) = plan(format, shape.call.payload_segments, rest)? {
+        if let Some(plan) = plan(format, shape.call.payload_segments, rest, 1)? {
             return Ok(plan);
         }
     }
 
-    plan(CallFormat::Special, shape.call.whole_segments, 0)?.ok_or(Fault::NoSpace)
+    if let Some(plan) = plan(CallFormat::Special, shape.call.whole_segments, 0, 1)? {
+        return Ok(plan);
+    }
+    let most = shape.call_parts.parts(false);
+    plan(CallFormat::Inline, 0, sizes.total()?, most)?.ok_or(Fault::NoSpace)
 }
 
 /// Returns how many messages it takes to send what follows a header, or nothing if there is no way. The header is
@@ -186,9 +223,9 @@ fn round_up(len: u32) -> Result<u32> {
 mod tests {
     use super::{
         super::{
-            Continuation,
             Message,
             Sizes,
+            Usable,
             Version, //
         },
         *, //
@@ -220,6 +257,7 @@ mod tests {
             reply_inline: 1024,
             call_parts: Continuation::NONE,
             reply_parts: Continuation::NONE,
+            usable: Usable::ALL,
             ddp_allowed: true,
         }
     }
@@ -450,6 +488,54 @@ mod tests {
         assert_eq!(choose(&shape(small(0), huge)), Err(Fault::NoSpace));
         call.whole_segments = usize::MAX;
         assert_eq!(choose(&shape(call, small(0))), Err(Fault::NoSpace));
+        Ok(())
+    }
+
+    /// Version Two, section 7.3: what the peer has refused is not offered again.
+    #[test]
+    fn what_was_refused_is_not_chosen() -> Result {
+        let data = with_pages(128, 8192, 0, true);
+        let mut shape = CallShape {
+            version: Version::Two,
+            call_parts: Continuation { data: 1, rest: 9 },
+            reply_parts: Continuation { data: 1, rest: 9 },
+            ..shape(data, data)
+        };
+        shape.usable.read = false;
+        assert_eq!(choose(&shape)?.call, CallFormat::Special);
+        assert_eq!(choose(&shape)?.reply, ReplyFormat::WriteChunk);
+        shape.usable.write = false;
+        assert_eq!(choose(&shape)?.reply, ReplyFormat::ReplyChunk);
+        // Not even one segment for all of it: then in as many messages as it takes.
+        shape.call.whole_segments = 2;
+        shape.reply.whole_segments = 2;
+        shape.usable.segments = 1;
+        let plan = choose(&shape)?;
+        assert_eq!((plan.call, plan.parts), (CallFormat::Inline, 9));
+        assert_eq!((plan.reply, plan.reply_parts), (ReplyFormat::Inline, 9));
+        shape.usable.long_reply = false;
+        assert_eq!(choose(&shape), Err(Fault::NoSpace));
+        // With a Reply chunk of one segment all is well again.
+        shape.reply.whole_segments = 1;
+        assert_eq!(choose(&shape)?.reply, ReplyFormat::ReplyChunk);
+        shape.call_parts.rest = 8;
+        assert_eq!(choose(&shape), Err(Fault::NoSpace));
+        Ok(())
+    }
+
+    /// A Reply without data, which might come in parts, has a chunk if that does not work.
+    #[test]
+    fn long_replies_can_be_avoided() -> Result {
+        let mut shape = CallShape {
+            version: Version::Two,
+            reply_parts: Continuation { data: 1, rest: 4 },
+            ..shape(small(100), small(2000))
+        };
+        let plan = choose(&shape)?;
+        assert_eq!((plan.reply, plan.reply_parts), (ReplyFormat::Inline, 2));
+        shape.usable.long_reply = false;
+        let plan = choose(&shape)?;
+        assert_eq!((plan.reply, plan.reply_parts), (ReplyFormat::ReplyChunk, 1));
         Ok(())
     }
 

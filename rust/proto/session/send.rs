@@ -315,7 +315,8 @@ mod tests {
                 XID, //
             },
             Config,
-            Reason, //
+            Reason,
+            Timer, //
         },
         *, //
     };
@@ -355,6 +356,28 @@ mod tests {
         assert_eq!(act(&mut session), Some(Action::Wake));
         assert_eq!(act(&mut session), None);
         assert_eq!(session.start_send(&call(1)), Ok(10));
+        Ok(())
+    }
+
+    /// Section 4.2.1: a peer that lets nothing out any more. There may be a reason for that, but not for ever.
+    #[test]
+    fn a_peer_without_credits_is_given_up() -> Result {
+        let mut session = speaking(Role::Client)?;
+        session.handle_timeout(Timer::Credits);
+        receive(&mut session, &[0, 2, 0, 5])?;
+        session.handle_timeout(Timer::Credits);
+        // Nobody waits.
+        assert_eq!(act(&mut session), None);
+        assert_eq!(session.start_send(&call(1)), Err(Refusal::Wait));
+        assert!(session.is_starved());
+        receive(&mut session, &[0, 2, CREDITS, 5])?;
+        assert!(!session.is_starved());
+        session.handle_timeout(Timer::Credits);
+        assert_eq!(act(&mut session), Some(Action::Wake));
+        receive(&mut session, &[0, 2, 0, 5])?;
+        assert!(session.start_send(&call(1)).is_err());
+        session.handle_timeout(Timer::Credits);
+        assert_eq!(act(&mut session), Some(Action::Close(Reason::Starved)));
         Ok(())
     }
 

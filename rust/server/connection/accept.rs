@@ -3,6 +3,7 @@
 //! How a connection is accepted, and how large it is made.
 
 use super::{inspect, Connection, Returns, SEND_STEP};
+use crate::kext::delayed_work::new_delayed_work_ext;
 use crate::module_parameters;
 use crate::observe::trace::Number;
 use crate::proto::cm_private::{Agreed, CmPrivate};
@@ -102,7 +103,7 @@ impl Connection {
         let room = limits.queue_depth.saturating_sub(OTHER_RECEIVES + 1);
         let credits = tunables::max_requests().min(room / 2).max(1);
         let stats = Arc::new(Stats::new(number), GFP_KERNEL)?;
-        let channel = two::channel(inline, credits, FIRST_CREDITS + 1)?;
+        let channel = two::channel(number, inline, credits, FIRST_CREDITS + 1)?;
         // What a peer may send before it was told anything, whatever Version One may be limited to.
         let buffer_size = match &channel {
             Some(_) => two::message_size(inline),
@@ -134,6 +135,7 @@ impl Connection {
                 directory <- new_mutex!(None, "rpcrdma::Connection::directory"),
                 has_callback: Atomic::new(false),
                 callback <- new_mutex!(None, "rpcrdma::Connection::callback"),
+                look <- new_delayed_work_ext!("rpcrdma_look"),
             }? Error),
             GFP_KERNEL,
         )?;

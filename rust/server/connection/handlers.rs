@@ -3,6 +3,7 @@
 //! What a connection is told: by the CM, by its endpoint, by SUNRPC.
 
 use super::Connection;
+use crate::kext::delayed_work::DelayedWork;
 use crate::observe::trace::{self, Answer, Number, Why};
 use crate::proto::v1::{self, Direction};
 use crate::requester::reply::Source;
@@ -187,6 +188,8 @@ impl ServerTransport for Connection {
                 this.inbox.empty();
             });
         }
+        // No message comes any more that would have it looked at again.
+        DelayedWork::<Self>::cancel_sync(this);
         this.end_callback();
         this.inbox.empty();
     }

@@ -17,9 +17,11 @@ use crate::proto::{
         Message,
         Plan,
         ReplyFormat,
-        Sizes, //
+        Sizes,
+        Usable, //
     },
     message::{
+        call_header_len,
         reply_header_len,
         CallHeader,
         ReplyHeader,
@@ -40,7 +42,7 @@ pub fn format(bytes: &[u8]) {
 
 /// Reads a shape.
 fn read_shape(reader: &mut Reader<'_>) -> Result<CallShape> {
-    let [call_inline, reply_inline, flags] = *reader.array()?;
+    let [call_inline, reply_inline, flags, refused] = *reader.array()?;
     let version = match flags & 4 {
         0 => Version::One,
         _ => Version::Two,
@@ -61,6 +63,15 @@ fn read_shape(reader: &mut Reader<'_>) -> Result<CallShape> {
         reply: read_message(reader)?,
         call_inline: 1024 * (1 + u32::from(call_inline) % 8),
         reply_inline: 1024 * (1 + u32::from(reply_inline) % 8),
+        usable: Usable {
+            read: refused & 1 == 0,
+            write: refused & 2 == 0,
+            long_reply: refused & 4 == 0,
+            segments: match refused >> 3 {
+                0 => usize::MAX,
+                most => usize::from(most),
+            },
+        },
         ddp_allowed: flags & 3 != 0,
     })
 }
@@ -115,6 +126,7 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
         CallFormat::Inline => (vec![], u64::from(call.total().unwrap())),
         CallFormat::ReadChunk { position, pad } => {
             assert!(shape.ddp_allowed && shape.call.ddp_eligible && call.pages > 0);
+            assert!(shape.usable.read);
             assert!(position >= 8 && position % 4 == 0);
             assert_eq!(position, call.head);
             // What is left begins on a unit again, if the tail holds all of the padding.
@@ -132,6 +144,7 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
     let write = segments(match plan.reply {
         ReplyFormat::WriteChunk | ReplyFormat::WriteAndReplyChunk => {
             assert!(shape.ddp_allowed && shape.reply.ddp_eligible && reply.pages > 0);
+            assert!(shape.usable.write);
             assert!(plan.write_len >= reply.pages);
             shape.reply.payload_segments
         }
@@ -148,6 +161,10 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
         }
         ReplyFormat::Inline | ReplyFormat::WriteChunk => 0,
     });
+
+    for chunk in [read.len(), write.len(), reply_chunk.len()] {
+        assert!(chunk <= shape.usable.segments);
+    }
 
     // The Call's header is within what was planned, and all of the Call within its threshold.
     let bare: Vec<Segment> = read.iter().map(|entry| entry.segment).collect();
@@ -173,7 +190,14 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
         true => continuation.data,
         false => continuation.rest,
     };
-    let call_allowed = allowed(&shape.call_parts, may_reduce(&shape.call));
+    // Data may travel in as many messages as anything else if the chunk for it is refused.
+    let special = shape.call.whole_segments;
+    let write_offer = Some(write.len()).filter(|count| *count != 0);
+    let reply_offer = Some(reply_chunk.len()).filter(|count| *count != 0);
+    let special_fits = call_header_len(shape.version, true, special, write_offer, reply_offer)
+        .is_ok_and(|len| len as u64 <= u64::from(shape.call_inline));
+    let has_data = may_reduce(&shape.call) && special_fits && special <= shape.usable.segments;
+    let call_allowed = allowed(&shape.call_parts, has_data);
     if plan.parts == 1 {
         assert!(plan.send_len() as u64 <= u64::from(shape.call_inline));
     } else {
@@ -204,9 +228,21 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
         let len = u32::try_from(len).ok()?;
         Some(Split::new(len, header_len, shape.reply_inline).ok()?.len())
     };
-    let reply_allowed = |has_data| move |parts: u32| parts <= allowed(&shape.reply_parts, has_data);
-    let in_parts = plan.reply == ReplyFormat::Inline && may_reduce(&shape.reply);
-    assert!(parts(header_len, inline).is_some_and(reply_allowed(in_parts)));
+    let reply_parts = match shape.usable.long_reply {
+        true => shape.reply_parts,
+        false => Continuation::NONE,
+    };
+    let reply_allowed = |has_data| move |parts: &u32| *parts <= allowed(&reply_parts, has_data);
+    let write_fits = shape.usable.write && shape.reply.payload_segments <= shape.usable.segments;
+    let with_write = reply_header_len(shape.version, Some(shape.reply.payload_segments), None);
+    let rest = u64::from(reply.head) + u64::from(reply.tail);
+    let rest_fits = shape.reply.rest_segments <= shape.usable.segments
+        || with_write.is_ok_and(|len| parts(len, rest).is_some_and(|n| reply_allowed(false)(&n)));
+    let is_left = shape.reply.whole_segments <= shape.usable.segments || write_fits && rest_fits;
+    let has_data = may_reduce(&shape.reply) && is_left;
+    let in_parts = plan.reply == ReplyFormat::Inline && has_data;
+    let planned = parts(header_len, inline).filter(reply_allowed(in_parts));
+    assert_eq!(planned, Some(plan.reply_parts));
     if reply_chunk.is_empty() {
         let header = ReplyHeader {
             version: shape.version,
@@ -224,6 +260,6 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
     let least = reply_header_len(shape.version, None, None).unwrap();
     assert_eq!(
         plan.reply == ReplyFormat::Inline,
-        parts(least, whole).is_some_and(reply_allowed(may_reduce(&shape.reply)))
+        parts(least, whole).is_some_and(|parts| reply_allowed(has_data)(&parts))
     );
 }

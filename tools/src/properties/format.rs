@@ -15,7 +15,8 @@ use crate::{
             Continuation,
             Message,
             ReplyFormat,
-            Sizes, //
+            Sizes,
+            Usable, //
         },
         message::{
             call_header_len,
@@ -81,6 +82,7 @@ fn shape() -> impl Strategy<Value = CallShape> {
                     reply_inline,
                     call_parts: Continuation::NONE,
                     reply_parts: Continuation::NONE,
+                    usable: Usable::ALL,
                     ddp_allowed,
                 }
             },
@@ -121,6 +123,25 @@ proptest! {
         shape.version = Version::Two;
         shape.call_parts = Continuation { data, rest: data + more };
         shape.reply_parts = Continuation { data: reply_data, rest: reply_data + reply_more };
+        if let Ok(plan) = choose(&shape) {
+            plan_fits(&shape, &plan);
+        }
+    }
+
+    /// What was refused is not chosen, and what is left is tried.
+    #[test]
+    fn plans_without_what_is_refused_fit(
+        mut shape in shape(),
+        usable in any::<(bool, bool, bool)>(),
+        segments in prop_oneof![Just(usize::MAX), 1..4_usize],
+        parts in [1..9_u32, 0..9],
+    ) {
+        let [data, more] = parts;
+        shape.version = Version::Two;
+        shape.call_parts = Continuation { data, rest: data + more };
+        shape.reply_parts = shape.call_parts;
+        let (read, write, long_reply) = usable;
+        shape.usable = Usable { read, write, segments, long_reply };
         if let Ok(plan) = choose(&shape) {
             plan_fits(&shape, &plan);
         }
