@@ -16,8 +16,10 @@ class Skip(Exception):
 
 
 def set_version():
-    """Lets our module speak the version `$RPCRDMA_VERSION`, if there is one."""
+    """Lets our module speak the version `$RPCRDMA_VERSION`, if there is one, or that of the variant."""
     version = os.environ.get("RPCRDMA_VERSION")
+    if os.environ.get("VARIANT") == "two":
+        version = "2"
     if version and os.environ.get("MODULE") == "ours":
         for end in ("client", "server"):
             write(f"/sys/module/rpcrdma/parameters/{end}_version", version)
