@@ -313,6 +313,11 @@ impl<H: EndpointEvents> Link<H> {
         self.usable.lock().learn(error, asked)
     }
 
+    /// Forgets what the peer has refused.
+    pub(crate) fn forget_refusals(&self) {
+        *self.usable.lock() = Usable::ALL;
+    }
+
     /// Posts a message, see [`Endpoint::post_message`], and its parts before. Returns whether the Send is signaled.
     ///
     /// # Errors

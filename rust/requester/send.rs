@@ -116,7 +116,11 @@ fn choose<T: Host>(link: &Link<T::Wire>, rqst: &SendRqst<'_, T>) -> Result<Plan,
         usable: link.usable(),
         ddp_allowed: rqst.ddp_allowed(),
     })
-    .map_err(|_| SendError::MsgSize)?;
+    .map_err(|_| {
+        // The peer has refused all that is possible. Who comes next shall not suffer from that.
+        link.forget_refusals();
+        SendError::MsgSize
+    })?;
     // Nobody would say when the Responder is done with the chunks of a Call without Reply: Version Two, 4.7.
     let chunks_allowed = match version {
         Version::One => link.chunks_allowed(),

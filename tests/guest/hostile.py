@@ -137,7 +137,8 @@ def one(name, case, path, problems):
         problems.append(f"{name}: {e}")
     # Waits until the server is through with the case.
     state = remote_call("set_case", name="", procedure="")
-    if not state["hits"]:
+    # A Call that has no form left, since others were refused, is not sent.
+    if not state["hits"] and outcome != "EMSGSIZE":
         problems.append(f"{name}: the server was never asked")
     if case.expect == "ok" and outcome != "ok":
         problems.append(f"{name}: {outcome}, but the Reply was usable")

@@ -12,6 +12,7 @@ from pyverbs.cmid import AddrInfo, CMID, ConnParam
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
 from common import Gone, NFS_PORT, slowness
+from hostile_judge import TWO
 from hostile_qp import DEPTH, Events, Memory, QueuePair, SENDS
 from rpcrdma_header import ERROR, Header
 from rpc_message import null_call
@@ -204,6 +205,8 @@ class Answer:
                 return "chunk"
             # RFC 8166, 4.5: the version is that of the Call.
             if header.error == (1, 1, 1) and header.vers != 1:
+                return "vers"
+            if header.error == (11,) and header.vers == 2 and TWO:
                 return "vers"
             return f"a wrong RDMA_ERROR: version {header.vers}, {header.error}"
         if header.vers != 1 or header.proc > 1 or header.reads or not 1 <= header.credit <= 1024:
