@@ -117,9 +117,9 @@ impl Host for Callback {
 
     fn reverse_error(_this: &Arc<Self>, _message: &Received<Connection>, _error: &DecodeError) {}
 
-    fn watch(this: &Arc<Self>) {
-        Connection::watch(&this.connection);
-    }
+    // The connection does it for sequences. A client that lets no Call out harms itself; and a Call may be under way when
+    // the connection is freed, which must not leave anything behind that runs later.
+    fn watch(_this: &Arc<Self>) {}
 
     fn disconnect(this: &Arc<Self>) {
         Self::close(this);

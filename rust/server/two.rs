@@ -137,8 +137,9 @@ pub(super) fn received(
 }
 
 impl Connection {
-    /// Has [`Channel::look`] called after a while.
-    pub(super) fn watch(this: &Arc<Self>) {
+    /// Has [`Channel::look`] called after a while. Only for handlers of the endpoint, which the end of the connection waits
+    /// for before it cancels this, and for the work itself.
+    fn watch(this: &Arc<Self>) {
         DelayedWork::<Self>::schedule(this, PATIENCE);
     }
 }

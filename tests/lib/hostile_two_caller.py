@@ -115,9 +115,11 @@ class TwoConnection(Connection):
         for _ in range(50):
             if self.room() >= count:
                 return
-            xids = [next(XIDS) for _ in range(max(self.room(), 1))]
-            for xid in xids:
-                self.post_politely(call(xid, self.credit(), null_rpc(xid)))
+            self.wait_room(1)
+            xids = [next(XIDS) for _ in range(self.room())]
+            # All at once, or the first would be answered before the last one has arrived.
+            self.send_many([call(xid, self.credit(), null_rpc(xid)) for xid in xids])
+            self.sent += len(xids)
             for xid in xids:
                 if self.answer(xid) is None:
                     raise Gone("no answer to a NULL Call")
