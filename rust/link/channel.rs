@@ -42,7 +42,7 @@ use crate::observe::trace::{self, Number};
 use crate::proto::chunk::Limits;
 use crate::proto::continuation::Placed;
 use crate::proto::message::Version;
-use crate::proto::props::{Properties, Terms};
+use crate::proto::props::{Properties, Reverse, Terms};
 use crate::proto::session::{
     Action, Checkpoint, Config, Control, Dialect, Event, Extent, Outbound, Reason, Refusal, Role,
     Session, Timer,
@@ -484,6 +484,11 @@ impl Channel {
             parts: 1,
             chunks,
         })
+    }
+
+    /// How much of reverse-direction operation is possible.
+    pub(crate) fn reverse(&self) -> Reverse {
+        self.state.lock().session.reverse()
     }
 
     /// Reports an error about a Call. It is sent by [`Self::act`].

@@ -8,7 +8,7 @@ mod inspect;
 
 use crate::kext::debugfs::Directory;
 use crate::kext::delayed_work::{impl_has_delayed_work_ext, DelayedWork};
-use crate::kext::errno::{ENOTCONN, EPROTO};
+use crate::kext::errno::{ENOTCONN, EOPNOTSUPP, EPROTO};
 use crate::kext::memalloc::NoFs;
 use crate::link::assembly::Whole;
 use crate::link::channel::Channel;
@@ -17,6 +17,7 @@ use crate::observe::trace::Number;
 use crate::proto::cm_private::{Agreed, CmPrivate};
 use crate::proto::credits::Allowance;
 use crate::proto::message::Version;
+use crate::proto::props::Reverse;
 use crate::responder::call::{self, Refusal, Taken};
 use crate::responder::reply::{self, Ready};
 use crate::responder::stats::Stats;
@@ -174,12 +175,17 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if the connection has one already, `ENOTCONN` if it is gone, and what `attach` returns.
+    /// `EBUSY` if the connection has one already, `ENOTCONN` if it is gone, `EOPNOTSUPP` if the client has not told that
+    /// it takes Calls (5.2.5 of the draft), and what `attach` returns.
     pub(super) fn begin_callback(
         &self,
         callback: &Arc<Callback>,
         attach: impl FnOnce(Arc<Endpoint<Self>>) -> Result,
     ) -> Result {
+        // Who is told so grants no delegations, which could never be recalled.
+        if self.two().is_some_and(|two| two.reverse() == Reverse::None) {
+            return Err(EOPNOTSUPP);
+        }
         let endpoint = match &*self.owner.lock() {
             Some(owner) => owner.endpoint().clone(),
             None => return Err(ENOTCONN),
