@@ -326,13 +326,15 @@ def interrupted(t):
             ("a part of another", lambda c, x: middle(x ^ 0x1000000, c.credit(), CALL_MIDDLE, 400,
                                                       struct.pack(">II", x ^ 0x1000000, 0)),
              {"reply"}),
-            ("a Call chunk", lambda c, x: call_external(x, c.credit(), [(FOREIGN, 64, 0)]), {"reply"}),
+            ("a Call chunk", lambda c, x: call_external(x, c.credit(), [(FOREIGN, 64, 0)]),
+             {f"error {INVAL_CONT}"}),
             ("a Reply", lambda c, x: reply(x, c.credit(), struct.pack(">II", x, 1)), {"lost"}),
             ("a part of a Reply", lambda c, x: middle(x, c.credit(), REPLY_MIDDLE, 400,
                                                       struct.pack(">II", x, 1)), {"lost"}),
             ("an error", lambda c, x: error(x, c.credit(), SYSTEM), {"lost"}),
-            ("another version", lambda c, x: prefix(x, c.credit(), 10, vers=9), {"reply", "error 1"}),
-            ("an unknown type", lambda c, x: prefix(x, c.credit(), 99), {"reply", "error 4"})):
+            ("another version", lambda c, x: prefix(x, c.credit(), 10, vers=9), {"error 1"}),
+            ("an unknown type", lambda c, x: prefix(x, c.credit(), 99),
+             {f"error {INVAL_HTYPE}"})):
         attempt(t, label, between(make), allowed)
 
 

@@ -5,11 +5,11 @@ import struct
 import time
 
 from common import Gone, slowness
-from hostile_caller import Connection, Refused, XIDS
+from hostile_caller import Connection, Refused, XIDS, accepted
 from pyverbs.pyverbs_error import PyverbsRDMAError
 from rpc_message import null_rpc
 from rpcrdma2_header import (CALL_MIDDLE, CONNPROP_FINAL, CONNPROP_MIDDLE, ERROR, GRANT, Header,
-                             INLINE, REPLY_EXTERNAL, REPLY_INLINE, REPLY_MIDDLE, call, middle,
+                             INLINE, REPLY_EXTERNAL, REPLY_INLINE, REPLY_MIDDLE, VERS, call, middle,
                              properties)
 
 #: How many messages the server may have on their way to us.
@@ -41,6 +41,10 @@ class Answer:
             return f"a wrong RPC Reply: {self.rpc[:12].hex()}"
         return "denied" if denied else "reply"
 
+    def accepted(self):
+        """The accept_stat and the results."""
+        return accepted(self.rpc)
+
 
 class TwoConnection(Connection):
     """A connection that speaks Version Two."""
@@ -70,6 +74,10 @@ class TwoConnection(Connection):
         while self.arrived:
             data = self.arrived.pop(0)
             self.received += 1
+            if len(data) >= 28 and data[12:20] == struct.pack(">II", ERROR, VERS):
+                # It has the version of what it is about (section 7), and no credits.
+                self.answers.append(Answer(Header(data), b""))
+                continue
             if len(data) < 16 or data[4:8] != b"\0\0\0\2":
                 self.wrong.append(f"no message of Version Two: {data[:28].hex()}")
                 continue
@@ -135,6 +143,11 @@ class TwoConnection(Connection):
                 raise Gone("no properties")
             time.sleep(0.0005)
         return self
+
+    def request(self, xid, rpc):
+        """Sends the Call of an RPC and waits for its answer."""
+        self.post_politely(call(xid, self.credit(), rpc))
+        return self.answer(xid, 20)
 
     def null(self, limit=10):
         """Does a NULL Call; returns whether it was answered."""
