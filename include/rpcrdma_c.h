@@ -48,6 +48,10 @@ int rpcrdma_class_server_register(const struct svc_xprt_ops *ops,
 				  struct rpc_xprt *(*setup)(struct xprt_create *args));
 void rpcrdma_class_server_unregister(void);
 
+/* rust/sys/parameters.c */
+extern unsigned int rpcrdma_parameter_client_version;
+extern unsigned int rpcrdma_parameter_server_version;
+
 /* rust/sys/sysctl.c */
 extern unsigned int rpcrdma_sysctl_slot_table_entries;
 extern unsigned int rpcrdma_sysctl_max_inline_read;

@@ -91,11 +91,14 @@ enum rpcrdma_trace_work {
  * @RPCRDMA_VERDICT_INLINE: its message came with it
  * @RPCRDMA_VERDICT_PLACED: its message is in the Reply chunk
  * @RPCRDMA_VERDICT_FAILED: an error, or not an answer to what was asked
+ * @RPCRDMA_VERDICT_AGAIN: an error, after which the Call is sent again in
+ *	another form
  */
 enum rpcrdma_trace_verdict {
 	RPCRDMA_VERDICT_INLINE,
 	RPCRDMA_VERDICT_PLACED,
 	RPCRDMA_VERDICT_FAILED,
+	RPCRDMA_VERDICT_AGAIN,
 };
 
 /**
@@ -103,12 +106,14 @@ enum rpcrdma_trace_verdict {
  * @RPCRDMA_ANSWER_NONE: nothing
  * @RPCRDMA_ANSWER_ERR_VERS: RDMA_ERROR with the versions that are understood
  * @RPCRDMA_ANSWER_ERR_CHUNK: RDMA_ERROR of the other kind
+ * @RPCRDMA_ANSWER_ERROR: RDMA2_ERROR of Version Two
  * @RPCRDMA_ANSWER_CLOSE: the connection is ended
  */
 enum rpcrdma_trace_answer {
 	RPCRDMA_ANSWER_NONE,
 	RPCRDMA_ANSWER_ERR_VERS,
 	RPCRDMA_ANSWER_ERR_CHUNK,
+	RPCRDMA_ANSWER_ERROR,
 	RPCRDMA_ANSWER_CLOSE,
 };
 

@@ -3,15 +3,20 @@
 //! Calls that the server sends to the client: NFSv4.1 callbacks (RFC 8167).
 //!
 //! No chunks are used in this direction, which RFC 8167 section 5.3 leaves to the implementation: a Call and
-//! its Reply are one inline message each.
+//! its Reply are one inline message each. In Version Two the server is told so by a property (level
+//! RDMA2_RVRSDIR_SIMPLE, section 5.2.5 of the draft).
 
 use crate::client::Client;
 use crate::kext::ratelimit::pr_warn_ratelimited;
+use crate::link::middles::Middles;
 use crate::link::sizing::{REVERSE_CREDITS, REVERSE_RECEIVES};
+use crate::link::{Link, Unposted};
 use crate::observe::trace;
-use crate::proto::v1::{self, DecodeError, ErrorHeader, Header, RdmaError};
+use crate::proto::message::{self, Version};
+use crate::proto::v1::{self, DecodeError, ErrorHeader, RdmaError};
+use crate::proto::v2::{self, Direction};
 use crate::requester::call::Call;
-use crate::requester::send::wait_for_send_room;
+use crate::requester::send::{wait_for_credits, wait_for_send_room};
 use crate::requester::Host;
 use crate::sunrpc::{enqueue_bc_call, BcReply, SendError, Slot};
 use crate::verbs::cm::ConnectionEvents;
@@ -111,11 +116,17 @@ impl<T: Host> ReverseSlots<T> {
 }
 
 /// A reverse-direction Call has arrived.
-pub(super) fn received(this: &Arc<Client>, message: &Received<Client>, header: &Header<'_>) {
+pub(super) fn received(
+    this: &Arc<Client>,
+    message: &Received<Client>,
+    version: Version,
+    header: &message::Call<'_>,
+) {
     let xid = header.xid;
-    let call = header.payload();
+    let call = header.payload;
     trace::reverse_call(this.number(), xid, call.len());
-    if header.is_nomsg() || header.has_chunks() {
+    // In Version Two the session has seen to that.
+    if version == Version::One && (header.special || header.has_chunks()) {
         // RFC 8167 section 5.3: there are no chunks in this direction.
         let answer = ErrorHeader {
             xid,
@@ -126,11 +137,17 @@ pub(super) fn received(this: &Arc<Client>, message: &Received<Client>, header: &
         send_error(this, message, &answer);
         return;
     }
-    // Without a callback service there is nobody to answer, and no credit was ever granted.
+    // Without a callback service there is nobody to answer, and no credit was ever granted in Version One.
     if !this.xprt.has_bc_server() {
+        give_up(this, version, xid);
         return;
     }
     let Some(slot) = this.reverse.take() else {
+        if version == Version::Two {
+            // Credits are for messages of all kinds there, so this may happen.
+            give_up(this, version, xid);
+            return;
+        }
         // More Calls than credits. RFC 8166 section 3.3.1: the connection may be ended.
         pr_warn_ratelimited!("server exceeds its reverse-direction credits; disconnecting\n");
         this.xprt.force_disconnect();
@@ -139,6 +156,18 @@ pub(super) fn received(this: &Arc<Client>, message: &Received<Client>, header: &
     this.requester.stats.reverse_calls.count();
     if let Err((slot, _)) = enqueue_bc_call(this, slot, xid, call) {
         this.reverse.put(slot);
+        give_up(this, version, xid);
+    }
+}
+
+/// A reverse-direction Call is not taken in. Version Two has an error for that (7.4.1); it is sent when the message has
+/// been dealt with.
+fn give_up(this: &Arc<Client>, version: Version, xid: u32) {
+    let link = this.requester.link();
+    let channel = link.as_ref().and_then(|link| link.channel());
+    if let (Version::Two, Some(channel)) = (version, channel) {
+        // If many errors wait already the server is beyond help; its Call ends with its timeout.
+        let _ = channel.report(xid, v2::RdmaError::System);
     }
 }
 
@@ -177,15 +206,15 @@ pub(super) fn reply(this: &Arc<Client>, rqst: &BcReply<'_>) -> Result<(), SendEr
     };
     let endpoint = link.endpoint();
     let Some(mut buffer) = endpoint.send_buffer() else {
-        return Err(wait_for_send_room(this, &link, rqst.xid(), 0));
+        return Err(wait_for_send_room(this, &link, rqst.xid(), 0, 1));
     };
-    let header = v1::ReplyHeader {
+    let header = message::ReplyHeader {
+        version: link.version(),
         xid: rqst.xid(),
-        // Grants of the two directions are separate, RFC 8167 section 4.1.
+        // In Version One grants of the two directions are separate, RFC 8167 section 4.1.
         credits: REVERSE_CREDITS,
         write: &[],
         reply: None,
-        nomsg: false,
     };
     let header_len = header.encode(&mut buffer).map_err(|_| SendError::Io)?;
     let rest = buffer.get_mut(header_len..).ok_or(SendError::Io)?;
@@ -193,17 +222,22 @@ pub(super) fn reply(this: &Arc<Client>, rqst: &BcReply<'_>) -> Result<(), SendEr
     if len > link.inline_send() as usize {
         return Err(SendError::Io);
     }
-    let error = match endpoint.post_message(buffer, len, &mut []) {
+    let mut middles = Middles::none();
+    let error = match link.post(Direction::Reply, &mut middles, buffer, len, &mut []) {
+        Err(Unposted::Credits) => {
+            return Err(wait_for_credits(this, &link, Direction::Reply, false));
+        }
+        Err(Unposted::Unsupported) => return Err(SendError::Io),
+        Err(Unposted::Post(error)) => error,
         Ok(_) => {
             trace::reverse_reply(this.number(), rqst.xid(), len);
             this.requester.stats.work_requests.count();
             return Ok(());
         }
-        Err(error) => error,
     };
     trace::post_failed(this.number(), rqst.xid(), error.into());
     match error {
-        PostError::Full => Err(wait_for_send_room(this, &link, rqst.xid(), 0)),
+        PostError::Full => Err(wait_for_send_room(this, &link, rqst.xid(), 0, 1)),
         PostError::Closed | PostError::Refused => {
             Client::disconnect(this);
             Err(SendError::NotConnected)
@@ -212,10 +246,18 @@ pub(super) fn reply(this: &Arc<Client>, rqst: &BcReply<'_>) -> Result<(), SendEr
 }
 
 /// The largest reverse-direction message, header not counted: RFC 8167 section 4.2.
+///
+/// Whoever asks keeps to it when the connection is made anew, perhaps in another version. So it is what both can do.
 pub(super) fn max_payload(client: &Client) -> usize {
-    let inline = client.requester.link().map_or(v1::MIN_INLINE, |link| {
-        link.inline_send().min(link.inline_receive())
-    });
+    let smallest = |link: &Link<Client>| {
+        let (send, receive) = link.inline_in_one();
+        let now = link.inline_send().min(link.inline_receive());
+        now.min(send).min(receive)
+    };
+    let inline = client
+        .requester
+        .link()
+        .map_or(v1::MIN_INLINE, |link| smallest(&link));
     (inline as usize)
         .min(PAGE_SIZE)
         .saturating_sub(v1::MIN_HEADER_LEN)

@@ -9,11 +9,14 @@ use crate::kext::errno::{
     EOPNOTSUPP, EPROTO,
 };
 use crate::kext::memalloc::{NoFs, NoReclaim};
-use crate::kext::time::HZ;
+use crate::kext::time::{seconds, HZ};
 use crate::link::sizing::Wanted;
 use crate::link::{Link, Parameters};
 use crate::module_parameters;
 use crate::observe::trace;
+use crate::proto::message::Version;
+use crate::proto::session::memory::{Memory, Outcome};
+use crate::requester;
 use crate::sunrpc::{tunables, RpcTask};
 use crate::verbs::cm::{AbortHandle, ConnectionEvents};
 use crate::verbs::endpoint::Endpoint;
@@ -30,12 +33,22 @@ const MEMORY_DELAY: usize = HZ / 8 + 1;
 /// Regions of a new connection, and how many are added at a time later.
 const REGION_STEP: u32 = 16;
 
+/// How long to wait for the server's answer to the offer of Version Two, in jiffies. A server of Version One that
+/// keeps silent, instead of answering with an error, costs this once.
+const ANSWER_TIMEOUT: usize = 5 * HZ;
+
+/// How long to remember that a server does not speak Version Two, in seconds.
+const REMEMBER: u64 = 600;
+
 /// How connecting stands.
 #[pin_data]
 pub(super) struct Connecting {
     /// Shared by the worker and by who ends its attempt.
     #[pin]
     current: SpinLock<Current>,
+    /// What is known about the server's version. Written by the worker.
+    #[pin]
+    memory: SpinLock<Memory>,
 }
 
 /// The attempt under way.
@@ -44,6 +57,8 @@ struct Current {
     aborted: bool,
     /// Ends the wait of the attempt.
     handle: Option<AbortHandle<Client>>,
+    /// The connection on which the attempt waits for the server's first message.
+    link: Option<Arc<Link<Client>>>,
 }
 
 impl Connecting {
@@ -51,9 +66,10 @@ impl Connecting {
     pub(super) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             current <- new_spinlock!(
-                Current { aborted: false, handle: None },
+                Current { aborted: false, handle: None, link: None },
                 "rpcrdma::Connecting::current"
             ),
+            memory <- new_spinlock!(Memory::default(), "rpcrdma::Connecting::memory"),
         })
     }
 
@@ -66,6 +82,42 @@ impl Connecting {
         if let Some(handle) = handle {
             handle.abort();
         }
+        self.interrupt();
+    }
+
+    /// The connection is lost, or not wanted any more: nobody shall wait for the server's first message.
+    pub(super) fn interrupt(&self) {
+        let current = self.current.lock();
+        if let Some(channel) = current.link.as_ref().and_then(|link| link.channel()) {
+            channel.interrupt();
+        }
+    }
+
+    /// The attempt waits for the server's first message on this connection, or on none any more.
+    fn wait_on(&self, link: Option<Arc<Link<Client>>>) {
+        let mut current = self.current.lock();
+        let former = core::mem::replace(&mut current.link, link);
+        let interrupt = current.aborted;
+        drop(current);
+        drop(former);
+        if interrupt {
+            self.interrupt();
+        }
+    }
+
+    /// The version to offer now.
+    fn version(&self) -> Version {
+        let wanted = tunables::client_version() >= Version::Two.number();
+        match wanted && self.memory.lock().offers_two(seconds()) {
+            true => Version::Two,
+            false => Version::One,
+        }
+    }
+
+    /// Notes what became of the offer of Version Two.
+    fn remember(&self, outcome: Outcome) {
+        let until = seconds().saturating_add(REMEMBER);
+        self.memory.lock().record(outcome, until);
     }
 
     /// An attempt begins.
@@ -138,9 +190,56 @@ pub(super) fn work(this: &Arc<Client>) {
     xprt.unlock_connect();
 }
 
-/// Makes one attempt. On success the new connection is published; after a failure there may be an owner
-/// left to be disconnected.
+/// Makes one attempt. On success the new connection is published, and it is known what it speaks; after a failure
+/// there may be an owner left to be disconnected.
 fn attempt(this: &Arc<Client>) -> Result {
+    let version = this.connecting.version();
+    make(this, version)?;
+    if version == Version::One || negotiate(this) {
+        return Ok(());
+    }
+    // Section 4.3.2 of the draft: perhaps the server does not speak Version Two, and says nothing about it. One that
+    // has spoken it before is tried again, later.
+    this.disconnect_link(trace::End::Failed);
+    match this.connecting.version() {
+        Version::Two => Err(ECONNRESET),
+        Version::One => make(this, Version::One),
+    }
+}
+
+/// Finds out which version the server speaks. Returns whether that is known.
+fn negotiate(this: &Arc<Client>) -> bool {
+    let Some(link) = this.requester.link() else {
+        return false;
+    };
+    let Some(channel) = link.channel() else {
+        return true;
+    };
+    this.connecting.wait_on(Some(link.clone()));
+    // Sends our properties, and nothing else before the answer: section 4.3 of the draft.
+    requester::reply::act(&**this, channel, link.endpoint());
+    let version = channel.wait(ANSWER_TIMEOUT);
+    this.connecting.wait_on(None);
+    let outcome = match version {
+        Some(Version::Two) => {
+            // From now on the session says what may be sent.
+            this.xprt.set_credits(link.credits_wanted());
+            Outcome::Spoken
+        }
+        Some(Version::One) => Outcome::Refused,
+        None => Outcome::Lost,
+    };
+    this.connecting.remember(outcome);
+    pr_debug!(
+        "transport {}: Version Two offered: {:?}\n",
+        this.xprt.number(),
+        outcome
+    );
+    version.is_some()
+}
+
+/// Makes a connection on which `version` is offered, and publishes it.
+fn make(this: &Arc<Client>, version: Version) -> Result {
     let xprt = &this.xprt;
     xprt.clear_connected();
     // One Call until the peer's first grant, RFC 8166 section 3.3.3.
@@ -155,6 +254,7 @@ fn attempt(this: &Arc<Client>) -> Result {
             inline_receive: tunables::max_inline_read(),
             region_pages: max_region_pages(),
         },
+        version,
     };
     let connected = Link::connect(parameters, this, |handle| this.connecting.begin(handle));
     this.connecting.end();

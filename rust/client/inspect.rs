@@ -8,6 +8,7 @@
 
 use crate::client::Client;
 use crate::kext::debugfs::{lines, File, Inspect};
+use crate::proto::message::Version;
 use kernel::seq_file::SeqFile;
 
 impl Inspect for Client {
@@ -48,12 +49,20 @@ fn state(client: &Client, m: &SeqFile) {
     let told = link.peer();
     lines!(m,
         "device": link.device().to_str().unwrap_or("?"),
+        "version": link.version().number(),
         "inline_send": link.inline_send(),
         "inline_receive": link.inline_receive(),
         "peer_send_size": told.send_size,
         "peer_receive_size": told.receive_size,
         "peer_remote_invalidation": u8::from(told.remote_invalidation),
     );
+    if let (Version::Two, Some(channel)) = (link.version(), link.channel()) {
+        let terms = channel.snapshot().terms;
+        lines!(m,
+            "segment_size": terms.segment_size,
+            "segment_count": terms.segment_count,
+        );
+    }
 }
 
 /// How large the connection was made.

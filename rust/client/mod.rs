@@ -22,9 +22,11 @@ use crate::kext::debugfs::Directory;
 use crate::kext::delayed_work::{
     impl_has_delayed_work_ext, new_delayed_work_ext, DelayedWork, DelayedWorkItem,
 };
+use crate::link::channel::PATIENCE;
 use crate::link::sizing::{MAX_PAYLOAD, REVERSE_CREDITS};
 use crate::observe::trace;
-use crate::proto::v1::{DecodeError, Header};
+use crate::proto::message::{self, Version};
+use crate::proto::v1::DecodeError;
 use crate::requester::call::Call;
 use crate::requester::{self, Host, Requester};
 use crate::sunrpc::{
@@ -45,6 +47,8 @@ const SLOT_BUFFER: usize = 2048;
 const CONNECT_WORK: u64 = 0;
 /// The work of adding regions.
 const REGION_WORK: u64 = 1;
+/// The work of looking whether the server goes on with what it has begun.
+const LOOK_WORK: u64 = 2;
 
 /// A transport of the client.
 #[pin_data]
@@ -69,6 +73,9 @@ pub(crate) struct Client {
     /// See [`connect::add_regions`].
     #[pin]
     region_work: DelayedWork<Client, REGION_WORK>,
+    /// See [`Client::look`].
+    #[pin]
+    look_work: DelayedWork<Client, LOOK_WORK>,
     /// What debugfs shows. It refers back to us, so `destroy` takes it away.
     #[pin]
     directory: Mutex<Option<Directory<Client>>>,
@@ -80,6 +87,10 @@ impl_has_delayed_work_ext! {
 
 impl_has_delayed_work_ext! {
     impl HasDelayedWork<1> for Client { self.region_work }
+}
+
+impl_has_delayed_work_ext! {
+    impl HasDelayedWork<2> for Client { self.look_work }
 }
 
 impl DelayedWorkItem<CONNECT_WORK> for Client {
@@ -94,6 +105,12 @@ impl DelayedWorkItem<REGION_WORK> for Client {
     }
 }
 
+impl DelayedWorkItem<LOOK_WORK> for Client {
+    fn run(this: Arc<Self>) {
+        Self::look(&this);
+    }
+}
+
 impl Client {
     /// Ends the connection, if there is one. The caller excludes sending and connecting, see above.
     fn disconnect_link(&self, reason: trace::End) {
@@ -101,6 +118,29 @@ impl Client {
         if let Some(owner) = owner {
             trace::disconnect(self.number(), reason);
             self.requester.end_link(owner);
+        }
+    }
+
+    /// Looks whether the server has gone on with a sequence of messages that it has begun.
+    fn look(this: &Arc<Self>) {
+        let link = this.requester.link();
+        let Some(channel) = link.as_ref().and_then(|link| link.channel()) else {
+            return;
+        };
+        let again = channel.look();
+        this.act();
+        if again {
+            Self::watch(this);
+        }
+    }
+
+    /// Does what the session of the connection wants, if there is one.
+    fn act(&self) {
+        let Some(link) = self.requester.link() else {
+            return;
+        };
+        if let Some(channel) = link.channel() {
+            requester::reply::act(self, channel, link.endpoint());
         }
     }
 
@@ -127,12 +167,21 @@ impl Host for Client {
         DelayedWork::<Self, REGION_WORK>::schedule(this, 0);
     }
 
-    fn reverse_call(this: &Arc<Self>, message: &Received<Self>, header: &Header<'_>) {
-        backchannel::received(this, message, header);
+    fn reverse_call(
+        this: &Arc<Self>,
+        message: &Received<Self>,
+        version: Version,
+        call: &message::Call<'_>,
+    ) {
+        backchannel::received(this, message, version, call);
     }
 
     fn reverse_error(this: &Arc<Self>, message: &Received<Self>, error: &DecodeError) {
         backchannel::refuse(this, message, error);
+    }
+
+    fn watch(this: &Arc<Self>) {
+        DelayedWork::<Self, LOOK_WORK>::schedule(this, PATIENCE);
     }
 
     fn disconnect(this: &Arc<Self>) {
@@ -142,6 +191,7 @@ impl Host for Client {
 
 impl ConnectionEvents for Client {
     fn lost(&self) {
+        self.connecting.interrupt();
         self.xprt.force_disconnect();
     }
 
@@ -161,11 +211,14 @@ impl EndpointEvents for Client {
 
     fn fenced(this: &Arc<Self>, tag: u32, done: bool) {
         requester::reply::fenced(this, tag, done);
+        // The Reply that was kept for it has given its Receive back.
+        this.act();
     }
 
     fn send_room(&self) {
         self.requester.stats.completions.count();
         self.xprt.write_space();
+        self.act();
     }
 }
 
@@ -253,6 +306,7 @@ impl Transport for Client {
         DelayedWork::<Self, CONNECT_WORK>::cancel_sync(this);
         this.disconnect_link(trace::End::Destroyed);
         DelayedWork::<Self, REGION_WORK>::cancel_sync(this);
+        DelayedWork::<Self, LOOK_WORK>::cancel_sync(this);
         this.reverse.clear();
     }
 }
@@ -269,6 +323,7 @@ impl ConnectingTransport for Client {
                 connecting <- Connecting::new(),
                 connect_work <- new_delayed_work_ext!("rpcrdma_connect"),
                 region_work <- new_delayed_work_ext!("rpcrdma_regions"),
+                look_work <- new_delayed_work_ext!("rpcrdma_look"),
                 directory <- new_mutex!(None, "rpcrdma::Client::directory"),
             }? Error),
             GFP_KERNEL,

@@ -62,8 +62,7 @@ impl Completion {
 
     /// Waits until it is done, but no longer than `timeout` jiffies. Not interruptible.
     ///
-    /// Returns whether it was done in time. For tests, which must not hang.
-    #[cfg(rpcrdma_kunit)]
+    /// Returns whether it was done in time.
     #[must_use]
     pub(crate) fn wait_timeout(&self, timeout: usize) -> bool {
         // SAFETY: As for `wait`.

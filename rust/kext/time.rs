@@ -19,6 +19,11 @@ pub(crate) fn jiffies() -> usize {
     unsafe { sys::jiffies() }
 }
 
+/// Monotonic time in seconds.
+pub(crate) fn seconds() -> u64 {
+    ktime().unsigned_abs() / 1_000_000_000
+}
+
 /// Monotonic time in nanoseconds.
 pub(crate) fn ktime() -> i64 {
     // SAFETY: No preconditions.

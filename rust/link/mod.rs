@@ -8,21 +8,34 @@
 //! disconnect, which alone holds the [`EndpointOwner`]. Others hold references to the [`Link`] or to its
 //! endpoint for the time of one operation; they then find its gates closed.
 //! The credit limit is written by the Receive handler only, one message at a time.
+//! Where Version Two may be spoken there is a [`Channel`] too, which says for itself what protects it.
 
+pub(crate) mod assembly;
+pub(crate) mod channel;
+pub(crate) mod middles;
 pub(crate) mod sizing;
 
 use crate::kext::errno::EOPNOTSUPP;
 use crate::proto::cm_private::{Agreed, CmPrivate};
 use crate::proto::credits::Grant;
+use crate::proto::format::{Asked, Continuation, Usable};
+use crate::proto::message::{self, Version};
+use crate::proto::props::{Properties, Reverse as ReverseLevel};
+use crate::proto::session::{Refusal, Role};
+use crate::proto::v2::{Direction, RdmaError};
 use crate::sunrpc::{Net, SockAddr};
 use crate::verbs::cm::{AbortHandle, CmId};
-use crate::verbs::endpoint::{Endpoint, EndpointEvents, EndpointOwner};
+use crate::verbs::endpoint::{
+    Endpoint, EndpointEvents, EndpointOwner, PostError, RegionHandle, SendBuffer, RECEIVE_BATCH,
+};
+use channel::{Channel, LEAST_RECEIVE};
 use core::ffi::CStr;
 use kernel::prelude::*;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 use kernel::time::delay::fsleep;
 use kernel::time::{Delta, Msecs};
-use sizing::Wanted;
+use middles::{Middles, DATA_PARTS, MAX_PARTS};
+use sizing::{Wanted, MAX_SEGMENTS, MAX_SEGMENT_SIZE, REVERSE_CREDITS};
 
 /// How long to wait for the resolution of an address, or of a route.
 const RESOLVE_TIMEOUT: Msecs = 5_000;
@@ -45,6 +58,30 @@ pub(crate) struct Parameters<'a> {
     pub(crate) address: SockAddr<'a>,
     /// The sizes to aim at.
     pub(crate) wanted: Wanted,
+    /// The highest version to offer.
+    pub(crate) version: Version,
+}
+
+/// A message was not posted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unposted {
+    /// For want of credits; see [`Link::admits`]. If it was in parts, it may be possible with chunks at once.
+    Credits,
+    /// The peer does not support such messages in this direction.
+    Unsupported,
+    /// By the endpoint.
+    Post(PostError),
+}
+
+impl From<Refusal> for Unposted {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            // For one that is too long there are chunks.
+            Refusal::Wait | Refusal::TooLong => Self::Credits,
+            Refusal::Unsupported => Self::Unsupported,
+            Refusal::NotConnected => Self::Post(PostError::Closed),
+        }
+    }
 }
 
 /// What a link against the direction of the connection needs to be made.
@@ -55,6 +92,8 @@ pub(crate) struct Reverse {
     pub(crate) peer: CmPrivate,
     /// What to ask for in every Call.
     pub(crate) credits: u32,
+    /// The connection's channel, if it speaks Version Two.
+    pub(crate) channel: Option<Arc<Channel>>,
 }
 
 /// A connection that is up, or was.
@@ -69,8 +108,13 @@ pub(crate) struct Link<H: EndpointEvents> {
     credits_wanted: u32,
     /// Whether Calls may use chunks.
     chunks: bool,
+    /// Where Version Two may be spoken.
+    channel: Option<Arc<Channel>>,
     #[pin]
     grant: SpinLock<Grant>,
+    /// What the peer is not known to refuse.
+    #[pin]
+    usable: SpinLock<Usable>,
 }
 
 impl<H: EndpointEvents> Link<H> {
@@ -105,6 +149,31 @@ impl<H: EndpointEvents> Link<H> {
             receive_size: wanted.inline_receive,
             remote_invalidation: true,
         };
+        let mut sizes = sizes;
+        let channel = match parameters.version {
+            Version::One => None,
+            Version::Two => {
+                // A server may send as much before it knows our properties.
+                sizes.receive_size = sizes.receive_size.max(LEAST_RECEIVE as usize);
+                Some(Channel::new(&channel::Parameters {
+                    number: handler.number(),
+                    role: Role::Client,
+                    own: Properties {
+                        send_size: wanted.inline_send,
+                        receive_size: wanted.inline_receive.max(LEAST_RECEIVE),
+                        segment_size: MAX_SEGMENT_SIZE,
+                        segment_count: 2 * MAX_SEGMENTS,
+                        reverse: ReverseLevel::SIMPLE,
+                    },
+                    // Up to a batch may be idle.
+                    capacity: sizes.receives.saturating_sub(RECEIVE_BATCH),
+                    credits_in_one: REVERSE_CREDITS,
+                    // Of these the server learns by the level of what we support.
+                    read_chunks: 0,
+                    write_chunks: 0,
+                })?)
+            }
+        };
         let owner = EndpointOwner::new(cm, sizes)?;
         let accepted = owner.connect(&own.encode(), CONNECT_TIMEOUT)?;
         if limits.iwarp {
@@ -121,7 +190,9 @@ impl<H: EndpointEvents> Link<H> {
                 peer,
                 credits_wanted: wanted.credits,
                 chunks: true,
+                channel,
                 grant <- new_spinlock!(Grant::new(wanted.credits), "rpcrdma::Link::grant"),
+                usable <- new_spinlock!(Usable::ALL, "rpcrdma::Link::usable"),
             }),
             GFP_KERNEL,
         )?;
@@ -142,7 +213,9 @@ impl<H: EndpointEvents> Link<H> {
                 peer: reverse.peer,
                 credits_wanted: reverse.credits,
                 chunks: false,
+                channel: reverse.channel,
                 grant <- new_spinlock!(Grant::new(reverse.credits), "rpcrdma::Link::grant"),
+                usable <- new_spinlock!(Usable::ALL, "rpcrdma::Link::usable"),
             }),
             GFP_KERNEL,
         )
@@ -158,14 +231,127 @@ impl<H: EndpointEvents> Link<H> {
         &self.endpoint
     }
 
+    /// Where Version Two may be spoken: the session of the connection.
+    pub(crate) fn channel(&self) -> Option<&Channel> {
+        self.channel.as_deref()
+    }
+
+    /// The session of the connection, if it speaks Version Two.
+    fn two(&self) -> Option<&Channel> {
+        self.channel().filter(|channel| channel.is_two())
+    }
+
+    /// What is spoken. Until it is known, nobody sends anything.
+    pub(crate) fn version(&self) -> Version {
+        match self.two() {
+            Some(_) => Version::Two,
+            None => Version::One,
+        }
+    }
+
     /// The largest message we may send inline, header included.
     pub(crate) fn inline_send(&self) -> u32 {
-        self.agreed.send_inline
+        self.two()
+            .map_or(self.agreed.send_inline, Channel::send_size)
     }
 
     /// The largest message that the peer may send inline, header included.
     pub(crate) fn inline_receive(&self) -> u32 {
-        self.agreed.receive_inline
+        self.two()
+            .map_or(self.agreed.receive_inline, Channel::receive_size)
+    }
+
+    /// The inline thresholds of Version One, for sending and receiving, RFC 8797.
+    pub(crate) fn inline_in_one(&self) -> (u32, u32) {
+        (self.agreed.send_inline, self.agreed.receive_inline)
+    }
+
+    /// Whether a Call may have these segments: how many there are, and the length of the longest.
+    pub(crate) fn segments_allowed(&self, count: usize, longest: u32) -> bool {
+        self.two().is_none_or(|channel| {
+            u32::try_from(count).is_ok_and(|count| count <= channel.segment_count())
+                && longest <= channel.segment_size()
+        })
+    }
+
+    /// Whether there is a credit for a message. In Version One others count them.
+    pub(crate) fn admits(&self, direction: Direction, chunks: bool) -> bool {
+        self.two()
+            .is_none_or(|channel| channel.admits(direction, chunks))
+    }
+
+    /// In how many parts a Call of ours may be sent, and in how many its Reply may come.
+    ///
+    /// What has data that a chunk would place without a copy travels in fewer. A Call is sent in parts only while there
+    /// are credits for all of them, since a chunk does not have to wait.
+    pub(crate) fn continuation(&self) -> (Continuation, Continuation) {
+        let Some(channel) = self.two().filter(|_| self.chunks) else {
+            return (Continuation::NONE, Continuation::NONE);
+        };
+        let now = channel.parts();
+        let call = Continuation {
+            data: now.min(DATA_PARTS),
+            rest: now.min(MAX_PARTS as u32),
+        };
+        let reply = Continuation {
+            data: DATA_PARTS,
+            rest: MAX_PARTS as u32,
+        };
+        (call, reply)
+    }
+
+    /// What the peer is not known to refuse.
+    pub(crate) fn usable(&self) -> Usable {
+        match self.two() {
+            Some(_) => *self.usable.lock(),
+            None => Usable::ALL,
+        }
+    }
+
+    /// Takes in an error about a Call, see [`Usable::learn`].
+    pub(crate) fn learn(&self, error: &RdmaError, asked: &Asked) -> bool {
+        self.usable.lock().learn(error, asked)
+    }
+
+    /// Forgets what the peer has refused.
+    pub(crate) fn forget_refusals(&self) {
+        *self.usable.lock() = Usable::ALL;
+    }
+
+    /// Posts a message, see [`Endpoint::post_message`], and its parts before. Returns whether the Send is signaled.
+    ///
+    /// # Errors
+    ///
+    /// See [`Unposted`]. Unless it is `Post(Refused)`, nothing was posted.
+    pub(crate) fn post(
+        &self,
+        direction: Direction,
+        middles: &mut Middles<H>,
+        mut message: SendBuffer<H>,
+        len: usize,
+        regions: &mut [RegionHandle<H>],
+    ) -> Result<bool, Unposted> {
+        let Some(channel) = self.two() else {
+            return self
+                .endpoint
+                .post_message(message, len, regions)
+                .map_err(Unposted::Post);
+        };
+        let parts = middles.len().saturating_add(1);
+        let sending = channel.begin(&self.endpoint, direction, parts, !regions.is_empty())?;
+        message::set_credits(&mut message, sending.credits());
+        let posted = match parts {
+            1 => self.endpoint.post_message(message, len, regions),
+            _ => {
+                middles.set_credits(sending.credits());
+                self.endpoint
+                    .post_in_parts(middles.as_mut_slice(), message, len, regions)
+            }
+        };
+        posted.map_err(|error| {
+            sending.undo();
+            Unposted::Post(error)
+        })
     }
 
     /// What the peer told of itself when it accepted, RFC 8797.

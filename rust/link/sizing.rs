@@ -12,6 +12,9 @@ pub(crate) const MAX_PAYLOAD: usize = 1 << 20;
 /// Pages of the largest payload that does not begin on a page boundary.
 const MAX_PAYLOAD_PAGES: u32 = (MAX_PAYLOAD / PAGE_SIZE) as u32 + 1;
 
+/// Octets of the largest segment that there is: a whole region.
+pub(crate) const MAX_SEGMENT_SIZE: u32 = MAX_PAYLOAD_PAGES * PAGE_SIZE as u32;
+
 /// The most segments that one chunk of ours has. With a whole header of such Read segments (24 octets each) the
 /// smallest inline threshold still has room for an RPC message.
 pub(crate) const MAX_SEGMENTS: u32 = 16;

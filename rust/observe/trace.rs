@@ -28,6 +28,8 @@ use crate::proto::format::{
     CallFormat,
     ReplyFormat, //
 };
+use crate::proto::session::Reason;
+use crate::proto::v2::RdmaError;
 use kernel::prelude::*;
 
 macro_rules! events {
@@ -151,6 +153,12 @@ events! {
 
     /// A message makes no sense.
     fn decode_error(xprt: Number, xid: u32, fault: Fault, len: usize);
+
+    /// An error of Version Two was sent, or has arrived.
+    fn error(xprt: Number, xid: u32, error: RdmaError, sent: bool);
+
+    /// The session of Version Two wants the connection ended.
+    fn closing(xprt: Number, reason: Reason);
 
     /// A reverse-direction Call has arrived.
     fn reverse_call(xprt: Number, xid: u32, len: usize);
@@ -334,6 +342,8 @@ mod tests {
         );
         reply(XPRT, 0x1122_3348, 20, 64, Verdict::Placed, 600, 4321);
         decode_error(XPRT, 0x1122_3349, Fault::Version(2), 28);
+        error(XPRT, 0x1122_334c, RdmaError::Segments { max: 1 }, true);
+        closing(XPRT, Reason::Stalled);
         reverse_call(XPRT, 0x1122_334a, 108);
         reverse_reply(XPRT, 0x1122_334b, 92);
         sent(SERVER, 1 << 40, sys::ib_wc_status_IB_WC_SUCCESS);

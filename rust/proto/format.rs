@@ -10,14 +10,25 @@
 //! Inline comes first whenever it fits, for it costs one Send and nothing else. Then comes a chunk
 //! for the payload alone, which lands where it belongs without a copy. A chunk for the whole
 //! message comes last.
+//!
+//! Where the peer has refused a form (Version Two, 7.3) the next one is taken. If no chunk is left,
+//! data travels in as many messages as anything else may.
 
 mod choice;
+mod usable;
 
 pub(crate) use self::choice::choose;
+pub(crate) use self::usable::{
+    Asked,
+    Usable, //
+};
 
-use super::error::{
-    Fault,
-    Result, //
+use super::{
+    error::{
+        Fault,
+        Result, //
+    },
+    message::Version, //
 };
 
 /// The sizes in octets of the three parts of an RPC message, as the RPC layer keeps it.
@@ -61,12 +72,36 @@ pub(crate) struct Message {
     pub(crate) whole_segments: usize,
 }
 
+/// In how many messages an RPC message may travel that is not in a chunk (Version Two, 6.6.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Continuation {
+    /// If there is data that could go into a chunk instead, without a copy.
+    pub(crate) data: u32,
+    /// If there is none.
+    pub(crate) rest: u32,
+}
+
+impl Continuation {
+    /// There is none: one message is all.
+    pub(crate) const NONE: Self = Self { data: 1, rest: 1 };
+
+    /// Returns in how many messages an RPC message may travel.
+    const fn parts(self, has_data: bool) -> u32 {
+        match has_data {
+            true => self.data,
+            false => self.rest,
+        }
+    }
+}
+
 /// What the choice depends on.
 ///
 /// Segment counts may be too large, but not too small. If in the end fewer are used the message
 /// becomes shorter, which does no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallShape {
+    /// The version of both, whose headers differ in size.
+    pub(crate) version: Version,
     /// The Call.
     pub(crate) call: Message,
     /// The Reply. Of a procedure that has none, all sizes are zero.
@@ -75,6 +110,12 @@ pub(crate) struct CallShape {
     pub(crate) call_inline: u32,
     /// The inline threshold for the Reply.
     pub(crate) reply_inline: u32,
+    /// In how many parts the Call may be sent.
+    pub(crate) call_parts: Continuation,
+    /// In how many parts the Reply may come.
+    pub(crate) reply_parts: Continuation,
+    /// What the peer is not known to refuse.
+    pub(crate) usable: Usable,
     /// Whether data may be placed directly at all. It must not be where a security flavor's
     /// checksum or cipher covers the whole message.
     pub(crate) ddp_allowed: bool,
@@ -121,6 +162,10 @@ pub(crate) struct Plan {
     pub(crate) header_len: usize,
     /// How much of the Call follows the header.
     pub(crate) inline_len: usize,
+    /// In how many messages: more than one only if all of the Call does. Then the header is that of the last one.
+    pub(crate) parts: u32,
+    /// In how many messages the Reply may come.
+    pub(crate) reply_parts: u32,
     /// How many octets the Write chunk has to hold.
     pub(crate) write_len: u32,
     /// How many octets the Reply chunk has to hold.
@@ -128,7 +173,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Returns the size of what is sent.
+    /// Returns the size of what is sent, if it is one message.
     pub(crate) const fn send_len(&self) -> usize {
         self.header_len.saturating_add(self.inline_len)
     }

@@ -27,6 +27,7 @@ pub(crate) mod continuation;
 pub(crate) mod credits;
 pub(crate) mod error;
 pub(crate) mod format;
+pub(crate) mod message;
 pub(crate) mod props;
 pub(crate) mod session;
 pub(crate) mod v1;

@@ -30,6 +30,8 @@ mod send;
 #[cfg(any(test, rpcrdma_kunit))]
 mod testing;
 
+pub(crate) use self::send::Checkpoint;
+
 use super::{
     chunk::Limits,
     continuation::{
@@ -153,6 +155,8 @@ pub(crate) enum Reason {
     TooManyErrors,
     /// The peer has begun something and does not go on.
     Stalled,
+    /// The peer does not let us send anything.
+    Starved,
     /// The owner wants it.
     Owner,
 }
@@ -287,6 +291,8 @@ pub(crate) enum Timer {
     FirstMessage,
     /// The next message of a sequence, see [`Session::is_peer_in_sequence`].
     Sequence,
+    /// Credits, see [`Session::is_starved`].
+    Credits,
 }
 
 /// One connection's protocol state.
@@ -421,10 +427,26 @@ impl Session {
         (&self.outgoing, &self.incoming)
     }
 
-    /// Returns whether the peer has begun a sequence of messages and has to go on: the owner sets a
-    /// timer.
+    /// Returns whether somebody was told to wait and nothing at all may be sent. If it stays so the peer
+    /// has forgotten us, as with a Call that it does not answer: the owner sets a timer.
+    pub(crate) fn is_starved(&self) -> bool {
+        self.waiting && self.outgoing.available() == 0
+    }
+
+    /// Returns whether the peer has begun a sequence of messages and has to go on.
     pub(crate) fn is_peer_in_sequence(&self) -> bool {
-        self.assembly.is_some() || self.peer == Telling::Begun
+        self.peer_sequence().is_some()
+    }
+
+    /// Returns how far the peer has come with a sequence of messages, if it has begun one. As long as
+    /// the value stays the same the sequence has not gone on: the owner sets a timer.
+    pub(crate) fn peer_sequence(&self) -> Option<u64> {
+        match &self.assembly {
+            Some(assembly) => {
+                Some((u64::from(assembly.xid()) << 32) | u64::from(assembly.received()))
+            }
+            None => (self.peer == Telling::Begun).then(|| u64::from(self.incoming.received())),
+        }
     }
 
     /// Changes how many ordinary messages may be on their way to us. So many Receives and one more
@@ -445,7 +467,8 @@ impl Session {
                 self.close_for(Reason::Silent);
             }
             Timer::Sequence if self.is_peer_in_sequence() => self.close_for(Reason::Stalled),
-            Timer::FirstMessage | Timer::Sequence => {}
+            Timer::Credits if self.is_starved() => self.close_for(Reason::Starved),
+            Timer::FirstMessage | Timer::Sequence | Timer::Credits => {}
         }
     }
 

@@ -3,8 +3,10 @@
 //! What a slot carries beside its `rpc_rqst`.
 
 use crate::kext::completion::Completion;
+use crate::link::assembly::Whole;
 use crate::link::sizing::MAX_SEGMENTS;
 use crate::proto::chunk::Segment;
+use crate::proto::format::Asked;
 use crate::requester::reply::Verdict;
 use crate::requester::Host;
 use crate::sunrpc::Pinned;
@@ -19,17 +21,6 @@ pub(crate) const MAX_REGIONS: usize = 2 * MAX_SEGMENTS as usize;
 /// The regions of one Call, in the order Read, Write, Reply. Its capacity is [`MAX_REGIONS`] from the start.
 pub(crate) type Regions<T> = KVec<RegionHandle<<T as Host>::Wire>>;
 
-/// What a Call offered, as counts of its regions.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Offer {
-    /// Segments of the Read list.
-    pub(crate) read: usize,
-    /// Segments of the Write chunk.
-    pub(crate) write: usize,
-    /// Segments of the Reply chunk.
-    pub(crate) reply: usize,
-}
-
 /// How far a Call has come. See the module above for the transitions.
 pub(crate) enum CallState<T: Host> {
     /// Nothing of it is registered. The list is empty, and kept for its memory.
@@ -38,8 +29,8 @@ pub(crate) enum CallState<T: Host> {
     Sent {
         /// What is registered.
         regions: Regions<T>,
-        /// What of it is for what.
-        offer: Offer,
+        /// What of it is for what, and what else was asked for.
+        asked: Asked,
     },
     /// Its Reply is here; what the peer did not invalidate is being fenced.
     Fencing {
@@ -47,8 +38,10 @@ pub(crate) enum CallState<T: Host> {
         regions: Regions<T>,
         /// What to do with the Reply then.
         verdict: Verdict,
-        /// The Reply.
+        /// The Reply, or the last part of it.
         message: Received<T::Wire>,
+        /// The RPC message, if it has come in parts.
+        whole: Option<Whole>,
         /// Keeps the RPC from going away.
         rqst: Pinned<T>,
     },

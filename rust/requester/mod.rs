@@ -38,7 +38,10 @@ pub(crate) mod stats;
 use crate::kext::debugfs::lines;
 use crate::link::Link;
 use crate::observe::trace::Number;
-use crate::proto::v1::{DecodeError, Header};
+use crate::proto::format::Asked;
+use crate::proto::message::{self, Version};
+use crate::proto::v1::DecodeError;
+use crate::proto::v2::RdmaError;
 use crate::sunrpc::{Slot, Transport};
 use crate::verbs::cm::ConnectionEvents;
 use crate::verbs::endpoint::{EndpointEvents, EndpointOwner, Received};
@@ -69,11 +72,21 @@ pub(crate) trait Host: Transport<Call = Call<Self>> {
     /// More regions are wanted. Must not sleep.
     fn want_regions(this: &Arc<Self>);
 
-    /// A Call of the other direction has arrived: `message`, with this header.
-    fn reverse_call(this: &Arc<Self>, message: &Received<Self::Wire>, header: &Header<'_>);
+    /// A Call of the other direction has arrived: `message`, as `call`.
+    fn reverse_call(
+        this: &Arc<Self>,
+        message: &Received<Self::Wire>,
+        version: message::Version,
+        call: &message::Call<'_>,
+    );
 
     /// A Call of the other direction has arrived, with a header that makes no sense.
     fn reverse_error(this: &Arc<Self>, message: &Received<Self::Wire>, error: &DecodeError);
+
+    /// The peer has begun a sequence of messages, or somebody waits for its credits: that is to be looked at every now and
+    /// then, see
+    /// [`Channel::look`](crate::link::channel::Channel::look). Must not sleep.
+    fn watch(this: &Arc<Self>);
 
     /// Ends the connection. The caller holds the send lock.
     fn disconnect(this: &Arc<Self>);
@@ -127,6 +140,11 @@ impl<T: Host> Requester<T> {
         self.link.lock().clone()
     }
 
+    /// Takes in an error about a Call. Returns whether the Call is to be sent again, in another form.
+    fn learn(&self, error: &RdmaError, asked: &Asked) -> bool {
+        self.link().is_some_and(|link| link.learn(error, asked))
+    }
+
     /// Publishes a new connection, or takes the old one away.
     pub(crate) fn set_link(&self, link: Option<Arc<Link<T::Wire>>>) {
         self.granted.store(NO_REPLY, Relaxed);
@@ -160,22 +178,37 @@ impl<T: Host> Requester<T> {
     /// Writes into a file of debugfs how many slots are in use, and the credits of the connection.
     pub(crate) fn show_credits(&self, m: &SeqFile) {
         lines!(m, "slots_in_use": self.slots_in_use());
-        if let Some(link) = self.link() {
+        let Some(link) = self.link() else {
+            return;
+        };
+        let two = link.channel().filter(|_| link.version() == Version::Two);
+        let Some(channel) = two else {
             lines!(m,
                 "wanted": link.credits_wanted(),
                 "granted": link.credits_granted(),
             );
-        }
+            return;
+        };
+        let snapshot = channel.snapshot();
+        lines!(m,
+            "messages_sent": snapshot.sent,
+            "send_limit": snapshot.send_limit,
+            "messages_received": snapshot.received,
+            "receive_left": snapshot.receive_left,
+        );
     }
 
     /// Shuts a connection down and takes back all that waited for it.
     ///
     /// The caller excludes [`send::call`]: it holds the send lock, or the transport is going away.
     pub(crate) fn end_link(&self, owner: EndpointOwner<T::Wire>) {
-        self.set_link(None);
         let (_, _, recycled) = owner.endpoint().region_counts();
         self.stats.regions_recycled.add_value(u64::from(recycled));
-        owner.shutdown(|| self.reclaim());
+        owner.shutdown(|| {
+            // Not before: what still arrives is a message of this connection, and of its version.
+            self.set_link(None);
+            self.reclaim();
+        });
     }
 
     /// See the module's documentation. No completion may come any more.

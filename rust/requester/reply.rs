@@ -2,12 +2,19 @@
 
 //! Taking a Reply in.
 
+use crate::link::assembly::Whole;
+use crate::link::channel::{Channel, Collected};
 use crate::observe::trace;
-use crate::proto::v1::{self, Direction, Header};
-use crate::requester::call::{CallState, Offer, Regions, Segments};
+use crate::proto::format::Asked;
+use crate::proto::message::{self, Version};
+use crate::proto::session::{Event, Reason};
+use crate::proto::v1::{self, Direction, Prefix};
+use crate::proto::v2::{Purpose, RdmaError};
+use crate::proto::xdr::Reader;
+use crate::requester::call::{CallState, Regions, Segments};
 use crate::requester::Host;
 use crate::sunrpc::Pinned;
-use crate::verbs::endpoint::Received;
+use crate::verbs::endpoint::{Endpoint, Received};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
@@ -34,6 +41,8 @@ pub(crate) enum Verdict {
     },
     /// The peer reported an error, or its Reply does not fit the Call.
     Failed,
+    /// The peer reported an error that another form of the Call may avoid.
+    Again,
 }
 
 impl Verdict {
@@ -47,39 +56,180 @@ impl Verdict {
             }
             Self::Placed { len, written, .. } => (trace::Verdict::Placed, len as usize, written),
             Self::Failed => (trace::Verdict::Failed, 0, 0),
+            Self::Again => (trace::Verdict::Again, 0, 0),
         }
     }
 }
 
-/// A message has arrived.
-pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T::Wire>) {
+/// Where a message stands when the Requester gets it.
+pub(crate) enum Source<'a> {
+    /// The connection speaks Version One: it may be anything.
+    One,
+    /// It has not been shown to the connection's session yet: it may be anything.
+    New(&'a Channel),
+    /// The session has seen it: it is a Reply of Version Two, which may have come in parts, or an error instead of one.
+    Seen(Option<Whole>),
+}
+
+/// What is known of a message that ends an RPC.
+struct Parsed<'a> {
+    /// The transaction ID.
+    xid: u32,
+    /// The grant of Version One, if it is one.
+    credits: Option<u32>,
+    /// The Reply. [`None`] if it is an error, or makes no sense.
+    reply: Option<message::Reply<'a>>,
+    /// The RPC message, if it has come in parts.
+    whole: Option<Whole>,
+    /// The error, if it is one of Version Two.
+    error: Option<RdmaError>,
+}
+
+impl Parsed<'_> {
+    /// An error, or what makes no sense.
+    fn failed(xid: u32, error: Option<RdmaError>) -> Self {
+        Self {
+            xid,
+            credits: None,
+            reply: None,
+            whole: None,
+            error,
+        }
+    }
+}
+
+/// A message has arrived, on a connection that is all the Requester's.
+pub(crate) fn received<T: Host>(this: &Arc<T>, mut message: Received<T::Wire>) {
+    let link = this.requester().link();
+    let Some(channel) = link.as_ref().and_then(|link| link.channel()) else {
+        answered(this, message, Source::One);
+        return;
+    };
+    message.count();
+    let endpoint = message.endpoint().clone();
+    answered(this, message, Source::New(channel));
+    act(&**this, channel, &endpoint);
+    if channel.is_in_sequence() {
+        T::watch(this);
+    }
+}
+
+/// Does what the session of a connection wants.
+pub(crate) fn act<T: Host>(this: &T, channel: &Channel, endpoint: &Arc<Endpoint<T::Wire>>) {
+    let outcome = channel.act(endpoint);
+    if outcome.wake {
+        this.xprt().write_space();
+    }
+    if let Some(reason) = outcome.close {
+        if reason == Reason::BadReply {
+            this.requester().stats.bad_replies.count();
+        }
+        this.xprt().force_disconnect();
+    }
+}
+
+/// Finds out what a message is that has come from `source`. [`None`] if it has been dealt with: it was no Reply.
+fn parse<'a, T: Host>(
+    this: &Arc<T>,
+    message: &'a Received<T::Wire>,
+    source: Source<'_>,
+) -> Option<Parsed<'a>> {
+    let bytes = message.bytes();
+    match source {
+        Source::One => parse_one(this, message),
+        Source::Seen(whole) => Some(Parsed {
+            xid: Prefix::get(&mut Reader::new(bytes)).ok()?.xid,
+            credits: None,
+            reply: message::Reply::decode(Version::Two, bytes),
+            whole,
+            // Its Calls have no chunks, so there is no other form of them.
+            error: None,
+        }),
+        Source::New(channel) => match channel.receive(bytes) {
+            Event::Foreign(_) => parse_one(this, message),
+            Event::Failed { xid, error } => Some(Parsed::failed(xid, Some(error))),
+            Event::Message { header, extent } => {
+                let is_reply = header.purpose() == Purpose::Reply;
+                let whole = match channel.collect(&header, extent) {
+                    Collected::All(whole) => whole,
+                    Collected::Some => return None,
+                    Collected::Refused if is_reply => {
+                        return Some(Parsed::failed(header.xid, None))
+                    }
+                    Collected::Refused => return None,
+                };
+                if let Some(mut call) = message::Call::from_two(&header) {
+                    if let Some(whole) = &whole {
+                        call.payload = whole.bytes();
+                    }
+                    T::reverse_call(this, message, Version::Two, &call);
+                    return None;
+                }
+                Some(Parsed {
+                    xid: header.xid,
+                    credits: None,
+                    reply: message::Reply::from_two(&header),
+                    whole,
+                    error: None,
+                })
+            }
+            Event::Abandoned { .. } => {
+                channel.abandon();
+                None
+            }
+            Event::Nothing | Event::Properties { .. } | Event::Fallback { .. } => None,
+        },
+    }
+}
+
+/// As [`parse`], of a message of Version One.
+fn parse_one<'a, T: Host>(this: &Arc<T>, message: &'a Received<T::Wire>) -> Option<Parsed<'a>> {
+    let stats = &this.requester().stats;
+    let header = match v1::decode(message.bytes()) {
+        Ok(header) => header,
+        Err(error) => {
+            let xid = error.prefix.map_or(0, |prefix| prefix.xid);
+            trace::decode_error(this.traced(), xid, error.fault, message.bytes().len());
+            if error.direction == Some(Direction::Call) {
+                T::reverse_error(this, message, &error);
+                return None;
+            }
+            // Too short to say anything: dropped, RFC 8166 section 4.5.
+            if error.prefix.is_none() {
+                stats.bad_replies.count();
+            }
+            return error.prefix.map(|prefix| Parsed::failed(prefix.xid, None));
+        }
+    };
+    if let Some(call) = message::Call::from_one(&header) {
+        T::reverse_call(this, message, Version::One, &call);
+        return None;
+    }
+    Some(Parsed {
+        xid: header.xid,
+        credits: Some(header.credits),
+        reply: message::Reply::from_one(&header),
+        whole: None,
+        error: None,
+    })
+}
+
+/// A message has arrived that may be the Reply of a Call.
+pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, source: Source<'_>) {
     let stats = &this.requester().stats;
     stats.completions.count();
     let xprt = this.xprt();
     // The connection works: the next one need not be delayed.
     xprt.set_reestablish_timeout(0);
-
-    let decoded = v1::decode(message.bytes());
-    let (xid, credits) = match &decoded {
-        Ok(header) if header.rpc_direction() == Direction::Call => {
-            T::reverse_call(this, &message, header);
-            return;
-        }
-        Ok(header) => (header.xid, Some(header.credits)),
-        Err(error) => {
-            let xid = error.prefix.map_or(0, |prefix| prefix.xid);
-            trace::decode_error(this.traced(), xid, error.fault, message.bytes().len());
-            if error.direction == Some(Direction::Call) {
-                T::reverse_error(this, &message, error);
-                return;
-            }
-            // Too short to say anything: dropped, RFC 8166 section 4.5.
-            let Some(prefix) = error.prefix else {
-                stats.bad_replies.count();
-                return;
-            };
-            (prefix.xid, None)
-        }
+    let Some(Parsed {
+        xid,
+        credits,
+        reply,
+        whole,
+        error,
+    }) = parse(this, &message, source)
+    else {
+        return;
     };
 
     let Some(rqst) = xprt.lookup_and_pin(this, xid) else {
@@ -94,8 +244,8 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T::Wire>) {
     let slot = rqst.slot().clone();
     let call = &slot.call;
     let mut state = call.state().lock();
-    let (mut regions, offer) = match core::mem::replace(&mut *state, CallState::Busy) {
-        CallState::Sent { regions, offer } => (regions, offer),
+    let (mut regions, asked) = match core::mem::replace(&mut *state, CallState::Busy) {
+        CallState::Sent { regions, asked } => (regions, asked),
         other => {
             // Answered already, or not sent yet.
             *state = other;
@@ -104,12 +254,17 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T::Wire>) {
             return;
         }
     };
-    let verdict = decoded
-        .as_ref()
-        .ok()
-        .and_then(|header| judge::<T>(header, &regions, offer))
-        .unwrap_or(Verdict::Failed);
-    let (what, len, written) = verdict.traced(message.bytes().len());
+    let verdict = match error {
+        Some(error) if this.requester().learn(&error, &asked) => Verdict::Again,
+        _ => reply
+            .and_then(|reply| judge::<T>(&reply, &regions, asked))
+            .unwrap_or(Verdict::Failed),
+    };
+    let inline_end = match (&whole, verdict) {
+        (Some(whole), Verdict::Inline { at, .. }) => whole.bytes().len().saturating_add(at),
+        _ => message.bytes().len(),
+    };
+    let (what, len, written) = verdict.traced(inline_end);
     trace::reply(
         this.traced(),
         xid,
@@ -126,7 +281,7 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T::Wire>) {
             .position(|region| region.segment().handle == rkey);
         let Some(mut region) = found.and_then(|at| regions.remove(at).ok()) else {
             // It took something away that was not this Call's. Nobody knows the state of that region now.
-            *state = CallState::Sent { regions, offer };
+            *state = CallState::Sent { regions, asked };
             drop(state);
             stats.bad_replies.count();
             xprt.force_disconnect();
@@ -142,8 +297,8 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T::Wire>) {
     if regions.is_empty() {
         *state = CallState::Idle(regions);
         drop(state);
-        complete(this, rqst, verdict, message.bytes());
-        if offer.read + offer.write + offer.reply > 0 {
+        complete(this, rqst, verdict, message.bytes(), whole.as_ref());
+        if asked.read + asked.write + asked.reply > 0 {
             // Somebody may have waited for the region that came back.
             xprt.write_space();
         }
@@ -159,6 +314,7 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T::Wire>) {
                 regions,
                 verdict,
                 message,
+                whole,
                 rqst,
             };
             drop(state);
@@ -167,7 +323,7 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T::Wire>) {
         }
         Err(_) => {
             // The connection is ending, and takes the regions with it. The RPC is sent again.
-            *state = CallState::Sent { regions, offer };
+            *state = CallState::Sent { regions, asked };
             drop(state);
             drop(rqst);
         }
@@ -202,11 +358,12 @@ pub(crate) fn fenced<T: Host>(this: &Arc<T>, tag: u32, done: bool) {
             regions,
             verdict,
             message,
+            whole,
             rqst,
         } if done => {
             drop(state);
             call.set_fenced(regions);
-            complete(this, rqst, verdict, message.bytes());
+            complete(this, rqst, verdict, message.bytes(), whole.as_ref());
             this.xprt().write_space();
         }
         other => {
@@ -220,47 +377,57 @@ pub(crate) fn fenced<T: Host>(this: &Arc<T>, tag: u32, done: bool) {
     }
 }
 
-/// Checks a Reply's header against what its Call offered. [`None`] if it is an error or does not fit.
+/// Checks a Reply's header against what its Call offered. [`None`] if it does not fit.
 ///
 /// RFC 8166 sections 3.4.6 and 4.3.3: the Responder returns the chunks that were offered, with the lengths that
 /// it used.
-fn judge<T: Host>(header: &Header<'_>, regions: &Regions<T>, offer: Offer) -> Option<Verdict> {
-    if header.error().is_some() {
-        return None;
-    }
-    let rest = regions.get(offer.read..)?;
-    let (write, reply) = rest.split_at_checked(offer.write)?;
+fn judge<T: Host>(
+    header: &message::Reply<'_>,
+    regions: &Regions<T>,
+    asked: Asked,
+) -> Option<Verdict> {
+    let rest = regions.get(asked.read..)?;
+    let (write, reply) = rest.split_at_checked(asked.write)?;
 
-    let written = match header.write_list().single() {
+    let written = match header.write.single() {
         Some(chunk) => chunk.check_returned(Segments::of(write).as_slice()).ok()?,
-        None if header.write_list().is_empty() => 0,
+        None if header.write.is_empty() => 0,
         None => return None,
     };
-    let placed = match header.reply_chunk() {
+    let placed = match header.reply {
         Some(chunk) => chunk.check_returned(Segments::of(reply).as_slice()).ok()?,
         None => 0,
     };
-    if header.is_nomsg() {
+    if header.special {
         (placed > 0).then_some(Verdict::Placed {
             len: placed,
             written,
-            split: offer.write > 0,
+            split: asked.write > 0,
         })
     } else {
         (placed == 0).then_some(Verdict::Inline {
-            at: header.header_len(),
+            at: header.header_len,
             written,
         })
     }
 }
 
 /// Hands the RPC back to SUNRPC. Every region of the Call is fenced, and the Call is idle: with this the slot
-/// may be used again.
-fn complete<T: Host>(this: &Arc<T>, rqst: Pinned<T>, verdict: Verdict, message: &[u8]) {
+/// may be used again. `whole` is the RPC message, if it has come in parts.
+fn complete<T: Host>(
+    this: &Arc<T>,
+    rqst: Pinned<T>,
+    verdict: Verdict,
+    message: &[u8],
+    whole: Option<&Whole>,
+) {
     let stats = &this.requester().stats;
     let delivered = match verdict {
         Verdict::Inline { at, written } => {
-            let inline = message.get(at..).unwrap_or(&[]);
+            let inline = match whole {
+                Some(whole) => whole.bytes(),
+                None => message.get(at..).unwrap_or(&[]),
+            };
             stats.copied_bytes.add_value(inline.len() as u64);
             stats.bytes_written.add_value(u64::from(written));
             rqst.deliver(inline, written)
@@ -280,6 +447,11 @@ fn complete<T: Host>(this: &Arc<T>, rqst: Pinned<T>, verdict: Verdict, message: 
             }
         }
         Verdict::Failed => Err(EIO),
+        Verdict::Again => {
+            stats.sent_again.count();
+            rqst.again();
+            return;
+        }
     };
     match delivered {
         Ok(len) => rqst.complete(len),

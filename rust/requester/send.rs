@@ -2,17 +2,20 @@
 
 //! Sending a Call.
 
+use crate::link::middles::{Middles, Unmade};
 use crate::link::sizing::MAX_SEGMENTS;
-use crate::link::Link;
+use crate::link::{Link, Unposted};
 use crate::observe::trace;
 use crate::proto::chunk::ReadSegment;
-use crate::proto::format::{self, CallFormat, CallShape, Message, Plan, ReplyFormat, Sizes};
-use crate::proto::v1;
-use crate::requester::call::{CallState, Few, Offer, Regions, Segments};
+use crate::proto::continuation::Split;
+use crate::proto::format::{self, Asked, CallFormat, CallShape, Message, Plan, ReplyFormat, Sizes};
+use crate::proto::message::{self, Version};
+use crate::proto::v2::Direction as RpcDirection;
+use crate::requester::call::{CallState, Few, Regions, Segments};
 use crate::requester::Host;
 use crate::sunrpc::{Fragments, Parts, SendError, SendRqst, XdrBuf};
 use crate::verbs::dma::Direction;
-use crate::verbs::endpoint::{PostError, SendBuffer};
+use crate::verbs::endpoint::{EndpointEvents, PostError, RegionHandle, SendBuffer};
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -53,9 +56,9 @@ pub(crate) fn call<T: Host>(this: &Arc<T>, rqst: &SendRqst<'_, T>) -> Result<(),
             return Err(error);
         }
     }
-    // A Call without a Reply leaves its credit spent for good. A new connection is the only way to get it back.
-    // It was sent, so this is no error: SUNRPC would send it for ever.
-    if !rqst.reply_expected() {
+    // In Version One a Call without a Reply leaves its credit spent for good. A new connection is the only way to get
+    // it back. It was sent, so this is no error: SUNRPC would send it for ever.
+    if !rqst.reply_expected() && link.version() == Version::One {
         xprt.force_disconnect();
     }
     Ok(())
@@ -100,15 +103,30 @@ fn choose<T: Host>(link: &Link<T::Wire>, rqst: &SendRqst<'_, T>) -> Result<Plan,
     } else {
         Message::default()
     };
+    let version = link.version();
+    let (call_parts, reply_parts) = link.continuation();
     let plan = format::choose(&CallShape {
+        version,
         call,
         reply,
         call_inline: link.inline_send(),
         reply_inline: link.inline_receive(),
+        call_parts,
+        reply_parts,
+        usable: link.usable(),
         ddp_allowed: rqst.ddp_allowed(),
     })
-    .map_err(|_| SendError::MsgSize)?;
-    if !link.chunks_allowed() && plan.call != CallFormat::Inline {
+    .map_err(|_| {
+        // The peer has refused all that is possible. Who comes next shall not suffer from that.
+        link.forget_refusals();
+        SendError::MsgSize
+    })?;
+    // Nobody would say when the Responder is done with the chunks of a Call without Reply: Version Two, 4.7.
+    let chunks_allowed = match version {
+        Version::One => link.chunks_allowed(),
+        Version::Two => link.chunks_allowed() && rqst.reply_expected(),
+    };
+    if !chunks_allowed && plan.call != CallFormat::Inline {
         return Err(SendError::MsgSize);
     }
     Ok(plan)
@@ -130,7 +148,7 @@ fn marshal_and_post<T: Host>(
     let call = &rqst.slot().call;
     let mut regions = call.begin().map_err(|_| SendError::NotConnected)?;
     let built = build(this, link, rqst, &plan, &mut regions);
-    let (buffer, header_len, len, offer) = match built {
+    let (mut middles, buffer, header_len, len, asked) = match built {
         Ok(built) => built,
         Err(error) => {
             call.set_idle(regions);
@@ -144,7 +162,8 @@ fn marshal_and_post<T: Host>(
     // The Reply may be here before the post returns, so the Call must be `Sent` by then: its lock is held
     // over the post, and the Reply's handler waits for it.
     let mut state = call.state().lock();
-    let posted = link.endpoint().post_message(buffer, len, &mut regions);
+    let parts = plan.parts;
+    let posted = link.post(RpcDirection::Call, &mut middles, buffer, len, &mut regions);
     match posted {
         Ok(signaled) => {
             // Before the Reply's handler gets the lock.
@@ -159,36 +178,53 @@ fn marshal_and_post<T: Host>(
                 regions.len(),
                 signaled,
             );
-            *state = CallState::Sent { regions, offer };
+            *state = CallState::Sent { regions, asked };
             drop(state);
             stats.registrations.add_value(count);
-            stats.work_requests.add_value(count + 1);
+            stats.work_requests.add_value(count + u64::from(parts));
+            stats.parts.add_value(u64::from(parts - 1));
             rqst.count_sent();
             Ok(())
         }
-        Err(PostError::Refused) => {
+        Err(Unposted::Post(PostError::Refused)) => {
             // The device may have taken a part of the chain. So the regions stay with the Call until the end
             // of the connection, which follows, takes them back.
-            *state = CallState::Sent { regions, offer };
+            *state = CallState::Sent { regions, asked };
             drop(state);
             trace::post_failed(this.traced(), rqst.xid(), PostError::Refused.into());
             Err(SendError::NotConnected)
         }
-        Err(error) => {
+        Err(Unposted::Post(error)) => {
             drop(state);
             trace::post_failed(this.traced(), rqst.xid(), error.into());
             let count = regions.len();
             call.set_idle(regions);
             if error == PostError::Full {
-                return Err(wait_for_send_room(this, link, rqst.xid(), count));
+                return Err(wait_for_send_room(this, link, rqst.xid(), count, parts));
             }
             Err(SendError::NotConnected)
+        }
+        Err(error) => {
+            drop(state);
+            call.set_idle(regions);
+            Err(match error {
+                Unposted::Credits => wait_for_credits(this, link, RpcDirection::Call, count != 0),
+                // As for what is too large: it can't be sent, now or later.
+                _ => SendError::MsgSize,
+            })
         }
     }
 }
 
-/// A message that is ready to be posted: its buffer, the lengths of header and message, and what it offers.
-type Built<T> = (SendBuffer<<T as Host>::Wire>, usize, usize, Offer);
+/// A message that is ready to be posted: the parts before its last one, the buffer of that, the lengths of header and
+/// message, and what it asks for.
+type Built<T> = (
+    Middles<<T as Host>::Wire>,
+    SendBuffer<<T as Host>::Wire>,
+    usize,
+    usize,
+    Asked,
+);
 
 /// Registers what the plan says, and writes the message.
 fn build<T: Host>(
@@ -202,9 +238,17 @@ fn build<T: Host>(
     let xid = rqst.xid();
     let (call_buf, reply_buf) = (rqst.snd_buf(), rqst.rcv_buf());
     let Some(mut buffer) = link.endpoint().send_buffer() else {
-        return Err(wait_for_send_room(this, link, xid, 0));
+        return Err(wait_for_send_room(this, link, xid, 0, 1));
     };
-    let mut offer = Offer::default();
+    let mut asked = Asked {
+        special: plan.call == CallFormat::Special,
+        write_len: u32::try_from(reply_buf.page_len()).unwrap_or(u32::MAX),
+        reply_len: sizes_of(reply_buf)?.total().map_err(|_| SendError::Io)?,
+        long_reply: plan.reply_parts > 1,
+        // SUNRPC provides pages for what is got from the server, and nothing is changed by getting it.
+        repeatable: reply_buf.page_len() > 0,
+        ..Asked::default()
+    };
 
     let (read_parts, position) = match plan.call {
         CallFormat::Inline => (None, 0),
@@ -213,7 +257,7 @@ fn build<T: Host>(
     };
     if let Some(parts) = read_parts {
         let fragments = call_buf.fragments(parts);
-        offer.read = register(this, link, fragments, Direction::ToDevice, xid, regions)?;
+        asked.read = register(this, link, fragments, Direction::ToDevice, xid, regions)?;
     }
     let (write_parts, reply_parts) = match plan.reply {
         ReplyFormat::Inline => (None, None),
@@ -223,15 +267,15 @@ fn build<T: Host>(
     };
     if let Some(parts) = write_parts {
         let fragments = reply_buf.fragments(parts);
-        offer.write = register(this, link, fragments, Direction::FromDevice, xid, regions)?;
+        asked.write = register(this, link, fragments, Direction::FromDevice, xid, regions)?;
     }
     if let Some(parts) = reply_parts {
         let fragments = reply_buf.fragments(parts);
-        offer.reply = register(this, link, fragments, Direction::FromDevice, xid, regions)?;
+        asked.reply = register(this, link, fragments, Direction::FromDevice, xid, regions)?;
     }
 
-    let (read, rest) = regions.split_at_checked(offer.read).ok_or(SendError::Io)?;
-    let (write, reply) = rest.split_at_checked(offer.write).ok_or(SendError::Io)?;
+    let (read, rest) = regions.split_at_checked(asked.read).ok_or(SendError::Io)?;
+    let (write, reply) = rest.split_at_checked(asked.write).ok_or(SendError::Io)?;
     let (read, write, reply) = (Segments::of(read), Segments::of(write), Segments::of(reply));
     // RFC 8166 section 3.4.5: those of one chunk have the same place in the RPC message.
     let read_list = Few::map(read.as_slice(), |segment| ReadSegment {
@@ -239,17 +283,42 @@ fn build<T: Host>(
         segment: *segment,
     });
 
-    let header = v1::CallHeader {
+    let (longest, invalidate) = dearest(regions);
+    if !link.segments_allowed(regions.len(), longest) {
+        return Err(SendError::MsgSize);
+    }
+    let header = message::CallHeader {
+        version: link.version(),
         xid,
         credits: link.credits_wanted(),
         read: read_list.as_slice(),
+        read_segments: read.as_slice(),
         write: write.as_slice(),
         reply: reply.as_slice(),
-        nomsg: plan.call == CallFormat::Special,
+        special: plan.call == CallFormat::Special,
+        invalidate,
     };
     let header_len = header.encode(&mut buffer).map_err(|_| SendError::MsgSize)?;
     let rest = buffer.get_mut(header_len..).ok_or(SendError::MsgSize)?;
+    let mut middles = Middles::none();
     let inline_len = match plan.call {
+        CallFormat::Inline if plan.parts > 1 => {
+            let total = call_buf.head_len() + call_buf.page_len() + call_buf.tail_len();
+            let total = u32::try_from(total).map_err(|_| SendError::MsgSize)?;
+            let split = Split::new(total, header_len, link.inline_send())
+                .map_err(|_| SendError::MsgSize)?;
+            let copy = |offset, to: &mut [u8]| call_buf.copy_range(offset, to);
+            let made = Middles::new(link.endpoint(), RpcDirection::Call, xid, &split, copy);
+            middles = made.map_err(|unmade| match unmade {
+                Unmade::NoBuffers => wait_for_send_room(this, link, xid, 0, plan.parts),
+                Unmade::Impossible => SendError::Io,
+            })?;
+            split.parts().last().and_then(|last| {
+                let (offset, len) = (last.offset as usize, last.len as usize);
+                call_buf.copy_range(offset, rest.get_mut(..len)?)?;
+                Some(len)
+            })
+        }
         CallFormat::Inline => call_buf.copy_message(rest),
         CallFormat::ReadChunk { .. } => call_buf.copy_without_pages(rest),
         CallFormat::Special => Some(0),
@@ -260,9 +329,9 @@ fn build<T: Host>(
         return Err(SendError::MsgSize);
     }
 
-    stats.read_segments.add_value(offer.read as u64);
-    stats.write_segments.add_value(offer.write as u64);
-    stats.reply_segments.add_value(offer.reply as u64);
+    stats.read_segments.add_value(asked.read as u64);
+    stats.write_segments.add_value(asked.write as u64);
+    stats.reply_segments.add_value(asked.reply as u64);
     stats.bytes_offered.add_value(write.total() + reply.total());
     match plan.call {
         CallFormat::Inline => stats
@@ -271,7 +340,17 @@ fn build<T: Host>(
         CallFormat::ReadChunk { .. } => {}
         CallFormat::Special => stats.nomsg_calls.count(),
     }
-    Ok((buffer, header_len, len, offer))
+    Ok((middles, buffer, header_len, len, asked))
+}
+
+/// The length of the longest of the regions, and its handle, or zeroes if there are none. To invalidate that one is the
+/// most work, so it is the one that the peer is asked to spare us.
+fn dearest<W: EndpointEvents>(regions: &[RegionHandle<W>]) -> (u32, u32) {
+    regions
+        .iter()
+        .map(|region| region.segment())
+        .max_by_key(|segment| segment.length)
+        .map_or((0, 0), |segment| (segment.length, segment.handle))
 }
 
 /// Registers a run of memory as one chunk. Returns the number of its segments.
@@ -303,20 +382,39 @@ fn register<T: Host>(
     Ok(count)
 }
 
-/// The Send Queue is full: SUNRPC shall call again when there is room for a message with `regions`
+/// The Send Queue is full, or there are too few Send buffers: SUNRPC shall call again when there is room for a message
+/// in so many `parts` with `regions`
 /// registrations.
 pub(crate) fn wait_for_send_room<T: Host>(
     this: &Arc<T>,
     link: &Link<T::Wire>,
     xid: u32,
     regions: usize,
+    parts: u32,
 ) -> SendError {
     trace::send_queue_full(this.traced(), xid);
     this.requester().stats.send_queue_full.count();
     this.xprt().wait_for_buffer_space();
     // A completion may have come before the flag was set, and the next one may be far. To ask for less room
     // than is needed would have SUNRPC call again and again.
-    if link.endpoint().has_send_room(regions) {
+    if link.endpoint().has_send_room(regions, parts) {
+        this.xprt().write_space();
+    }
+    SendError::Again
+}
+
+/// The peer has promised no Receive for the message: SUNRPC shall call again when it has.
+pub(crate) fn wait_for_credits<T: Host>(
+    this: &Arc<T>,
+    link: &Link<T::Wire>,
+    direction: RpcDirection,
+    chunks: bool,
+) -> SendError {
+    this.requester().stats.credit_waits.count();
+    T::watch(this);
+    this.xprt().wait_for_buffer_space();
+    // The credits may have come before the flag was set.
+    if link.admits(direction, chunks) {
         this.xprt().write_space();
     }
     SendError::Again

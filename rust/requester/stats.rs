@@ -27,6 +27,8 @@ counters! {
     failed_marshal,
     /// Replies that made no sense, and RDMA_ERROR.
     bad_replies,
+    /// Calls sent again in another form, because of an error that the peer reported.
+    sent_again,
     /// Calls sent as RDMA_NOMSG.
     nomsg_calls,
     /// Regions deregistered because they could not be fenced otherwise.
@@ -43,6 +45,10 @@ counters! {
     remote_invalidations,
     /// Times that a message found no free Send buffer, or no room in the Send Queue.
     send_queue_full,
+    /// Messages sent before the last part of a Call.
+    parts,
+    /// Times that a message found no credit in Version Two.
+    credit_waits,
     /// Reverse-direction Calls.
     reverse_calls,
     /// Send Queue work requests posted.

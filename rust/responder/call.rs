@@ -9,9 +9,11 @@ pub(crate) use self::refusal::{answer, xid_of, Refusal};
 
 use self::plan::{walk, Layout, Plan, Source};
 use crate::kext::errno::ENOTCONN;
+use crate::link::assembly::Whole;
 use crate::observe::trace::Why;
 use crate::proto::chunk::Segment;
-use crate::proto::v1::{self, Direction as RpcDirection, Header};
+use crate::proto::message::{self, Version};
+use crate::proto::v1;
 use crate::responder::stats::{InWork, Stats};
 use crate::sunrpc::svc::{CallContext, CallRqst, Pages, ServerTransport};
 use crate::verbs::dma::Direction;
@@ -29,6 +31,10 @@ const MAX_RESULTS: usize = 16;
 pub(crate) struct Call<H: EndpointEvents> {
     /// Header and inline part, until the Reply is ready.
     message: Option<Received<H>>,
+    /// The RPC message, if it came in parts. Of that the message above is the last.
+    whole: Option<Whole>,
+    /// In which version.
+    version: Version,
     /// Where the inline part begins.
     inline_at: usize,
     /// Its results, as offset and length in the Reply, in order.
@@ -51,26 +57,33 @@ pub(crate) struct Call<H: EndpointEvents> {
 type Decoded<H> = (Call<H>, Option<Plan>);
 
 impl<H: EndpointEvents> Call<H> {
-    /// A Call in a message, and how it is put together; [`None`] if its Read list can't be followed.
-    fn new(message: Received<H>, stats: &Arc<Stats>) -> Result<Decoded<H>, (Received<H>, Refusal)> {
+    /// A Call in a message, and how it is put together; [`None`] if its Read list can't be followed. `whole` is the RPC
+    /// message, if it came in parts.
+    fn new(
+        version: Version,
+        message: Received<H>,
+        whole: Option<Whole>,
+        stats: &Arc<Stats>,
+    ) -> Result<Decoded<H>, (Received<H>, Refusal)> {
         let mut empty = [false; MAX_RESULTS];
         let mut chunk_count = 0;
-        let decoded = match v1::decode(message.bytes()) {
-            Ok(header) if header.rpc_direction() == RpcDirection::Call => {
-                stats.call(&header, message.bytes().len());
-                for (chunk, empty) in header.write_list().iter().zip(empty.iter_mut()) {
-                    *empty = chunk.is_empty();
-                    chunk_count += 1;
-                }
-                Ok((header.xid, header.header_len(), Plan::new(&header)))
+        let decoded = decode(version, message.bytes()).map(|mut call| {
+            if let Some(whole) = &whole {
+                call.payload = whole.bytes();
             }
-            Ok(_) => Err(Refusal::Drop),
-            Err(error) => Err(Refusal::Header(error)),
-        };
+            stats.call(&call, message.bytes().len());
+            for (chunk, empty) in call.write.iter().zip(empty.iter_mut()) {
+                *empty = chunk.is_empty();
+                chunk_count += 1;
+            }
+            (call.xid, call.header_len, Plan::new(&call))
+        });
         match decoded {
             Ok((xid, inline_at, plan)) => Ok((
                 Self {
                     message: Some(message),
+                    whole,
+                    version,
                     inline_at,
                     results: [(0, 0); MAX_RESULTS],
                     result_count: 0,
@@ -87,8 +100,12 @@ impl<H: EndpointEvents> Call<H> {
     }
 
     /// The header. It was decoded before.
-    pub(crate) fn header(&self) -> Option<Header<'_>> {
-        v1::decode(self.message.as_ref()?.bytes()).ok()
+    pub(crate) fn header(&self) -> Option<message::Call<'_>> {
+        let mut call = message::Call::decode(self.version, self.message.as_ref()?.bytes())?;
+        if let Some(whole) = &self.whole {
+            call.payload = whole.bytes();
+        }
+        Some(call)
     }
 
     /// Its transaction ID.
@@ -110,6 +127,7 @@ impl<H: EndpointEvents> Call<H> {
     /// needed. Nobody looks at the Call's own message any more.
     pub(crate) fn release_message(&mut self) {
         self.message = None;
+        self.whole = None;
     }
 
     /// Takes out the buffer for the Reply, once.
@@ -125,6 +143,9 @@ impl<H: EndpointEvents> Call<H> {
 
 impl<H: EndpointEvents> CallContext for Call<H> {
     fn message(&self) -> &[u8] {
+        if let Some(whole) = &self.whole {
+            return whole.bytes();
+        }
         let bytes = self
             .message
             .as_ref()
@@ -146,6 +167,21 @@ impl<H: EndpointEvents> CallContext for Call<H> {
         };
         *place = (offset, if *empty { 0 } else { len });
         self.result_count += 1;
+    }
+}
+
+/// Decodes a Call.
+///
+/// # Errors
+///
+/// Why it is none. In Version Two the session has decoded it before, so there is no reason to be told.
+fn decode(version: Version, bytes: &[u8]) -> Result<message::Call<'_>, Refusal> {
+    match version {
+        Version::One => {
+            let header = v1::decode(bytes).map_err(Refusal::Header)?;
+            message::Call::from_one(&header).ok_or(Refusal::Drop)
+        }
+        Version::Two => message::Call::decode(version, bytes).ok_or(Refusal::Drop),
     }
 }
 
@@ -180,7 +216,7 @@ impl<H: EndpointEvents> Pulling<H> {
             return false;
         };
         // What is in the message itself was looked at before.
-        !header.is_nomsg() || (self.len >= 4 && self.pages.first_word() == Some(header.xid))
+        !header.special || (self.len >= 4 && self.pages.first_word() == Some(header.xid))
     }
 
     /// Gives up; returns the message, and the buffer for an answer.
@@ -231,7 +267,9 @@ type Reads<H> = KVec<Transfer<H>>;
 ///
 /// `patiently` repeats what it is given while that returns `EAGAIN`, whenever a transfer has ended.
 pub(crate) fn take<'a, H, T>(
+    version: Version,
     message: Received<H>,
+    whole: Option<Whole>,
     buffer: &mut Option<SendBuffer<H>>,
     mut rqst: CallRqst<'a, T>,
     stats: &Arc<Stats>,
@@ -241,7 +279,7 @@ where
     H: EndpointEvents<Pull = Pulling<H>>,
     T: ServerTransport<Context = Call<H>>,
 {
-    let (call, plan) = match Call::new(message, stats) {
+    let (call, plan) = match Call::new(version, message, whole, stats) {
         Ok(decoded) => decoded,
         Err((message, refusal)) => return Taken::Refused(Some(message), refusal),
     };
@@ -316,7 +354,7 @@ fn prepare<H: EndpointEvents>(
     let mut transfers = KVec::new();
     if let Layout::Split { .. } = plan.layout {
         let mut at = 0_usize;
-        for entry in header.read_list().iter() {
+        for entry in header.reads() {
             read(call, pages, at, &entry.segment, &mut transfers)?;
             at = at
                 .checked_add(entry.segment.length as usize)
@@ -330,7 +368,7 @@ fn prepare<H: EndpointEvents>(
     let walked = walk(&header, |piece| {
         result = match &piece.source {
             Source::Inline(from) => header
-                .payload()
+                .payload
                 .get(*from..)
                 .and_then(|rest| rest.get(..piece.len))
                 .ok_or(EINVAL)

@@ -6,10 +6,12 @@ use crate::kext::errno::ENOTCONN;
 use crate::kext::page_fragment::PageFragment;
 use crate::observe::trace::{Answer, Why};
 use crate::proto::chunk::{Chunk, Segment};
-use crate::proto::v1::{self, ErrorHeader, Header, RdmaError};
+use crate::proto::continuation::Split;
+use crate::proto::message::{self, Version};
+use crate::proto::{v1, v2};
 use crate::responder::call::Call;
 use crate::sunrpc::svc::{Pages, ReplyRqst, ServerTransport};
-use crate::sunrpc::{Parts, XdrBuf};
+use crate::sunrpc::XdrBuf;
 use crate::verbs::dma::Direction;
 use crate::verbs::endpoint::{Cargo, Endpoint, EndpointEvents, SendBuffer, Transfer};
 use kernel::page::PAGE_SIZE;
@@ -28,15 +30,39 @@ pub(crate) struct Ready<H: EndpointEvents> {
     pub(crate) cargo: Option<Cargo<H>>,
     /// What the peer need not invalidate itself.
     pub(crate) invalidate: Option<u32>,
+    /// If the Reply goes in parts, of which `message` is the last: all of it.
+    pub(crate) long: Option<KBox<Long>>,
+}
+
+/// An RPC message that is sent in parts (Version Two, section 6.6.2). The parts get their Send buffers when they are
+/// posted: to have some of them and to wait for others could have two Replies wait for each other.
+pub(crate) struct Long {
+    /// Where it is cut.
+    pub(crate) split: Split,
+    /// All of it.
+    bytes: KVVec<u8>,
+}
+
+impl Long {
+    /// Copies octets of the message, from `offset` on, until `to` is full.
+    pub(crate) fn copy(&self, offset: usize, to: &mut [u8]) -> Option<()> {
+        let from = self.bytes.get(offset..)?.get(..to.len())?;
+        to.copy_from_slice(from);
+        Some(())
+    }
 }
 
 /// What binds every Reply of a connection.
 pub(crate) struct Terms {
+    /// What is spoken.
+    pub(crate) version: Version,
     /// The largest message that may be sent inline, header included.
     pub(crate) inline_max: usize,
     /// Whether the peer lets its keys be invalidated.
     pub(crate) may_invalidate: bool,
-    /// What to grant.
+    /// In how many parts a Reply may be sent.
+    pub(crate) parts: u32,
+    /// What to grant in Version One. In Version Two the value is set when the Reply is posted.
     pub(crate) credits: u32,
 }
 
@@ -48,6 +74,8 @@ pub(crate) struct Filled<H: EndpointEvents> {
     transfers: KVec<Transfer<H>>,
     /// What the peer need not invalidate itself.
     invalidate: Option<u32>,
+    /// All of the RPC message, if the message is the last of several parts.
+    long: Option<KBox<Long>>,
 }
 
 /// Makes the Reply of a Call in `message`. Sleeps.
@@ -81,6 +109,7 @@ where
             len,
             transfers,
             invalidate,
+            long,
         }) => {
             let cargo = if transfers.is_empty() {
                 None
@@ -94,51 +123,87 @@ where
                 len,
                 cargo,
                 invalidate,
+                long,
             })
         }
-        // There is no way to send this Reply: RFC 8166 section 4.5.3.
+        // There is no way to send this Reply.
         Err(unfit @ (EMSGSIZE | EAGAIN)) => {
             let call = rqst.context();
             let xid = call.xid();
+            let answered = match terms.version {
+                Version::One => Answer::ErrChunk,
+                Version::Two => Answer::Error,
+            };
             let why = if unfit == EAGAIN {
                 Why::TooManySegments
             } else {
                 Why::ReplyTooLong
             };
-            call.stats()
-                .refused(xid, Answer::ErrChunk, why, rqst.reply().len());
-            let error = ErrorHeader {
-                xid,
-                version: v1::VERSION,
-                credits: terms.credits,
-                error: RdmaError::Chunk,
-            };
-            let len = error.encode(&mut message).map_err(|_| ENOTCONN)?;
+            call.stats().refused(xid, answered, why, rqst.reply().len());
+            let len = answer(rqst, &mut message, terms, unfit).ok_or(ENOTCONN)?;
             Ok(Ready {
                 xid,
                 message,
                 len,
                 cargo: None,
                 invalidate: None,
+                long: None,
             })
         }
         Err(error) => Err(error),
     }
 }
 
-/// The Call's handle, if all its segments have the same one: only then all of them are clean when it is
-/// invalidated.
-fn sole_handle(header: &Header<'_>) -> Option<u32> {
-    let read = header.read_list().iter().map(|entry| entry.segment.handle);
-    let write = header.write_list().iter().flat_map(|chunk| chunk.iter());
-    let reply = header
-        .reply_chunk()
-        .into_iter()
-        .flat_map(|chunk| chunk.iter());
-    let written = Iterator::chain(write, reply).map(|segment| segment.handle);
-    let mut handles = Iterator::chain(read, written);
-    let first = handles.next()?;
-    handles.all(|handle| handle == first).then_some(first)
+/// Writes the error that takes the place of a Reply. Returns its length.
+fn answer<H, T>(
+    rqst: &ReplyRqst<'_, T>,
+    buffer: &mut [u8],
+    terms: &Terms,
+    error: Error,
+) -> Option<usize>
+where
+    H: EndpointEvents,
+    T: ServerTransport<Context = Call<H>>,
+{
+    let call = rqst.context();
+    let (xid, credits) = (call.xid(), terms.credits);
+    match terms.version {
+        // RFC 8166 section 4.5.3.
+        Version::One => v1::ErrorHeader {
+            xid,
+            version: v1::VERSION,
+            credits,
+            error: v1::RdmaError::Chunk,
+        }
+        .encode(buffer),
+        Version::Two => v2::ErrorHeader {
+            xid,
+            version: v2::VERSION,
+            credits,
+            error: match error {
+                EMSGSIZE => shortage(rqst, &call.header()?)?,
+                _ => v2::RdmaError::System,
+            },
+        }
+        .encode(buffer),
+    }
+    .ok()
+}
+
+/// What a Call of Version Two has offered too little of for its Reply: sections 7.3.4 and 7.3.5.
+fn shortage<H, T>(rqst: &ReplyRqst<'_, T>, call: &message::Call<'_>) -> Option<v2::RdmaError>
+where
+    H: EndpointEvents,
+    T: ServerTransport<Context = Call<H>>,
+{
+    let results = rqst.context().results();
+    for ((chunk, &(_, len)), index) in call.write.iter().zip(results).zip(1..) {
+        if len > chunk.total() {
+            return Some(v2::RdmaError::WriteResource { index, needed: len });
+        }
+    }
+    let needed = u32::try_from(rest_len(results, rqst.reply().len()).ok()?).ok()?;
+    Some(v2::RdmaError::ReplyResource { needed })
 }
 
 /// Fills in the message and prepares the Writes.
@@ -160,7 +225,7 @@ where
     // Results into the Write chunks, RFC 8166 section 4.3.2.
     let mut chunks: KVec<KVec<Segment>> = KVec::new();
     let mut results = call.results().iter();
-    for chunk in header.write_list().iter() {
+    for chunk in header.write.iter() {
         let mut writer = Writer::new(endpoint, chunk)?;
         if let Some(&(offset, len)) = results.next() {
             let end = offset.checked_add(len).ok_or(EMSGSIZE)?;
@@ -169,49 +234,119 @@ where
         chunks.push(writer.segments, GFP_KERNEL)?;
     }
 
-    // The rest into the Reply chunk, or inline.
+    let mut lists: KVec<&[Segment]> = KVec::with_capacity(chunks.len(), GFP_KERNEL)?;
+    for chunk in chunks.iter() {
+        lists.push(chunk.as_slice(), GFP_KERNEL)?;
+    }
+    let mut out = message::ReplyHeader {
+        version: terms.version,
+        xid: header.xid,
+        credits: terms.credits,
+        write: &lists,
+        reply: None,
+    };
+    let mut len = out.encode(message).map_err(|_| EMSGSIZE)?;
+
+    // The rest inline, or into the Reply chunk, or in parts: in Version Two the first of these that is possible (6.6.3,
+    // 6.6.5). Version One has no choice.
+    let rest = rest_len(call.results(), reply.len())?;
+    let inline = len.checked_add(rest).ok_or(EMSGSIZE)? <= terms.inline_max;
     let mut replied = None;
-    if let Some(chunk) = header.reply_chunk() {
+    let reply_chunk = match terms.version {
+        Version::One => header.reply,
+        Version::Two => header
+            .reply
+            .filter(|chunk| !inline && chunk.total() as usize >= rest),
+    };
+    if let Some(chunk) = reply_chunk {
         let mut writer = Writer::new(endpoint, chunk)?;
         for_rest(call.results(), reply.len(), |from, to| {
             writer.write(reply, from, to, &mut transfers)
         })?;
         replied = Some(writer.segments);
+        out.reply = replied.as_deref();
+        len = out.encode(message).map_err(|_| EMSGSIZE)?;
     }
-    let mut lists: KVec<&[Segment]> = KVec::with_capacity(chunks.len(), GFP_KERNEL)?;
-    for chunk in chunks.iter() {
-        lists.push(chunk.as_slice(), GFP_KERNEL)?;
-    }
-    let out = v1::ReplyHeader {
-        xid: header.xid,
-        credits: terms.credits,
-        write: &lists,
-        reply: replied.as_deref(),
-        nomsg: replied.is_some(),
-    };
-    let mut len = out.encode(message).map_err(|_| EMSGSIZE)?;
-    if replied.is_none() {
+    let mut long = None;
+    if replied.is_none() && !inline && terms.version == Version::Two {
+        // Before anything is allocated for it.
+        let split = split(rest, len, terms)?;
+        let parts = Long {
+            split,
+            bytes: gather(call.results(), reply, rest)?,
+        };
+        let last = split.parts().last().ok_or(EMSGSIZE)?;
+        let end = len.checked_add(last.len as usize).ok_or(EMSGSIZE)?;
+        let to = message.get_mut(len..end).ok_or(EMSGSIZE)?;
+        parts.copy(last.offset as usize, to).ok_or(EMSGSIZE)?;
+        len = end;
+        long = Some(KBox::new(parts, GFP_KERNEL)?);
+    } else if replied.is_none() {
         for_rest(call.results(), reply.len(), |from, to| {
-            for fragment in Range::new(reply, from, to) {
-                let size = fragment.len() as usize;
-                let place = message
-                    .get_mut(len..)
-                    .and_then(|rest| rest.get_mut(..size))
-                    .ok_or(EMSGSIZE)?;
-                reply.copy_fragment(&fragment, place);
-                len += size;
-            }
+            let end = len.checked_add(to - from).ok_or(EMSGSIZE)?;
+            let place = message.get_mut(len..end).ok_or(EMSGSIZE)?;
+            reply.copy_range(from, place).ok_or(EMSGSIZE)?;
+            len = end;
             Ok(())
         })?;
     }
     if len > terms.inline_max || !endpoint.fits(&transfers) {
         return Err(EMSGSIZE);
     }
+    if let Some(long) = &long {
+        // Else the peer has to offer a Reply chunk.
+        if !endpoint.fits_at_once(&transfers, long.split.len()) {
+            return Err(EMSGSIZE);
+        }
+    }
     Ok(Filled {
         len,
         transfers,
-        invalidate: terms.may_invalidate.then(|| sole_handle(&header)).flatten(),
+        invalidate: header.invalidate().filter(|_| terms.may_invalidate),
+        long,
     })
+}
+
+/// Cuts a message of `total` octets, of which the last part has a header of `header_len`.
+///
+/// # Errors
+///
+/// `EMSGSIZE` if it would be too many parts.
+fn split(total: usize, header_len: usize, terms: &Terms) -> Result<Split> {
+    let total = u32::try_from(total).map_err(|_| EMSGSIZE)?;
+    let threshold = u32::try_from(terms.inline_max).map_err(|_| EMSGSIZE)?;
+    Split::new(total, header_len, threshold)
+        .ok()
+        .filter(|split| split.len() <= terms.parts)
+        .ok_or(EMSGSIZE)
+}
+
+/// The parts of a Reply that are not results in chunks, `len` octets, in one piece.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+fn gather(results: &[(u32, u32)], reply: &XdrBuf, len: usize) -> Result<KVVec<u8>> {
+    let mut whole = KVVec::from_elem(0, len, GFP_KERNEL)?;
+    let mut at = 0_usize;
+    for_rest(results, reply.len(), |from, to| {
+        let end = at.checked_add(to - from).ok_or(EMSGSIZE)?;
+        let place = whole.get_mut(at..end).ok_or(EMSGSIZE)?;
+        reply.copy_range(from, place).ok_or(EMSGSIZE)?;
+        at = end;
+        Ok(())
+    })?;
+    Ok(whole)
+}
+
+/// How long the parts of a Reply of `len` octets are that are not results in chunks.
+fn rest_len(results: &[(u32, u32)], len: usize) -> Result<usize> {
+    let mut sum = 0;
+    for_rest(results, len, |from, to| {
+        sum += to - from;
+        Ok(())
+    })?;
+    Ok(sum)
 }
 
 /// Calls `each` for the parts of a Reply of `len` octets that are not results in chunks. The XDR padding of a
@@ -236,47 +371,6 @@ fn for_rest(
         each(at, len)?;
     }
     Ok(())
-}
-
-/// The octets of an RPC message from one offset to another, page by page.
-struct Range<'a> {
-    /// All of it.
-    fragments: crate::sunrpc::Fragments<'a>,
-    /// How much is still to be skipped.
-    skip: usize,
-    /// How much is still to come.
-    left: usize,
-}
-
-impl<'a> Range<'a> {
-    /// From octet `from` to before octet `to`.
-    fn new(buf: &'a XdrBuf, from: usize, to: usize) -> Self {
-        Self {
-            fragments: buf.fragments(Parts::ALL),
-            skip: from,
-            left: to.saturating_sub(from),
-        }
-    }
-}
-
-impl Iterator for Range<'_> {
-    type Item = PageFragment;
-
-    fn next(&mut self) -> Option<PageFragment> {
-        while self.left > 0 {
-            let fragment = self.fragments.next()?;
-            let len = fragment.len() as usize;
-            if self.skip >= len {
-                self.skip -= len;
-                continue;
-            }
-            let part = fragment.part(self.skip, self.left)?;
-            self.skip = 0;
-            self.left -= part.len() as usize;
-            return Some(part);
-        }
-        None
-    }
 }
 
 /// Fills the segments of a chunk one after the other, RFC 8166 section 3.4.6.
@@ -324,7 +418,7 @@ impl<'a, H: EndpointEvents> Writer<'a, H> {
     ) -> Result {
         let mut run: KVec<PageFragment> = KVec::new();
         let mut target = Segment::default();
-        for fragment in Range::new(buf, from, to) {
+        for fragment in buf.range(from, to) {
             let mut at = 0;
             while at < fragment.len() as usize {
                 // The next segment with room.

@@ -4,7 +4,7 @@
 
 use crate::observe::counters::counters;
 use crate::observe::trace::{self, Answer, Number, Why};
-use crate::proto::v1::Header;
+use crate::proto::message;
 use crate::sunrpc::svc::counters::{count, Counter};
 use crate::verbs::endpoint::Load;
 use kernel::error::Error;
@@ -67,17 +67,17 @@ impl Stats {
     }
 
     /// A Call was taken in: a message of `len` octets.
-    pub(super) fn call(&self, header: &Header<'_>, len: usize) {
+    pub(super) fn call(&self, call: &message::Call<'_>, len: usize) {
         self.counts.calls.count();
         trace::call(
             self.number,
-            header.xid,
+            call.xid,
             len,
-            header.credits,
-            header.read_list().len(),
-            header.write_list().len(),
-            header.reply_chunk().map_or(0, |chunk| chunk.len()),
-            header.is_nomsg(),
+            call.credits,
+            call.reads().count(),
+            call.write.len(),
+            call.reply.map_or(0, |chunk| chunk.len()),
+            call.special,
         );
     }
 
@@ -85,6 +85,13 @@ impl Stats {
     pub(crate) fn refused(&self, xid: u32, answer: Answer, why: Why, len: usize) {
         self.counts.refused.count();
         trace::refuse(self.number, xid, answer, why, len);
+    }
+
+    /// So many messages were refused by the session of Version Two, and answered.
+    pub(crate) fn refused_at_once(&self, messages: u32) {
+        if messages > 0 {
+            self.counts.refused.add_value(messages.into());
+        }
     }
 
     /// The Reads of a Call were posted.

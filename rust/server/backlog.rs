@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is ready to be posted, and finds the Send Queue full.
+//! What is ready to be posted, and finds the Send Queue full, or in Version Two no credit.
 //!
 //! No thread waits for a peer to make room: one that takes no Replies would soon have all threads of the service
 //! waiting. What can't be posted is left here, and posted by whoever notices that there is room again. It is not
@@ -15,6 +15,11 @@
 //! are held here.
 
 use crate::kext::errno::ENOTCONN;
+use crate::link::channel::Channel;
+use crate::link::middles::{Middles, Unmade};
+use crate::proto::message;
+use crate::proto::session::Refusal;
+use crate::proto::v2::Direction;
 use crate::responder::reply::Ready;
 use crate::responder::stats::Stats;
 use crate::server::connection::Connection;
@@ -40,14 +45,15 @@ impl Outgoing {
         }
     }
 
-    /// Posts it, and tells `stats` if it was.
+    /// Posts it, and tells `stats` if it was. `channel` is there where Version Two may be spoken.
     ///
     /// # Errors
     ///
-    /// See [`PostError`]. If the queue was full, it comes back.
+    /// See [`PostError`]. If the queue was full, or there is no credit, it comes back with `Full`.
     fn post(
         self,
-        endpoint: &Endpoint<Connection>,
+        endpoint: &Arc<Endpoint<Connection>>,
+        channel: Option<&Channel>,
         stats: &Stats,
     ) -> Result<(), (PostError, Option<Self>)> {
         let xid = self.xid();
@@ -60,33 +66,100 @@ impl Outgoing {
                 stats.reads_posted(xid, load);
             }
             Self::Reply(ready) => {
-                let Ready {
-                    message,
-                    len,
-                    cargo,
-                    invalidate,
-                    ..
-                } = ready;
-                let load = cargo.as_ref().map(Cargo::load).unwrap_or_default();
-                let sequence = endpoint
-                    .post_reply(message, len, cargo, invalidate)
-                    .map_err(|(error, back)| {
-                        let back = back.map(|(message, cargo)| {
-                            Self::Reply(Ready {
-                                xid,
-                                message,
-                                len,
-                                cargo,
-                                invalidate,
-                            })
-                        });
-                        (error, back)
-                    })?;
+                let (len, invalidate) = (ready.len, ready.invalidate);
+                let load = ready.cargo.as_ref().map(Cargo::load).unwrap_or_default();
+                let sequence = post_reply(ready, endpoint, channel)
+                    .map_err(|(error, back)| (error, back.map(Self::Reply)))?;
                 stats.replied(xid, len, load, invalidate, sequence);
             }
         }
         Ok(())
     }
+}
+
+/// Posts a Reply, or an error. Returns its place, see [`Endpoint::post_reply`].
+///
+/// # Errors
+///
+/// As for [`Outgoing::post`].
+fn post_reply(
+    ready: Ready<Connection>,
+    endpoint: &Arc<Endpoint<Connection>>,
+    channel: Option<&Channel>,
+) -> Result<u64, (PostError, Option<Ready<Connection>>)> {
+    let Some(channel) = channel.filter(|channel| channel.is_two()) else {
+        return post_counted(ready, endpoint, &mut Middles::none());
+    };
+    let middles = match &ready.long {
+        None => Ok(Middles::none()),
+        Some(long) => Middles::new(
+            endpoint,
+            Direction::Reply,
+            ready.xid,
+            &long.split,
+            |offset, to| long.copy(offset, to),
+        ),
+    };
+    let mut middles = match middles {
+        Ok(middles) => middles,
+        // There will be, when what is posted has been sent.
+        Err(Unmade::NoBuffers) => return Err((PostError::Full, Some(ready))),
+        Err(Unmade::Impossible) => return Err((PostError::Closed, None)),
+    };
+    let parts = middles.len().saturating_add(1);
+    let sending = match channel.begin(endpoint, Direction::Reply, parts, ready.cargo.is_some()) {
+        Ok(sending) => sending,
+        Err(Refusal::Wait | Refusal::TooLong) => return Err((PostError::Full, Some(ready))),
+        Err(_) => return Err((PostError::Closed, None)),
+    };
+    let mut ready = ready;
+    message::set_credits(&mut ready.message, sending.credits());
+    middles.set_credits(sending.credits());
+    let posted = post_counted(ready, endpoint, &mut middles);
+    // Before anything is dropped that came back.
+    match posted {
+        Ok(_) => drop(sending),
+        Err(_) => sending.undo(),
+    }
+    posted
+}
+
+/// Posts a Reply for which there is a credit.
+///
+/// # Errors
+///
+/// As for [`Outgoing::post`].
+fn post_counted(
+    ready: Ready<Connection>,
+    endpoint: &Endpoint<Connection>,
+    middles: &mut Middles<Connection>,
+) -> Result<u64, (PostError, Option<Ready<Connection>>)> {
+    let Ready {
+        xid,
+        message,
+        len,
+        cargo,
+        invalidate,
+        long,
+    } = ready;
+    let posted = match middles.len() {
+        0 => endpoint.post_reply(message, len, cargo, invalidate),
+        _ => {
+            let parts = middles.as_mut_slice();
+            endpoint.post_reply_in_parts(parts, message, len, cargo, invalidate)
+        }
+    };
+    posted.map_err(|(error, back)| {
+        let back = back.map(|(message, cargo)| Ready {
+            xid,
+            message,
+            len,
+            cargo,
+            invalidate,
+            long,
+        });
+        (error, back)
+    })
 }
 
 /// What the lock protects.
@@ -171,11 +244,12 @@ impl Backlog {
     pub(super) fn post(
         &self,
         endpoint: &Arc<Endpoint<Connection>>,
+        channel: Option<&Channel>,
         mut item: Outgoing,
     ) -> Result<bool> {
         // Nobody overtakes what waits.
         if !self.is_busy() {
-            item = match item.post(endpoint, &self.stats) {
+            item = match item.post(endpoint, channel, &self.stats) {
                 Ok(()) => return Ok(false),
                 Err((PostError::Full, Some(item))) => item,
                 Err(_) => return Err(ENOTCONN),
@@ -197,7 +271,7 @@ impl Backlog {
         drop(queue);
         self.stats.send_queue_full(xid);
         // There may have been room before it was there to be found.
-        self.flush()
+        self.flush(channel)
     }
 
     /// Posts what waits, as long as there is room. Returns whether nothing waits any more after something did.
@@ -205,7 +279,7 @@ impl Backlog {
     /// # Errors
     ///
     /// `ENOTCONN`: the connection is to be ended.
-    pub(super) fn flush(&self) -> Result<bool> {
+    pub(super) fn flush(&self, channel: Option<&Channel>) -> Result<bool> {
         if !self.is_busy() {
             return Ok(false);
         }
@@ -222,7 +296,7 @@ impl Backlog {
             queue.again = false;
             drop(queue);
 
-            let outcome = item.post(&endpoint, &self.stats);
+            let outcome = item.post(&endpoint, channel, &self.stats);
 
             let mut queue = self.queue.lock();
             queue.posting = false;

@@ -11,8 +11,10 @@
 
 use crate::kext::errno::EOPNOTSUPP;
 use crate::link::{Link, Reverse};
-use crate::proto::v1::{DecodeError, Header};
+use crate::proto::message::{self, Version};
+use crate::proto::v1::DecodeError;
 use crate::requester::call::Call;
+use crate::requester::reply::Source;
 use crate::requester::{self, Host, Requester};
 use crate::server::connection::Connection;
 use crate::sunrpc::{
@@ -43,9 +45,9 @@ pub(crate) struct Callback {
 }
 
 impl Callback {
-    /// Takes a Reply in.
-    pub(super) fn received(this: &Arc<Self>, message: Received<Connection>) {
-        requester::reply::received(this, message);
+    /// Takes a Reply in, that has come from `source`.
+    pub(super) fn received(this: &Arc<Self>, message: Received<Connection>, source: Source<'_>) {
+        requester::reply::answered(this, message, source);
     }
 
     /// The fence of a Call has completed.
@@ -78,8 +80,13 @@ impl Callback {
                 agreed: self.connection.agreed(),
                 peer: self.connection.peer(),
                 credits: SLOTS,
+                channel: self.connection.two(),
             },
         )?;
+        if link.version() == Version::Two {
+            // The session counts credits, for messages of all kinds.
+            self.xprt.set_credits(SLOTS);
+        }
         self.requester.set_link(Some(link));
         Ok(())
     }
@@ -100,9 +107,19 @@ impl Host for Callback {
     fn want_regions(_this: &Arc<Self>) {}
 
     // The connection gives us no Calls.
-    fn reverse_call(_this: &Arc<Self>, _message: &Received<Connection>, _header: &Header<'_>) {}
+    fn reverse_call(
+        _this: &Arc<Self>,
+        _message: &Received<Connection>,
+        _version: Version,
+        _call: &message::Call<'_>,
+    ) {
+    }
 
     fn reverse_error(_this: &Arc<Self>, _message: &Received<Connection>, _error: &DecodeError) {}
+
+    // The connection does it for sequences. A client that lets no Call out harms itself; and a Call may be under way when
+    // the connection is freed, which must not leave anything behind that runs later.
+    fn watch(_this: &Arc<Self>) {}
 
     fn disconnect(this: &Arc<Self>) {
         Self::close(this);

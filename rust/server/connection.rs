@@ -7,17 +7,24 @@ mod handlers;
 mod inspect;
 
 use crate::kext::debugfs::Directory;
-use crate::kext::errno::{ENOTCONN, EPROTO};
+use crate::kext::delayed_work::{impl_has_delayed_work_ext, DelayedWork};
+use crate::kext::errno::{ENOTCONN, EOPNOTSUPP, EPROTO};
 use crate::kext::memalloc::NoFs;
+use crate::link::assembly::Whole;
+use crate::link::channel::Channel;
+use crate::link::middles::MAX_PARTS;
 use crate::observe::trace::Number;
 use crate::proto::cm_private::{Agreed, CmPrivate};
 use crate::proto::credits::Allowance;
+use crate::proto::message::Version;
+use crate::proto::props::Reverse;
 use crate::responder::call::{self, Refusal, Taken};
 use crate::responder::reply::{self, Ready};
 use crate::responder::stats::Stats;
 use crate::server::backlog::{Backlog, Outgoing};
 use crate::server::callback::{self, Callback};
 use crate::server::inbox::Inbox;
+use crate::server::two;
 use crate::sunrpc::svc::{CallRqst, ReplyRqst, SvcXprt};
 use crate::sunrpc::{tunables, AddressText};
 use crate::verbs::endpoint::{Endpoint, EndpointOwner, Quota, Received, SendBuffer};
@@ -77,6 +84,11 @@ pub(crate) struct Connection {
     agreed: Agreed,
     /// What the peer's private data said.
     peer: CmPrivate,
+    /// Where Version Two may be spoken: the session of the connection.
+    channel: Option<Arc<Channel>>,
+    /// With a channel, the endpoint. It refers back to us, so `free` takes it away.
+    #[pin]
+    endpoint: SpinLock<Option<Arc<Endpoint<Connection>>>>,
     /// What the peer was promised.
     #[pin]
     allowance: SpinLock<Allowance>,
@@ -96,12 +108,57 @@ pub(crate) struct Connection {
     /// The transport for Calls to the peer. Held while a Reply is taken in.
     #[pin]
     callback: Mutex<Option<Arc<Callback>>>,
+    /// Looks whether the client goes on with a sequence of messages that it has begun.
+    #[pin]
+    look: DelayedWork<Connection>,
+}
+
+impl_has_delayed_work_ext! {
+    impl HasDelayedWork<0> for Connection { self.look }
 }
 
 impl Connection {
     /// What was agreed on.
     pub(super) fn agreed(&self) -> Agreed {
         self.agreed
+    }
+
+    /// The session of the connection, if it speaks Version Two.
+    pub(super) fn two(&self) -> Option<Arc<Channel>> {
+        self.channel.clone().filter(|channel| channel.is_two())
+    }
+
+    /// Where Version Two may be spoken: the session of the connection.
+    pub(super) fn channel(&self) -> Option<&Channel> {
+        self.channel.as_deref()
+    }
+
+    /// What was counted.
+    pub(super) fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// What is spoken.
+    fn version(&self) -> Version {
+        match &self.channel {
+            Some(channel) if channel.is_two() => Version::Two,
+            _ => Version::One,
+        }
+    }
+
+    /// Whether the connection is up.
+    pub(super) fn is_established(&self) -> bool {
+        self.established.load(Relaxed)
+    }
+
+    /// There are more Receives for the peer's messages.
+    fn receives_changed(&self) {
+        let Some(channel) = &self.channel else { return };
+        let beside = match self.has_callback.load(Relaxed) {
+            true => callback::SLOTS + 1,
+            false => 1,
+        };
+        channel.set_capacity(self.allowance.lock().granted().saturating_add(beside));
     }
 
     /// What the peer's private data said.
@@ -119,12 +176,17 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if the connection has one already, `ENOTCONN` if it is gone, and what `attach` returns.
+    /// `EBUSY` if the connection has one already, `ENOTCONN` if it is gone, `EOPNOTSUPP` if the client has not told that
+    /// it takes Calls (5.2.5 of the draft), and what `attach` returns.
     pub(super) fn begin_callback(
         &self,
         callback: &Arc<Callback>,
         attach: impl FnOnce(Arc<Endpoint<Self>>) -> Result,
     ) -> Result {
+        // Who is told so grants no delegations, which could never be recalled.
+        if self.two().is_some_and(|two| two.reverse() == Reverse::None) {
+            return Err(EOPNOTSUPP);
+        }
         let endpoint = match &*self.owner.lock() {
             Some(owner) => owner.endpoint().clone(),
             None => return Err(ENOTCONN),
@@ -137,9 +199,14 @@ impl Connection {
         }
         // Replies need them, and not those that the peer was promised for its Calls.
         endpoint.ask_for_receives(callback::SLOTS)?;
+        // In Version Two credits are not for one direction or the other: Calls may come instead.
+        let room = match &self.channel {
+            Some(_) => self.inbox.add_room(callback::SLOTS),
+            None => Ok(()),
+        };
         // Who finds no Send buffer waits for one to come back, so there must be some.
-        let begun = endpoint
-            .add_send_buffers(callback::SLOTS, u64::MAX)
+        let begun = room
+            .and_then(|()| endpoint.add_send_buffers(callback::SLOTS, u64::MAX))
             .and_then(|_| attach(endpoint.clone()));
         if let Err(error) = begun {
             endpoint.return_receives(callback::SLOTS);
@@ -147,6 +214,7 @@ impl Connection {
         }
         *place = Some(callback.clone());
         self.has_callback.store(true, Relaxed);
+        self.receives_changed();
         Ok(())
     }
 
@@ -158,7 +226,7 @@ impl Connection {
     }
 
     /// Does something with the callback, if there is one. Sleeps.
-    fn with_callback(&self, act: impl FnOnce(&Arc<Callback>)) {
+    pub(super) fn with_callback(&self, act: impl FnOnce(&Arc<Callback>)) {
         if !self.has_callback.load(Relaxed) {
             return;
         }
@@ -269,6 +337,8 @@ impl Connection {
             // Under the lock, so that these events are in order.
             self.stats.granted(granted);
         }
+        drop(allowance);
+        self.receives_changed();
         granted
     }
 
@@ -327,10 +397,49 @@ impl Connection {
 
     /// Posts something, now or when there is room.
     fn post(&self, endpoint: &Arc<Endpoint<Self>>, item: Outgoing) -> Result {
-        if self.backlog.post(endpoint, item)? {
+        if self.backlog.post(endpoint, self.channel.as_deref(), item)? {
             self.xprt.enqueue();
         }
         Ok(())
+    }
+
+    /// There may be room for what waits to be posted.
+    pub(super) fn flush(&self) {
+        match self.backlog.flush(self.channel.as_deref()) {
+            Ok(false) => {}
+            Ok(true) => self.xprt.enqueue(),
+            Err(_) => self.close(),
+        }
+    }
+
+    /// Sets what [`Self::act`] uses.
+    fn set_endpoint(&self, endpoint: Option<Arc<Endpoint<Self>>>) {
+        let former = core::mem::replace(&mut *self.endpoint.lock(), endpoint);
+        // Outside the lock, since it may be the last reference.
+        drop(former);
+    }
+
+    /// Does what the session wants, if there is one.
+    pub(super) fn act(&self) {
+        let Some(channel) = &self.channel else { return };
+        let endpoint = self.endpoint.lock().clone();
+        if let Some(endpoint) = endpoint {
+            two::act(self, channel, &endpoint);
+        }
+    }
+
+    /// Puts a Call of Version Two in, with which `unanswered` are with us. That there are not too many the session has
+    /// seen to.
+    pub(super) fn take_call(&self, unanswered: u32, message: Received<Self>, whole: Option<Whole>) {
+        self.used(unanswered);
+        self.inbox.put_message(&self.xprt, message, whole);
+    }
+
+    /// The peer has used so many Receives of those that it was promised.
+    pub(super) fn used(&self, receives: u32) {
+        let mut allowance = self.allowance.lock();
+        let receives = receives.min(allowance.granted());
+        let _ = allowance.arrived(receives);
     }
 
     /// Answers a message that was refused.
@@ -341,7 +450,8 @@ impl Connection {
         refusal: &Refusal,
     ) -> Result {
         let bytes = message.as_ref().map_or(&[][..], |message| message.bytes());
-        let (xid, (answer, why)) = (call::xid_of(bytes), refusal.traced());
+        let version = self.version();
+        let (xid, (answer, why)) = (call::xid_of(bytes), refusal.traced(version));
         self.stats.refused(xid, answer, why, bytes.len());
         if let Refusal::Lost(error) = refusal {
             return Err(*error);
@@ -349,16 +459,19 @@ impl Connection {
         let (message, mut buffer) = message.zip(buffer).ok_or(ENOTCONN)?;
         let endpoint = message.endpoint().clone();
         let credits = self.grant(&endpoint);
-        let Some(len) = call::answer(message.bytes(), refusal, credits, &mut buffer) else {
+        let answer = call::answer(version, message.bytes(), refusal, credits, &mut buffer);
+        drop(message);
+        let Some(len) = answer else {
+            self.act();
             return Ok(());
         };
-        drop(message);
         let answer = Ready {
             xid,
             message: buffer,
             len,
             cargo: None,
             invalidate: None,
+            long: None,
         };
         self.post(&endpoint, Outgoing::Reply(answer))
     }
@@ -367,13 +480,23 @@ impl Connection {
     fn take_in(
         &self,
         message: Received<Self>,
+        whole: Option<Whole>,
         buffer: SendBuffer<Self>,
         rqst: CallRqst<'_, Self>,
     ) -> Result<usize> {
         let endpoint = message.endpoint().clone();
         let mut buffer = Some(buffer);
         let patiently = |attempt: &mut dyn FnMut() -> _| self.patiently(&endpoint, attempt);
-        match call::take(message, &mut buffer, rqst, &self.stats, patiently) {
+        let version = self.version();
+        match call::take(
+            version,
+            message,
+            whole,
+            &mut buffer,
+            rqst,
+            &self.stats,
+            patiently,
+        ) {
             Taken::Ready(call, rqst) => Ok(rqst.deliver(call)),
             Taken::Pull(pull) => self.post(&endpoint, Outgoing::Reads(pull)).map(|()| 0),
             Taken::Refused(message, refusal) => self.refuse(message, buffer, &refusal).map(|()| 0),
@@ -386,9 +509,13 @@ impl Connection {
             return Err(ENOTCONN);
         }
         let endpoint = rqst.context().endpoint().ok_or(ENOTCONN)?.clone();
+        let two = self.channel.as_ref().filter(|channel| channel.is_two());
         let terms = reply::Terms {
-            inline_max: self.agreed.send_inline as usize,
-            may_invalidate: self.agreed.remote_invalidation,
+            version: self.version(),
+            inline_max: two.map_or(self.agreed.send_inline, |two| two.send_size()) as usize,
+            // In Version Two the Call says which handle, if any.
+            may_invalidate: two.is_some() || self.agreed.remote_invalidation,
+            parts: two.map_or(1, |two| two.max_parts().min(MAX_PARTS as u32)),
             credits: self.grant(&endpoint),
         };
         let buffer = rqst.context_mut().take_buffer().ok_or(ENOTCONN)?;
@@ -396,6 +523,14 @@ impl Connection {
             self.patiently(&endpoint, attempt)
         })?;
         rqst.context_mut().release_message();
-        self.post(&endpoint, Outgoing::Reply(ready))
+        let parts = ready.long.as_ref().map_or(1, |long| long.split.len());
+        self.post(&endpoint, Outgoing::Reply(ready))?;
+        if parts > 1 && self.backlog.is_busy() {
+            // Perhaps for want of Send buffers, and nothing may be under way of which one comes back. While something
+            // waits no Call gets any, so these are left to it. Without memory those that there are have to do.
+            let _ = endpoint.ensure_send_buffers(parts);
+            self.flush();
+        }
+        Ok(())
     }
 }

@@ -4,6 +4,7 @@
 //!
 //! SUNRPC's flag `XPT_DATA` is set and cleared under the lock of the queue, so it is set whenever something is in it.
 
+use crate::link::assembly::Whole;
 use crate::responder::call::{xid_of, Pulling};
 use crate::server::connection::Connection;
 use crate::sunrpc::svc::SvcXprt;
@@ -17,13 +18,14 @@ pub(super) enum Work {
     /// A Call, all of which was read.
     Pulled(Pulling<Connection>),
     /// A message, and what its answer goes into.
-    Arrived(Received<Connection>, SendBuffer<Connection>),
+    Arrived(Received<Connection>, Option<Whole>, SendBuffer<Connection>),
 }
 
 /// What the lock protects.
 struct Queue {
-    /// Messages that arrived, the oldest first. With place for all that the peer may send.
-    arrived: KVVec<Received<Connection>>,
+    /// Messages that arrived, the oldest first, and what was put together of those that came in parts. With place for
+    /// all that the peer may send.
+    arrived: KVVec<(Received<Connection>, Option<Whole>)>,
     /// Calls that were read. With as many places, since each is in such a message.
     pulled: KVVec<Pulling<Connection>>,
     /// How many places there are, or will be when those who make them have done so.
@@ -102,9 +104,17 @@ impl Inbox {
     }
 
     /// Puts a message in, from any context.
-    pub(super) fn put_message(&self, xprt: &SvcXprt, message: Received<Connection>) {
+    pub(super) fn put_message(
+        &self,
+        xprt: &SvcXprt,
+        message: Received<Connection>,
+        whole: Option<Whole>,
+    ) {
         let mut queue = self.queue.lock();
-        let refused = queue.arrived.push_within_capacity(message).is_err();
+        let refused = queue
+            .arrived
+            .push_within_capacity((message, whole))
+            .is_err();
         xprt.set_data();
         drop(queue);
         Self::announce(xprt, refused);
@@ -138,7 +148,7 @@ impl Inbox {
     ) -> Option<Work> {
         let queue = self.queue.lock();
         let endpoint = match (queue.pulled.first(), queue.arrived.first()) {
-            (None, Some(oldest)) => Some(oldest.endpoint().clone()),
+            (None, Some((oldest, _))) => Some(oldest.endpoint().clone()),
             _ => None,
         };
         drop(queue);
@@ -149,7 +159,7 @@ impl Inbox {
         let work = match buffer {
             Some(buffer) => {
                 let message = queue.arrived.remove(0).ok();
-                message.map(|message| Work::Arrived(message, buffer))
+                message.map(|(message, whole)| Work::Arrived(message, whole, buffer))
             }
             None => queue.pulled.remove(0).ok().map(Work::Pulled),
         };
@@ -176,7 +186,7 @@ impl Inbox {
     pub(super) fn oldest_xid(&self) -> u32 {
         let queue = self.queue.lock();
         let oldest = queue.arrived.first();
-        oldest.map_or(0, |message| xid_of(message.bytes()))
+        oldest.map_or(0, |(message, _)| xid_of(message.bytes()))
     }
 
     /// Drops what waits.

@@ -30,6 +30,7 @@ mod callback;
 mod connection;
 mod inbox;
 mod listening;
+mod two;
 
 pub(crate) use callback::Callback;
 pub(crate) use connection::Connection;

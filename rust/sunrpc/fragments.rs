@@ -4,7 +4,10 @@
 
 use super::xdr_buf::XdrBuf;
 use crate::{
-    kext::PageFragment,
+    kext::{
+        num,
+        PageFragment, //
+    },
     sys, //
 };
 use core::{
@@ -61,6 +64,24 @@ impl XdrBuf {
             tail: take(parts.tail, self.tail()),
             _buf: PhantomData,
         }
+    }
+}
+
+impl XdrBuf {
+    /// The memory of the octets from one offset to before another.
+    pub(crate) fn range(&self, from: usize, to: usize) -> Range<'_> {
+        Range::new(self, from, to)
+    }
+
+    /// Copies octets, from `offset` on, until `to` is full. [`None`] if there are not so many.
+    pub(crate) fn copy_range(&self, offset: usize, to: &mut [u8]) -> Option<()> {
+        let mut rest = to;
+        for fragment in self.range(offset, offset.checked_add(rest.len())?) {
+            let (now, later) = rest.split_at_mut_checked(num::u32_as_usize(fragment.len()))?;
+            self.copy_fragment(&fragment, now);
+            rest = later;
+        }
+        rest.is_empty().then_some(())
     }
 }
 
@@ -136,6 +157,47 @@ impl Iterator for Fragments<'_> {
     }
 }
 
+/// The octets of an RPC message from one offset to another, page by page.
+pub(crate) struct Range<'a> {
+    /// All of it.
+    fragments: Fragments<'a>,
+    /// How much is still to be skipped.
+    skip: usize,
+    /// How much is still to come.
+    left: usize,
+}
+
+impl<'a> Range<'a> {
+    /// From octet `from` to before octet `to`.
+    fn new(buf: &'a XdrBuf, from: usize, to: usize) -> Self {
+        Self {
+            fragments: buf.fragments(Parts::ALL),
+            skip: from,
+            left: to.saturating_sub(from),
+        }
+    }
+}
+
+impl Iterator for Range<'_> {
+    type Item = PageFragment;
+
+    fn next(&mut self) -> Option<PageFragment> {
+        while self.left > 0 {
+            let fragment = self.fragments.next()?;
+            let len = fragment.len() as usize;
+            if self.skip >= len {
+                self.skip -= len;
+                continue;
+            }
+            let part = fragment.part(self.skip, self.left)?;
+            self.skip = 0;
+            self.left -= part.len() as usize;
+            return Some(part);
+        }
+        None
+    }
+}
+
 #[cfg(rpcrdma_kunit)]
 #[kernel::macros::kunit_tests(rpcrdma_sunrpc_fragments)]
 mod tests {
@@ -175,6 +237,26 @@ mod tests {
                 }
                 assert_eq!(expected.next(), None);
             }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn any_range_can_be_copied() -> Result {
+        for s in SHAPES {
+            let m = Message::filled(*s)?;
+            let total = s.total();
+            for (from, to) in [
+                (0, total),
+                (total / 3, total),
+                (total / 2, total - total / 4),
+            ] {
+                let mut copy = KVec::from_elem(0_u8, to - from, GFP_KERNEL)?;
+                m.buf().copy_range(from, &mut copy).ok_or(EINVAL)?;
+                assert!(copy.iter().copied().eq((from..to).map(pattern)));
+            }
+            let mut copy = KVec::from_elem(0_u8, total + 1, GFP_KERNEL)?;
+            assert!(m.buf().copy_range(0, &mut copy).is_none());
         }
         Ok(())
     }

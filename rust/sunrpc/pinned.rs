@@ -17,7 +17,10 @@ use core::{
 use kernel::{
     prelude::*,
     sync::{
-        atomic::Relaxed,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc, //
     }, //
 };
@@ -122,6 +125,21 @@ impl<T: Transport> Pinned<T> {
     /// From now on the RPC's memory is the task's, so every region must have been fenced before.
     pub(crate) fn complete(self, len: usize) {
         self.finish(len, None);
+    }
+
+    /// The peer has refused the Call, but may accept another form of it: SUNRPC encodes it anew and sends
+    /// it again, with the same transaction ID and on the same connection.
+    ///
+    /// What makes it do so is that the Call looks like one of another connection. If the task is still in
+    /// the middle of sending, that is overwritten; then it sends the Call on a new connection, as it does
+    /// after [`fail`](Self::fail).
+    pub(crate) fn again(self) {
+        let other = self.owner.xprt().connect_cookie().wrapping_sub(1);
+        // SAFETY: By the invariant the request is valid. SUNRPC reads and writes the word without a lock,
+        // and so atomically.
+        unsafe { Atomic::from_ptr(&raw mut (*self.slot.rqst()).rq_connect_cookie) }
+            .store(other, Relaxed);
+        self.finish(0, Some(EAGAIN));
     }
 
     /// There will be no Reply; the RPC ends with `error`.

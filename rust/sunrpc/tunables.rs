@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The sysctls under `/proc/sys/sunrpc`, and of the server under `svc_rdma` there.
+//! What an administrator may change at any time: the sysctls under `/proc/sys/sunrpc`, and of the server under `svc_rdma`
+//! there; and the module parameters under `/sys/module/rpcrdma/parameters`.
 
 use crate::sys;
 use kernel::{
@@ -42,7 +43,7 @@ impl Drop for Tunables {
 ///
 /// `value` is valid.
 unsafe fn read(value: *const u32) -> u32 {
-    // SAFETY: The caller guarantees it; sysctl stores aligned words.
+    // SAFETY: The caller guarantees it; sysctl and module parameters are stored as aligned words.
     unsafe { value.read_volatile() }
 }
 
@@ -62,6 +63,18 @@ pub(crate) fn max_inline_read() -> u32 {
 pub(crate) fn max_inline_write() -> u32 {
     // SAFETY: The variable is static.
     unsafe { read(&raw const sys::rpcrdma_sysctl_max_inline_write) }
+}
+
+/// The highest version that a new connection of the client offers: 1 or 2.
+pub(crate) fn client_version() -> u32 {
+    // SAFETY: The variable is static.
+    unsafe { read(&raw const sys::rpcrdma_parameter_client_version) }
+}
+
+/// The highest version that a new connection of the server accepts: 1 or 2.
+pub(crate) fn server_version() -> u32 {
+    // SAFETY: The variable is static.
+    unsafe { read(&raw const sys::rpcrdma_parameter_server_version) }
 }
 
 /// Calls that a peer of a new connection of the server may have unanswered: 4 to 16384.

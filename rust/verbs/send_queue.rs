@@ -212,6 +212,12 @@ impl SendQueue {
         self.reserved = self.reserved.saturating_sub(fences);
     }
 
+    /// Whether everything up to and including `sequence` was retired.
+    pub(super) fn has_retired(&self, sequence: u64) -> bool {
+        let oldest = self.ring.get(self.head).filter(|_| self.len > 0);
+        oldest.is_none_or(|posted| posted.sequence > sequence)
+    }
+
     /// Retires what was posted up to the part whose completion has come: the oldest one, since they complete in order,
     /// and each was retired by its own completion or a later one. Calls `free` for each Send buffer that comes free.
     pub(super) fn retire_part(&mut self, mut free: impl FnMut(u32)) {
@@ -262,9 +268,12 @@ mod tests {
         let second = queue.posted(1, true, Some(1)).ok_or(EINVAL)?;
         queue.posted(1, false, Some(2)).ok_or(EINVAL)?;
         assert!(first < second);
+        assert!(!queue.has_retired(first));
         let mut freed = KVec::with_capacity(4, GFP_KERNEL)?;
         queue.retire(second, |b| drop(freed.push_within_capacity(b)));
         assert_eq!(freed.as_slice(), &[0, 1]);
+        assert!(queue.has_retired(first) && queue.has_retired(second));
+        assert!(!queue.has_retired(second + 1));
         assert!(queue.has_room(7, 0));
         assert!(!queue.has_room(8, 0));
         Ok(())

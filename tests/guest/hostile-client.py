@@ -3,13 +3,16 @@
 # A hostile client in user space beside a well-behaved one: odd headers, chunks, credits, endings.
 # mode: pair
 # server: ours
+# variants: one two
 # fabrics: rxe
 # soak-fabrics: rxe siw
 # kernels: uml
 # soak-smoke: uml-kasan debug
 # timeout: 400 1800
 # rounds: 1 2
-"""The server answers, drops the message or the connection; other clients lose nothing."""
+"""The server answers, drops the message or the connection; other clients lose nothing.
+
+The variant `two` does it in Version Two."""
 
 import os
 import sys
@@ -66,6 +69,9 @@ def client():
     with Mount("4.2") as mount, Load(mount, jobs=3) as load:
         # After the processes of the load were made.
         from hostile_calls import Attack, CASES
+        if os.environ.get("VARIANT") == "two":
+            import hostile_calls_two_callback  # noqa: F401 - enters its cases
+            from hostile_calls_two import CASES
         from hostile_attack import FILE_SIZE
         with open(f"{mount.path}/hostile", "wb") as f:
             f.write(pattern("hostile", FILE_SIZE))
@@ -75,7 +81,7 @@ def client():
         remote(f"cd {EXPORT} && true 3<>hostile && true 3<>hostile-scratch")
         connected, pairs, lines, memory = connects(mount), queue_pairs(), log_lines(), slab()
         wanted = os.environ.get("CASES", "").split() or list(CASES)
-        t = Attack()
+        t = Attack(CASES)
         for n in range(rounds()):
             for name in wanted:
                 t.run(name)

@@ -5,14 +5,18 @@
 # light: yes
 # server: none
 # fabrics: rxe siw
+# variants: one two
 # kernels: uml
 # smoke: uml-kasan
 # soak-smoke: uml-kasan debug
 # timeout: 400 1800
 # rounds: 1 2
-"""Every case ends in an error for its RPC or in a dropped connection, never in a hang."""
+"""Every case ends in an error for its RPC or in a dropped connection, never in a hang.
+
+The variant `two` does it in Version Two."""
 
 import ctypes
+import glob
 import mmap
 import os
 import sys
@@ -22,18 +26,34 @@ sys.path.insert(0, "tests/lib")
 import nfs_server  # noqa: E402,F401 - the frame imports it
 from case import main  # noqa: E402
 from common import (Failure, LIBC, ROOT, check, drop_caches, is_errno, log,  # noqa: E402
-                    module_refs, mount_raw, pattern, remote_call, rounds,
-                    slowness, wait_for)
+                    module_refs, mount_raw, pattern, read as read_file, remote_call, rounds,
+                    slow, slowness, wait_for)
 
-#: Length of the file that is read, of what is written, and entries of the root.
-READ, WRITE, ENTRIES = 70_001, 50_003, 300
+#: Length of the file that is read, of what is written, of a link, and entries of the root.
+READ, WRITE, LINK, ENTRIES = 70_001, 50_003, 100, 300
 #: How long one system call may take, and how long until the mount works again.
 BOUND = 45
+#: After which time the client connects anew, in tenths of a second.
+TIMEOUT = 10 if os.environ.get("VARIANT") == "two" and not slow() else 20
 
 
 #: Cases much like others, which need the client's patience: for `make soak`.
 THOROUGH = {f"cut_at_{n}" for n in (1, 4, 12, 16, 18, 24, 32, 36, 51)} | {
-    "version_0", "version_9", "invalidate_zero", "reply_chunk_short", "rdma_write_beyond_reply"}
+    "version_0", "version_9", "invalidate_zero", "reply_chunk_short", "rdma_write_beyond_reply",
+    "credits_none_for_ever", "credits_too_far", "version_4294967295", "type_1", "type_8", "type_14", "type_4294967295",
+    "rest_odd", "rest_all", "rest_long", "parts_turned", "part_empty", "credits_behind",
+    "write_error_7", "write_error_9", "readdir_error_6", "readdir_error_7", "error_5_always",
+    "error_100_always", "first_vers_two", "first_version_7", "first_middles", "first_no_credits"}
+#: Cases in which the client is given no more credits, and after how long it connects anew, in seconds.
+STARVING, STARVED = {"credits_none_for_ever", "credits_behind", "credits_too_far"}, 90
+#: Cases in which an error makes the client choose another form for the same Call: what the second
+#: Call has, and has not.
+FORMS = {
+    "refuse_read_chunks": ({"call-chunk"}, {"read-chunk"}),
+    "refuse_write_chunks": ({"reply-chunk"}, {"write-chunk"}),
+    "refuse_padding": ({"reply-chunk"}, {"write-chunk"}),
+    "refuse_long_reply": ({"reply-chunk"}, set()),
+}
 
 
 def server():
@@ -47,7 +67,7 @@ def mount(path):
     peer = os.environ["PEER_ADDR"]
     mount_raw(f"{peer}:/", path,
               f"addr={peer},vers=3,proto=rdma,port=20050,mountaddr={peer},mountproto=tcp,"
-              "mountvers=3,mountport=20051,nolock,noac,nordirplus,soft,timeo=20,retrans=1,"
+              f"mountvers=3,mountport=20051,nolock,noac,nordirplus,soft,timeo={TIMEOUT},retrans=1,"
               "rsize=131072,wsize=131072")
 
 
@@ -85,12 +105,18 @@ def readdir(path):
     return len(names) == ENTRIES
 
 
-OPERATIONS = {"GETATTR": getattr_, "READ": read, "WRITE": write, "READDIR": readdir}
+def readlink(path):
+    """A READLINK."""
+    return os.readlink(f"{path}/l{LINK}") == "t" * LINK
+
+
+OPERATIONS = {"GETATTR": getattr_, "READ": read, "WRITE": write, "READDIR": readdir,
+              "READLINK": readlink}
 
 
 def attempt(operation, path):
     """Does one operation; returns what happened and how long it took."""
-    if operation is readdir:
+    if operation in (readdir, readlink):
         drop_caches()
     began = time.monotonic()
     try:
@@ -111,7 +137,8 @@ def one(name, case, path, problems):
         problems.append(f"{name}: {e}")
     # Waits until the server is through with the case.
     state = remote_call("set_case", name="", procedure="")
-    if not state["hits"]:
+    # A Call that has no form left, since others were refused, is not sent.
+    if not state["hits"] and outcome != "EMSGSIZE":
         problems.append(f"{name}: the server was never asked")
     if case.expect == "ok" and outcome != "ok":
         problems.append(f"{name}: {outcome}, but the Reply was usable")
@@ -119,11 +146,16 @@ def one(name, case, path, problems):
         problems.append(f"{name}: accepted")
     if took > BOUND * slowness():
         problems.append(f"{name}: took {took:.0f} s")
+    wanted, unwanted = FORMS.get(name, (set(), set()))
+    seen = set(state["notes"])
+    if not wanted <= seen or unwanted & seen or (wanted and "again" not in seen):
+        problems.append(f"{name}: the Call that came again: {seen}")
     if name == "rdma_write_offered":
         check("accepted" in state["notes"], "a proper RDMA Write was refused")
     elif "accepted" in state["notes"]:
         problems.append(f"{name}: the client's memory was open")
     began = time.monotonic()
+    bound = STARVED if name in STARVING else BOUND * slowness()
     while True:
         try:
             again, _ = attempt(operation, path)
@@ -132,7 +164,7 @@ def one(name, case, path, problems):
             break
         if again == "ok":
             break
-        if time.monotonic() - began > BOUND * slowness():
+        if time.monotonic() - began > bound:
             problems.append(f"{name}: the mount does not recover: {again}")
             break
         time.sleep(0.1)
@@ -140,26 +172,68 @@ def one(name, case, path, problems):
         + (f", {' '.join(sorted(set(state['notes'])))}" if state["notes"] else ""))
 
 
+def umount(path, before, problems):
+    """Unmounts; the transport has to be gone soon."""
+    began = time.monotonic()
+    check(LIBC.umount2(path.encode(), 0) == 0, f"umount: {is_errno(ctypes.get_errno())}")
+    took = time.monotonic() - began
+    try:
+        wait_for("release of the transport", 60, lambda: module_refs() == before)
+    except Failure as e:
+        problems.append(str(e))
+    return took
+
+
+def first_message(name, path, before, problems):
+    """A case about the first message of the server: a mount of its own, and a good one afterwards."""
+    remote_call("set_case", name=name, procedure="")
+    began = time.monotonic()
+    try:
+        mount(path)
+        outcome, _ = attempt(getattr_, path)
+    except Failure as e:
+        outcome = str(e).rsplit(" ", 1)[-1]
+    took = time.monotonic() - began
+    spoken = [read_file(f) for f in glob.glob("/sys/kernel/debug/rpcrdma/[0-9]*/state")]
+    spoken = [line for text in spoken for line in text.splitlines() if line.startswith("version")]
+    hits = remote_call("set_case", name="", procedure="")["hits"]
+    if not hits:
+        problems.append(f"{name}: the server was never asked")
+    if took > 2 * BOUND * slowness():
+        problems.append(f"{name}: took {took:.0f} s")
+    if os.path.ismount(path):
+        umount(path, before, problems)
+    wait_for("the end of the transport", 60, lambda: module_refs() == before)
+    mount(path)
+    if attempt(getattr_, path)[0] != "ok":
+        problems.append(f"{name}: the next mount does not work")
+    umount(path, before, problems)
+    log(f"{name}: {outcome} after {took:.2f} s, {' '.join(spoken)}")
+
+
 def client():
     """All cases, or those named in `$CASES`."""
     # Only the names are needed here, not the verbs.
-    from hostile_cases import CASES
+    two = os.environ.get("VARIANT") == "two"
+    if two:
+        from hostile_two_cases import CASES, FIRST
+    else:
+        from hostile_cases import CASES
+        FIRST = {}
     path = f"{ROOT}/hostile"
     before = module_refs()
     mount(path)
     problems = []
     wanted = os.environ.get("CASES", "").split()
     if not wanted:
-        wanted = [name for name in CASES if rounds() > 1 or name not in THOROUGH]
+        wanted = [name for name in CASES if rounds() > 1 or name not in THOROUGH] + list(FIRST)
     for name in wanted:
-        one(name, CASES[name], path, problems)
-    began = time.monotonic()
-    check(LIBC.umount2(path.encode(), 0) == 0, f"umount: {is_errno(ctypes.get_errno())}")
-    log(f"unmounted in {time.monotonic() - began:.2f} s")
-    try:
-        wait_for("release of the transport", 60, lambda: module_refs() == before)
-    except Failure as e:
-        problems.append(str(e))
+        if name in CASES:
+            one(name, CASES[name], path, problems)
+    log(f"unmounted in {umount(path, before, problems):.2f} s")
+    for name in wanted:
+        if name in FIRST:
+            first_message(name, path, before, problems)
     check(not problems, f"{len(problems)} of {len(wanted)} cases:\n  " + "\n  ".join(problems))
     log(f"{len(wanted)} cases")
 

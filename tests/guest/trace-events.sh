@@ -35,6 +35,8 @@ expected() {
 	completion_error: work=register status=WR_FLUSH_ERR (5/0xab)
 	reply: xid=0x11223348 index=20 credits=64 verdict=placed len=600 written=4321
 	decode_error: xid=0x11223349 fault=version len=28
+	error: xid=0x1122334c error=SEGMENTS sent=1
+	closing: reason=stalled
 	reverse_call: xid=0x1122334a len=108
 	reverse_reply: xid=0x1122334b len=92
 	sent: server sequence=1099511627776 status=SUCCESS

@@ -91,8 +91,8 @@ def watch():
 #: Where the kernel shows its trace events.
 TRACING = "/sys/kernel/tracing"
 #: Events that tell why a connection has ended.
-ENDINGS = ("cm_event", "completion_error", "connect", "decode_error", "disconnect", "lost",
-           "post_failed")
+ENDINGS = ("closing", "cm_event", "completion_error", "connect", "decode_error", "disconnect", "error",
+           "lost", "post_failed")
 
 
 def trace_endings():

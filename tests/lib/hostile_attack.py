@@ -41,7 +41,8 @@ def fresh():
 class Attack:
     """The state of the hostile client."""
 
-    def __init__(self):
+    def __init__(self, cases=None):
+        self.cases = cases or CASES
         self.problems = []
         self.name = ""
         self.connection = self.friend = None
@@ -198,7 +199,7 @@ class Attack:
         before = len(self.problems)
         began = time.monotonic()
         try:
-            CASES[name](self)
+            self.cases[name](self)
         except (Gone, Refused) as x:
             self.problem(f"{type(x).__name__}: {x}")
             self.drop()

@@ -12,8 +12,9 @@ from pyverbs.cmid import AddrInfo, CMID, ConnParam
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
 from common import Gone, NFS_PORT, slowness
+from hostile_judge import TWO
 from hostile_qp import DEPTH, Events, Memory, QueuePair, SENDS
-from rpcrdma_header import ERROR, Header
+from rpcrdma_header import ERROR, Header, encode
 from rpc_message import null_call
 
 #: Octets of the memory that messages and chunks are in. Messages are at its start.
@@ -146,6 +147,10 @@ class Connection(QueuePair):
         self.send_message(message)
         return self.answer(xid, limit)
 
+    def request(self, xid, rpc):
+        """Sends the Call of an RPC and waits for its answer."""
+        return self.call(encode(xid) + rpc, xid)
+
     def lost(self, limit=15):
         """Waits for the server to end the connection; returns whether it did."""
         deadline = time.monotonic() + limit * slowness()
@@ -205,6 +210,8 @@ class Answer:
             # RFC 8166, 4.5: the version is that of the Call.
             if header.error == (1, 1, 1) and header.vers != 1:
                 return "vers"
+            if header.error == (11,) and header.vers == 2 and TWO:
+                return "vers"
             return f"a wrong RDMA_ERROR: version {header.vers}, {header.error}"
         if header.vers != 1 or header.proc > 1 or header.reads or not 1 <= header.credit <= 1024:
             return f"a wrong Reply: {self.data[:28].hex()}"
@@ -217,7 +224,11 @@ class Answer:
 
     def accepted(self, rpc=None):
         """The accept_stat and the results, of this message's Reply or of `rpc`."""
-        rpc = self.header.rpc if rpc is None else rpc
-        length = struct.unpack_from(">I", rpc, 16)[0]
-        at = 20 + length + -length % 4
-        return struct.unpack_from(">I", rpc, at)[0], rpc[at + 4:]
+        return accepted(self.header.rpc if rpc is None else rpc)
+
+
+def accepted(rpc):
+    """The accept_stat and the results of an RPC Reply."""
+    length = struct.unpack_from(">I", rpc, 16)[0]
+    at = 20 + length + -length % 4
+    return struct.unpack_from(">I", rpc, at)[0], rpc[at + 4:]

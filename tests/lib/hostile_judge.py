@@ -5,12 +5,16 @@
 `pass`: look at the RPC message and the peer's memory.
 """
 
+import os
 import struct
 
 from rpcrdma_header import DONE, ERROR, MSG, NOMSG
 
 #: More than any server takes in at a time.
 TOO_LONG = 64 << 20
+#: Whether the server speaks Version Two as well: of that a message has four words at least, and on
+#: a connection that speaks Version One it is answered with ERR_VERS_MISMATCH.
+TWO = os.environ.get("RPCRDMA_VERSION") == "2"
 
 
 class Bad(Exception):
@@ -56,6 +60,8 @@ class Words:
 
 def judge(data):
     """What is to be done with a message."""
+    if TWO and len(data) >= 16 and struct.unpack_from(">I", data, 4)[0] == 2:
+        return "nothing" if struct.unpack_from(">I", data, 12)[0] == ERROR else "vers"
     # Section 4.5: nothing of a shorter one is to be looked at.
     if len(data) < 28:
         return "nothing"

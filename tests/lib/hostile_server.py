@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """An NFSv3 server in user space that can be told to misbehave.
 
-It speaks Version One (RFC 8166) over verbs, MOUNT over TCP, and knows a handful
+It speaks Version One (RFC 8166), or in the variant `two` Version Two, over verbs, MOUNT over TCP, and knows a handful
 of procedures, enough to mount, stat, read, write and list. Files need not exist:
 `d<length>` is a file of that length with contents that both sides can compute.
 
@@ -21,6 +21,8 @@ import pyverbs.enums as e
 from pyverbs.cmid import AddrInfo, CMID, ConnParam
 
 import hostile_cases
+import hostile_two
+import hostile_two_cases
 from common import CONTROL_PORT, Gone
 from hostile_qp import DEPTH, Events, Memory, QueuePair
 from nfs3_mini import Nfs3, serve_mount
@@ -41,6 +43,8 @@ class Connection(QueuePair):
         # Memory is the device's, not the connection's: there are many connections.
         super().__init__(cmid, server.memory_of(cmid.context))
         self.last_reply = None
+        #: The state of Version Two, once the client speaks it.
+        self.two = None
         self.modify(e.IBV_QPS_INIT)
         for i in range(DEPTH):
             self.post_recv(i)
@@ -50,6 +54,7 @@ class Connection(QueuePair):
 
     def given_up(self):
         """Whether the client has made, or is making, another connection."""
+        self.server.sift()
         return self.server.superseded(self)
 
     def fill(self, segments, data):
@@ -64,6 +69,10 @@ class Connection(QueuePair):
 
     def handle(self, data):
         """Answers one message."""
+        if self.server.two and data[4:8] == bytes([0, 0, 0, 2]):
+            self.two = self.two or hostile_two.Two(self)
+            self.two.handle(data)
+            return
         call = Header(data)
         if call.vers != 1 or call.proc > 1:
             return
@@ -82,7 +91,8 @@ class Connection(QueuePair):
             return
         reply = hostile_cases.Reply(self, call, answer)
         name, procedure = self.server.case
-        if name and answer.procedure == procedure:
+        # A client that has gone over to Version One gets good answers.
+        if name and answer.procedure == procedure and not self.server.two:
             with self.server.lock:
                 self.server.hits += 1
                 hostile_cases.CASES[name].run(reply)
@@ -94,12 +104,18 @@ class Server:
     """The listener and its newest connection; an older one is given up."""
 
     def __init__(self):
+        #: Whether Version Two is spoken.
+        self.two = os.environ.get("VARIANT") == "two"
         self.case = ("", "")
+        #: The case about the first message of a connection, if any.
+        self.first = ""
         self.hits = self.connections = 0
         self.notes = []
         self.nfs = Nfs3()
         self.lock = threading.Lock()
         self.inbox = Events()
+        #: Events that ask for a connection.
+        self.requests = []
         self.listener = CMID(creator=self.inbox.channel, port_space=ce.RDMA_PS_TCP)
         self.listener.bind_addr(AddrInfo(src=os.environ["OWN_ADDR"], src_service=str(RDMA_PORT),
                                          port_space=ce.RDMA_PS_TCP, flags=ce.RAI_PASSIVE))
@@ -113,26 +129,33 @@ class Server:
         return self.memory
 
     def superseded(self, connection):
-        """Whether an event waits, which means that this connection is over."""
-        return self.inbox.pending() or connection is not self.connection
+        """Whether another connection is asked for, which means that this one is over."""
+        return bool(self.requests) or connection is not self.connection
 
-    def events(self, wait):
-        """Handles what the connection manager has to say."""
-        while self.inbox.pending(wait):
-            wait = 0
+    def sift(self):
+        """Takes the events there are; those that ask for a connection are kept."""
+        while self.inbox.pending():
             event = self.inbox.take()
-            kind = event.event_type
-            if kind == ce.RDMA_CM_EVENT_CONNECT_REQUEST:
-                self.drop("superseded")
-                self.connections += 1
-                try:
-                    self.connection = Connection(self, event)
-                except Exception as x:  # noqa: BLE001
-                    print(f"accept: {type(x).__name__}: {x}", flush=True)
-                event.ack_cm_event()
+            if event.event_type == ce.RDMA_CM_EVENT_CONNECT_REQUEST:
+                self.requests.append(event)
             else:
                 # The end of a connection shows when the client makes the next.
                 event.ack_cm_event()
+
+    def events(self, wait):
+        """Handles what the connection manager has to say."""
+        if not self.requests:
+            self.inbox.pending(wait)
+        self.sift()
+        while self.requests:
+            event = self.requests.pop(0)
+            self.drop("superseded")
+            self.connections += 1
+            try:
+                self.connection = Connection(self, event)
+            except Exception as x:  # noqa: BLE001
+                print(f"accept: {type(x).__name__}: {x}", flush=True)
+            event.ack_cm_event()
 
     def drop(self, why):
         """Ends the current connection."""
@@ -178,6 +201,9 @@ def control(server):
                     arguments = request["arguments"]
                     server.hits, server.notes = 0, []
                     server.case = (arguments["name"], arguments["procedure"])
+                    server.first = ""
+                    if arguments["name"] in hostile_two_cases.FIRST:
+                        server.case, server.first = ("", ""), arguments["name"]
                 f.write(json.dumps({"result": result}).encode() + b"\n")
                 f.flush()
             except (OSError, ValueError, KeyError) as x:

@@ -8,7 +8,6 @@ from common import check
 from nfs3_mini import opaque
 from rpc_message import (CREATE_SESSION, EXCHANGE_ID, OPEN, RECLAIM_COMPLETE, SEQUENCE, compound,
                          operation, to_file)
-from rpcrdma_header import encode
 
 #: CREATE_SESSION4_FLAG_CONN_BACK_CHAN.
 BACKCHANNEL = 2
@@ -39,7 +38,7 @@ class Session:
     def compound(self, *operations):
         """A COMPOUND that must succeed; returns the results of its first operation."""
         xid = next(self.xids)
-        answer = self.caller.call(encode(xid) + compound(xid, *operations, minor=1), xid)
+        answer = self.caller.request(xid, compound(xid, *operations, minor=1))
         check(answer is not None and answer.kind == "reply",
               f"a COMPOUND is not answered: {answer and answer.kind}")
         stat, results = answer.accepted()

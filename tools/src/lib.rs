@@ -8,7 +8,7 @@
 //! as it is in the module.
 
 // A library: not all of it is of use here.
-#[allow(dead_code)]
+#[allow(dead_code, unused_imports)]
 #[path = "../../rust/proto/mod.rs"]
 mod proto;
 

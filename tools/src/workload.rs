@@ -18,9 +18,12 @@ use crate::proto::{
     format::{
         self,
         CallShape,
+        Continuation,
         Message,
-        Sizes, //
+        Sizes,
+        Usable, //
     },
+    message::Version,
     v1::{
         self,
         CallHeader,
@@ -218,6 +221,7 @@ pub fn choose(payload: u32) -> usize {
         whole_segments: 1,
     };
     let shape = CallShape {
+        version: Version::One,
         call: message,
         reply: Message {
             sizes: Sizes {
@@ -231,6 +235,9 @@ pub fn choose(payload: u32) -> usize {
         },
         call_inline: 4096,
         reply_inline: 4096,
+        call_parts: Continuation::NONE,
+        reply_parts: Continuation::NONE,
+        usable: Usable::ALL,
         ddp_allowed: true,
     };
     format::choose(&shape).expect("it fits").send_len()

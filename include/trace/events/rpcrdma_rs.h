@@ -115,16 +115,19 @@ TRACE_DEFINE_ENUM(RPCRDMA_WORK_READ);
 TRACE_DEFINE_ENUM(RPCRDMA_VERDICT_INLINE);
 TRACE_DEFINE_ENUM(RPCRDMA_VERDICT_PLACED);
 TRACE_DEFINE_ENUM(RPCRDMA_VERDICT_FAILED);
+TRACE_DEFINE_ENUM(RPCRDMA_VERDICT_AGAIN);
 
 #define rpcrdma_rs_show_verdict(x)					\
 	__print_symbolic(x,						\
 		{ RPCRDMA_VERDICT_INLINE,	"inline" },		\
 		{ RPCRDMA_VERDICT_PLACED,	"placed" },		\
-		{ RPCRDMA_VERDICT_FAILED,	"failed" })
+		{ RPCRDMA_VERDICT_FAILED,	"failed" },		\
+		{ RPCRDMA_VERDICT_AGAIN,	"again" })
 
 TRACE_DEFINE_ENUM(RPCRDMA_ANSWER_NONE);
 TRACE_DEFINE_ENUM(RPCRDMA_ANSWER_ERR_VERS);
 TRACE_DEFINE_ENUM(RPCRDMA_ANSWER_ERR_CHUNK);
+TRACE_DEFINE_ENUM(RPCRDMA_ANSWER_ERROR);
 TRACE_DEFINE_ENUM(RPCRDMA_ANSWER_CLOSE);
 
 #define rpcrdma_rs_show_answer(x)					\
@@ -132,6 +135,7 @@ TRACE_DEFINE_ENUM(RPCRDMA_ANSWER_CLOSE);
 		{ RPCRDMA_ANSWER_NONE,		"none" },		\
 		{ RPCRDMA_ANSWER_ERR_VERS,	"ERR_VERS" },		\
 		{ RPCRDMA_ANSWER_ERR_CHUNK,	"ERR_CHUNK" },		\
+		{ RPCRDMA_ANSWER_ERROR,		"ERROR" },		\
 		{ RPCRDMA_ANSWER_CLOSE,		"close" })
 
 /*
@@ -693,6 +697,68 @@ TRACE_EVENT(rpcrdma_rs_decode_error,
 
 	TP_printk(RPCRDMA_RS_XPRT_FORMAT " xid=0x%08x fault=%s len=%u",
 		RPCRDMA_RS_XPRT_ARGS, __entry->xid, __get_str(fault), __entry->len
+	)
+);
+
+/*
+ * Version Two
+ */
+
+/*
+ * An RDMA2_ERROR message was sent, or has arrived, about the Call, or the other
+ * message, with this XID.
+ */
+TRACE_EVENT(rpcrdma_rs_error,
+	TP_PROTO(
+		u32 xprt,
+		u32 xid,
+		const char *error,
+		bool sent
+	),
+
+	TP_ARGS(xprt, xid, error, sent),
+
+	TP_STRUCT__entry(
+		RPCRDMA_RS_XPRT_FIELDS
+		__field(u32, xid)
+		__string(error, error)
+		__field(bool, sent)
+	),
+
+	TP_fast_assign(
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
+		__entry->xid = xid;
+		__assign_str(error);
+		__entry->sent = sent;
+	),
+
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " xid=0x%08x error=%s sent=%d",
+		RPCRDMA_RS_XPRT_ARGS, __entry->xid, __get_str(error),
+		__entry->sent
+	)
+);
+
+/* The protocol does not allow to go on: the connection is to be ended. */
+TRACE_EVENT(rpcrdma_rs_closing,
+	TP_PROTO(
+		u32 xprt,
+		const char *reason
+	),
+
+	TP_ARGS(xprt, reason),
+
+	TP_STRUCT__entry(
+		RPCRDMA_RS_XPRT_FIELDS
+		__string(reason, reason)
+	),
+
+	TP_fast_assign(
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
+		__assign_str(reason);
+	),
+
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " reason=%s",
+		RPCRDMA_RS_XPRT_ARGS, __get_str(reason)
 	)
 );
 

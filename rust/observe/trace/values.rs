@@ -8,6 +8,8 @@ use crate::proto::format::{
     CallFormat,
     ReplyFormat, //
 };
+use crate::proto::session::Reason;
+use crate::proto::v2::RdmaError;
 use crate::sys;
 use kernel::prelude::*;
 
@@ -143,7 +145,9 @@ named_values! {
         /// Its message is in the Reply chunk.
         Placed = rpcrdma_trace_verdict_RPCRDMA_VERDICT_PLACED,
         /// An error, or not an answer to what was asked.
-        Failed = rpcrdma_trace_verdict_RPCRDMA_VERDICT_FAILED;
+        Failed = rpcrdma_trace_verdict_RPCRDMA_VERDICT_FAILED,
+        /// An error, after which the Call is sent again in another form.
+        Again = rpcrdma_trace_verdict_RPCRDMA_VERDICT_AGAIN;
 
     /// What a message that is refused is answered with.
     Answer:
@@ -153,6 +157,8 @@ named_values! {
         ErrVers = rpcrdma_trace_answer_RPCRDMA_ANSWER_ERR_VERS,
         /// RDMA_ERROR of the other kind.
         ErrChunk = rpcrdma_trace_answer_RPCRDMA_ANSWER_ERR_CHUNK,
+        /// RDMA2_ERROR of Version Two.
+        Error = rpcrdma_trace_answer_RPCRDMA_ANSWER_ERROR,
         /// The connection is ended.
         Close = rpcrdma_trace_answer_RPCRDMA_ANSWER_CLOSE;
 }
@@ -231,6 +237,50 @@ unsafe impl Field for Why {
             Self::OtherCall => c"other-call-in-chunk",
             Self::NoCredit => c"no-credit",
             Self::NoResources => c"no-resources",
+        };
+        name.as_char_ptr()
+    }
+}
+
+// SAFETY: The string is static.
+unsafe impl Field for RdmaError {
+    type Raw = *const c_char;
+
+    fn raw(self) -> *const c_char {
+        let name = match self {
+            Self::Version { .. } => c"VERS",
+            Self::BadXdr => c"BAD_XDR",
+            Self::BadProperty => c"BAD_PROPVAL",
+            Self::HeaderType => c"INVAL_HTYPE",
+            Self::Continuation => c"INVAL_CONT",
+            Self::ReadChunks { .. } => c"READ_CHUNKS",
+            Self::WriteChunks { .. } => c"WRITE_CHUNKS",
+            Self::Segments { .. } => c"SEGMENTS",
+            Self::WriteResource { .. } => c"WRITE_RESOURCE",
+            Self::ReplyResource { .. } => c"REPLY_RESOURCE",
+            Self::VersionMismatch => c"VERS_MISMATCH",
+            Self::System => c"SYSTEM",
+        };
+        name.as_char_ptr()
+    }
+}
+
+// SAFETY: The string is static.
+unsafe impl Field for Reason {
+    type Raw = *const c_char;
+
+    fn raw(self) -> *const c_char {
+        let name = match self {
+            Self::Silent => c"silent",
+            Self::NoCommonVersion => c"no-common-version",
+            Self::UnknownDialect => c"unknown-dialect",
+            Self::Overrun => c"overrun",
+            Self::BadReply => c"bad-reply",
+            Self::Refused => c"refused",
+            Self::TooManyErrors => c"too-many-errors",
+            Self::Stalled => c"stalled",
+            Self::Starved => c"starved",
+            Self::Owner => c"owner",
         };
         name.as_char_ptr()
     }

@@ -80,6 +80,11 @@ impl Assembly {
         self.xid
     }
 
+    /// Returns how many octets have come.
+    pub(crate) const fn received(&self) -> u32 {
+        self.received
+    }
+
     /// Returns the length of the whole RPC message.
     pub(crate) const fn total(&self) -> u32 {
         self.total

@@ -4,14 +4,16 @@
 
 use super::{
     super::{
+        continuation::Split,
         error::{
             Fault,
             Result, //
         },
-        v1, //
+        message, //
     },
     CallFormat,
     CallShape,
+    Continuation,
     Plan,
     ReplyFormat, //
 };
@@ -28,16 +30,19 @@ struct Offer {
     write: Option<usize>,
     /// The segments of the Reply chunk.
     reply: Option<usize>,
+    /// In how many messages the Reply may come.
+    parts: u32,
 }
 
 /// Chooses the formats of a Call and its Reply.
 ///
 /// # Errors
 ///
-/// [`Fault::NoSpace`] if there is no way: a header alone would exceed its inline threshold.
+/// [`Fault::NoSpace`] if there is no way: a header alone would exceed its inline threshold, or the
+/// peer refuses all that is possible.
 pub(crate) fn choose(shape: &CallShape) -> Result<Plan> {
     let offer = choose_reply(shape)?;
-    let (call, header_len, inline_len) = choose_call(shape, &offer)?;
+    let (call, header_len, inline_len, parts) = choose_call(shape, &offer)?;
 
     let reply = shape.reply.sizes;
     let rest_len = round_up(reply.head)?
@@ -54,6 +59,8 @@ pub(crate) fn choose(shape: &CallShape) -> Result<Plan> {
         reply: offer.format,
         header_len,
         inline_len,
+        parts,
+        reply_parts: offer.parts,
         write_len,
         reply_len,
     })
@@ -65,59 +72,103 @@ pub(crate) fn choose(shape: &CallShape) -> Result<Plan> {
 /// counts there too.
 fn choose_reply(shape: &CallShape) -> Result<Offer> {
     let sizes = shape.reply.sizes;
-    let may_reduce = shape.ddp_allowed && shape.reply.ddp_eligible && sizes.pages != 0;
+    let usable = &shape.usable;
+    let has_data = shape.ddp_allowed && shape.reply.ddp_eligible && sizes.pages != 0;
     let rest = sizes.head.checked_add(sizes.tail).ok_or(Fault::NoSpace)?;
-    let fits = |write: Option<usize>, inline: u32| -> Result<bool> {
-        fits(v1::header_len(0, write, None)?, inline, shape.reply_inline)
+    let allowed = match usable.long_reply {
+        true => shape.reply_parts,
+        false => Continuation::NONE,
+    };
+    // In how many messages it comes, if they are not too many.
+    let parts = |write: Option<usize>, inline: u32, most: u32| -> Result<Option<u32>> {
+        let header = message::reply_header_len(shape.version, write, None)?;
+        let parts = parts(header, inline, shape.reply_inline);
+        Ok(parts.filter(|parts| *parts <= most))
+    };
+    let inline = |parts| Offer {
+        format: ReplyFormat::Inline,
+        write: None,
+        reply: None,
+        parts,
     };
 
-    if fits(None, sizes.total()?)? {
-        return Ok(Offer {
-            format: ReplyFormat::Inline,
-            write: None,
-            reply: None,
-        });
+    let most = allowed.parts(has_data);
+    if let Some(parts) = parts(None, sizes.total()?, most)? {
+        return Ok(inline(parts));
     }
-    let (format, write, reply) = if !may_reduce {
-        let reply = Some(shape.reply.whole_segments);
-        (ReplyFormat::ReplyChunk, None, reply)
-    } else {
-        let write = Some(shape.reply.payload_segments);
-        if fits(write, rest)? {
-            (ReplyFormat::WriteChunk, write, None)
-        } else {
+    let fits = |segments: &usize| *segments <= usable.segments;
+    let write = Some(shape.reply.payload_segments)
+        .filter(fits)
+        .filter(|_| has_data && usable.write);
+    if write.is_some() {
+        if let Some(parts) = parts(write, rest, allowed.parts(false))? {
+            return Ok(Offer {
+                format: ReplyFormat::WriteChunk,
+                write,
+                reply: None,
+                parts,
+            });
+        }
+    }
+    let (format, write, reply) = match write {
+        Some(_) if fits(&shape.reply.rest_segments) => {
             let reply = Some(shape.reply.rest_segments);
             (ReplyFormat::WriteAndReplyChunk, write, reply)
         }
+        _ if fits(&shape.reply.whole_segments) => {
+            let reply = Some(shape.reply.whole_segments);
+            (ReplyFormat::ReplyChunk, None, reply)
+        }
+        _ => {
+            let parts = parts(None, sizes.total()?, allowed.parts(false))?;
+            return parts.map(inline).ok_or(Fault::NoSpace);
+        }
     };
     // Even a Reply whose RPC message is in the Reply chunk needs room for its header.
-    if !self::fits(v1::header_len(0, write, reply)?, 0, shape.reply_inline)? {
+    let header = message::reply_header_len(shape.version, write, reply)?;
+    if !self::fits(header, 0, shape.reply_inline)? {
         return Err(Fault::NoSpace);
     }
     Ok(Offer {
         format,
         write,
         reply,
+        parts: 1,
     })
 }
 
 /// Chooses how the Call travels, and returns the size of its header and of what follows.
-fn choose_call(shape: &CallShape, offer: &Offer) -> Result<(CallFormat, usize, usize)> {
+fn choose_call(shape: &CallShape, offer: &Offer) -> Result<(CallFormat, usize, usize, u32)> {
     let sizes = shape.call.sizes;
-    let plan = |format, read_segments, inline: u32| -> Result<Option<_>> {
-        let header = v1::header_len(read_segments, offer.write, offer.reply)?;
+    let usable = &shape.usable;
+    let may_reduce = shape.ddp_allowed && shape.call.ddp_eligible && sizes.pages != 0;
+    let plan = |format: CallFormat, read_segments, inline: u32, most: u32| -> Result<Option<_>> {
+        if read_segments > usable.segments {
+            return Ok(None);
+        }
+        let special = format == CallFormat::Special;
+        let header = message::call_header_len(
+            shape.version,
+            special,
+            read_segments,
+            offer.write,
+            offer.reply,
+        )?;
         let follows = usize::try_from(inline).map_err(|_| Fault::NoSpace)?;
-        Ok(fits(header, inline, shape.call_inline)?.then_some((format, header, follows)))
+        Ok(parts(header, inline, shape.call_inline)
+            .filter(|parts| *parts <= most)
+            .map(|parts| (format, header, follows, parts)))
     };
 
-    if let Some(plan) = plan(CallFormat::Inline, 0, sizes.total()?)? {
+    let most = shape.call_parts.parts(may_reduce);
+    if let Some(plan) = plan(CallFormat::Inline, 0, sizes.total()?, most)? {
         return Ok(plan);
     }
 
     // A position is a multiple of four (RFC 8166, 3.4.5), and behind the header the RPC message
     // begins with its own.
-    let may_reduce = shape.ddp_allowed && shape.call.ddp_eligible && sizes.pages != 0;
-    if may_reduce && sizes.head >= MIN_RPC_LEN && round_up(sizes.head)? == sizes.head {
+    let is_aligned = sizes.head >= MIN_RPC_LEN && round_up(sizes.head)? == sizes.head;
+    if may_reduce && usable.read && is_aligned {
         let pad = sizes.pad();
         let format = CallFormat::ReadChunk {
             position: sizes.head,
@@ -127,12 +178,27 @@ fn choose_call(shape: &CallShape, offer: &Offer) -> Result<(CallFormat, usize, u
             .head
             .checked_add(sizes.tail.saturating_sub(pad))
             .ok_or(Fault::NoSpace)?;
-        if let Some(plan) = plan(format, shape.call.payload_segments, rest)? {
+        if let Some(plan) = plan(format, shape.call.payload_segments, rest, 1)? {
             return Ok(plan);
         }
     }
 
-    plan(CallFormat::Special, shape.call.whole_segments, 0)?.ok_or(Fault::NoSpace)
+    if let Some(plan) = plan(CallFormat::Special, shape.call.whole_segments, 0, 1)? {
+        return Ok(plan);
+    }
+    let most = shape.call_parts.parts(false);
+    plan(CallFormat::Inline, 0, sizes.total()?, most)?.ok_or(Fault::NoSpace)
+}
+
+/// Returns how many messages it takes to send what follows a header, or nothing if there is no way. The header is
+/// that of the last one; in those before it there is a smaller one (Version Two, 6.6.2).
+fn parts(header_len: usize, follows: u32, threshold: u32) -> Option<u32> {
+    if fits(header_len, follows, threshold).ok()? {
+        return Some(1);
+    }
+    Split::new(follows, header_len, threshold)
+        .ok()
+        .map(|split| split.len())
 }
 
 /// Returns whether a header and what follows it are within an inline threshold.
@@ -158,7 +224,9 @@ mod tests {
     use super::{
         super::{
             Message,
-            Sizes, //
+            Sizes,
+            Usable,
+            Version, //
         },
         *, //
     };
@@ -182,10 +250,14 @@ mod tests {
     /// A Call and its Reply, at thresholds of 1024 octets.
     fn shape(call: Message, reply: Message) -> CallShape {
         CallShape {
+            version: Version::One,
             call,
             reply,
             call_inline: 1024,
             reply_inline: 1024,
+            call_parts: Continuation::NONE,
+            reply_parts: Continuation::NONE,
+            usable: Usable::ALL,
             ddp_allowed: true,
         }
     }
@@ -214,6 +286,56 @@ mod tests {
             formats(small(900), small(997))?,
             (CallFormat::Inline, ReplyFormat::ReplyChunk)
         );
+        Ok(())
+    }
+
+    /// Version Two, sections 6.3.7 and 6.3.10: 32 octets for a Call, 20 for a Reply.
+    #[test]
+    fn headers_of_version_two_have_other_sizes() -> Result {
+        let two = |call, reply| {
+            choose(&CallShape {
+                version: Version::Two,
+                ..shape(call, reply)
+            })
+        };
+        let plan = two(small(992), small(1004))?;
+        assert_eq!(plan.call, CallFormat::Inline);
+        assert_eq!(plan.reply, ReplyFormat::Inline);
+        assert_eq!(plan.send_len(), 1024);
+        let plan = two(small(993), small(1004))?;
+        assert_eq!(plan.call, CallFormat::Special);
+        // Section 6.3.5: an empty Read list beside the Call chunk.
+        assert_eq!(plan.header_len, 28 + 24 + 8);
+        assert_eq!(two(small(900), small(1005))?.reply, ReplyFormat::ReplyChunk);
+        Ok(())
+    }
+
+    /// Version Two, section 6.6.2: a few messages instead of a chunk, fewer if the chunk would save a copy.
+    #[test]
+    fn moderate_messages_are_continued() -> Result {
+        let shape = |call, reply| CallShape {
+            version: Version::Two,
+            call_parts: Continuation { data: 2, rest: 3 },
+            reply_parts: Continuation { data: 3, rest: 4 },
+            ..shape(call, reply)
+        };
+        // 1004 octets in a MIDDLE, 992 behind the header of a Call, 1004 behind that of a Reply.
+        for (len, parts) in [(992, 1), (993, 2), (1996, 2), (1997, 3), (3000, 3)] {
+            let plan = choose(&shape(small(len), small(4016)))?;
+            assert_eq!((plan.call, plan.parts), (CallFormat::Inline, parts));
+            assert_eq!(plan.reply, ReplyFormat::Inline);
+        }
+        let plan = choose(&shape(small(3001), small(4017)))?;
+        assert_eq!((plan.call, plan.parts), (CallFormat::Special, 1));
+        assert_eq!(plan.reply, ReplyFormat::ReplyChunk);
+
+        let message = |pages| with_pages(128, pages, 0, true);
+        let plan = choose(&shape(message(1868), message(2884)))?;
+        assert_eq!((plan.call, plan.parts), (CallFormat::Inline, 2));
+        assert_eq!(plan.reply, ReplyFormat::Inline);
+        let plan = choose(&shape(message(1872), message(2888)))?;
+        assert!(matches!(plan.call, CallFormat::ReadChunk { .. }));
+        assert_eq!(plan.reply, ReplyFormat::WriteChunk);
         Ok(())
     }
 
@@ -366,6 +488,54 @@ mod tests {
         assert_eq!(choose(&shape(small(0), huge)), Err(Fault::NoSpace));
         call.whole_segments = usize::MAX;
         assert_eq!(choose(&shape(call, small(0))), Err(Fault::NoSpace));
+        Ok(())
+    }
+
+    /// Version Two, section 7.3: what the peer has refused is not offered again.
+    #[test]
+    fn what_was_refused_is_not_chosen() -> Result {
+        let data = with_pages(128, 8192, 0, true);
+        let mut shape = CallShape {
+            version: Version::Two,
+            call_parts: Continuation { data: 1, rest: 9 },
+            reply_parts: Continuation { data: 1, rest: 9 },
+            ..shape(data, data)
+        };
+        shape.usable.read = false;
+        assert_eq!(choose(&shape)?.call, CallFormat::Special);
+        assert_eq!(choose(&shape)?.reply, ReplyFormat::WriteChunk);
+        shape.usable.write = false;
+        assert_eq!(choose(&shape)?.reply, ReplyFormat::ReplyChunk);
+        // Not even one segment for all of it: then in as many messages as it takes.
+        shape.call.whole_segments = 2;
+        shape.reply.whole_segments = 2;
+        shape.usable.segments = 1;
+        let plan = choose(&shape)?;
+        assert_eq!((plan.call, plan.parts), (CallFormat::Inline, 9));
+        assert_eq!((plan.reply, plan.reply_parts), (ReplyFormat::Inline, 9));
+        shape.usable.long_reply = false;
+        assert_eq!(choose(&shape), Err(Fault::NoSpace));
+        // With a Reply chunk of one segment all is well again.
+        shape.reply.whole_segments = 1;
+        assert_eq!(choose(&shape)?.reply, ReplyFormat::ReplyChunk);
+        shape.call_parts.rest = 8;
+        assert_eq!(choose(&shape), Err(Fault::NoSpace));
+        Ok(())
+    }
+
+    /// A Reply without data, which might come in parts, has a chunk if that does not work.
+    #[test]
+    fn long_replies_can_be_avoided() -> Result {
+        let mut shape = CallShape {
+            version: Version::Two,
+            reply_parts: Continuation { data: 1, rest: 4 },
+            ..shape(small(100), small(2000))
+        };
+        let plan = choose(&shape)?;
+        assert_eq!((plan.reply, plan.reply_parts), (ReplyFormat::Inline, 2));
+        shape.usable.long_reply = false;
+        let plan = choose(&shape)?;
+        assert_eq!((plan.reply, plan.reply_parts), (ReplyFormat::ReplyChunk, 1));
         Ok(())
     }
 

@@ -16,7 +16,11 @@ use super::{
             Grant,
             VERSION, //
         },
-        window::Kind,
+        window::{
+            Incoming,
+            Kind,
+            Outgoing, //
+        },
     },
     Action,
     Control,
@@ -28,6 +32,16 @@ use super::{
     Stage,
     Telling, //
 };
+
+/// What [`Session::begin_send`] has changed, as it was before.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub(crate) struct Checkpoint {
+    /// What we may send.
+    outgoing: Outgoing,
+    /// What the peer may send.
+    incoming: Incoming,
+}
 
 impl Session {
     /// Asks whether an RPC message may be sent. If so it is counted, and the credit value for the
@@ -43,13 +57,8 @@ impl Session {
         if !self.supports(message) {
             return Err(Refusal::Unsupported);
         }
-        // Our properties and errors that wait come first, and nothing comes between our own CONNPROP
-        // messages (6.3.3).
-        let errors = self.errors.iter().flatten().count();
-        let errors = u32::try_from(errors).unwrap_or(u32::MAX);
         let parts = message.parts.max(1);
-        let needed = parts.saturating_add(errors);
-        if self.own_come_first() || needed > self.outgoing.available() {
+        if !self.has_credits(message) {
             self.wait();
             return Err(match parts > self.max_parts() {
                 true => Refusal::TooLong,
@@ -63,6 +72,44 @@ impl Session {
                 Err(Refusal::Wait)
             }
         }
+    }
+
+    /// As [`Self::start_send`], for an owner who may find then that he can't post the message. Nothing else may be
+    /// asked of the session before it is posted or [`Self::take_back`] is called.
+    ///
+    /// # Errors
+    ///
+    /// See [`Refusal`].
+    pub(crate) fn begin_send(
+        &mut self,
+        message: &Outbound,
+    ) -> core::result::Result<(u32, Checkpoint), Refusal> {
+        let before = Checkpoint {
+            outgoing: self.outgoing,
+            incoming: self.incoming,
+        };
+        self.start_send(message).map(|credits| (credits, before))
+    }
+
+    /// Undoes what [`Self::begin_send`] did: the message was not posted.
+    pub(crate) fn take_back(&mut self, before: Checkpoint) {
+        self.outgoing = before.outgoing;
+        self.incoming = before.incoming;
+    }
+
+    /// Returns whether [`Self::start_send`] would admit a message.
+    pub(crate) fn admits(&self, message: &Outbound) -> bool {
+        let is_two = self.stage == Stage::Speaking(Dialect::Two) && self.closing.is_none();
+        is_two && self.supports(message) && self.has_credits(message)
+    }
+
+    /// Returns whether there are credits for a message. Our properties and errors that wait come first, and nothing
+    /// comes between our own CONNPROP messages (6.3.3).
+    fn has_credits(&self, message: &Outbound) -> bool {
+        let errors = self.errors.iter().flatten().count();
+        let errors = u32::try_from(errors).unwrap_or(u32::MAX);
+        let needed = message.parts.max(1).saturating_add(errors);
+        !self.own_come_first() && needed <= self.outgoing.available()
     }
 
     /// Returns whether nothing but CONNPROP messages may be sent now.
@@ -247,7 +294,10 @@ mod tests {
     use super::{
         super::{
             super::{
-                error::Result,
+                error::{
+                    Fault,
+                    Result, //
+                },
                 props::Properties,
                 v2::RdmaError, //
             },
@@ -265,7 +315,8 @@ mod tests {
                 XID, //
             },
             Config,
-            Reason, //
+            Reason,
+            Timer, //
         },
         *, //
     };
@@ -305,6 +356,48 @@ mod tests {
         assert_eq!(act(&mut session), Some(Action::Wake));
         assert_eq!(act(&mut session), None);
         assert_eq!(session.start_send(&call(1)), Ok(10));
+        Ok(())
+    }
+
+    /// Section 4.2.1: a peer that lets nothing out any more. There may be a reason for that, but not for ever.
+    #[test]
+    fn a_peer_without_credits_is_given_up() -> Result {
+        let mut session = speaking(Role::Client)?;
+        session.handle_timeout(Timer::Credits);
+        receive(&mut session, &[0, 2, 0, 5])?;
+        session.handle_timeout(Timer::Credits);
+        // Nobody waits.
+        assert_eq!(act(&mut session), None);
+        assert_eq!(session.start_send(&call(1)), Err(Refusal::Wait));
+        assert!(session.is_starved());
+        receive(&mut session, &[0, 2, CREDITS, 5])?;
+        assert!(!session.is_starved());
+        session.handle_timeout(Timer::Credits);
+        assert_eq!(act(&mut session), Some(Action::Wake));
+        receive(&mut session, &[0, 2, 0, 5])?;
+        assert!(session.start_send(&call(1)).is_err());
+        session.handle_timeout(Timer::Credits);
+        assert_eq!(act(&mut session), Some(Action::Close(Reason::Starved)));
+        Ok(())
+    }
+
+    /// A message that could not be posted leaves no trace: it costs no credit, and what it would have told the peer
+    /// is told by the next one.
+    #[test]
+    fn what_was_not_posted_was_not_sent() -> Result {
+        let mut session = speaking(Role::Server)?;
+        for _ in 0..4 {
+            receive(&mut session, &[XID, 2, 100, 10, 0, 0, 0, 0, XID, 0])?;
+        }
+        let credits = session.credits();
+        assert!(session.admits(&reply(credits)));
+        let Ok((value, before)) = session.begin_send(&reply(credits)) else {
+            return Err(Fault::NoSpace);
+        };
+        assert!(!session.admits(&reply(1)));
+        session.take_back(before);
+        assert_eq!(session.credits(), credits);
+        assert!(message(&mut session)?.is_words(&[0, 2, value, 5]));
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 //! How a Call is put together of its inline part and its Read chunks.
 
 use crate::proto::chunk::Segment;
-use crate::proto::v1::Header;
+use crate::proto::message;
 
 /// Where what is read goes.
 pub(super) enum Layout {
@@ -29,23 +29,22 @@ pub(super) struct Plan {
 impl Plan {
     /// Looks at the Read list: RFC 8166 sections 3.4.5 and 3.5. [`None`] if it can't be followed: positions that
     /// go backwards, or beyond the message.
-    pub(super) fn new(header: &Header<'_>) -> Option<Self> {
-        let list = header.read_list();
-        let payload = header.payload().len();
-        let mut positions = list.iter().map(|entry| entry.position as usize);
-        if list.is_empty() {
+    pub(super) fn new(header: &message::Call<'_>) -> Option<Self> {
+        let payload = header.payload.len();
+        let mut positions = header.reads().map(|entry| entry.position as usize);
+        if header.reads_nothing() {
             return Some(Self {
                 reads: false,
                 len: 0,
                 layout: Layout::Whole,
             });
         }
-        let total = list.total() as usize;
+        let total = header.read_total()? as usize;
         if total == 0 {
             return None;
         }
         let first = positions.next()?;
-        if !header.is_nomsg() && positions.all(|position| position == first) {
+        if !header.special && positions.all(|position| position == first) {
             if first > payload {
                 return None;
             }
@@ -98,11 +97,13 @@ pub(super) enum Source {
 
 /// Goes through the pieces of a Call in the order of the message. [`None`] if the Read list can't be followed, or
 /// `each` says so.
-pub(super) fn walk(header: &Header<'_>, mut each: impl FnMut(Piece) -> Option<()>) -> Option<()> {
+pub(super) fn walk(
+    header: &message::Call<'_>,
+    mut each: impl FnMut(Piece) -> Option<()>,
+) -> Option<()> {
     let mut base = Base::new(header);
     let mut entries = header
-        .read_list()
-        .iter()
+        .reads()
         .filter(|entry| entry.position != 0)
         .peekable();
     let mut at = 0_usize;
@@ -156,16 +157,16 @@ struct Base<'a> {
     /// The inline part, not taken yet.
     inline: core::ops::Range<usize>,
     /// The header, whose Read list has the segments at position zero.
-    header: Header<'a>,
+    header: message::Call<'a>,
     /// How much of the Position Zero chunk was taken.
     taken: usize,
 }
 
 impl<'a> Base<'a> {
     /// Nothing taken yet.
-    fn new(header: &Header<'a>) -> Self {
+    fn new(header: &message::Call<'a>) -> Self {
         Self {
-            inline: 0..header.payload().len(),
+            inline: 0..header.payload.len(),
             header: *header,
             taken: 0,
         }
@@ -178,7 +179,7 @@ impl<'a> Base<'a> {
         mut each: impl FnMut(usize, Source) -> Option<()>,
     ) -> Option<()> {
         let all = len == usize::MAX;
-        if !self.header.is_nomsg() {
+        if !self.header.special {
             let len = if all { self.inline.len() } else { len };
             if len > self.inline.len() {
                 return None;
@@ -193,7 +194,7 @@ impl<'a> Base<'a> {
         }
         let mut left = len;
         let mut skip = self.taken;
-        for entry in self.header.read_list().iter().filter(|e| e.position == 0) {
+        for entry in self.header.reads().filter(|e| e.position == 0) {
             let whole = entry.segment.length as usize;
             if skip >= whole {
                 skip -= whole;

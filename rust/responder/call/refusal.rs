@@ -3,7 +3,9 @@
 //! What is not taken in, and how it is answered.
 
 use crate::observe::trace::{Answer, Why};
+use crate::proto::message::{self, Version};
 use crate::proto::v1::{self, DecodeError};
+use crate::proto::v2;
 use kernel::error::Error;
 
 /// Why a message is not taken in.
@@ -19,9 +21,12 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// What a trace event says of it.
-    pub(crate) fn traced(&self) -> (Answer, Why) {
+    /// What a trace event says of it, on a connection of that version.
+    pub(crate) fn traced(&self, version: Version) -> (Answer, Why) {
         match self {
+            Self::Header(error) if version == Version::Two => {
+                (Answer::Error, Why::Fault(error.fault))
+            }
             Self::Header(error) => {
                 // Which credits an answer carries does not matter here.
                 let answer = match error.answer(1).map(|answer| answer.error) {
@@ -31,6 +36,7 @@ impl Refusal {
                 };
                 (answer, Why::Fault(error.fault))
             }
+            Self::Chunks(why) if version == Version::Two => (Answer::Error, *why),
             Self::Chunks(why) => (Answer::ErrChunk, *why),
             Self::Drop => (Answer::None, Why::NotACall),
             Self::Lost(_) => (Answer::Close, Why::NoResources),
@@ -38,7 +44,7 @@ impl Refusal {
     }
 }
 
-/// The transaction ID of a message that was refused; zero if it is too short to have one.
+/// The transaction ID of a message that was refused, whatever its version; zero if it is too short to have one.
 pub(crate) fn xid_of(message: &[u8]) -> u32 {
     match v1::decode(message) {
         Ok(header) => header.xid,
@@ -46,13 +52,30 @@ pub(crate) fn xid_of(message: &[u8]) -> u32 {
     }
 }
 
-/// The answer to a message that was refused, as octets; [`None`] if there is none.
+/// The answer to a message that was refused, as octets; [`None`] if there is none. `credits` is for Version One; in
+/// Version Two the value is set when the answer is posted.
 pub(crate) fn answer(
+    version: Version,
     bytes: &[u8],
     refusal: &Refusal,
     credits: u32,
     buffer: &mut [u8],
 ) -> Option<usize> {
+    if version == Version::Two {
+        let error = match refusal {
+            Refusal::Header(_) | Refusal::Chunks(_) => v2::RdmaError::BadXdr,
+            Refusal::Drop | Refusal::Lost(_) => return None,
+        };
+        let xid = message::Call::decode(version, bytes)?.xid;
+        return v2::ErrorHeader {
+            xid,
+            version: v2::VERSION,
+            credits,
+            error,
+        }
+        .encode(buffer)
+        .ok();
+    }
     let error = match refusal {
         Refusal::Header(error) => error.answer(credits)?,
         Refusal::Chunks(_) => v1::ErrorHeader {

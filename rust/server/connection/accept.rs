@@ -3,6 +3,7 @@
 //! How a connection is accepted, and how large it is made.
 
 use super::{inspect, Connection, Returns, SEND_STEP};
+use crate::kext::delayed_work::new_delayed_work_ext;
 use crate::module_parameters;
 use crate::observe::trace::Number;
 use crate::proto::cm_private::{Agreed, CmPrivate};
@@ -11,6 +12,7 @@ use crate::responder::stats::Stats;
 use crate::server::backlog::Backlog;
 use crate::server::callback;
 use crate::server::inbox::Inbox;
+use crate::server::two;
 use crate::sunrpc::svc::{Server, SvcXprt};
 use crate::sunrpc::{tunables, AddressText};
 use crate::verbs::cm::{CmId, ConnectionRequests, Incoming};
@@ -101,6 +103,12 @@ impl Connection {
         let room = limits.queue_depth.saturating_sub(OTHER_RECEIVES + 1);
         let credits = tunables::max_requests().min(room / 2).max(1);
         let stats = Arc::new(Stats::new(number), GFP_KERNEL)?;
+        let channel = two::channel(number, inline, credits, FIRST_CREDITS + 1)?;
+        // What a peer may send before it was told anything, whatever Version One may be limited to.
+        let buffer_size = match &channel {
+            Some(_) => two::message_size(inline),
+            None => inline,
+        };
         let this = Arc::pin_init(
             try_pin_init!(Self {
                 xprt <- SvcXprt::new(server),
@@ -114,6 +122,8 @@ impl Connection {
                 patience <- new_mutex!((), "rpcrdma::Connection::patience"),
                 agreed: Agreed::new(&own, &peer),
                 peer,
+                channel,
+                endpoint <- new_spinlock!(None, "rpcrdma::Connection::endpoint"),
                 allowance <- new_spinlock!(
                     Allowance::new(FIRST_CREDITS, credits),
                     "rpcrdma::Connection::allowance"
@@ -125,6 +135,7 @@ impl Connection {
                 directory <- new_mutex!(None, "rpcrdma::Connection::directory"),
                 has_callback: Atomic::new(false),
                 callback <- new_mutex!(None, "rpcrdma::Connection::callback"),
+                look <- new_delayed_work_ext!("rpcrdma_look"),
             }? Error),
             GFP_KERNEL,
         )?;
@@ -133,10 +144,10 @@ impl Connection {
         let cm = CmId::adopt(incoming, this.clone())?;
         let sizes = Sizes {
             receives: receives(credits),
-            receive_size: inline as usize,
+            receive_size: buffer_size as usize,
             sends: sends(credits),
             first_sends: SEND_STEP,
-            send_size: inline as usize,
+            send_size: buffer_size as usize,
             send_queue: send_queue(credits).min(limits.queue_depth / 2),
             region_depth: 1,
             regions: 0,
@@ -159,7 +170,13 @@ impl Connection {
         let wanted = this.allowance.lock().granted() + 1;
         endpoint.ask_for_receives(wanted)?;
         this.inbox.add_room(wanted)?;
-        owner.accept(&own.encode(), read_depth)?;
+        this.receives_changed();
+        if this.channel.is_some() {
+            this.set_endpoint(Some(endpoint.clone()));
+        }
+        owner
+            .accept(&own.encode(), read_depth)
+            .inspect_err(|_| this.set_endpoint(None))?;
         *this.owner.lock() = Some(owner);
         Ok(this)
     }

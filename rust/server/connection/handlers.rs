@@ -3,11 +3,14 @@
 //! What a connection is told: by the CM, by its endpoint, by SUNRPC.
 
 use super::Connection;
+use crate::kext::delayed_work::DelayedWork;
 use crate::observe::trace::{self, Answer, Number, Why};
 use crate::proto::v1::{self, Direction};
+use crate::requester::reply::Source;
 use crate::responder::call::{self, Call, Pulling, Refusal};
 use crate::server::callback::Callback;
 use crate::server::inbox::Work;
+use crate::server::two;
 use crate::sunrpc::svc::counters::{count, Counter};
 use crate::sunrpc::svc::{CallRqst, Pages, ReplyRqst, ServerTransport, SvcXprt};
 use crate::verbs::cm::ConnectionEvents;
@@ -26,30 +29,13 @@ fn is_reply(message: &[u8]) -> bool {
     direction == Some(Direction::Reply)
 }
 
-impl ConnectionEvents for Connection {
-    fn lost(&self) {
-        self.xprt.close();
-        self.wake();
-    }
-
-    fn established(&self) {
-        self.established.store(true, Relaxed);
-        self.xprt.enqueue();
-    }
-
-    fn number(&self) -> Number {
-        self.number
-    }
-}
-
-impl EndpointEvents for Connection {
-    type Pull = Pulling<Connection>;
-    type Push = Pages;
-
-    fn received(this: &Arc<Self>, mut message: Received<Self>) {
-        count(Counter::Receives, 1);
+impl Connection {
+    /// A message of Version One has arrived.
+    pub(in crate::server) fn received_one(this: &Arc<Self>, mut message: Received<Self>) {
         if this.has_callback.load(Relaxed) && is_reply(message.bytes()) {
-            this.with_callback(|callback| Callback::received(callback, message));
+            this.with_callback(|callback| {
+                Callback::received(callback, message, Source::One);
+            });
             return;
         }
         let unanswered = message.count();
@@ -66,7 +52,38 @@ impl EndpointEvents for Connection {
             this.close();
             return;
         }
-        this.inbox.put_message(&this.xprt, message);
+        this.inbox.put_message(&this.xprt, message, None);
+    }
+}
+
+impl ConnectionEvents for Connection {
+    fn lost(&self) {
+        self.xprt.close();
+        self.wake();
+    }
+
+    fn established(&self) {
+        self.established.store(true, Relaxed);
+        self.xprt.enqueue();
+        // Messages may have arrived before.
+        self.act();
+    }
+
+    fn number(&self) -> Number {
+        self.number
+    }
+}
+
+impl EndpointEvents for Connection {
+    type Pull = Pulling<Connection>;
+    type Push = Pages;
+
+    fn received(this: &Arc<Self>, message: Received<Self>) {
+        count(Counter::Receives, 1);
+        match &this.channel {
+            Some(channel) => two::received(this, channel, message),
+            None => Self::received_one(this, message),
+        }
     }
 
     fn pulled(this: &Arc<Self>, pull: Pulling<Connection>, done: bool) {
@@ -81,11 +98,8 @@ impl EndpointEvents for Connection {
     }
 
     fn send_room(&self) {
-        match self.backlog.flush() {
-            Ok(false) => {}
-            Ok(true) => self.xprt.enqueue(),
-            Err(_) => self.close(),
-        }
+        self.flush();
+        self.act();
         self.feed();
         self.wake();
         self.with_callback(|callback| callback.send_room());
@@ -133,7 +147,9 @@ impl ServerTransport for Connection {
                 this.refuse(message, buffer, &Refusal::Chunks(Why::OtherCall))
                     .map(|()| 0)
             }
-            Some(Work::Arrived(message, buffer)) => this.take_in(message, buffer, rqst),
+            Some(Work::Arrived(message, whole, buffer)) => {
+                this.take_in(message, whole, buffer, rqst)
+            }
         };
         result.unwrap_or_else(|_| {
             this.xprt.close();
@@ -163,6 +179,7 @@ impl ServerTransport for Connection {
         // Waits for readers, which take locks of ours.
         let directory = this.directory.lock().take();
         drop(directory);
+        this.set_endpoint(None);
         this.backlog.close();
         let owner = this.owner.lock().take();
         if let Some(owner) = owner {
@@ -172,6 +189,8 @@ impl ServerTransport for Connection {
                 this.inbox.empty();
             });
         }
+        // No message comes any more that would have it looked at again.
+        DelayedWork::<Self>::cancel_sync(this);
         this.end_callback();
         this.inbox.empty();
     }

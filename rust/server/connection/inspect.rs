@@ -108,9 +108,18 @@ fn state(connection: &Connection, m: &SeqFile) {
     if let Some(endpoint) = connection.endpoint() {
         lines!(m, "device": endpoint.device_name().to_str().unwrap_or("?"));
     }
+    let two = connection.two();
+    let (send, receive) = match &two {
+        Some(channel) => (channel.send_size(), channel.receive_size()),
+        None => (
+            connection.agreed.send_inline,
+            connection.agreed.receive_inline,
+        ),
+    };
     lines!(m,
-        "inline_send": connection.agreed.send_inline,
-        "inline_receive": connection.agreed.receive_inline,
+        "version": connection.version().number(),
+        "inline_send": send,
+        "inline_receive": receive,
         "remote_invalidation": u8::from(connection.agreed.remote_invalidation),
         "peer_send_size": connection.peer.send_size,
         "peer_receive_size": connection.peer.receive_size,
@@ -148,6 +157,15 @@ fn credits(connection: &Connection, m: &SeqFile) {
         "arrived": arrived,
         "pulled": pulled,
     );
+    if let Some(channel) = connection.two() {
+        let snapshot = channel.snapshot();
+        lines!(m,
+            "messages_sent": snapshot.sent,
+            "send_limit": snapshot.send_limit,
+            "messages_received": snapshot.received,
+            "receive_left": snapshot.receive_left,
+        );
+    }
 }
 
 /// What is posted for the peer to use: Receives of the connection's own, or what it has of those that are shared, and

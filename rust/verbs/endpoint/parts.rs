@@ -43,6 +43,8 @@ pub(super) struct ReplySend {
     pub(super) len: usize,
     /// What the peer need not invalidate itself.
     pub(super) invalidate: Option<u32>,
+    /// Whether it is signaled in any case.
+    pub(super) signal: bool,
 }
 
 /// What has not been posted of a chain.

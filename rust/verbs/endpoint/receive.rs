@@ -12,7 +12,7 @@ use crate::verbs::receive_chain::ReceiveChain;
 use core::ptr::{self, NonNull};
 use kernel::error::to_result;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::Arc;
 
 /// How many Receives are posted at a time.
@@ -172,6 +172,11 @@ impl<H: EndpointEvents> Endpoint<H> {
         Ok(())
     }
 
+    /// How many messages that were counted, see [`Received::count`], are in their buffers still.
+    pub(crate) fn held(&self) -> u32 {
+        self.calls.load(Acquire)
+    }
+
     /// Takes back what [`Self::ask_for_receives`] was asked for, of which the peer was not told.
     pub(crate) fn return_receives(&self, count: u32) {
         if let Some(pool) = &self.shared {
@@ -238,11 +243,12 @@ impl<H: EndpointEvents> Received<H> {
 
 impl<H: EndpointEvents> Drop for Received<H> {
     fn drop(&mut self) {
-        if self.counted {
-            self.endpoint.calls.fetch_sub(1, Relaxed);
-        }
         // SAFETY: The slot is lent to us.
         let index = unsafe { self.slot.as_ref().index };
         self.endpoint.recycle(index);
+        // Last: who reads the count concludes from it how many Receives are posted.
+        if self.counted {
+            self.endpoint.calls.fetch_sub(1, Release);
+        }
     }
 }

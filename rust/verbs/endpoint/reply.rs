@@ -56,6 +56,23 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// See [`PostError`]. If the queue was full, everything comes back.
     pub(crate) fn post_reply(
         &self,
+        message: SendBuffer<H>,
+        len: usize,
+        cargo: Option<Cargo<H>>,
+        invalidate: Option<u32>,
+    ) -> Result<u64, Unposted<H>> {
+        self.post_reply_in_parts(&mut [], message, len, cargo, invalidate)
+    }
+
+    /// As [`Self::post_reply`]; `parts` are posted before, each with its length. Then all of it is posted at once, see
+    /// [`Self::fits_at_once`]. What is posted is taken out of `parts`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::post_reply`].
+    pub(crate) fn post_reply_in_parts(
+        &self,
+        parts: &mut [Option<(SendBuffer<H>, usize)>],
         mut message: SendBuffer<H>,
         len: usize,
         cargo: Option<Cargo<H>>,
@@ -65,7 +82,10 @@ impl<H: EndpointEvents> Endpoint<H> {
             index: message.index,
             len,
             invalidate,
+            // The parts must not wait for whatever is sent next, as in `post_chain`.
+            signal: !parts.is_empty(),
         };
+        let before = u32::try_from(parts.len()).unwrap_or(u32::MAX);
         let writes = cargo.as_ref().map_or(0, |cargo| requests(&cargo.transfers));
         let total = writes.saturating_add(1);
         let mut gate = self.send.lock();
@@ -73,9 +93,17 @@ impl<H: EndpointEvents> Endpoint<H> {
             drop(gate);
             return Err((PostError::Closed, None));
         };
-        if !gate.may_begin(total) {
+        let may = match before {
+            0 => gate.may_begin(total),
+            _ => gate.has_room(total.saturating_add(before), 0),
+        };
+        if !may {
             drop(gate);
             return Err((PostError::Full, Some((message, cargo))));
+        }
+        if let Err(error) = self.post_parts(&mut gate, parts) {
+            drop(gate);
+            return Err((error, None));
         }
         // Whatever happens, its slot is not used again until the completion, or the end of the endpoint.
         message.posted = true;
@@ -85,6 +113,8 @@ impl<H: EndpointEvents> Endpoint<H> {
             (_, cargo) => self.post_send(&mut gate, qp, &send, cargo, None),
         };
         drop(gate);
+        // Outside the lock, though what was posted does nothing when it is dropped.
+        parts.fill_with(|| None);
         if held_up {
             self.context.handler().resources_back();
         }
@@ -132,7 +162,10 @@ impl<H: EndpointEvents> Endpoint<H> {
         let slot = self.send_slot(reply.index).ok_or(PostError::Refused)?;
         let writes = cargo.as_ref().map_or(0, |cargo| requests(&cargo.transfers));
         let total = writes.saturating_add(1);
-        let signaled = begun.is_some() || writes > 0 || gate.queue.must_signal(total, gate.made);
+        let signaled = reply.signal
+            || begun.is_some()
+            || writes > 0
+            || gate.queue.must_signal(total, gate.made);
         // SAFETY: The gate is open, so the buffer is mapped and the device live; the message is complete.
         let mut send = unsafe { SendRequest::new(slot, reply.len, gate.lkey, signaled) };
         if let Some(rkey) = reply.invalidate {

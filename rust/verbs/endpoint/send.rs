@@ -156,6 +156,21 @@ impl<H: EndpointEvents> Endpoint<H> {
         made
     }
 
+    /// Sees to it that `count` Send buffers are free, as far as the connection may have so many and they can be made. They
+    /// are for a message in parts, which could wait for ever for fewer: so what all connections have together is no limit.
+    /// Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::add_send_buffers`].
+    pub(crate) fn ensure_send_buffers(self: &Arc<Self>, count: u32) -> Result<u32> {
+        let free = u32::try_from(self.send.lock().free.len())?;
+        match count.saturating_sub(free) {
+            0 => Ok(0),
+            missing => self.add_send_buffers(missing, u64::MAX),
+        }
+    }
+
     /// As [`Self::add_send_buffers`]; the caller holds the lock of the verbs objects. Without a limit they do not count.
     pub(super) fn make_send_buffers(
         self: &Arc<Self>,
@@ -244,13 +259,13 @@ impl<H: EndpointEvents> Endpoint<H> {
         })
     }
 
-    /// Whether a message with `regions` registrations could be posted now.
-    pub(crate) fn has_send_room(&self, regions: usize) -> bool {
+    /// Whether a message with `regions` registrations could be posted now, in so many `parts`.
+    pub(crate) fn has_send_room(&self, regions: usize, parts: u32) -> bool {
         let Ok(fences) = u32::try_from(regions) else {
             return false;
         };
         let gate = self.send.lock();
-        !gate.free.is_empty() && gate.has_room(fences.saturating_add(1), fences)
+        gate.free.len() >= parts as usize && gate.has_room(fences.saturating_add(parts), fences)
     }
 
     /// Posts the registrations of `regions` and then the first `len` octets of `message`, as one chain. Returns
@@ -261,20 +276,100 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// See [`PostError`]. Except for `Refused`, nothing was posted.
     pub(crate) fn post_message(
         &self,
-        mut message: SendBuffer<H>,
+        message: SendBuffer<H>,
         len: usize,
         regions: &mut [RegionHandle<H>],
     ) -> Result<bool, PostError> {
+        self.post_in_parts(&mut [], message, len, regions)
+    }
+
+    /// As [`Self::post_message`]; `parts` are posted before, each with its length. What is posted is taken out of `parts`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::post_message`].
+    pub(crate) fn post_in_parts(
+        &self,
+        parts: &mut [Option<(SendBuffer<H>, usize)>],
+        message: SendBuffer<H>,
+        len: usize,
+        regions: &mut [RegionHandle<H>],
+    ) -> Result<bool, PostError> {
+        let (signaled, _) = self.post_chain(parts, message, len, regions, false)?;
+        Ok(signaled)
+    }
+
+    /// Posts the first `len` octets of `message`, signaled. Returns its place, for [`Self::has_retired`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::post_message`].
+    pub(crate) fn post_signaled(
+        &self,
+        message: SendBuffer<H>,
+        len: usize,
+    ) -> Result<u64, PostError> {
+        let (_, sequence) = self.post_chain(&mut [], message, len, &mut [], true)?;
+        Ok(sequence)
+    }
+
+    /// Whether the Send at a place has completed. [`EndpointEvents::send_room`] is called when it does.
+    pub(crate) fn has_retired(&self, sequence: u64) -> bool {
+        self.send.lock().queue.has_retired(sequence)
+    }
+
+    /// Posts `parts`, for which there is room: each a Send of its own, with its length.
+    ///
+    /// # Errors
+    ///
+    /// `Refused`.
+    pub(super) fn post_parts(
+        &self,
+        gate: &mut SendGate,
+        parts: &mut [Option<(SendBuffer<H>, usize)>],
+    ) -> Result<(), PostError> {
+        let qp = gate.qp.ok_or(PostError::Closed)?;
+        for (part, len) in parts.iter_mut().flatten() {
+            let slot = self.send_slot(part.index).ok_or(PostError::Refused)?;
+            let signaled = gate.queue.must_signal(1, gate.made);
+            // SAFETY: As in `post_chain`.
+            let mut send = unsafe { SendRequest::new(slot, *len, gate.lkey, signaled) };
+            let chain = SendChain {
+                first: send.link(),
+                requests: 1,
+                signaled,
+                begun: None,
+            };
+            // SAFETY: As in `post_chain`.
+            unsafe { gate.post(qp, slot, part.index, &chain) }?;
+            part.posted = true;
+        }
+        Ok(())
+    }
+
+    /// See [`Self::post_in_parts`]. Returns whether the last Send is signaled, as it is with `signal` in any case, and its
+    /// place.
+    fn post_chain(
+        &self,
+        parts: &mut [Option<(SendBuffer<H>, usize)>],
+        mut message: SendBuffer<H>,
+        len: usize,
+        regions: &mut [RegionHandle<H>],
+        signal: bool,
+    ) -> Result<(bool, u64), PostError> {
         let slot = self.send_slot(message.index).ok_or(PostError::Refused)?;
+        let before = u32::try_from(parts.len()).map_err(|_| PostError::Refused)?;
         let fences = u32::try_from(regions.len()).map_err(|_| PostError::Refused)?;
         let requests = fences.checked_add(1).ok_or(PostError::Refused)?;
 
         let mut gate = self.send.lock();
         let qp = gate.qp.ok_or(PostError::Closed)?;
-        if !gate.has_room(requests, fences) {
+        if !gate.has_room(requests.saturating_add(before), fences) {
             return Err(PostError::Full);
         }
-        let signaled = gate.queue.must_signal(requests, gate.made);
+        self.post_parts(&mut gate, parts)?;
+        // The parts must not wait for whatever is sent next: who has more in parts may need their buffers.
+        let signaled = signal || before > 0 || gate.queue.must_signal(requests, gate.made);
         // SAFETY: The gate is open, so the buffer is mapped and the device live; the message is complete.
         let mut send = unsafe { SendRequest::new(slot, len, gate.lkey, signaled) };
         let mut first = send.link();
@@ -300,7 +395,9 @@ impl<H: EndpointEvents> Endpoint<H> {
         for region in regions.iter_mut().filter_map(|h| h.region.as_mut()) {
             region.state = RegionState::Registered;
         }
-        posted.map(|_| signaled)
+        // Outside the lock, though what was posted does nothing when it is dropped.
+        parts.fill_with(|| None);
+        posted.map(|sequence| (signaled, sequence))
     }
 
     /// Posts the invalidation of `regions` as one chain. When it is done, [`EndpointEvents::fenced`] is called

@@ -290,6 +290,13 @@ impl<H: EndpointEvents> Endpoint<H> {
         requests(transfers) < CHAIN_MAX
     }
 
+    /// Whether `transfers` and a message in so many `parts` behind them find room all at once, if they are given the time.
+    /// Such a message is not begun and continued later: parts of it that were sent could not be taken back.
+    pub(crate) fn fits_at_once(&self, transfers: &[Transfer<H>], parts: u32) -> bool {
+        let total = requests(transfers).saturating_add(parts);
+        self.send.lock().queue.fits(total)
+    }
+
     /// Ends the transfers that were posted and never completed, and waits for the last one. The Send Queue is drained.
     ///
     /// Returns what keeps the memory of Reads of which no completion has come, see [`Self::give_up_pulls`].

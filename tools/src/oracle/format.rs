@@ -7,19 +7,25 @@ use crate::proto::{
         ReadSegment,
         Segment, //
     },
+    continuation::Split,
     error::Result,
     format::{
         self,
         CallFormat,
         CallShape,
+        Continuation,
         Message,
         Plan,
         ReplyFormat,
-        Sizes, //
+        Sizes,
+        Usable, //
     },
-    v1::{
+    message::{
+        call_header_len,
+        reply_header_len,
         CallHeader,
-        ReplyHeader, //
+        ReplyHeader,
+        Version, //
     },
     xdr::Reader,
 };
@@ -36,12 +42,36 @@ pub fn format(bytes: &[u8]) {
 
 /// Reads a shape.
 fn read_shape(reader: &mut Reader<'_>) -> Result<CallShape> {
-    let [call_inline, reply_inline, flags] = *reader.array()?;
+    let [call_inline, reply_inline, flags, refused] = *reader.array()?;
+    let version = match flags & 4 {
+        0 => Version::One,
+        _ => Version::Two,
+    };
+    // Version One has no messages in parts.
+    let continuation = |bits: u8| match version {
+        Version::One => Continuation::NONE,
+        Version::Two => Continuation {
+            data: 1 + u32::from(bits & 1),
+            rest: 1 + u32::from(bits & 3),
+        },
+    };
     Ok(CallShape {
+        version,
+        call_parts: continuation(flags >> 3),
+        reply_parts: continuation(flags >> 5),
         call: read_message(reader)?,
         reply: read_message(reader)?,
         call_inline: 1024 * (1 + u32::from(call_inline) % 8),
         reply_inline: 1024 * (1 + u32::from(reply_inline) % 8),
+        usable: Usable {
+            read: refused & 1 == 0,
+            write: refused & 2 == 0,
+            long_reply: refused & 4 == 0,
+            segments: match refused >> 3 {
+                0 => usize::MAX,
+                most => usize::from(most),
+            },
+        },
         ddp_allowed: flags & 3 != 0,
     })
 }
@@ -96,6 +126,7 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
         CallFormat::Inline => (vec![], u64::from(call.total().unwrap())),
         CallFormat::ReadChunk { position, pad } => {
             assert!(shape.ddp_allowed && shape.call.ddp_eligible && call.pages > 0);
+            assert!(shape.usable.read);
             assert!(position >= 8 && position % 4 == 0);
             assert_eq!(position, call.head);
             // What is left begins on a unit again, if the tail holds all of the padding.
@@ -113,6 +144,7 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
     let write = segments(match plan.reply {
         ReplyFormat::WriteChunk | ReplyFormat::WriteAndReplyChunk => {
             assert!(shape.ddp_allowed && shape.reply.ddp_eligible && reply.pages > 0);
+            assert!(shape.usable.write);
             assert!(plan.write_len >= reply.pages);
             shape.reply.payload_segments
         }
@@ -130,46 +162,104 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
         ReplyFormat::Inline | ReplyFormat::WriteChunk => 0,
     });
 
+    for chunk in [read.len(), write.len(), reply_chunk.len()] {
+        assert!(chunk <= shape.usable.segments);
+    }
+
     // The Call's header is within what was planned, and all of the Call within its threshold.
+    let bare: Vec<Segment> = read.iter().map(|entry| entry.segment).collect();
     let header = CallHeader {
+        version: shape.version,
         xid: 1,
         credits: 1,
         read: &read,
+        read_segments: &bare,
         write: &write,
         reply: &reply_chunk,
-        nomsg: plan.call == CallFormat::Special,
+        special: plan.call == CallFormat::Special,
+        invalidate: 0,
     };
-    if !(header.nomsg && read.is_empty()) {
+    if !(header.special && read.is_empty()) {
         let mut buf = vec![0; plan.header_len];
         let len = header.encode(&mut buf).unwrap();
         assert!(len <= plan.header_len);
     }
-    assert!(plan.send_len() as u64 <= u64::from(shape.call_inline));
+    let may_reduce =
+        |message: &Message| shape.ddp_allowed && message.ddp_eligible && message.sizes.pages > 0;
+    let allowed = |continuation: &Continuation, has_data| match has_data {
+        true => continuation.data,
+        false => continuation.rest,
+    };
+    // Data may travel in as many messages as anything else if the chunk for it is refused.
+    let special = shape.call.whole_segments;
+    let write_offer = Some(write.len()).filter(|count| *count != 0);
+    let reply_offer = Some(reply_chunk.len()).filter(|count| *count != 0);
+    let special_fits = call_header_len(shape.version, true, special, write_offer, reply_offer)
+        .is_ok_and(|len| len as u64 <= u64::from(shape.call_inline));
+    let has_data = may_reduce(&shape.call) && special_fits && special <= shape.usable.segments;
+    let call_allowed = allowed(&shape.call_parts, has_data);
+    if plan.parts == 1 {
+        assert!(plan.send_len() as u64 <= u64::from(shape.call_inline));
+    } else {
+        assert!(plan.call == CallFormat::Inline && plan.parts <= call_allowed);
+        let len = u32::try_from(plan.inline_len).unwrap();
+        let split = Split::new(len, plan.header_len, shape.call_inline).unwrap();
+        assert_eq!(split.len(), plan.parts);
+    }
 
     // So is the largest Reply.
     let chunks: Vec<&[Segment]> = match write.as_slice() {
         [] => vec![],
         segments => vec![segments],
     };
-    let reply_header = ReplyHeader {
-        xid: 1,
-        credits: 1,
-        write: &chunks,
-        reply: Some(reply_chunk.as_slice()).filter(|chunk| !chunk.is_empty()),
-        nomsg: false,
-    };
+    let reply_segments = Some(reply_chunk.len()).filter(|count| *count != 0);
     let inline = match plan.reply {
         ReplyFormat::Inline => u64::from(reply.total().unwrap()),
         ReplyFormat::WriteChunk => u64::from(reply.head) + u64::from(reply.tail),
         ReplyFormat::ReplyChunk | ReplyFormat::WriteAndReplyChunk => 0,
     };
-    let header_len = reply_header.encoded_len().unwrap() as u64;
-    assert!(header_len + inline <= u64::from(shape.reply_inline));
+    let write_segments = chunks.first().map(|chunk| chunk.len());
+    let header_len = reply_header_len(shape.version, write_segments, reply_segments).unwrap();
+    // In how many messages it comes.
+    let parts = |header_len: usize, len: u64| {
+        if header_len as u64 + len <= u64::from(shape.reply_inline) {
+            return Some(1);
+        }
+        let len = u32::try_from(len).ok()?;
+        Some(Split::new(len, header_len, shape.reply_inline).ok()?.len())
+    };
+    let reply_parts = match shape.usable.long_reply {
+        true => shape.reply_parts,
+        false => Continuation::NONE,
+    };
+    let reply_allowed = |has_data| move |parts: &u32| *parts <= allowed(&reply_parts, has_data);
+    let write_fits = shape.usable.write && shape.reply.payload_segments <= shape.usable.segments;
+    let with_write = reply_header_len(shape.version, Some(shape.reply.payload_segments), None);
+    let rest = u64::from(reply.head) + u64::from(reply.tail);
+    let rest_fits = shape.reply.rest_segments <= shape.usable.segments
+        || with_write.is_ok_and(|len| parts(len, rest).is_some_and(|n| reply_allowed(false)(&n)));
+    let is_left = shape.reply.whole_segments <= shape.usable.segments || write_fits && rest_fits;
+    let has_data = may_reduce(&shape.reply) && is_left;
+    let in_parts = plan.reply == ReplyFormat::Inline && has_data;
+    let planned = parts(header_len, inline).filter(reply_allowed(in_parts));
+    assert_eq!(planned, Some(plan.reply_parts));
+    if reply_chunk.is_empty() {
+        let header = ReplyHeader {
+            version: shape.version,
+            xid: 1,
+            credits: 1,
+            write: &chunks,
+            reply: None,
+        };
+        let mut buf = vec![0; header_len];
+        assert_eq!(header.encode(&mut buf), Ok(header_len));
+    }
 
     // A Reply chunk is offered exactly if a Reply may be too large without one.
     let whole = u64::from(reply.total().unwrap());
+    let least = reply_header_len(shape.version, None, None).unwrap();
     assert_eq!(
         plan.reply == ReplyFormat::Inline,
-        28 + whole <= u64::from(shape.reply_inline)
+        parts(least, whole).is_some_and(|parts| reply_allowed(has_data)(&parts))
     );
 }

@@ -479,6 +479,7 @@ pub fn session(bytes: &[u8]) {
                 2 => end.session.refuse_assembly(RdmaError::System),
                 3 => drop(end.session.report(1, RdmaError::System)),
                 4 if amount > 128 => end.session.close(),
+                5 => end.session.handle_timeout(Timer::Credits),
                 _ => {}
             },
             _ => end.act(amount & 1 != 0),

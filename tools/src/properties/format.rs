@@ -12,11 +12,17 @@ use crate::{
             choose,
             CallFormat,
             CallShape,
+            Continuation,
             Message,
             ReplyFormat,
-            Sizes, //
+            Sizes,
+            Usable, //
         },
-        v1::header_len,
+        message::{
+            call_header_len,
+            reply_header_len,
+            Version, //
+        },
     }, //
 };
 
@@ -53,7 +59,9 @@ fn message() -> impl Strategy<Value = Message> {
 fn shape() -> impl Strategy<Value = CallShape> {
     let threshold = || prop_oneof![Just(1024_u32), Just(4096), 1024..=65536_u32];
     let aligned = prop::bool::weighted(0.9);
+    let version = prop_oneof![Just(Version::One), Just(Version::Two)];
     (
+        version,
         message(),
         message(),
         threshold(),
@@ -62,15 +70,19 @@ fn shape() -> impl Strategy<Value = CallShape> {
         aligned,
     )
         .prop_map(
-            |(mut call, reply, call_inline, reply_inline, ddp_allowed, aligned)| {
+            |(version, mut call, reply, call_inline, reply_inline, ddp_allowed, aligned)| {
                 if aligned {
                     call.sizes.head &= !3;
                 }
                 CallShape {
+                    version,
                     call,
                     reply,
                     call_inline,
                     reply_inline,
+                    call_parts: Continuation::NONE,
+                    reply_parts: Continuation::NONE,
+                    usable: Usable::ALL,
                     ddp_allowed,
                 }
             },
@@ -80,7 +92,9 @@ fn shape() -> impl Strategy<Value = CallShape> {
 /// Returns whether a Call with so many segments in its lists fits, apart from what `choose` does.
 fn call_fits(shape: &CallShape, read: usize, offer: (usize, usize), inline: u64) -> bool {
     let (write, reply) = offer;
-    let header = header_len(
+    let header = call_header_len(
+        shape.version,
+        false,
         read,
         Some(write).filter(|count| *count != 0),
         Some(reply).filter(|count| *count != 0),
@@ -103,6 +117,36 @@ proptest! {
         }
     }
 
+    #[test]
+    fn plans_with_continuation_fit(mut shape in shape(), parts in [1..9_u32, 0..9, 1..9, 0..9]) {
+        let [data, more, reply_data, reply_more] = parts;
+        shape.version = Version::Two;
+        shape.call_parts = Continuation { data, rest: data + more };
+        shape.reply_parts = Continuation { data: reply_data, rest: reply_data + reply_more };
+        if let Ok(plan) = choose(&shape) {
+            plan_fits(&shape, &plan);
+        }
+    }
+
+    /// What was refused is not chosen, and what is left is tried.
+    #[test]
+    fn plans_without_what_is_refused_fit(
+        mut shape in shape(),
+        usable in any::<(bool, bool, bool)>(),
+        segments in prop_oneof![Just(usize::MAX), 1..4_usize],
+        parts in [1..9_u32, 0..9],
+    ) {
+        let [data, more] = parts;
+        shape.version = Version::Two;
+        shape.call_parts = Continuation { data, rest: data + more };
+        shape.reply_parts = shape.call_parts;
+        let (read, write, long_reply) = usable;
+        shape.usable = Usable { read, write, segments, long_reply };
+        if let Ok(plan) = choose(&shape) {
+            plan_fits(&shape, &plan);
+        }
+    }
+
     /// No format is chosen while a cheaper one fits.
     #[test]
     fn plans_are_the_cheapest(shape in shape()) {
@@ -113,8 +157,9 @@ proptest! {
         let may_reduce =
             |message: &Message| shape.ddp_allowed && message.ddp_eligible && message.sizes.pages != 0;
 
-        let write_header = header_len(0, Some(reply.payload_segments), None).unwrap() as u64;
-        let expected = if 28 + total(&reply.sizes) <= reply_inline {
+        let header = |write| reply_header_len(shape.version, write, None).unwrap() as u64;
+        let write_header = header(Some(reply.payload_segments));
+        let expected = if header(None) + total(&reply.sizes) <= reply_inline {
             ReplyFormat::Inline
         } else if !may_reduce(reply) {
             ReplyFormat::ReplyChunk

@@ -1,0 +1,545 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The session of a connection that may speak Version Two, and the order of its messages.
+//!
+//! [`crate::proto::session`] decides what may be sent and when, what a received message is, and what answers it. It
+//! does no I/O. A [`Channel`] puts it between the paths of a message: what arrives is shown to it first, what is
+//! to be sent is admitted by it last.
+//!
+//! # Who owns what, and what ends it
+//!
+//! There is one channel for each connection that may speak Version Two, made with the connection and never used for
+//! another one. On a client the [`Link`](super::Link) has it. On a server the connection has it, and the link for
+//! Calls to the client, which uses the same connection, has a second reference. A connection that speaks nothing but
+//! Version One has none, and its messages take the path that they always took.
+//!
+//! The session is under the channel's spinlock, and so is the posting of everything that it counts: what it hands out
+//! has to be posted in that order. So the endpoint's locks are taken inside this lock, and the lock of a Call
+//! around it. A Send buffer that could not be posted is given back inside it; hence whoever is told of that
+//! (`EndpointEvents::resources_back`) must not ask the channel anything.
+//!
+//! # Credits, and the two ways to count them
+//!
+//! Version One counts Calls without Reply: the congestion window of SUNRPC obeys the grant of the peer, and the
+//! Responder gives credits of its own away. Version Two counts messages, of all kinds and for both directions
+//! together. SUNRPC's window is opened as wide as the connection was made for, and who finds no credit is told to
+//! wait as if the Send Queue were full: a Requester by `wait_for_buffer_space`, a server's Reply in its backlog.
+//!
+//! How much the peer may send follows from the Receives: so many were posted for it ([`Channel::set_capacity`]), and
+//! so many of those hold messages that are still in use (`Endpoint::held`). What is left but one is on offer. The
+//! one is what [`crate::proto::window`] wants to have beyond the promises.
+//!
+//! # Time
+//!
+//! There is no timer here. While the peer is in the middle of a sequence ([`Channel::is_in_sequence`]), and when somebody
+//! has been told to wait for a credit, whoever has the channel calls [`Channel::look`] every [`PATIENCE`]. A sequence that
+//! has not gone on in between ends the connection; so do credits that have not come after [`STARVED_LOOKS`] of them.
+
+use crate::kext::completion::Completion;
+use crate::kext::time::HZ;
+use crate::link::assembly::{Assembly, Whole, MAX_WHOLE};
+use crate::observe::trace::{self, Number};
+use crate::proto::chunk::Limits;
+use crate::proto::continuation::Placed;
+use crate::proto::message::Version;
+use crate::proto::props::{Properties, Reverse, Terms};
+use crate::proto::session::{
+    Action, Checkpoint, Config, Control, Dialect, Event, Extent, Outbound, Reason, Refusal, Role,
+    Session, Timer,
+};
+use crate::proto::v2::{Direction, Header, RdmaError};
+use crate::proto::window::LEAST_SHARED;
+use crate::verbs::endpoint::{Endpoint, EndpointEvents};
+use kernel::prelude::*;
+use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
+use kernel::sync::lock::spinlock::SpinLockBackend;
+use kernel::sync::lock::Guard;
+use kernel::sync::{new_spinlock, Arc, SpinLock};
+
+/// The smallest Receive buffers of an end that may speak Version Two, in octets: what a peer may send before it has
+/// been told anything (4.2, 5.2.2 of the draft).
+pub(crate) const LEAST_RECEIVE: u32 = Properties::DEFAULT.receive_size;
+
+/// How long a sequence of the peer's may stand still, in jiffies; at most twice as long in fact. Its parts are sent
+/// one after the other, so the connection itself is given up sooner than this.
+pub(crate) const PATIENCE: usize = 10 * HZ;
+
+/// So many looks find the same credits, and none of them left, before the connection is ended: as long as SUNRPC waits
+/// for the Reply to a Call. Who waits for a credit has sent nothing, so SUNRPC has no timer for him.
+const STARVED_LOOKS: u32 = 6;
+
+/// What the two ends of a connection have to know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parameters {
+    /// By what number trace events name the connection.
+    pub(crate) number: Number,
+    /// Which end this is.
+    pub(crate) role: Role,
+    /// What this end can do.
+    pub(crate) own: Properties,
+    /// How many Receives were posted for the peer's messages.
+    pub(crate) capacity: u32,
+    /// The credit value of errors in Version One.
+    pub(crate) credits_in_one: u32,
+    /// How many Read chunks a Call may have.
+    pub(crate) read_chunks: u32,
+    /// How many Write chunks a Call may have.
+    pub(crate) write_chunks: u32,
+}
+
+/// What the lock protects.
+struct State {
+    /// The session.
+    session: Session,
+    /// How many of the session's own messages have been posted and are not known to be sent.
+    in_transit: u32,
+    /// Where the latest of them is in the Send Queue.
+    latest: u64,
+    /// How far the peer's sequence had come at the last look.
+    seen: Option<u64>,
+    /// How many looks have found that nothing may be sent, and up to which message something might have been.
+    starved: (u32, u32),
+}
+
+/// The session of one connection.
+#[pin_data]
+pub(crate) struct Channel {
+    /// By what number trace events name the connection.
+    number: Number,
+    /// The session.
+    #[pin]
+    state: SpinLock<State>,
+    /// Completed when it is known what is spoken, and when that will never be known.
+    #[pin]
+    decided: Completion,
+    /// The RPC message that is coming in parts.
+    #[pin]
+    assembly: Assembly,
+    /// What is spoken, as the number of the version; zero while it is not known. Written under the lock.
+    version: Atomic<u32>,
+    /// How many Receives were posted for the peer's messages.
+    capacity: Atomic<u32>,
+    /// The most messages that we could send at a time so far. Written under the lock.
+    widest: Atomic<u32>,
+    /// The largest message that we send in Version Two, in octets. Written under the lock.
+    send_size: Atomic<u32>,
+    /// The largest message that the peer sends.
+    receive_size: Atomic<u32>,
+    /// The largest number of segments in the header of a Call of ours.
+    segment_count: Atomic<u32>,
+    /// The length of the largest segment in it.
+    segment_size: Atomic<u32>,
+    /// Whether the peer is in the middle of a sequence. Written under the lock.
+    in_sequence: Atomic<bool>,
+}
+
+/// What whoever has the channel is to do.
+#[derive(Clone, Copy, Debug, Default)]
+#[must_use]
+pub(crate) struct Outcome {
+    /// Let those try again who were told to wait for a credit.
+    pub(crate) wake: bool,
+    /// End the connection.
+    pub(crate) close: Option<Reason>,
+    /// So many errors were sent.
+    pub(crate) errors: u32,
+}
+
+/// What there is of an RPC message.
+pub(crate) enum Collected {
+    /// All of it: behind the header, or what was put together of it and the parts before.
+    All(Option<Whole>),
+    /// A part of it; there is more to come.
+    Some,
+    /// There is no room for it. The parts to come will be discarded; if it is a Call an error is reported.
+    Refused,
+}
+
+/// What is known about a connection, for whoever shows it.
+pub(crate) struct Snapshot {
+    /// What is in force.
+    pub(crate) terms: Terms,
+    /// Messages that we have sent.
+    pub(crate) sent: u32,
+    /// Up to which message we may send.
+    pub(crate) send_limit: u32,
+    /// Messages that we have received.
+    pub(crate) received: u32,
+    /// How many more the peer may send as far as it knows; -1 if it has sent one more.
+    pub(crate) receive_left: i32,
+}
+
+impl Channel {
+    /// The channel of a new connection.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(parameters: &Parameters) -> Result<Arc<Self>> {
+        let config = Config {
+            role: parameters.role,
+            low: Version::One.number(),
+            high: Version::Two.number(),
+            earlier: false,
+            own: parameters.own,
+            authenticate: false,
+            receives: parameters.capacity.saturating_sub(1),
+            credits_in_one: parameters.credits_in_one,
+            limits: Limits::DEFAULT,
+            read_chunks: parameters.read_chunks,
+            write_chunks: parameters.write_chunks,
+            max_assembly: MAX_WHOLE,
+        };
+        let session = Session::new(&config);
+        let terms = session.terms();
+        Arc::pin_init(
+            pin_init!(Self {
+                number: parameters.number,
+                state <- new_spinlock!(
+                    State { session, in_transit: 0, latest: 0, seen: None, starved: (0, 0) },
+                    "rpcrdma::Channel::state"
+                ),
+                decided <- Completion::new(),
+                assembly <- Assembly::new(),
+                version: Atomic::new(0),
+                capacity: Atomic::new(parameters.capacity),
+                widest: Atomic::new(1),
+                send_size: Atomic::new(terms.send_size),
+                receive_size: Atomic::new(terms.receive_size),
+                segment_count: Atomic::new(terms.segment_count),
+                segment_size: Atomic::new(terms.segment_size),
+                in_sequence: Atomic::new(false),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// What is spoken, if that is known.
+    pub(crate) fn version(&self) -> Option<Version> {
+        match self.version.load(Acquire) {
+            0 => None,
+            1 => Some(Version::One),
+            _ => Some(Version::Two),
+        }
+    }
+
+    /// Whether Version Two is spoken.
+    pub(crate) fn is_two(&self) -> bool {
+        self.version() == Some(Version::Two)
+    }
+
+    /// The largest message that we send, header included, in octets.
+    pub(crate) fn send_size(&self) -> u32 {
+        self.send_size.load(Relaxed)
+    }
+
+    /// The largest message that the peer sends, header included, in octets.
+    pub(crate) fn receive_size(&self) -> u32 {
+        self.receive_size.load(Relaxed)
+    }
+
+    /// The largest number of segments in the header of a Call of ours.
+    pub(crate) fn segment_count(&self) -> u32 {
+        self.segment_count.load(Relaxed)
+    }
+
+    /// The length in octets of the largest segment in it.
+    pub(crate) fn segment_size(&self) -> u32 {
+        self.segment_size.load(Relaxed)
+    }
+
+    /// So many Receives are posted for the peer's messages now.
+    pub(crate) fn set_capacity(&self, receives: u32) {
+        self.capacity.store(receives, Relaxed);
+    }
+
+    /// Shows the session a message that has arrived. The message was counted before, see
+    /// [`crate::verbs::endpoint::Received::count`]. [`Self::act`] is to be called when it has been dealt with.
+    ///
+    /// Messages of one connection come one after the other.
+    pub(crate) fn receive<'a>(&self, bytes: &'a [u8]) -> Event<'a> {
+        let mut state = self.state.lock();
+        let event = state.session.handle_received(bytes);
+        self.note(&state.session);
+        let credits = state.session.credits();
+        if credits > self.widest.load(Relaxed) {
+            self.widest.store(credits, Relaxed);
+        }
+        let in_sequence = state.session.peer_sequence().is_some();
+        if in_sequence != self.in_sequence.load(Relaxed) {
+            self.in_sequence.store(in_sequence, Relaxed);
+        }
+        drop(state);
+        if let Event::Failed { xid, error } = &event {
+            trace::error(self.number, *xid, *error, false);
+        }
+        event
+    }
+
+    /// Whether the peer is in the middle of a sequence of messages, so that [`Self::look`] is to be called.
+    pub(crate) fn is_in_sequence(&self) -> bool {
+        self.in_sequence.load(Relaxed)
+    }
+
+    /// Looks whether the peer's sequence has gone on since the last look, and whether credits have come. Returns whether
+    /// to look again. Else [`Self::act`] says what to do, if anything.
+    pub(crate) fn look(&self) -> bool {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let now = state.session.peer_sequence();
+        let before = core::mem::replace(&mut state.seen, now);
+        if now.is_some() && now == before {
+            state.session.handle_timeout(Timer::Sequence);
+            return false;
+        }
+        if !state.session.is_starved() {
+            state.starved = (0, 0);
+            return now.is_some();
+        }
+        let limit = state.session.windows().0.limit();
+        state.starved = match state.starved {
+            (looks, last) if last == limit => (looks.saturating_add(1), limit),
+            _ => (1, limit),
+        };
+        if state.starved.0 > STARVED_LOOKS {
+            state.session.handle_timeout(Timer::Credits);
+            return false;
+        }
+        true
+    }
+
+    /// Takes in as much of an RPC message as a received message holds. Sleeps.
+    pub(crate) fn collect(&self, header: &Header<'_>, extent: Extent) -> Collected {
+        let (placed, last) = match extent {
+            Extent::Whole => {
+                // What had begun to come, if there was any, has been given up.
+                drop(self.assembly.take());
+                return Collected::All(None);
+            }
+            Extent::First(placed) => {
+                if self.assembly.begin(placed.total).is_err() {
+                    self.state.lock().session.refuse_assembly(RdmaError::System);
+                    return Collected::Refused;
+                }
+                (placed, false)
+            }
+            Extent::Part(placed) => (placed, false),
+            Extent::Last(placed) => (placed, true),
+        };
+        let Placed { offset, .. } = placed;
+        if !self.assembly.add(offset, header.payload()) {
+            // Not possible: the session has seen to it.
+            return Collected::Refused;
+        }
+        match (last, self.assembly.take_if(last)) {
+            (false, _) => Collected::Some,
+            (true, whole) => Collected::All(whole),
+        }
+    }
+
+    /// The parts that have come are of no use.
+    pub(crate) fn abandon(&self) {
+        drop(self.assembly.take());
+    }
+
+    /// In how many parts a message may be sent now: one or more. [`Self::begin`] may find another answer.
+    pub(crate) fn parts(&self) -> u32 {
+        self.state.lock().session.credits().max(1)
+    }
+
+    /// In how many parts a message may be sent, if not now then later: the peer renews credits when half of its window
+    /// is used, so more than that might wait for ever. The window is the largest that it ever had.
+    pub(crate) fn max_parts(&self) -> u32 {
+        match self.widest.load(Relaxed) {
+            // Of a small window all may go to GRANTs.
+            ..LEAST_SHARED => 1,
+            widest => (widest / 2).saturating_add(1),
+        }
+    }
+
+    /// Makes known what is spoken.
+    fn note(&self, session: &Session) {
+        let version = match session.dialect() {
+            Some(Dialect::One) => Version::One,
+            Some(Dialect::Two) => Version::Two,
+            Some(Dialect::Earlier) | None => return,
+        };
+        if self.version.load(Relaxed) != version.number() {
+            self.version.store(version.number(), Release);
+        }
+    }
+
+    /// Tells the session how many Receives there are for the peer's messages.
+    fn update_offer<H: EndpointEvents>(&self, session: &mut Session, endpoint: &Endpoint<H>) {
+        let taken = endpoint.held().saturating_add(1);
+        session.set_receives(self.capacity.load(Relaxed).saturating_sub(taken));
+    }
+
+    /// Does what the session wants: sends its own messages above all. To be called after everything that may have
+    /// changed something: when a message was dealt with, when a Send has completed, when Receives were added.
+    pub(crate) fn act<H: EndpointEvents>(&self, endpoint: &Arc<Endpoint<H>>) -> Outcome {
+        let mut outcome = Outcome::default();
+        let mut state = self.state.lock();
+        self.update_offer(&mut state.session, endpoint);
+        if state.in_transit > 0 && endpoint.has_retired(state.latest) {
+            for _ in 0..core::mem::take(&mut state.in_transit) {
+                state.session.handle_sent();
+            }
+        }
+        let mut known = false;
+        loop {
+            let before = state.session;
+            let Some(action) = state.session.poll_action(false) else {
+                break;
+            };
+            match action {
+                Action::Send(control) => match send_control(endpoint, &control) {
+                    Some(sequence) => {
+                        if let Control::Error(header) = control {
+                            trace::error(self.number, header.xid, header.error, true);
+                            outcome.errors = outcome.errors.saturating_add(1);
+                        }
+                        state.latest = sequence;
+                        state.in_transit = state.in_transit.saturating_add(1);
+                    }
+                    None => {
+                        // It is asked for again when a Send has completed.
+                        state.session = before;
+                        break;
+                    }
+                },
+                Action::Connected(_) => {
+                    self.note(&state.session);
+                    known = true;
+                }
+                Action::Agreed(terms) => {
+                    self.send_size.store(terms.send_size, Relaxed);
+                    self.receive_size.store(terms.receive_size, Relaxed);
+                    self.segment_count.store(terms.segment_count, Relaxed);
+                    self.segment_size.store(terms.segment_size, Relaxed);
+                }
+                Action::Wake => outcome.wake = true,
+                Action::Close(reason) => {
+                    trace::closing(self.number, reason);
+                    outcome.close = Some(reason);
+                }
+            }
+        }
+        drop(state);
+        if known || outcome.close.is_some() {
+            self.decided.complete();
+        }
+        outcome
+    }
+
+    /// Waits until it is known what is spoken, `timeout` jiffies at most. Sleeps. Returns what is spoken.
+    pub(crate) fn wait(&self, timeout: usize) -> Option<Version> {
+        if !self.decided.wait_timeout(timeout) {
+            self.state
+                .lock()
+                .session
+                .handle_timeout(Timer::FirstMessage);
+        }
+        self.version()
+    }
+
+    /// Ends [`Self::wait`]: the connection is lost, or not wanted any more. Any context.
+    pub(crate) fn interrupt(&self) {
+        self.decided.complete();
+    }
+
+    /// Counts a message of `direction`, with chunks or without, that is ready to be posted in so many parts. Nothing else is
+    /// sent on the connection before what is returned is dropped. Must not sleep meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// See [`Refusal`]. Who has to wait is told so by [`Outcome::wake`], which may have come already; so whatever
+    /// is done to wait, [`Self::admits`] is to be asked afterwards.
+    pub(crate) fn begin<H: EndpointEvents>(
+        &self,
+        endpoint: &Endpoint<H>,
+        direction: Direction,
+        parts: u32,
+        chunks: bool,
+    ) -> Result<Sending<'_>, Refusal> {
+        let mut state = self.state.lock();
+        self.update_offer(&mut state.session, endpoint);
+        let message = Outbound {
+            direction,
+            parts,
+            chunks,
+        };
+        let (credits, before) = state.session.begin_send(&message)?;
+        Ok(Sending {
+            state,
+            before,
+            credits,
+        })
+    }
+
+    /// Whether [`Self::begin`] would succeed for a message in one part.
+    pub(crate) fn admits(&self, direction: Direction, chunks: bool) -> bool {
+        self.state.lock().session.admits(&Outbound {
+            direction,
+            parts: 1,
+            chunks,
+        })
+    }
+
+    /// How much of reverse-direction operation is possible.
+    pub(crate) fn reverse(&self) -> Reverse {
+        self.state.lock().session.reverse()
+    }
+
+    /// Reports an error about a Call. It is sent by [`Self::act`].
+    ///
+    /// # Errors
+    ///
+    /// See [`Session::report`].
+    pub(crate) fn report(&self, xid: u32, error: RdmaError) -> Result<(), Refusal> {
+        self.state.lock().session.report(xid, error)
+    }
+
+    /// What is known about the connection.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let state = self.state.lock();
+        let (outgoing, incoming) = state.session.windows();
+        Snapshot {
+            terms: state.session.terms(),
+            sent: outgoing.sent(),
+            send_limit: outgoing.limit(),
+            received: incoming.received(),
+            receive_left: incoming.remaining(),
+        }
+    }
+}
+
+/// Posts a message of the session's own. Returns its place in the Send Queue; [`None`] if it could not be posted, for
+/// want of room or because the connection is at its end, of which others know.
+fn send_control<H: EndpointEvents>(endpoint: &Arc<Endpoint<H>>, control: &Control) -> Option<u64> {
+    let mut buffer = endpoint.send_buffer()?;
+    let len = control.encode(&mut buffer).ok()?;
+    endpoint.post_signaled(buffer, len).ok()
+}
+
+/// A message that has been counted and is about to be posted.
+pub(crate) struct Sending<'a> {
+    /// Keeps everything else from being sent.
+    state: Guard<'a, State, SpinLockBackend>,
+    /// What it was like before.
+    before: Checkpoint,
+    /// The credit value of the message.
+    credits: u32,
+}
+
+impl Sending<'_> {
+    /// The credit value of the message.
+    pub(crate) fn credits(&self) -> u32 {
+        self.credits
+    }
+
+    /// The message could not be posted: it was not sent.
+    pub(crate) fn undo(mut self) {
+        self.state.session.take_back(self.before);
+    }
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The parts of an RPC message that are sent before its last one (section 6.6.2 of the draft).
+
+use crate::proto::continuation::Split;
+use crate::proto::message;
+use crate::proto::v2::{Direction, Middle};
+use crate::verbs::endpoint::{Endpoint, EndpointEvents, SendBuffer};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// In how many parts an RPC message is sent at most, or may come: 32 KiB in messages of the default size.
+pub(crate) const MAX_PARTS: usize = 8;
+
+/// The same if there is data in it that could go into a chunk: 8 KiB, and what is around it. A registration, an RDMA
+/// operation and an invalidation cost more than copying that.
+pub(crate) const DATA_PARTS: u32 = 3;
+
+/// Parts that are ready to be posted, in their order. Their credit values are not set yet.
+pub(crate) struct Middles<H: EndpointEvents> {
+    /// Each with its length. The first `count` are there.
+    list: [Option<(SendBuffer<H>, usize)>; MAX_PARTS - 1],
+    /// How many there are.
+    count: u32,
+}
+
+/// Why parts were not made.
+pub(crate) enum Unmade {
+    /// There are not enough Send buffers at the moment.
+    NoBuffers,
+    /// It can't be done.
+    Impossible,
+}
+
+impl<H: EndpointEvents> Middles<H> {
+    /// None: the last part is all.
+    pub(crate) const fn none() -> Self {
+        Self {
+            list: [const { None }; MAX_PARTS - 1],
+            count: 0,
+        }
+    }
+
+    /// Makes all parts but the last of what is split as `split` says. `copy` copies octets of the RPC message, from the
+    /// offset on that it is given.
+    ///
+    /// # Errors
+    ///
+    /// See [`Unmade`].
+    pub(crate) fn new(
+        endpoint: &Arc<Endpoint<H>>,
+        direction: Direction,
+        xid: u32,
+        split: &Split,
+        mut copy: impl FnMut(usize, &mut [u8]) -> Option<()>,
+    ) -> Result<Self, Unmade> {
+        let mut middles = Self::none();
+        for part in split.parts().filter(|part| !part.is_last()) {
+            let place = usize::try_from(middles.count)
+                .ok()
+                .and_then(|index| middles.list.get_mut(index))
+                .ok_or(Unmade::Impossible)?;
+            let mut buffer = endpoint.send_buffer().ok_or(Unmade::NoBuffers)?;
+            let header = Middle {
+                direction,
+                xid,
+                credits: 0,
+                remaining: part.remaining,
+            };
+            let filled = header.encode(&mut buffer).ok().and_then(|header_len| {
+                let len = header_len.checked_add(usize::try_from(part.len).ok()?)?;
+                copy(
+                    usize::try_from(part.offset).ok()?,
+                    buffer.get_mut(header_len..len)?,
+                )?;
+                Some(len)
+            });
+            *place = Some((buffer, filled.ok_or(Unmade::Impossible)?));
+            middles.count = middles.count.saturating_add(1);
+        }
+        Ok(middles)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> u32 {
+        self.count
+    }
+
+    /// The parts, and empty places behind them.
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [Option<(SendBuffer<H>, usize)>] {
+        &mut self.list
+    }
+
+    /// Sets the credit value of all.
+    pub(crate) fn set_credits(&mut self, credits: u32) {
+        for (buffer, _) in self.list.iter_mut().flatten() {
+            message::set_credits(buffer, credits);
+        }
+    }
+}

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Calls and Replies that have arrived.
+
+use super::{
+    super::{
+        chunk::{
+            Chunk,
+            Limits,
+            ReadList,
+            ReadSegment,
+            Segment,
+            WriteList, //
+        },
+        v1,
+        v2::{
+            self,
+            Body, //
+        },
+    },
+    Version, //
+};
+
+/// A Call, as its Responder sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call<'a> {
+    /// The transaction ID.
+    pub(crate) xid: u32,
+    /// The credit value: a request in Version One, a promise in Version Two.
+    pub(crate) credits: u32,
+    /// Whether the RPC message is in a chunk, and not behind the header.
+    pub(crate) special: bool,
+    /// The Write list.
+    pub(crate) write: WriteList<'a>,
+    /// The Reply chunk.
+    pub(crate) reply: Option<Chunk<'a>>,
+    /// The RPC message behind the header, without what was reduced from it.
+    pub(crate) payload: &'a [u8],
+    /// The size of the header.
+    pub(crate) header_len: usize,
+    /// The Read list. In Version One the segments at position zero are in it.
+    read: ReadList<'a>,
+    /// The segments at position zero, in Version Two.
+    body: ReadList<'a>,
+    /// What the Responder is told about remote invalidation.
+    consent: Consent,
+}
+
+/// What a Requester says about its handles.
+#[derive(Clone, Copy, Debug)]
+enum Consent {
+    /// Nothing: if they may be invalidated at all, then any of them (RFC 8797).
+    Silent,
+    /// It names one of them, or none.
+    Named(Option<u32>),
+}
+
+impl<'a> Call<'a> {
+    /// Decodes a Call. Of everything else, and of what is not sound, nothing is returned.
+    pub(crate) fn decode(version: Version, bytes: &'a [u8]) -> Option<Self> {
+        match version {
+            Version::One => Self::from_one(&v1::decode(bytes).ok()?),
+            Version::Two => Self::from_two(&v2::decode(bytes, &Limits::DEFAULT).ok()?),
+        }
+    }
+
+    /// The view of a message of Version One.
+    pub(crate) fn from_one(header: &v1::Header<'a>) -> Option<Self> {
+        (header.rpc_direction() == v1::Direction::Call).then(|| Self {
+            xid: header.xid,
+            credits: header.credits,
+            special: header.is_nomsg(),
+            write: header.write_list(),
+            reply: header.reply_chunk(),
+            payload: header.payload(),
+            header_len: header.header_len(),
+            read: header.read_list(),
+            body: ReadList::default(),
+            consent: Consent::Silent,
+        })
+    }
+
+    /// The view of a message of Version Two.
+    pub(crate) fn from_two(header: &v2::Header<'a>) -> Option<Self> {
+        let (offer, special) = match header.body {
+            Body::CallExternal(offer) => (offer, true),
+            Body::CallInline { offer, .. } => (offer, false),
+            _ => return None,
+        };
+        Some(Self {
+            xid: header.xid,
+            credits: header.credits,
+            special,
+            write: offer.write,
+            reply: offer.reply,
+            payload: header.payload(),
+            header_len: header.header_len(),
+            read: offer.read,
+            body: offer.call,
+            consent: Consent::Named(offer.invalidate()),
+        })
+    }
+
+    /// Returns all Read segments. Those at position zero come first in Version Two.
+    pub(crate) fn reads(&self) -> impl Iterator<Item = ReadSegment> + 'a {
+        self.body.iter().chain(self.read.iter())
+    }
+
+    /// Returns whether nothing is to be read.
+    pub(crate) const fn reads_nothing(&self) -> bool {
+        self.body.is_empty() && self.read.is_empty()
+    }
+
+    /// Returns how many octets are to be read, or nothing if that is more than an XDR stream can hold.
+    pub(crate) fn read_total(&self) -> Option<u32> {
+        self.body.total().checked_add(self.read.total())
+    }
+
+    /// Returns whether there are any chunks.
+    pub(crate) const fn has_chunks(&self) -> bool {
+        !self.reads_nothing() || !self.write.is_empty() || self.reply.is_some()
+    }
+
+    /// Returns the handle to be invalidated with the Reply, if handles may be invalidated at all.
+    ///
+    /// In Version Two it is the one that the Requester names (6.5). Version One has no name for it, and it is
+    /// of use only if it is the same in all segments, so that nothing is left for the Requester to do.
+    pub(crate) fn invalidate(&self) -> Option<u32> {
+        match self.consent {
+            Consent::Named(handle) => handle,
+            Consent::Silent => {
+                let mut handles = self.segments().map(|segment| segment.handle);
+                let first = handles.next()?;
+                handles.all(|handle| handle == first).then_some(first)
+            }
+        }
+    }
+
+    /// Returns all segments.
+    fn segments(&self) -> impl Iterator<Item = Segment> + 'a {
+        let chunks = self.write.iter().chain(self.reply);
+        self.reads()
+            .map(|entry| entry.segment)
+            .chain(chunks.flat_map(|chunk| chunk.iter()))
+    }
+}
+
+/// A Reply, as its Requester sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reply<'a> {
+    /// Whether the RPC message is in the Reply chunk, and not behind the header.
+    pub(crate) special: bool,
+    /// The Write list.
+    pub(crate) write: WriteList<'a>,
+    /// The Reply chunk.
+    pub(crate) reply: Option<Chunk<'a>>,
+    /// The size of the header.
+    pub(crate) header_len: usize,
+}
+
+impl<'a> Reply<'a> {
+    /// Decodes a Reply. Of everything else, of an error, and of what is not sound, nothing is returned.
+    pub(crate) fn decode(version: Version, bytes: &'a [u8]) -> Option<Self> {
+        match version {
+            Version::One => Self::from_one(&v1::decode(bytes).ok()?),
+            Version::Two => Self::from_two(&v2::decode(bytes, &Limits::DEFAULT).ok()?),
+        }
+    }
+
+    /// The view of a message of Version One.
+    pub(crate) fn from_one(header: &v1::Header<'a>) -> Option<Self> {
+        let is_reply = header.rpc_direction() == v1::Direction::Reply && header.error().is_none();
+        is_reply.then(|| Self {
+            special: header.is_nomsg(),
+            write: header.write_list(),
+            reply: header.reply_chunk(),
+            header_len: header.header_len(),
+        })
+    }
+
+    /// The view of a message of Version Two.
+    pub(crate) fn from_two(header: &v2::Header<'a>) -> Option<Self> {
+        let (write, reply) = match header.body {
+            Body::ReplyExternal { write, reply } => (write, Some(reply)),
+            Body::ReplyInline { write, .. } => (write, None),
+            _ => return None,
+        };
+        Some(Self {
+            special: reply.is_some(),
+            write,
+            reply,
+            header_len: header.header_len(),
+        })
+    }
+}
+
+#[cfg_attr(
+    rpcrdma_kunit,
+    allow(unsafe_code),
+    ::kernel::macros::kunit_tests(rpcrdma_proto_message_received)
+)]
+#[cfg_attr(not(rpcrdma_kunit), cfg(test))]
+mod tests {
+    use super::{
+        super::super::{
+            error::{
+                Fault,
+                Result, //
+            },
+            testing::Bytes, //
+        },
+        *, //
+    };
+
+    /// The same Call in both versions: a Call chunk, a Read chunk and a Reply chunk.
+    const CALLS: [(Version, &[u32]); 2] = [
+        (
+            Version::One,
+            &[
+                7, 1, 1, 1, 1, 0, 5, 40, 0, 9, 1, 8, 6, 4, 0, 9, 0, 0, 1, 1, 5, 100, 0, 9,
+            ],
+        ),
+        (
+            Version::Two,
+            &[
+                7, 2, 1, 8, 6, 1, 0, 5, 40, 0, 9, 0, 1, 8, 6, 4, 0, 9, 0, 0, 1, 1, 5, 100, 0, 9,
+            ],
+        ),
+    ];
+
+    #[test]
+    fn a_special_call_is_the_same_in_both_versions() -> Result {
+        for (version, words) in CALLS {
+            let bytes = Bytes::from_words(words)?;
+            let call = Call::decode(version, bytes.get()).ok_or(Fault::NoPayload)?;
+            assert_eq!((call.xid, call.credits, call.special), (7, 1, true));
+            assert!(call.reads().map(|entry| entry.position).eq([0, 8]));
+            assert_eq!(call.read_total(), Some(44));
+            assert!(call.write.is_empty());
+            assert_eq!(call.reply.map(|chunk| chunk.total()), Some(100));
+            assert!(call.has_chunks() && !call.reads_nothing());
+            assert_eq!(call.header_len, bytes.get().len());
+            assert!(Reply::decode(version, bytes.get()).is_none());
+        }
+        Ok(())
+    }
+
+    /// Version One: only what fences all of it. Version Two, 6.5: the handle that is named.
+    #[test]
+    fn what_may_be_invalidated() -> Result {
+        for ((version, words), expected) in CALLS.into_iter().zip([None, Some(6)]) {
+            let bytes = Bytes::from_words(words)?;
+            let call = Call::decode(version, bytes.get()).ok_or(Fault::NoPayload)?;
+            assert_eq!(call.invalidate(), expected);
+        }
+        let bytes = Bytes::from_words(&[7, 1, 1, 0, 0, 1, 1, 5, 8, 0, 0, 0, 0, 7, 0])?;
+        let call = Call::decode(Version::One, bytes.get()).ok_or(Fault::NoPayload)?;
+        assert_eq!(call.invalidate(), Some(5));
+        let bytes = Bytes::from_words(&[7, 2, 1, 10, 0, 0, 1, 1, 5, 8, 0, 0, 0, 0, 7, 0])?;
+        let call = Call::decode(Version::Two, bytes.get()).ok_or(Fault::NoPayload)?;
+        assert_eq!(call.invalidate(), None);
+        Ok(())
+    }
+
+    #[test]
+    fn replies_are_the_same_in_both_versions() -> Result {
+        for (version, words, special) in [
+            (Version::One, &[7, 1, 1, 0, 0, 0, 0, 7, 1][..], false),
+            (Version::Two, &[7, 2, 1, 13, 0, 7, 1], false),
+            (Version::One, &[7, 1, 1, 1, 0, 0, 1, 1, 5, 8, 0, 0], true),
+            (Version::Two, &[7, 2, 1, 11, 0, 1, 1, 5, 8, 0, 0], true),
+        ] {
+            let bytes = Bytes::from_words(words)?;
+            let reply = Reply::decode(version, bytes.get()).ok_or(Fault::NoPayload)?;
+            assert_eq!(reply.special, special);
+            assert_eq!(reply.reply.is_some(), special);
+            assert!(Call::decode(version, bytes.get()).is_none());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn errors_are_neither() -> Result {
+        for (version, words) in [
+            (Version::One, [7, 1, 1, 4, 2]),
+            (Version::Two, [7, 2, 1, 4, 100]),
+        ] {
+            let bytes = Bytes::from_words(&words)?;
+            assert!(Call::decode(version, bytes.get()).is_none());
+            assert!(Reply::decode(version, bytes.get()).is_none());
+        }
+        Ok(())
+    }
+}

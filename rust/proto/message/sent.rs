@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Headers to be sent.
+
+use super::{
+    super::{
+        chunk::{
+            self,
+            ReadSegment,
+            Segment, //
+        },
+        error::{
+            Fault,
+            Result, //
+        },
+        v1,
+        v2,
+        xdr::UNIT, //
+    },
+    Version, //
+};
+
+/// The header of a Call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallHeader<'a> {
+    /// In which version.
+    pub(crate) version: Version,
+    /// The transaction ID, which is that of the RPC message.
+    pub(crate) xid: u32,
+    /// The credits asked for in Version One; see [`super::set_credits`] for Version Two.
+    pub(crate) credits: u32,
+    /// The only Read chunk, or empty for none.
+    pub(crate) read: &'a [ReadSegment],
+    /// The same segments without their position.
+    pub(crate) read_segments: &'a [Segment],
+    /// The only Write chunk, or empty for none.
+    pub(crate) write: &'a [Segment],
+    /// The Reply chunk, or empty for none.
+    pub(crate) reply: &'a [Segment],
+    /// Whether the RPC message is in the Read chunk instead of behind the header.
+    pub(crate) special: bool,
+    /// The handle that the Responder may invalidate, or zero. Version One can't say it.
+    pub(crate) invalidate: u32,
+}
+
+impl CallHeader<'_> {
+    /// Writes the header to the front of `buf` and returns its size.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::NoSpace`] if `buf` is too short, and what is wrong with the chunks.
+    pub(crate) fn encode(&self, buf: &mut [u8]) -> Result<usize> {
+        match self.version {
+            Version::One => v1::CallHeader {
+                xid: self.xid,
+                credits: self.credits,
+                read: self.read,
+                write: self.write,
+                reply: self.reply,
+                nomsg: self.special,
+            }
+            .encode(buf),
+            Version::Two => self.encode_two(buf),
+        }
+    }
+
+    /// Writes the header in Version Two.
+    fn encode_two(&self, buf: &mut [u8]) -> Result<usize> {
+        let write: &[&[Segment]] = match self.write {
+            [] => &[],
+            segments => &[segments],
+        };
+        let common = v2::CallInline {
+            xid: self.xid,
+            credits: self.credits,
+            inv_handle: self.invalidate,
+            read: match self.special {
+                true => &[],
+                false => self.read,
+            },
+            write,
+            reply: Some(self.reply).filter(|segments| !segments.is_empty()),
+        };
+        match self.special {
+            false => common.encode(buf),
+            true => v2::CallExternal {
+                common,
+                call: self.read_segments,
+            }
+            .encode(buf),
+        }
+    }
+}
+
+/// The header of a Reply.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReplyHeader<'a> {
+    /// In which version: that of the Call.
+    pub(crate) version: Version,
+    /// The transaction ID of the Call.
+    pub(crate) xid: u32,
+    /// The credits granted in Version One; see [`super::set_credits`] for Version Two.
+    pub(crate) credits: u32,
+    /// The Call's Write chunks, the lengths of their segments replaced by what was written.
+    pub(crate) write: &'a [&'a [Segment]],
+    /// The Call's Reply chunk, if the RPC message was written to it instead of following the header, the lengths
+    /// of its segments replaced by what was written.
+    pub(crate) reply: Option<&'a [Segment]>,
+}
+
+impl ReplyHeader<'_> {
+    /// Writes the header to the front of `buf` and returns its size.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::NoSpace`] if `buf` is too short, and what is wrong with the chunks.
+    pub(crate) fn encode(&self, buf: &mut [u8]) -> Result<usize> {
+        match (self.version, self.reply) {
+            (Version::One, reply) => v1::ReplyHeader {
+                xid: self.xid,
+                credits: self.credits,
+                write: self.write,
+                reply,
+                nomsg: reply.is_some(),
+            }
+            .encode(buf),
+            (Version::Two, None) => v2::ReplyInline {
+                xid: self.xid,
+                credits: self.credits,
+                write: self.write,
+            }
+            .encode(buf),
+            (Version::Two, Some(reply)) => v2::ReplyExternal {
+                xid: self.xid,
+                credits: self.credits,
+                write: self.write,
+                reply,
+            }
+            .encode(buf),
+        }
+    }
+}
+
+/// Returns the size of a Call's header whose chunks have so many segments. `special` tells that the RPC message is
+/// in the Read chunk.
+///
+/// # Errors
+///
+/// [`Fault::NoSpace`] if it can't be counted.
+pub(crate) fn call_header_len(
+    version: Version,
+    special: bool,
+    read: usize,
+    write: Option<usize>,
+    reply: Option<usize>,
+) -> Result<usize> {
+    // Version Two has the handle to be invalidated, and a Read list beside the Call chunk (6.3.5, 6.3.7).
+    let more = match (version, special) {
+        (Version::One, _) => 0,
+        (Version::Two, false) => UNIT,
+        (Version::Two, true) => 2 * UNIT,
+    };
+    v1::header_len(read, write, reply)?
+        .checked_add(more)
+        .ok_or(Fault::NoSpace)
+}
+
+/// Returns the size of a Reply's header whose chunks have so many segments. `reply` is `None` if the RPC message
+/// follows the header and no Reply chunk was offered.
+///
+/// # Errors
+///
+/// [`Fault::NoSpace`] if it can't be counted.
+pub(crate) fn reply_header_len(
+    version: Version,
+    write: Option<usize>,
+    reply: Option<usize>,
+) -> Result<usize> {
+    let parts = match (version, reply) {
+        (Version::One, _) => return v1::header_len(0, write, reply),
+        // What is not there has no word that says so (6.3.8, 6.3.10).
+        (Version::Two, None) => [v1::PREFIX_LEN, chunk::write_list_len(write)?, 0],
+        (Version::Two, reply) => [
+            v1::PREFIX_LEN,
+            chunk::write_list_len(write)?,
+            chunk::reply_chunk_len(reply)?,
+        ],
+    };
+    parts
+        .into_iter()
+        .try_fold(0, usize::checked_add)
+        .ok_or(Fault::NoSpace)
+}
+
+#[cfg_attr(
+    rpcrdma_kunit,
+    allow(unsafe_code),
+    ::kernel::macros::kunit_tests(rpcrdma_proto_message_sent)
+)]
+#[cfg_attr(not(rpcrdma_kunit), cfg(test))]
+mod tests {
+    use super::{
+        super::{
+            super::testing::Bytes,
+            received::{
+                Call,
+                Reply, //
+            },
+            set_credits, //
+        },
+        *, //
+    };
+
+    const SEGMENT: Segment = Segment {
+        handle: 5,
+        length: 8,
+        offset: 0,
+    };
+
+    /// Sizes that are counted are those that are written, with every kind of chunk or without.
+    #[test]
+    fn sizes_are_exact() -> Result {
+        let segments = [SEGMENT; 2];
+        for version in [Version::One, Version::Two] {
+            for kinds in 0..16_u32 {
+                let some = |bit: u32, count: usize| if kinds & bit == 0 { 0 } else { count };
+                let (read, write, reply) = (some(1, 2), some(2, 1), some(4, 2));
+                let special = kinds & 8 != 0 && read > 0;
+                let position = if special { 0 } else { 4 };
+                let reads = segments.map(|segment| ReadSegment { position, segment });
+                let header = CallHeader {
+                    version,
+                    xid: 7,
+                    credits: 1,
+                    read: reads.get(..read).unwrap_or_default(),
+                    read_segments: segments.get(..read).unwrap_or_default(),
+                    write: segments.get(..write).unwrap_or_default(),
+                    reply: segments.get(..reply).unwrap_or_default(),
+                    special,
+                    invalidate: if read > 0 { 5 } else { 0 },
+                };
+                let bytes = Bytes::from_encoder(|buf| header.encode(buf))?;
+                let filled = |count: usize| Some(count).filter(|count| *count > 0);
+                let len = call_header_len(version, special, read, filled(write), filled(reply))?;
+                assert_eq!(bytes.get().len(), len);
+
+                let lists = [header.write];
+                let header = ReplyHeader {
+                    version,
+                    xid: 7,
+                    credits: 1,
+                    write: lists.get(..write).unwrap_or_default(),
+                    reply: Some(header.reply).filter(|chunk| !chunk.is_empty()),
+                };
+                let bytes = Bytes::from_encoder(|buf| header.encode(buf))?;
+                let len = reply_header_len(version, filled(write), filled(reply))?;
+                assert_eq!(bytes.get().len(), len);
+            }
+        }
+        Ok(())
+    }
+
+    /// What was written is read again.
+    #[test]
+    fn headers_survive_the_journey() -> Result {
+        for version in [Version::One, Version::Two] {
+            let call = CallHeader {
+                version,
+                xid: 7,
+                credits: 1,
+                read: &[ReadSegment {
+                    position: 0,
+                    segment: SEGMENT,
+                }],
+                read_segments: &[SEGMENT],
+                write: &[],
+                reply: &[SEGMENT],
+                special: true,
+                invalidate: 5,
+            };
+            let bytes = Bytes::from_encoder(|buf| call.encode(buf))?;
+            let call = Call::decode(version, bytes.get()).ok_or(Fault::NoPayload)?;
+            assert_eq!(
+                (call.xid, call.special, call.invalidate()),
+                (7, true, Some(5))
+            );
+
+            let reply = ReplyHeader {
+                version,
+                xid: 7,
+                credits: 1,
+                write: &[&[SEGMENT]],
+                reply: Some(&[SEGMENT]),
+            };
+            let bytes = Bytes::from_encoder(|buf| reply.encode(buf))?;
+            let reply = Reply::decode(version, bytes.get()).ok_or(Fault::NoPayload)?;
+            assert!(reply.special && reply.write.total() == 8);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn credits_are_set_afterwards() {
+        let mut message = [0_u8; 12];
+        set_credits(&mut message, 0x0102_0304);
+        assert_eq!(message, [0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]);
+        set_credits(message.get_mut(..11).unwrap_or_default(), 9);
+        assert_eq!(message.last(), Some(&4));
+    }
+}

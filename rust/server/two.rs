@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Version Two on a connection that a client has made: what the session of the connection wants, done by the server.
+//!
+//! A message is shown to the session as soon as it arrives, in the handler of its Receive: there credits are counted,
+//! properties are taken in and errors are answered. Calls go to a thread afterwards, as in Version One, and are
+//! decoded again there. What a Requester of ours waits for goes to the [`Callback`].
+//!
+//! What the peer may send follows from the Receives that were asked for. They are counted by the same
+//! [`Allowance`](crate::proto::credits::Allowance) as in Version One and grow in the same way: when the peer has used
+//! all of them, and when a Reply is about to be sent.
+
+use crate::kext::delayed_work::{DelayedWork, DelayedWorkItem};
+use crate::link::assembly::Whole;
+use crate::link::channel::{self, Channel, Collected, LEAST_RECEIVE, PATIENCE};
+use crate::observe::trace::Number;
+use crate::proto::message::Version;
+use crate::proto::props::{Properties, Reverse};
+use crate::proto::session::{Event, Extent, Role};
+use crate::proto::v2::Purpose;
+use crate::requester::reply::Source;
+use crate::server::callback::Callback;
+use crate::server::connection::Connection;
+use crate::sunrpc::tunables;
+use crate::verbs::endpoint::{Endpoint, Received};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// The length in octets of the longest segment that we read from or write to: more than a client has to offer for the
+/// largest payload.
+const SEGMENT_SIZE: u32 = 2 << 20;
+
+/// The most segments that the header of a Call may have: more than fit a message.
+const SEGMENT_COUNT: u32 = 256;
+
+/// How many Read chunks, and how many Write chunks, a Call may have.
+const CHUNKS: u32 = 16;
+
+/// The largest message of a connection that may speak Version Two, either way, if it is `inline` octets in Version One.
+pub(super) fn message_size(inline: u32) -> u32 {
+    inline.max(LEAST_RECEIVE)
+}
+
+/// The channel of a new connection; [`None`] if only Version One is accepted. `inline` is the largest message and
+/// `credits` the largest grant in Version One; so many `receives` are posted at first.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub(super) fn channel(
+    number: Number,
+    inline: u32,
+    credits: u32,
+    receives: u32,
+) -> Result<Option<Arc<Channel>>> {
+    if tunables::server_version() < Version::Two.number() {
+        return Ok(None);
+    }
+    let channel = Channel::new(&channel::Parameters {
+        number,
+        role: Role::Server,
+        own: Properties {
+            send_size: message_size(inline),
+            receive_size: message_size(inline),
+            segment_size: SEGMENT_SIZE,
+            segment_count: SEGMENT_COUNT,
+            // Means nothing on this side (5.2.5).
+            reverse: Reverse::NONE,
+        },
+        capacity: receives,
+        credits_in_one: credits,
+        read_chunks: CHUNKS,
+        write_chunks: CHUNKS,
+    })?;
+    Ok(Some(channel))
+}
+
+/// What is to be done with a message.
+enum Destination {
+    /// It is one of Version One.
+    One,
+    /// It is a Call, which may have come in parts.
+    Thread(Option<Whole>),
+    /// It is a Reply, which may have come in parts, or an error instead of one.
+    Callback(Option<Whole>),
+    /// Nothing.
+    Done,
+}
+
+/// A message has arrived on a connection that may speak Version Two.
+pub(super) fn received(
+    this: &Arc<Connection>,
+    channel: &Channel,
+    mut message: Received<Connection>,
+) {
+    let endpoint = message.endpoint().clone();
+    // A Reply of Version One takes no credit, and is not counted.
+    let unanswered = match channel.version() {
+        Some(Version::One) => 0,
+        Some(Version::Two) | None => message.count(),
+    };
+    let destination = match channel.receive(message.bytes()) {
+        Event::Foreign(_) => Destination::One,
+        Event::Failed { .. } => Destination::Callback(None),
+        Event::Message { header, extent } => {
+            if let Extent::First(placed) = extent {
+                // Its parts need Receives, all at once.
+                let parts = placed.total / channel.receive_size().max(1);
+                this.used(unanswered.saturating_add(parts));
+            }
+            match (header.purpose(), channel.collect(&header, extent)) {
+                (Purpose::Call, Collected::All(whole)) => Destination::Thread(whole),
+                (Purpose::Reply, Collected::All(whole)) => Destination::Callback(whole),
+                // Its RPC ends here: what is not the last part is no Reply.
+                (Purpose::Reply, Collected::Refused) => Destination::Callback(None),
+                _ => Destination::Done,
+            }
+        }
+        Event::Abandoned { .. } => {
+            channel.abandon();
+            Destination::Done
+        }
+        Event::Nothing | Event::Properties { .. } | Event::Fallback { .. } => Destination::Done,
+    };
+    match destination {
+        Destination::One => Connection::received_one(this, message),
+        Destination::Thread(whole) => this.take_call(unanswered, message, whole),
+        Destination::Callback(whole) => this.with_callback(|callback| {
+            Callback::received(callback, message, Source::Seen(whole));
+        }),
+        Destination::Done => drop(message),
+    }
+    act(this, channel, &endpoint);
+    if channel.is_in_sequence() {
+        Connection::watch(this);
+    }
+}
+
+impl Connection {
+    /// Has [`Channel::look`] called after a while. Only for handlers of the endpoint, which the end of the connection waits
+    /// for before it cancels this, and for the work itself.
+    fn watch(this: &Arc<Self>) {
+        DelayedWork::<Self>::schedule(this, PATIENCE);
+    }
+}
+
+impl DelayedWorkItem for Connection {
+    /// Looks whether the client goes on with what it has begun.
+    fn run(this: Arc<Self>) {
+        let again = this.channel().is_some_and(Channel::look);
+        this.act();
+        if again {
+            Self::watch(&this);
+        }
+    }
+}
+
+/// Does what the session wants. Nothing before the connection is up: then nothing can be sent.
+pub(super) fn act(this: &Connection, channel: &Channel, endpoint: &Arc<Endpoint<Connection>>) {
+    if !this.is_established() {
+        return;
+    }
+    // If there is no Send buffer for what it wants, one comes back with a completion, which has us called again. None can
+    // be made here, in a handler that the shutdown waits for.
+    let outcome = channel.act(endpoint);
+    if outcome.wake {
+        this.flush();
+        this.with_callback(|callback| callback.send_room());
+    }
+    this.stats().refused_at_once(outcome.errors);
+    if outcome.close.is_some() {
+        this.close();
+    }
+}

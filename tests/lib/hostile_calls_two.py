@@ -1,0 +1,564 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Cases of the hostile client in Version Two (draft-ietf-nfsv4-rpcrdma-version-two-07)."""
+
+import random
+import struct
+import time
+
+from common import Gone, digest, log, pattern, remote, slow, slowness
+from hostile_attack import FILE, contents
+from hostile_caller import CHUNKS, XIDS
+from hostile_calls_data import SCRATCH
+from hostile_two_caller import TwoCaller
+from nfs_server import EXPORT
+from rpc_message import compound, getattr_, null_call, null_rpc, read, to_file, write
+from rpcrdma2_header import (BAD_PROPVAL, BAD_XDR, CALL_MIDDLE, ERROR, GRANT, INVAL_CONT, INVAL_HTYPE,
+                             READ_CHUNKS, RECEIVE_SIZE, REPLY_MIDDLE, REPLY_RESOURCE, SYSTEM,
+                             VERS_MISMATCH, WRITE_CHUNKS, WRITE_RESOURCE, call, call_external, error,
+                             middle, prefix, properties, reply)
+
+#: Every case by name, in the order in which they are run.
+CASES = {}
+#: A handle that nobody has given out.
+FOREIGN = 0xDEADBE00
+
+
+def case(function):
+    """Enters a function into `CASES`."""
+    CASES[function.__name__] = function
+    return function
+
+
+def opened(**how):
+    """A connection that has exchanged properties."""
+    return TwoCaller(**how).open()
+
+
+def finish(t, label, connection, xid, allowed, alive=True):
+    """What became of the message with an XID: compares it with what is `allowed`.
+
+    A NULL Call follows, which has to be answered if the connection is to be `alive`.
+    """
+    answer, outcome = None, "nothing"
+    try:
+        if not connection.null(20):
+            outcome = "a stall"
+        deadline = time.monotonic() + (10 if "nothing" not in allowed else 0.05) * slowness()
+        while outcome == "nothing":
+            answer = next((a for a in connection.answers if a.xid == xid), None)
+            if answer or time.monotonic() > deadline:
+                break
+            connection.take()
+            time.sleep(0.0005)
+        if answer:
+            outcome = answer.kind
+    except Gone as x:
+        answer = next((a for a in connection.answers if a.xid == xid), None)
+        outcome = f"{answer.kind}, lost" if answer else "lost"
+        if alive and "lost" not in allowed:
+            log(f"  {label}: lost: {x}")
+    if outcome not in allowed:
+        t.problem(f"{label}: {outcome}, not {' or '.join(sorted(allowed))}")
+    for text in connection.wrong:
+        t.problem(f"{label}: {text}")
+    return answer
+
+
+def attempt(t, label, make, allowed, connection=None):
+    """Sends the messages that `make` makes of a connection and an XID; see `finish`."""
+    own = connection is None
+    connection = connection or opened()
+    xid = next(XIDS)
+    messages = make(connection, xid)
+    answer = None
+    try:
+        connection.widen(len(messages) + 1)
+        for message in messages:
+            connection.post_message(message)
+        answer = finish(t, label, connection, xid, allowed)
+    except Gone as x:
+        if "lost" not in allowed:
+            t.problem(f"{label}: lost: {x}")
+    if own:
+        connection.close()
+    return answer
+
+
+@case
+def first_messages(t):
+    """A first message of every kind."""
+    null = lambda x: call(x, 40, null_rpc(x))  # noqa: E731
+    segment = (FOREIGN, 64, 0)
+    for label, make, allowed in (
+            ("a Call", null, {"reply"}),
+            ("a GRANT", lambda x: prefix(x, 40, GRANT), {"nothing"}),
+            ("an error", lambda x: error(x, 40, SYSTEM), {"nothing"}),
+            ("a Reply", lambda x: reply(x, 40, struct.pack(">II", x, 1)), {"nothing"}),
+            ("no properties", lambda x: properties(40, xid=x), {"nothing"}),
+            ("a Call with a lie", lambda x: call(x, 40, null_rpc(x ^ 0x1000000)), {f"error {BAD_XDR}"}),
+            ("a Call without an end", lambda x: call(x, 40, b""), {f"error {BAD_XDR}"}),
+            ("a Call chunk of a stranger", lambda x: call_external(x, 40, [segment]), {"lost"}),
+            *((f"{n} octets", lambda x, n=n: null(x)[:n], {"nothing"}) for n in (0, 4, 12, 15)),
+            *((f"version {n}", lambda x, n=n: prefix(x, 40, 10, vers=n) + bytes(40), {"error 1"})
+              for n in (0, 3, 0xFFFFFFFF)),
+            *((f"header type {n}", lambda x, n=n: prefix(x, 40, n) + bytes(20),
+               {f"error {INVAL_HTYPE}, lost", "lost"}) for n in (0, 1, 2, 3, 14, 0xFFFFFFFF)),
+            ("an OPTIONAL of 2016", lambda x: prefix(x, 40, GRANT) + bytes(12),
+             {f"error {INVAL_HTYPE}, lost", "lost"})):
+        connection = TwoCaller()
+        xid = next(XIDS)
+        try:
+            connection.post_message(make(xid))
+            # Nothing was told about credits if that was not Version Two.
+            if connection.room() < 1:
+                connection.limit = 2
+            if "version" in label or "octets" in label:
+                # Answers to another version carry it.
+                deadline = time.monotonic() + 0.2
+                while time.monotonic() < deadline:
+                    connection.poll()
+                other = [Header for Header in connection.arrived]
+                connection.arrived.clear()
+                connection.received += len(other)
+                got = {f"error {struct.unpack_from('>I', d, 16)[0]}" for d in other if len(d) >= 20}
+                if (got or {"nothing"}) != allowed:
+                    t.problem(f"{label}: {got}")
+                if not connection.null():
+                    t.problem(f"{label}: no answer afterwards")
+            else:
+                finish(t, label, connection, xid, allowed)
+        except Gone as x:
+            if "lost" not in allowed:
+                t.problem(f"{label}: lost: {x}")
+        connection.close()
+
+
+@case
+def version_one_after_all(t):
+    """A Version One client on the same listener, which then sends Version Two."""
+    connection = TwoCaller()
+    xid = next(XIDS)
+    connection.send_message(null_call(xid))
+    deadline = time.monotonic() + 10 * slowness()
+    while not connection.arrived and time.monotonic() < deadline:
+        connection.poll()
+    if not connection.arrived or connection.arrived.pop()[4:8] != b"\0\0\0\1":
+        t.problem("no answer in Version One")
+    connection.send_message(properties(40, xid=7))
+    while not connection.arrived and time.monotonic() < deadline:
+        connection.poll()
+    got = connection.arrived.pop() if connection.arrived else b""
+    if got[4:8] + got[12:20] != struct.pack(">III", 2, ERROR, VERS_MISMATCH):
+        t.problem(f"answered with {got.hex()}")
+    connection.close()
+
+
+@case
+def property_sets(t):
+    """Property sets of all kinds, as the first message."""
+    for label, values, tail, allowed in (
+            ("none", [], b"", {"properties"}),
+            ("unknown ones", [(n, bytes(30)) for n in range(50, 80)], b"", {"properties"}),
+            ("twice", [(RECEIVE_SIZE, 8192), (RECEIVE_SIZE, 4096)], b"", {"properties"}),
+            ("empty ones", [(n, b"") for n in range(1, 7)], b"", {"properties"}),
+            ("much host authentication", [(6, struct.pack(">I", 2000) + bytes(2000))], b"",
+             {"properties"}),
+            ("three octets", [(RECEIVE_SIZE, bytes(3))], b"", {f"error {BAD_PROPVAL}"}),
+            ("eight octets", [(RECEIVE_SIZE, bytes(8))], b"", {f"error {BAD_PROPVAL}"}),
+            ("host authentication that lies", [(6, struct.pack(">I", 2000))], b"",
+             {f"error {BAD_PROPVAL}"}),
+            ("something behind", [], bytes(8), {f"error {BAD_XDR}"})):
+        connection = TwoCaller()
+        try:
+            connection.post_message(properties(connection.credit(), values, xid=9) + tail)
+            finish(t, label, connection, 9 if "error" in "".join(allowed) else 0, allowed)
+        except Gone as x:
+            t.problem(f"{label}: lost: {x}")
+        connection.close()
+    for label, words, wrong in (("a count that lies", (5,), BAD_XDR), ("no end", (0xFFFFFFFF,), BAD_XDR),
+                                ("no count", (), BAD_XDR),
+                                ("a length that lies", (1, 2, 0xFFFFFFFF), BAD_PROPVAL)):
+        connection = TwoCaller()
+        try:
+            data = prefix(9, connection.credit(), 7) + struct.pack(f">{len(words)}I", *words)
+            connection.post_message(data)
+            finish(t, label, connection, 9, {f"error {wrong}"})
+        except Gone as x:
+            t.problem(f"{label}: lost: {x}")
+        connection.close()
+
+
+@case
+def smallest_peer(t):
+    """A client that can receive next to nothing: its Replies are errors, or it is cut off."""
+    for size in (0, 1, 16, 64, 0xFFFFFFFF):
+        connection = TwoCaller()
+        try:
+            connection.open([(n, size) for n in range(1, 5)])
+            xid = next(XIDS)
+            connection.post_politely(call(xid, connection.credit(), null_rpc(xid)))
+            answer = connection.answer(xid, 5)
+            log(f"  all of {size}: {answer.kind if answer else 'nothing'}")
+        except Gone as x:
+            log(f"  all of {size}: {x}")
+        connection.close()
+        t.well()
+
+
+@case
+def property_floods(t):
+    """CONNPROP messages without an end, with and without regard to credits."""
+    connection = TwoCaller()
+    for _ in range(200):
+        connection.post_politely(properties(connection.credit(), [(77, bytes(900))], last=False))
+    connection.post_politely(properties(connection.credit()))
+    if not connection.null():
+        t.problem("no answer after many properties")
+    for last in (True, False) * 10:
+        connection.post_politely(properties(connection.credit(), [(1, 100)], last=last, xid=5))
+    if not connection.null():
+        t.problem("no answer after properties that came too late")
+    errors = [a.kind for a in connection.answers if a.xid == 5]
+    if errors != [f"error {INVAL_CONT}"] * 20:
+        t.problem(f"properties that came too late: {errors}")
+    connection.close()
+    connection = TwoCaller()
+    flood = [properties(40, [(77, bytes(900))], last=False)] * 300
+    lose(t, "a flood of properties", connection, lambda: connection.send_many(flood))
+
+
+def lose(t, label, connection, act):
+    """Does something that has to end the connection. Others may have been without Receives meanwhile."""
+    try:
+        act()
+        if not connection.lost(20):
+            t.problem(f"{label}: the connection goes on")
+    except Gone as x:
+        log(f"  {label}: {x}")
+    connection.close()
+    t.starves()
+    t.well()
+
+
+@case
+def continued(t):
+    """Calls in parts: NULL, and a WRITE of 20,000 octets; a READ whose Reply comes in parts."""
+    attempt(t, "NULL in parts", lambda c, x: c.in_parts(x, null_rpc(x), 24), {"reply"})
+    connection = opened()
+    data = pattern("in parts", 20_000)
+
+    def writing(c, xid):
+        return c.in_parts(xid, compound(xid, *to_file(*SCRATCH), write(0, len(data))) + data)
+
+    attempt(t, "WRITE in parts", writing, {"reply"}, connection)
+    got = remote(f"head -c {len(data)} {EXPORT}/hostile-scratch | sha256sum").split()[0]
+    if got != digest(data):
+        t.problem("other data were written")
+
+    def reading(c, xid):
+        return [call(xid, c.credit(), compound(xid, *to_file(*FILE), read(8, 20_000)))]
+
+    answer = attempt(t, "READ in parts", reading, {"reply"}, connection)
+    if answer and contents(8, 20_000) not in answer.rpc:
+        t.problem("other data were read")
+    connection.close()
+
+
+def lied(change):
+    """The parts of a NULL Call in which the octets that remain are changed."""
+    def make(c, xid):
+        parts = c.in_parts(xid, null_rpc(xid), 24)
+        for i, message in enumerate(parts[:-1]):
+            rest = struct.unpack_from(">I", message, 16)[0]
+            parts[i] = (message[:16] + struct.pack(">I", change(i, rest) & 0xFFFFFFFF)
+                        + message[20:])
+        return parts
+    return make
+
+
+@case
+def remaining(t):
+    """Lies about the octets that remain: an error for the Call, and nothing else."""
+    connection = opened()
+    for label, change in (("more", lambda i, n: n + 4), ("less", lambda i, n: n - 4),
+                          ("changes", lambda i, n: n + 4 * (i == 1)), ("odd", lambda i, n: n + 1),
+                          ("none", lambda i, n: 0), ("three", lambda i, n: 3),
+                          ("all", lambda i, n: -1), ("half", lambda i, n: 0x7FFFFFFF),
+                          ("long", lambda i, n: 65536 - 24 * i),
+                          ("fits", lambda i, n: (32 << 10) - 24 * (i + 1))):
+        attempt(t, label, lied(change), {f"error {INVAL_CONT}"}, connection)
+    connection.close()
+
+
+@case
+def parts_in_disorder(t):
+    """Parts that are missing, too many, or in another order."""
+    connection = opened()
+    wrong = {f"error {INVAL_CONT}"}
+    for label, order in (("a part is missing", (0, 2, 3)), ("a part comes twice", (0, 1, 1, 2, 3)),
+                         ("turned", (0, 2, 1, 3)), ("only the first and the last", (0, 3))):
+        attempt(t, label, lambda c, x, order=order:
+                [c.in_parts(x, null_rpc(x), 20)[i] for i in order], wrong, connection)
+    # What has no beginning of a Call is none.
+    for count in (1, 2):
+        attempt(t, f"only the last {count}", lambda c, x, count=count:
+                c.in_parts(x, null_rpc(x), 20)[-count:], {f"error {BAD_XDR}"}, connection)
+    attempt(t, "an empty part", lambda c, x: [c.in_parts(x, null_rpc(x), 24)[0],
+                                              middle(x, c.credit(), CALL_MIDDLE, 400, b"")],
+            wrong | {f"error {BAD_XDR}"}, connection)
+    connection.close()
+
+
+@case
+def interrupted(t):
+    """Messages between the parts of a Call: they are errors, and the Call goes on or the connection ends."""
+    def between(make):
+        def messages(c, xid):
+            parts = c.in_parts(xid, null_rpc(xid), 24)
+            return [parts[0], make(c, xid), *parts[1:]]
+        return messages
+
+    for label, make, allowed in (
+            ("a GRANT", lambda c, x: prefix(0, c.credit(), GRANT), {"reply"}),
+            ("properties", lambda c, x: properties(c.credit(), [(1, 50)]), {"reply"}),
+            ("another Call", lambda c, x: call(x ^ 0x1000000, c.credit(), null_rpc(x ^ 0x1000000)),
+             {"reply"}),
+            ("a part of another", lambda c, x: middle(x ^ 0x1000000, c.credit(), CALL_MIDDLE, 400,
+                                                      struct.pack(">II", x ^ 0x1000000, 0)),
+             {"reply"}),
+            ("a Call chunk", lambda c, x: call_external(x, c.credit(), [(FOREIGN, 64, 0)]),
+             {f"error {INVAL_CONT}"}),
+            ("a Reply", lambda c, x: reply(x, c.credit(), struct.pack(">II", x, 1)), {"lost"}),
+            ("a part of a Reply", lambda c, x: middle(x, c.credit(), REPLY_MIDDLE, 400,
+                                                      struct.pack(">II", x, 1)), {"lost"}),
+            ("an error", lambda c, x: error(x, c.credit(), SYSTEM), {"lost"}),
+            ("another version", lambda c, x: prefix(x, c.credit(), 10, vers=9), {"error 1"}),
+            ("an unknown type", lambda c, x: prefix(x, c.credit(), 99),
+             {f"error {INVAL_HTYPE}"})):
+        attempt(t, label, between(make), allowed)
+
+
+@case
+def stalled(t):
+    """Sequences that are begun and do not go on: the connections end, and nobody else waits."""
+    count = 3 if slow() else 12
+    begun = time.monotonic()
+    held = []
+    for i in range(count):
+        connection = opened()
+        xid = next(XIDS)
+        connection.post_politely(middle(xid, connection.credit(), CALL_MIDDLE, (32 << 10) - 8,
+                                        struct.pack(">II", xid, 0)))
+        held.append(connection)
+    middles = TwoCaller()
+    middles.post_message(properties(40, last=False))
+    held.append(middles)
+    while time.monotonic() - begun < 8:
+        t.well()
+        time.sleep(0.5)
+    ended = 0
+    for connection in held:
+        ended += connection.lost(45)
+    log(f"  {ended} of {len(held)} have ended within {time.monotonic() - begun:.1f} s")
+    if ended != len(held):
+        t.problem(f"{len(held) - ended} of {len(held)} connections go on")
+    for connection in held:
+        connection.close()
+
+
+@case
+def credits_of_ours(t):
+    """Lies about what the server may send: it waits, and goes on when it may."""
+    for label, value in (("none", lambda c: 0), ("behind", lambda c: c.received - 1000),
+                         ("just used", lambda c: c.received),
+                         ("2^31 ahead", lambda c: c.received + 0x80000000)):
+        connection = opened()
+        try:
+            xids = [next(XIDS) for _ in range(2)]
+            for xid in xids:
+                connection.wait_room(1)
+                connection.post_message(call(xid, value(connection), null_rpc(xid)))
+            time.sleep(0.3)
+            connection.post_politely(prefix(0, connection.credit(), GRANT), 5)
+            for xid in xids:
+                answer = connection.answer(xid, 10)
+                if answer is None or answer.kind != "reply":
+                    t.problem(f"{label}: {answer.kind if answer else 'no answer'}")
+        except Gone as x:
+            t.problem(f"{label}: lost: {x}")
+        connection.close()
+    attempt(t, "2^31 - 2 ahead", lambda c, x: [call(x, c.received + 0x7FFFFFFE, null_rpc(x))],
+            {"reply"})
+
+
+@case
+def answers_not_let_out(t):
+    """Bad messages whose errors must not be sent: there is an end to what is kept."""
+    connection = opened()
+    bad = [prefix(next(XIDS), 0, 99) for _ in range(40)]
+    lose(t, "errors that must wait", connection, lambda: connection.send_many(bad))
+
+
+@case
+def overruns(t):
+    """More messages than the server allows, of every kind."""
+    for label, make in (("Calls", lambda x: call(x, 40, null_rpc(x))),
+                        ("GRANTs", lambda x: prefix(0, 40, GRANT)),
+                        ("parts", lambda x: middle(x, 40, CALL_MIDDLE, 400, struct.pack(">II", x, 0))),
+                        ("runts", lambda x: bytes(8))):
+        connection = opened()
+        flood = [make(next(XIDS)) for _ in range(400)]
+        lose(t, label, connection, lambda: connection.send_many(flood))
+
+
+@case
+def grant_storm(t):
+    """GRANTs as fast as the server lets them: it does not answer each, and others go on."""
+    connection = opened()
+    begun, sent = time.monotonic(), 0
+    before = connection.received
+    while time.monotonic() - begun < 4 and sent < 5000:
+        connection.take()
+        if connection.room() < 2:
+            time.sleep(0.0005)
+            continue
+        connection.post_message(prefix(0, connection.credit(), GRANT))
+        sent += 1
+    answered = connection.received - before
+    log(f"  {sent} GRANTs, {answered} messages of the server's")
+    if answered > sent:
+        t.problem(f"{sent} GRANTs made the server send {answered} messages")
+    if not connection.null():
+        t.problem("no answer afterwards")
+    connection.close()
+
+
+@case
+def handles(t):
+    """A handle to be invalidated that is not in the header: it is left alone."""
+    connection = opened()
+    for handle in (FOREIGN, 1, 0xFFFFFFFF, connection.arena.rkey):
+        attempt(t, f"NULL and {handle:#x}",
+                lambda c, x, handle=handle: [call(x, c.credit(), null_rpc(x), inv=handle)],
+                {"reply"}, connection)
+    chunk = [connection.segment(4096, CHUNKS)]
+    for handle in (FOREIGN, chunk[0][0] ^ 1):
+        connection.arena.write(bytes(4096), 4096, CHUNKS)
+        attempt(t, f"READ and {handle:#x}",
+                lambda c, x, handle=handle: [
+                    call(x, c.credit(), compound(x, *to_file(*FILE), read(0, 4096)), inv=handle,
+                         writes=[chunk])], {"reply"}, connection)
+        if connection.get(4096) != contents(0, 4096):
+            t.problem("other data were read")
+    connection.close()
+
+
+@case
+def limits(t):
+    """More chunks, or longer ones, than the server has told; too little room for a Reply."""
+    connection = opened()
+    one = connection.segment(8, CHUNKS)
+    getting = compound(0, *to_file(*FILE), getattr_())[4:]
+    reading = lambda x, n: compound(x, *to_file(*FILE), read(0, n))  # noqa: E731
+    for label, make, allowed in (
+            ("17 Read chunks", lambda c, x: call(x, c.credit(), null_rpc(x), reads=[
+                (8 + 12 * i, *one) for i in range(17)]), {f"error {READ_CHUNKS}"}),
+            ("17 Write chunks", lambda c, x: call(x, c.credit(), struct.pack(">I", x) + getting,
+                                                  writes=[[one]] * 17), {f"error {WRITE_CHUNKS}"}),
+            ("a segment of 3 MiB", lambda c, x: call(
+                x, c.credit(), reading(x, 100), writes=[[(one[0], 3 << 20, one[2])]]),
+             {f"error {SYSTEM}"}),
+            ("segments without end", lambda c, x: prefix(x, c.credit(), 10) + struct.pack(
+                ">IIII", 0, 0, 1, 0xFFFFFFFF), {"error 8", f"error {BAD_XDR}"}),
+            ("too short a Write chunk", lambda c, x: call(
+                x, c.credit(), reading(x, 4096), writes=[[connection.segment(4000)]]),
+             {f"error {WRITE_RESOURCE}"}),
+            ("no room for 64 KiB", lambda c, x: call(x, c.credit(), reading(x, 65536)),
+             {f"error {REPLY_RESOURCE}"}),
+            ("too short a Reply chunk", lambda c, x: call(
+                x, c.credit(), reading(x, 65536), reply=[connection.segment(1000)]),
+             {f"error {REPLY_RESOURCE}"}),
+            ("a Reply chunk that is not needed", lambda c, x: call(
+                x, c.credit(), reading(x, 65536), reply=[connection.segment(70_000)]), {"reply"}),
+            ("a Read chunk of the RPC's beginning", lambda c, x: call(
+                x, c.credit(), null_rpc(x), reads=[(0, *one)]), {f"error {BAD_XDR}"}),
+            ("positions that go back", lambda c, x: call(
+                x, c.credit(), null_rpc(x), reads=[(16, *one), (8, *one)]), {f"error {BAD_XDR}"}),
+            ("a position beyond the Call", lambda c, x: call(
+                x, c.credit(), null_rpc(x), reads=[(4000, *one)]), {f"error {BAD_XDR}"}),
+            ("no Call chunk", lambda c, x: call_external(x, c.credit(), []), {f"error {BAD_XDR}"}),
+            ("another Call in the chunk", lambda c, x: call_external(x, c.credit(), [one]),
+             {f"error {BAD_XDR}"})):
+        attempt(t, label, lambda c, x, make=make: [make(c, x)], allowed, connection)
+    connection.close()
+    for label, make in (("a Read chunk of a stranger", lambda c, x: call(
+            x, c.credit(), null_rpc(x), reads=[(16, FOREIGN, 64, 0)])),
+                        ("a Write chunk of a stranger", lambda c, x: call(
+                            x, c.credit(), reading(x, 4096), writes=[[(FOREIGN, 4096, 0)]]))):
+        attempt(t, label, lambda c, x, make=make: [make(c, x)], {"lost", "reply, lost"})
+
+
+@case
+def replies(t):
+    """Replies and errors that nobody asked for."""
+    connection = opened()
+    for label, make in (
+            ("a Reply", lambda c, x: [reply(x, c.credit(), struct.pack(">IIIIII", x, 1, 0, 0, 0, 0))]),
+            ("a Reply in parts", lambda c, x: [
+                middle(x, c.credit(), REPLY_MIDDLE, 8, struct.pack(">IIII", x, 1, 0, 0)),
+                reply(x, c.credit(), bytes(8))]),
+            *((f"error {n}", lambda c, x, n=n: [error(x, c.credit(), n, 1, 1)])
+              for n in (2, 3, 4, 5, 6, 7, 8, 9, 10, 77, 100))):
+        attempt(t, label, make, {"nothing"}, connection)
+    connection.close()
+    for label, make in (
+            ("a Reply of another", lambda c, x: [reply(x, c.credit(), struct.pack(">II", x ^ 7, 1))]),
+            ("a Reply that is a Call", lambda c, x: [reply(x, c.credit(), struct.pack(">II", x, 0))]),
+            ("a Reply without an end", lambda c, x: [reply(x, c.credit(), b"")]),
+            ("an error without a code", lambda c, x: [prefix(x, c.credit(), ERROR)])):
+        attempt(t, label, make, {"lost"})
+
+
+@case
+def mutations(t):
+    """Good messages with a word of their header changed: an answer, silence, or the connection's end."""
+    chance = random.Random(7)
+    values = (0, 1, 2, 3, 4, 16, 17, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
+    seen = {}
+    connection = None
+    for i in range(60 if slow() else 300):
+        try:
+            connection = connection or opened()
+            xid = next(XIDS)
+            one = connection.segment(64, CHUNKS)
+            message = bytearray(chance.choice((
+                lambda: call(xid, connection.credit(), null_rpc(xid), writes=[[one]], reply=[one]),
+                lambda: call(xid, connection.credit(), null_rpc(xid), reads=[(16, *one)]),
+                lambda: call_external(xid, connection.credit(), [one], reply=[one]),
+                lambda: middle(xid, connection.credit(), CALL_MIDDLE, 400, struct.pack(">II", xid, 0)),
+                lambda: reply(xid, connection.credit(), struct.pack(">II", xid, 1), [[one]]),
+                lambda: error(xid, connection.credit(), 9, 1, 100),
+                lambda: properties(connection.credit(), [(1, 4096), (6, bytes(8))])))())
+            # Not the credit value, with which the server could not answer.
+            places = [n for n in range(4, min(len(message), 80) - 3, 4) if n != 8]
+            struct.pack_into(">I", message, chance.choice(places), chance.choice(values))
+            connection.post_politely(bytes(message))
+            deadline = time.monotonic() + 0.02
+            while time.monotonic() < deadline:
+                connection.take()
+            outcome = next((a.kind for a in connection.answers if a.xid == xid), "nothing")
+            # A sequence may have begun: it is given up by a new connection.
+            if outcome == "nothing":
+                connection.close()
+                connection = None
+        except Gone:
+            outcome, connection = "lost", None
+        seen[outcome] = seen.get(outcome, 0) + 1
+        if i % 50 == 49:
+            t.well()
+    log(f"  {seen}")
+    for outcome in seen:
+        if outcome.startswith(("a ", "header")):
+            t.problem(outcome)
+    if connection:
+        connection.close()

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Cases of the hostile client in Version Two: what it answers to the server's Calls."""
+
+import itertools
+import struct
+import time
+
+from common import Gone, log, remote, slowness
+from hostile_attack import FILE
+from hostile_caller import XIDS
+from hostile_calls_two import case
+from hostile_two_caller import TwoCaller
+from nfs41_session import Session
+from nfs_server import EXPORT
+from rpc_message import null_rpc
+from rpcrdma2_header import (BAD_XDR, CALL_INLINE, INVAL_HTYPE, READ_CHUNKS, REPLY_MIDDLE,
+                             REPLY_RESOURCE, REVERSE, SEGMENTS, SYSTEM, call, error, middle, prefix,
+                             reply, reply_external)
+
+#: Wrong answers that end the connection, since nothing else could end the RPC.
+FATAL = {"an error without a code", "another transaction", "a lie about the rest", "a part is missing"}
+#: Those after which the RPC layer of the server may give the connection up.
+ODD = {"a huge verifier"}
+
+
+def reverse_call(connection, limit):
+    """Waits for a Call of the server's; returns its header, or nothing."""
+    deadline = time.monotonic() + limit * slowness()
+    while time.monotonic() < deadline:
+        connection.take()
+        for answer in connection.answers:
+            if answer.header.htype == CALL_INLINE:
+                connection.answers.remove(answer)
+                return answer.header
+        time.sleep(0.01)
+    return None
+
+
+def wrong_answers(xid, credit):
+    """Answers to a Call of the server's, by what is wrong with them."""
+    accepted = struct.pack(">IIIIII", xid, 1, 0, 0, 0, 0)
+    segment = (0xDEADBE00, 4096, 0x1000)
+    good = reply(xid, credit, accepted)
+
+    def parts(*rests):
+        out, at = [], 0
+        for rest in rests:
+            out.append(middle(xid, credit, REPLY_MIDDLE, rest, accepted[at:at + 8]))
+            at += 8
+        return out + [reply(xid, credit, accepted[at:])]
+
+    return {
+        "nothing": [],
+        "BAD_XDR": [error(xid, credit, BAD_XDR)],
+        "INVAL_HTYPE": [error(xid, credit, INVAL_HTYPE)],
+        "READ_CHUNKS": [error(xid, credit, READ_CHUNKS, 0)],
+        "SEGMENTS": [error(xid, credit, SEGMENTS, 1)],
+        "REPLY_RESOURCE": [error(xid, credit, REPLY_RESOURCE, 8192)] * 3,
+        "SYSTEM": [error(xid, credit, SYSTEM)],
+        "an error without a code": [error(xid, credit)],
+        "no results": [good],
+        "noise": [good + b"\xD2" * 300],
+        "a huge verifier": [reply(xid, credit, accepted[:16] + struct.pack(">I", 0xFFFFFFFC)
+                                  + bytes(40))],
+        "a Write chunk": [reply(xid, credit, accepted, [[segment]])],
+        "a Reply chunk": [reply_external(xid, credit, [segment])],
+        "in parts": parts(16, 8),
+        "a lie about the rest": parts(16, 12),
+        "a part is missing": parts(16, 8)[::2],
+        "another transaction": [reply(xid, credit, struct.pack(">I", xid ^ 7) + accepted[4:])],
+        "no credits": [reply(xid, 0, accepted), prefix(0, credit, 5)],
+        "ten times": [good] * 10,
+        "denied": [reply(xid, credit, struct.pack(">IIIII", xid, 1, 1, 1, 5))],
+        "4096 octets": [good.ljust(4096, b"\0")],
+        "a Call with its ID": [call(xid, credit, null_rpc(xid)), good],
+    }
+
+
+def delegated(connection, name, limit):
+    """The file of which a delegation is granted within some seconds: the server tries its backchannel first.
+
+    nfsd grants none for half a minute on what was just recalled, and knows that by few bits of a hash
+    only: so there are several files to choose from.
+    """
+    session = Session(connection, XIDS)
+    deadline = time.monotonic() + limit * slowness()
+    for attempt in itertools.count():
+        file = f"{name}.{attempt // 10}"
+        if attempt % 10 == 0:
+            remote(f"echo x > {EXPORT}/{file}")
+        if session.open(FILE[:-1], file):
+            return file
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(0.1)
+
+
+@case
+def recalls(t):
+    """A delegation is recalled, and the answer to that is wrong."""
+    held = []
+    for n, name in enumerate(wrong_answers(0, 0)):
+        connection = TwoCaller().open([(REVERSE, 1)])
+        held.append(connection)
+        file = delegated(connection, f"twice{n}", 8)
+        if file is None:
+            t.problem(f"{name}: no delegation is granted")
+            continue
+        # Waits until the delegation is given back or taken away.
+        remote(f"exec 3<>{EXPORT}/{file}", wait=False)
+        header = reverse_call(connection, 5)
+        if header is None:
+            t.problem(f"{name}: no delegation is recalled")
+            continue
+        if header.reads or header.writes or header.reply or header.inv:
+            t.problem(f"{name}: a Call with chunks: {header.data[:64].hex()}")
+        outcome = "taken"
+        try:
+            for message in wrong_answers(header.xid, connection.credit())[name]:
+                connection.post_politely(message)
+            if not connection.null():
+                t.problem(f"{name}: no answers any more")
+            if name == "a Call with its ID":
+                answer = connection.answer(header.xid, 5)
+                if answer is None or answer.kind != "reply":
+                    t.problem(f"{name}: {answer.kind if answer else 'no answer'}")
+        except Gone:
+            outcome = "lost"
+        if (outcome == "lost") != (name in FATAL) and name not in ODD:
+            t.problem(f"{name}: {outcome}")
+        for text in connection.wrong:
+            t.problem(f"{name}: {text}")
+        log(f"  {name}: {outcome}")
+        t.well()
+    for connection in held:
+        connection.close()
+
+
+@case
+def levels(t):
+    """A client that can do nothing in the reverse direction, or something unknown, gets no Calls."""
+    for values in ((), ((REVERSE, 0),), ((REVERSE, 9),), ((REVERSE, 0xFFFFFFFF),)):
+        connection = TwoCaller().open(values)
+        try:
+            if delegated(connection, "levels", 1):
+                t.problem(f"{values}: a delegation is granted")
+            if reverse_call(connection, 0.2):
+                t.problem(f"{values}: a Call has come")
+        except Gone as x:
+            t.problem(f"{values}: lost: {x}")
+        connection.close()

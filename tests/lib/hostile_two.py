@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What the hostile server does in Version Two: correct Replies, and what a case gets to spoil."""
+
+import struct
+
+from rpcrdma2_header import (CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL, Header, INLINE,
+                             REPLY_MIDDLE, error, middle, prefix, properties, reply, reply_external)
+
+#: How many messages the client may have on their way to us.
+WINDOW = 32
+#: Cases about Replies by name, see `hostile_reply`; and those about the first message of a
+#: connection, which get the connection and return whether it goes on as a correct one.
+CASES, FIRST = {}, {}
+
+
+class Case:
+    """One case: what to do to which Reply, and what to expect."""
+
+    def __init__(self, run, procedure, expect):
+        self.run, self.procedure, self.expect = run, procedure, expect
+        self.text = run.__doc__
+
+
+def case(procedure, expect="any"):
+    """Enters a function into `CASES`."""
+    def enter(function):
+        CASES[function.__name__] = Case(function, procedure, expect)
+        return function
+    return enter
+
+
+def first(expect="any"):
+    """Enters a function into `FIRST`."""
+    def enter(function):
+        FIRST[function.__name__] = Case(function, "", expect)
+        return function
+    return enter
+
+
+class Reply:
+    """A Version Two Reply whose every field can be changed before it goes."""
+
+    def __init__(self, connection, call, answer):
+        self.connection, self.call, self.answer = connection, call, answer
+        self.xid, self.writes, self.chunk, self.body = call.xid, [], None, None
+
+    @property
+    def credit(self):
+        """The credit value that a correct message has now."""
+        return self.connection.two.credit()
+
+    def prepare(self):
+        """Moves the payload as a correct server would, and fills the fields."""
+        if self.body is not None:
+            return self
+        if self.answer.payload is not None and self.call.writes:
+            used, _ = self.connection.fill(self.call.writes[0], self.answer.payload)
+            self.writes = [used]
+            self.body = self.answer.head
+        else:
+            self.body = self.answer.inline()
+            self.writes = [[(h, 0, o) for h, _, o in chunk] for chunk in self.call.writes]
+        if len(reply(0, 0, self.body, self.writes)) > INLINE and self.call.reply:
+            self.chunk, _ = self.connection.fill(self.call.reply, self.body)
+            self.body = b""
+        return self
+
+    def parts(self, size=INLINE - 20):
+        """The messages of the Reply: one, or as many as it takes."""
+        self.prepare()
+        if self.chunk is not None:
+            return [reply_external(self.xid, self.credit, self.chunk, self.writes)]
+        out, rest = [], self.body
+        while len(reply(0, 0, rest, self.writes)) > INLINE or (size < INLINE - 20 and len(rest) > size):
+            part, rest = rest[:size & ~3], rest[size & ~3:]
+            out.append(middle(self.xid, self.credit, REPLY_MIDDLE, len(rest), part))
+        return out + [reply(self.xid, self.credit, rest, self.writes)]
+
+    def send(self, *messages, invalidate=None):
+        """Sends the Reply, or `messages` in its place."""
+        for message in messages or self.parts():
+            self.connection.send_message(message, invalidate)
+            self.connection.two.sent += 1
+
+    def error(self, *words, xid=None):
+        """Sends an ERROR in place of the Reply."""
+        self.send(error(self.xid if xid is None else xid, self.credit, *words))
+
+    def note(self, text):
+        """Something for the client's test to look at."""
+        self.connection.server.notes.append(text)
+
+
+class Two:
+    """The state of a connection that speaks Version Two."""
+
+    def __init__(self, connection):
+        self.connection = connection
+        self.received = self.sent = 0
+        #: The parts of a Call that have come.
+        self.parts = b""
+
+    def credit(self):
+        """The credit value of the next message."""
+        return self.received + WINDOW
+
+    def handle(self, data):
+        """Handles a message of Version Two."""
+        self.received += 1
+        header = Header(data)
+        server = self.connection.server
+        if header.htype == CONNPROP_FINAL:
+            name = server.first
+            if name:
+                server.hits += 1
+                if not FIRST[name].run(self.connection):
+                    return
+            self.connection.send_message(properties(self.credit()))
+            self.sent += 1
+        elif header.htype == CALL_MIDDLE:
+            self.parts += header.rpc
+        elif header.htype in (CALL_INLINE, CALL_EXTERNAL):
+            if self.parts:
+                server.notes.append("call in parts")
+            rpc, self.parts = self.parts + header.rpc, b""
+            self.call(header, rpc)
+        elif header.error:
+            server.notes.append(f"error {' '.join(map(str, header.error))}")
+        if self.received % (WINDOW // 2) == 0:
+            self.connection.send_message(prefix(0, self.credit(), 5))
+
+    def call(self, header, rpc):
+        """Answers a Call."""
+        connection = self.connection
+        server = connection.server
+        if header.htype == CALL_EXTERNAL:
+            rpc = b"".join(connection.rdma_read(h, o, n) for h, n, o in header.chunk)
+            server.notes.append("call chunk")
+        rpc = bytearray(rpc)
+        for position in sorted({r[0] for r in header.reads}):
+            payload = b"".join(connection.rdma_read(h, o, n)
+                               for p, h, n, o in header.reads if p == position)
+            rpc[position:position] = payload + bytes(-len(payload) % 4)
+        if struct.unpack_from(">I", rpc)[0] != header.xid:
+            server.notes.append("a Call of another transaction")
+            return
+        answer = server.nfs.answer(bytes(rpc))
+        if answer is None:
+            return
+        name, procedure = server.case
+        out = Reply(connection, header, answer)
+        if name and answer.procedure == procedure:
+            with server.lock:
+                server.hits += 1
+                CASES[name].run(out)
+        else:
+            out.send()

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: GPL-2.0
+"""A client in user space that speaks Version Two with a server, correctly unless told otherwise."""
+
+import struct
+import time
+
+from common import Gone, slowness
+from hostile_caller import Connection, Refused, XIDS, accepted
+from pyverbs.pyverbs_error import PyverbsRDMAError
+from rpc_message import null_rpc
+from rpcrdma2_header import (CALL_MIDDLE, CONNPROP_FINAL, CONNPROP_MIDDLE, ERROR, GRANT, Header,
+                             INLINE, REPLY_EXTERNAL, REPLY_INLINE, REPLY_MIDDLE, VERS, call, middle,
+                             properties)
+
+#: How many messages the server may have on their way to us.
+WINDOW = 40
+
+
+class Answer:
+    """A message of Version Two from the server, with all parts of an RPC message."""
+
+    def __init__(self, header, rpc):
+        self.header, self.rpc, self.xid = header, rpc, header.xid
+
+    @property
+    def kind(self):
+        """What it is: `reply`, `denied`, `error N`, `grant`, `properties`; else it is a mistake."""
+        htype = self.header.htype
+        if htype == ERROR:
+            return f"error {self.header.error[0]}"
+        if htype == GRANT:
+            return "grant" if not self.rpc else "a GRANT with a payload"
+        if htype in (CONNPROP_MIDDLE, CONNPROP_FINAL):
+            return "properties"
+        if htype == REPLY_EXTERNAL:
+            return "reply" if not self.rpc else "a REPLY_EXTERNAL with a payload"
+        if htype != REPLY_INLINE:
+            return f"header type {htype}"
+        xid, kind, denied = struct.unpack_from(">III", self.rpc)
+        if xid != self.xid or kind != 1:
+            return f"a wrong RPC Reply: {self.rpc[:12].hex()}"
+        return "denied" if denied else "reply"
+
+    def accepted(self):
+        """The accept_stat and the results."""
+        return accepted(self.rpc)
+
+
+class TwoConnection(Connection):
+    """A connection that speaks Version Two."""
+
+    def __init__(self, **how):
+        super().__init__(**how)
+        self.sent = self.received = 0
+        #: How many messages may be sent in all.
+        self.limit = 1
+        #: The parts of a Reply that have come, and what the last of them left to come.
+        self.parts, self.rest = b"", None
+        #: What the server has done wrong.
+        self.wrong = []
+
+    def credit(self):
+        """The credit value of the next message."""
+        return self.received + WINDOW
+
+    def room(self):
+        """How many messages may be sent now."""
+        ahead = (self.limit - self.sent) & 0xFFFFFFFF
+        return ahead if ahead < 1 << 31 else 0
+
+    def take(self):
+        """Takes in what has arrived; raises `Gone` if that is the connection's end."""
+        self.poll()
+        while self.arrived:
+            data = self.arrived.pop(0)
+            self.received += 1
+            if len(data) >= 28 and data[12:20] == struct.pack(">II", ERROR, VERS):
+                # It has the version of what it is about (section 7), and no credits.
+                self.answers.append(Answer(Header(data), b""))
+                continue
+            if len(data) < 16 or data[4:8] != b"\0\0\0\2":
+                self.wrong.append(f"no message of Version Two: {data[:28].hex()}")
+                continue
+            if len(data) > INLINE:
+                self.wrong.append(f"a message of {len(data)} octets")
+            header = Header(data)
+            self.limit = header.credit
+            if self.rest is not None and header.htype not in (REPLY_MIDDLE, REPLY_INLINE):
+                self.wrong.append(f"header type {header.htype} between two parts")
+            if header.htype == REPLY_MIDDLE:
+                if self.rest is not None and self.rest != header.remaining + len(header.rpc):
+                    self.wrong.append(f"{header.remaining} octets remain, after {self.rest}")
+                self.parts += header.rpc
+                self.rest = header.remaining
+                continue
+            if self.rest not in (None, len(header.rpc)):
+                self.wrong.append(f"{len(header.rpc)} octets of {self.rest}")
+            rpc, self.parts, self.rest = self.parts + header.rpc, b"", None
+            self.answers.append(Answer(header, rpc))
+        self.check_alive()
+
+    def post_message(self, data):
+        """Sends a message, and counts it."""
+        self.send_message(data)
+        self.sent += 1
+
+    def post_politely(self, data, limit=20):
+        """The same, when the server lets it."""
+        self.wait_room(1, limit)
+        self.post_message(data)
+
+    def wait_room(self, count, limit=20):
+        """Waits until so many messages may be sent."""
+        deadline = time.monotonic() + limit * slowness()
+        while self.room() < count:
+            self.take()
+            if time.monotonic() > deadline:
+                raise Gone(f"no credits: {self.sent} sent, {self.limit} allowed")
+            time.sleep(0.0005)
+
+    def widen(self, count):
+        """Gets a window of so many messages, which grows when all of it is used."""
+        for _ in range(50):
+            if self.room() >= count:
+                return
+            self.wait_room(1)
+            xids = [next(XIDS) for _ in range(self.room())]
+            # All at once, or the first would be answered before the last one has arrived.
+            self.send_many([call(xid, self.credit(), null_rpc(xid)) for xid in xids])
+            self.sent += len(xids)
+            for xid in xids:
+                if self.answer(xid) is None:
+                    raise Gone("no answer to a NULL Call")
+        raise Gone(f"the window does not grow to {count}")
+
+    def open(self, values=()):
+        """Tells properties and waits for those of the server."""
+        self.post_message(properties(self.credit(), values))
+        deadline = time.monotonic() + 20 * slowness()
+        while not any(a.kind == "properties" for a in self.answers):
+            self.take()
+            if time.monotonic() > deadline:
+                raise Gone("no properties")
+            time.sleep(0.0005)
+        return self
+
+    def request(self, xid, rpc):
+        """Sends the Call of an RPC and waits for its answer."""
+        self.post_politely(call(xid, self.credit(), rpc))
+        return self.answer(xid, 20)
+
+    def null(self, limit=10):
+        """Does a NULL Call; returns whether it was answered."""
+        xid = next(XIDS)
+        self.post_politely(call(xid, self.credit(), null_rpc(xid)))
+        answer = self.answer(xid, limit)
+        return answer is not None and answer.kind == "reply"
+
+    def in_parts(self, xid, rpc, size=INLINE - 20, **chunks):
+        """The messages of a Call that is sent in parts of so many octets."""
+        out, at = [], 0
+        while len(rpc) - at > size:
+            out.append(middle(xid, self.credit(), CALL_MIDDLE, len(rpc) - at - size,
+                              rpc[at:at + size]))
+            at += size
+        return out + [call(xid, self.credit(), rpc[at:], **chunks)]
+
+
+def TwoCaller(**how):
+    """A new `TwoConnection`; see `hostile_caller.Caller` for why this may take several attempts."""
+    for _ in range(20):
+        try:
+            return TwoConnection(**how)
+        except PyverbsRDMAError as x:
+            if "Errno: 98" not in str(x):
+                raise
+        time.sleep(0.1)
+    raise Refused("no local port")
