@@ -12,6 +12,7 @@
 # rounds: 1 2
 """Every case ends in an error for its RPC or in a dropped connection, never in a hang."""
 
+import concurrent.futures
 import ctypes
 import mmap
 import os
@@ -29,6 +30,8 @@ from common import (Failure, LIBC, ROOT, check, drop_caches, is_errno, log,  # n
 READ, WRITE, ENTRIES = 70_001, 50_003, 300
 #: How long one system call may take, and how long until the mount works again.
 BOUND = 45
+#: After how many seconds an RPC without a Reply fails, having been sent twice: see `mount`.
+TIMEOUT = 4
 
 
 #: Cases much like others, which need the client's patience: for `make soak`.
@@ -115,8 +118,13 @@ def one(name, case, path, problems):
         problems.append(f"{name}: the server was never asked")
     if case.expect == "ok" and outcome != "ok":
         problems.append(f"{name}: {outcome}, but the Reply was usable")
-    if case.expect == "error" and outcome == "ok":
+    if case.expect in ("error", "at once") and outcome == "ok":
         problems.append(f"{name}: accepted")
+    if case.expect == "at once" and took >= TIMEOUT and state["hits"] > 1:
+        problems.append(f"{name}: failed after {took:.2f} s only, asked {state['hits']} times")
+    if case.expect == "data" and outcome not in ("ok", "short"):
+        problems.append(f"{name}: {outcome}, but there were data")
+    problems += [f"{name}: {note}" for note in state["notes"] if note.startswith("wrong")]
     if took > BOUND * slowness():
         problems.append(f"{name}: took {took:.0f} s")
     if name == "rdma_write_offered":
@@ -136,8 +144,50 @@ def one(name, case, path, problems):
             problems.append(f"{name}: the mount does not recover: {again}")
             break
         time.sleep(0.1)
-    log(f"{name}: {outcome} after {took:.2f} s, well again {time.monotonic() - began:.2f} s later"
+    log(f"{name}: {outcome} after {took:.2f} s and {state['hits']} Calls, "
+        f"well again {time.monotonic() - began:.2f} s later"
         + (f", {' '.join(sorted(set(state['notes'])))}" if state["notes"] else ""))
+
+
+def small(path, problems):
+    """A WRITE that fits the server's Receives, but not what it must be taken for (RFC 8166, 3.3.3)."""
+    fd = os.open(f"{path}/d1501", os.O_WRONLY | os.O_DIRECT)
+    if os.write(fd, pattern(("written", 1501), 1501)) != 1501:
+        problems.append("a short WRITE")
+    os.close(fd)
+    problems += remote_call("set_case", name="", procedure="")["notes"]
+
+
+def crowd(path, problems):
+    """Many READs at once, of which no more are sent than there are credits.
+
+    First with connections that end before the first Reply: RFC 8166, 3.3.3. Then with a grant that
+    becomes smaller: 3.3.1.
+    """
+    fd = os.open(f"{path}/d{READ}", os.O_RDONLY | os.O_DIRECT)
+
+    def reads(count):
+        memory = mmap.mmap(-1, 131072)
+        for _ in range(count):
+            try:
+                os.preadv(fd, [memory], 0)
+            except OSError as e:
+                return is_errno(e.errno)
+        return "ok"
+
+    for name, count in (("closed_read", 1), ("credits_few", 12)):
+        remote_call("set_case", name=name, procedure="READ")
+        with concurrent.futures.ThreadPoolExecutor(8) as threads:
+            outcomes = list(threads.map(reads, [count] * 8))
+        state = remote_call("set_case", name="", procedure="")
+        log(f"eight times {name}: {', '.join(outcomes)}, {state['hits']} Calls")
+        if state["hits"] < (2 if count == 1 else 8 * count):
+            problems.append(f"eight times {name}: only {state['hits']} Calls")
+        if name == "credits_few" and outcomes != ["ok"] * 8:
+            problems.append(f"eight times {name}: {outcomes}")
+        problems += [f"eight times {name}: {note}" for note in state["notes"]]
+        wait_for("recovery", BOUND * slowness(), lambda: attempt(read, path)[0] == "ok")
+    os.close(fd)
 
 
 def client():
@@ -148,6 +198,8 @@ def client():
     before = module_refs()
     mount(path)
     problems = []
+    small(path, problems)
+    crowd(path, problems)
     wanted = os.environ.get("CASES", "").split()
     if not wanted:
         wanted = [name for name in CASES if rounds() > 1 or name not in THOROUGH]
