@@ -106,7 +106,7 @@ def attempt(operation, path):
 def one(name, case, path, problems):
     """One case, and a correct operation after it."""
     operation = OPERATIONS[case.procedure]
-    remote_call("set_case", name=name, procedure=case.procedure)
+    before = remote_call("set_case", name=name, procedure=case.procedure)["notes"]
     try:
         outcome, took = attempt(operation, path)
     except Failure as e:
@@ -124,6 +124,7 @@ def one(name, case, path, problems):
         problems.append(f"{name}: failed after {took:.2f} s only, asked {state['hits']} times")
     if case.expect == "data" and outcome not in ("ok", "short"):
         problems.append(f"{name}: {outcome}, but there were data")
+    problems += [f"before {name}: {note}" for note in before if note.startswith("wrong")]
     problems += [f"{name}: {note}" for note in state["notes"] if note.startswith("wrong")]
     if took > BOUND * slowness():
         problems.append(f"{name}: took {took:.0f} s")
@@ -161,8 +162,8 @@ def small(path, problems):
 def crowd(path, problems):
     """Many READs at once, of which no more are sent than there are credits.
 
-    First with connections that end before the first Reply: RFC 8166, 3.3.3. Then with a grant that
-    becomes smaller: 3.3.1.
+    First with connections that end before the first Reply: RFC 8166, 3.3.3. Then with credits in
+    messages that may be Replies or not: RFC 8167, 4.1. Then with a grant that becomes smaller: 3.3.1.
     """
     fd = os.open(f"{path}/d{READ}", os.O_RDONLY | os.O_DIRECT)
 
@@ -175,7 +176,7 @@ def crowd(path, problems):
                 return is_errno(e.errno)
         return "ok"
 
-    for name, count in (("closed_read", 1), ("credits_few", 12)):
+    for name, count in (("closed_read", 1), ("credits_of_nobody", 1), ("credits_few", 12)):
         remote_call("set_case", name=name, procedure="READ")
         with concurrent.futures.ThreadPoolExecutor(8) as threads:
             outcomes = list(threads.map(reads, [count] * 8))

@@ -165,6 +165,19 @@ def closed(r):
 
 
 @case("READ", "error")
+def credits_of_nobody(r):
+    """Many credits in a message that is neither Call nor Reply, and then no connection."""
+    connection = r.connection
+    connection.send_message(encode(r.xid) + struct.pack(">II", r.xid, 2))
+    time.sleep(0.05)
+    connection.poll()
+    # It ends its RPC, so that another may be sent.
+    if len(connection.credits) == 1 and len(connection.arrived) > 1:
+        connection.wrong(f"{len(connection.arrived)} Calls before the first Reply")
+    raise Gone("as the case wants")
+
+
+@case("READ", "error")
 def closed_read(r):
     """The same, for a READ."""
     raise Gone("as the case wants")

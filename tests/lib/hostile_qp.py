@@ -33,7 +33,8 @@ class Events:
     """What the connection manager has to say."""
 
     def __init__(self):
-        before = set(os.listdir("/proc/self/fd"))
+        # Without the descriptor of the directory itself, which the channel may get.
+        before = {n for n in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{n}")}
         self.channel = CMEventChannel()
         # pyverbs does not show the channel's descriptor, which alone can be polled.
         self.poller = select.poll()
