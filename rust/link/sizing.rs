@@ -205,6 +205,22 @@ mod tests {
         Ok(())
     }
 
+    /// RFC 8166 section 3.3.1, RFC 8167 section 4.3.1: for each Reply that may come, and for each Call that was
+    /// granted.
+    #[test]
+    fn there_is_a_receive_for_all_that_may_come() -> Result {
+        for queue_depth in [150, 200, 400, 1000, 16_384] {
+            let device = DeviceLimits {
+                queue_depth,
+                ..DEVICE
+            };
+            let (wanted, sizes) = fits(&WANTED, &device)?;
+            assert!(sizes.receives >= wanted.credits + REVERSE_CREDITS);
+            assert_eq!(sizes.receive_size, wanted.inline_receive as usize);
+        }
+        Ok(())
+    }
+
     fn fits(wanted: &Wanted, limits: &DeviceLimits) -> Result<(Wanted, Sizes)> {
         choose(wanted, limits).map_err(|_| EOPNOTSUPP)
     }

@@ -239,6 +239,8 @@ def the_grants(mount, number, grants):
     now = show(number, "credits")
     log(f"grants: {grants}, {now}")
     check(now["granted"] == now["limit"] == str(CREDITS), f"credits: {now}")
+    # RFC 8166, section 3.3.1: the client has never sent more.
+    check(now["overdraft"] == "0", f"credits: {now}")
 
     def known():
         # Any Reply tells it.
@@ -477,10 +479,26 @@ def the_end(mount, number):
              lambda: "Input/output error" in remote(f"cat {STOP}.error", ok=None))
     check(remote(f"cat {STOP}.text") == "", "a file was read after its connection had gone")
     # The next one has its own number, and the listener goes on.
-    with Mount(os.environ["VARIANT"]):
+    with Mount(os.environ["VARIANT"]) as mount:
         again = connections()
         check(len(again) == 1 and again != {number}, f"{again} after {number}")
+        the_change(mount)
     wait_for("end of the connection", 30, lambda: not connections())
+
+
+def the_change(mount):
+    """What was agreed on is that of the present connection (RFC 8797, section 4)."""
+    state = ours()["state"]
+    check(state["inline_send"] == state["inline_receive"] == "8192", f"before: {state}")
+    remote_call("nfsd_stop")
+    remote(f"echo 2048 >{SYSCTL}/max_req_size")
+    remote_call("nfsd_start")
+    remote("echo Y >/proc/fs/nfsd/v4_end_grace", ok=None)
+    drop_caches()
+    os.listdir(mount.path)
+    state, peer = ours()["state"], show(connections().pop(), "state")
+    for end in (state, peer):
+        check(end["inline_send"] == end["inline_receive"] == "2048", f"after: {state}, {peer}")
 
 
 main(client)

@@ -204,6 +204,8 @@ class Answer:
     def kind(self):
         """What it is: `vers`, `chunk`, `reply` or `denied`; anything else is a mistake."""
         header = self.header
+        if not 1 <= header.credit <= 1024:
+            return f"a wrong grant: {self.data[:28].hex()}"
         if header.proc == ERROR:
             if header.error[:1] == (2,) and header.vers == 1:
                 return "chunk"
@@ -213,7 +215,7 @@ class Answer:
             if header.error == (11,) and header.vers == 2 and TWO:
                 return "vers"
             return f"a wrong RDMA_ERROR: version {header.vers}, {header.error}"
-        if header.vers != 1 or header.proc > 1 or header.reads or not 1 <= header.credit <= 1024:
+        if header.vers != 1 or header.proc > 1 or header.reads:
             return f"a wrong Reply: {self.data[:28].hex()}"
         if header.proc == 1:
             return "reply" if header.reply and not header.rpc else "an empty RDMA_NOMSG"

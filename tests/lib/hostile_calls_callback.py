@@ -94,6 +94,7 @@ def recalls(t):
             t.problem(f"{name}: no delegation is recalled")
             continue
         check(call.vers == 1 and 1 <= call.credit <= 1024, f"a wrong Call: {call.data[:28].hex()}")
+        check(call.rpc[:4] == call.data[:4], "another transaction ID in the RPC header")
         outcome = "taken"
         try:
             for message in wrong_answers(call.xid)[name]:

@@ -5,9 +5,9 @@ import struct
 
 from common import digest, fabric, remote
 from nfs_server import EXPORT
-from hostile_attack import FILE, case, contents
+from hostile_attack import FILE, FILE_SIZE, case, contents
 from hostile_caller import ARENA, CHUNKS, Caller, XIDS
-from rpc_message import compound, getattr_, read, read_result, to_file, write
+from rpc_message import compound, getattr_, null_call, read, read_result, to_file, write
 from rpcrdma_header import NOMSG, encode
 
 #: What the arena is filled with, to see what was written to.
@@ -45,6 +45,15 @@ def do_read(t, label, offset, count, chunk, allowed, more=()):
     return answer
 
 
+def used(offered, length):
+    """A chunk as it is returned with that many octets in it (RFC 8166, 3.4.6)."""
+    out = []
+    for handle, room, offset in offered:
+        out.append((handle, min(room, length), offset))
+        length -= out[-1][1]
+    return out
+
+
 def check_read(t, label, answer, offset, count, chunk):
     """Whether a READ has put the right data into its chunk."""
     if answer is None or answer.kind != "reply":
@@ -55,9 +64,15 @@ def check_read(t, label, answer, offset, count, chunk):
     stat, results = answer.accepted()
     status, rest = read_result(results) if stat == 0 else (stat, b"")
     if (stat or status or got != contents(offset, count)
-            or struct.unpack_from(">I", rest, 4)[0] != count
-            or len(returned) != len(chunk)):
+            or struct.unpack_from(">I", rest, 4)[0] != count):
         t.problem(f"{label}: accept status {stat}, status {status}, {len(got)} octets of {count}")
+    if returned != used([connection.segment(n, at) for at, n in chunk], count):
+        t.problem(f"{label}: returned as {returned}")
+    if len(rest) != 8:
+        # RFC 8166, 3.4.4.4: padding goes with the data, and is written nowhere (3.4.6.2).
+        t.problem(f"{label}: {len(rest) - 8} octets behind the length")
+    for (_, n, _), (at, room) in zip(returned, chunk):
+        untouched(t, connection, label, at + n, at + room)
 
 
 @case
@@ -118,6 +133,27 @@ def empty_chunks(t):
 
 
 @case
+def unconsumed_chunks(t):
+    """Write chunks without a result, which come back unused or have the next (RFC 8166, 4.3.2.2)."""
+    connection = t.current()
+    chunk = [connection.segment(64, CHUNKS), connection.segment(32, CHUNKS + 128)]
+    answer = t.alone("no result", null_call(next(XIDS), writes=[chunk, chunk]), {"reply"},
+                     connection)
+    if answer and answer.header.writes != [used(chunk, 0)] * 2:
+        t.problem(f"no result: returned as {answer.header.writes}")
+    # The first READ begins at the end of the file.
+    chunk = [connection.segment(600, CHUNKS)]
+    xid = next(XIDS)
+    data = (encode(xid, writes=[chunk])
+            + compound(xid, *to_file(*FILE), read(FILE_SIZE, 256), read(0, 512)))
+    answer = t.alone("the second result", data, {"reply"}, connection)
+    if answer and answer.kind == "reply":
+        stat, results = answer.accepted()
+        if stat or answer.header.writes != [used(chunk, 512)] or contents(0, 512) in results:
+            t.problem(f"the second result: {stat}, {answer.header.writes}, {results.hex()}")
+
+
+@case
 def reply_chunks(t):
     """Reply chunks of every size for a Reply of known size."""
     connection = t.current()
@@ -148,6 +184,20 @@ def reply_chunks(t):
             stat, results = answer.accepted(got)
             if stat or contents(16, 2000) not in results:
                 t.problem(f"{label}: other data")
+    # A Reply that has to be in its chunk (RFC 8166, 3.5.3), all of it and with its padding.
+    connection = t.current()
+    chunk = [(a, 3000), (a + 8192, 1), (a + 16384, 9000)]
+    offered = [connection.segment(n, at) for at, n in chunk]
+    xid = next(XIDS)
+    answer = t.alone("longer than a message",
+                     encode(xid, reply=offered) + compound(xid, *to_file(*FILE), read(16, 7001)),
+                     {"reply"}, connection)
+    if answer and answer.kind == "reply":
+        returned = answer.header.reply or []
+        got = b"".join(connection.get(n, at) for (_, n, _), (at, _) in zip(returned, chunk))
+        if (answer.header.proc != NOMSG or returned != used(offered, len(got)) or len(got) % 4
+                or got[-7004:-3] != contents(16, 7001)):
+            t.problem(f"longer than a message: {answer.header.proc}, {returned}")
     # A Reply that is too long for a message, without any chunk.
     xid = next(XIDS)
     t.alone("no chunk", encode(xid) + compound(xid, *to_file(*FILE), read(0, 65536)),

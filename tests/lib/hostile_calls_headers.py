@@ -4,10 +4,10 @@
 import random
 import struct
 
-from hostile_attack import case, fresh
+from hostile_attack import FILE, case, fresh
 from hostile_caller import Caller, CHUNKS, PRIVATE, Refused, XIDS
 from hostile_judge import judge
-from rpc_message import null_call, rpc_call
+from rpc_message import compound, null_call, read, rpc_call, to_file
 from rpcrdma_header import DONE, ERROR, MSG, MSGP, NOMSG, encode
 
 #: Values that a word of a header may be changed to.
@@ -211,6 +211,12 @@ def private_data(t):
         connection = Caller(private=private)
         if not connection.null():
             t.problem(f"private data {private.hex()}: no answer")
+        # Only who has said that it can receive so much gets it (section 5.1).
+        told = private in (PRIVATE + bytes(40), PRIVATE[:6] + b"\xFF\xFF")
+        xid = next(XIDS)
+        t.alone(f"a READ with private data {private.hex()}",
+                encode(xid) + compound(xid, *to_file(*FILE), read(0, 2000)),
+                {"reply" if told else "chunk"}, connection)
         connection.close()
     try:
         connection = Caller(depth=0)

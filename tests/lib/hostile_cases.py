@@ -7,6 +7,8 @@ send it but not yet sent, and spoils it. Its decorator names the procedure whose
 Reply it spoils, and what the client's system call may then do:
 
 `error`  it must fail,
+`at once`  it must fail, and the Call may not be sent again before,
+`data`   it must not fail, but may succeed with fewer of the right data,
 `ok`     it must succeed with the right data,
 `any`    it may fail, or succeed with the right data.
 

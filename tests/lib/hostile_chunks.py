@@ -134,7 +134,7 @@ def read_status(r):
     r.send()
 
 
-@case("READ")
+@case("READ", "data")
 def read_inline(r):
     """The payload comes inline although a Write chunk was offered, cut to what fits."""
     r.writes = [[(h, 0, o) for h, _, o in c] for c in r.call.writes]

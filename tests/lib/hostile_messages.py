@@ -4,8 +4,9 @@
 import struct
 import time
 
-from common import Gone
+from common import Gone, slowness
 from hostile_reply import case
+from rpcrdma_header import ERROR, Header, NOMSG, encode
 
 # ---- Whole messages -----------------------------------------------------
 
@@ -22,7 +23,8 @@ def runt(length):
         r.send(r.message()[:length])
     cut.__name__ = f"cut_at_{length}"
     cut.__doc__ = f"Only the first {length} octets of the Reply."
-    case("GETATTR", "error")(cut)
+    # A shorter one is discarded (RFC 8166, 4.5).
+    case("GETATTR", "error" if length < 28 else "at once")(cut)
 
 
 for n in (0, 1, 4, 12, 15, 16, 18, 20, 24, 27, 28, 29, 32, 36, 44, 51, 60):
@@ -36,7 +38,7 @@ def version(number):
         r.send()
     other.__name__ = f"version_{number}"
     other.__doc__ = f"The Reply claims version {number}."
-    case("GETATTR", "error")(other)
+    case("GETATTR", "at once")(other)
 
 
 for n in (0, 2, 9, 0xFFFFFFFF):
@@ -50,7 +52,7 @@ def procedure(number):
         r.send()
     other.__name__ = f"proc_{number}"
     other.__doc__ = f"A Reply with header type {number}."
-    case("GETATTR", "error")(other)
+    case("GETATTR", "at once")(other)
 
 
 for n in (1, 2, 3, 4, 5, 0xFFFFFFFF):
@@ -72,7 +74,7 @@ def xid_header_differs(r):
     r.send()
 
 
-@case("GETATTR")
+@case("GETATTR", "at once")
 def xid_body_differs(r):
     """The RPC header's XID is not the transport header's."""
     r.prepare()
@@ -84,6 +86,14 @@ def xid_body_differs(r):
 def credits_none(r):
     """A grant of no credits."""
     r.credit = 0
+    r.send()
+
+
+@case("READ", "ok")
+def credits_few(r):
+    """A grant of two credits. The Reply takes its time, for more Calls to come."""
+    r.credit = 2
+    time.sleep(0.02)
     r.send()
 
 
@@ -115,7 +125,7 @@ def duplicate_read(r):
     r.send()
 
 
-@case("GETATTR")
+@case("GETATTR", "ok")
 def unsolicited(r):
     """Thirty Replies that nobody asked for, then the right one."""
     message = bytearray(r.message())
@@ -126,7 +136,7 @@ def unsolicited(r):
     r.send()
 
 
-@case("GETATTR")
+@case("GETATTR", "ok")
 def yesterday(r):
     """The Reply of the Call before, then the right one."""
     message = r.message()
@@ -151,6 +161,25 @@ def trailing(r):
 @case("GETATTR", "error")
 def closed(r):
     """No Reply: the connection is closed."""
+    raise Gone("as the case wants")
+
+
+@case("READ", "error")
+def credits_of_nobody(r):
+    """Many credits in a message that is neither Call nor Reply, and then no connection."""
+    connection = r.connection
+    connection.send_message(encode(r.xid) + struct.pack(">II", r.xid, 2))
+    time.sleep(0.05)
+    connection.poll()
+    # It ends its RPC, so that another may be sent.
+    if len(connection.credits) == 1 and len(connection.arrived) > 1:
+        connection.wrong(f"{len(connection.arrived)} Calls before the first Reply")
+    raise Gone("as the case wants")
+
+
+@case("READ", "error")
+def closed_read(r):
+    """The same, for a READ."""
     raise Gone("as the case wants")
 
 
@@ -181,49 +210,49 @@ def invalidate_zero(r):
 # ---- RDMA_ERROR ---------------------------------------------------------
 
 
-@case("GETATTR", "error")
+@case("GETATTR", "at once")
 def error_vers(r):
     """RDMA_ERROR: version not supported, 1 to 1 is."""
     r.raw_error(1, struct.pack(">II", 1, 1))
 
 
-@case("GETATTR", "error")
+@case("GETATTR", "at once")
 def error_vers_2(r):
     """RDMA_ERROR: version not supported, only 2 is."""
     r.raw_error(1, struct.pack(">II", 2, 2))
 
 
-@case("GETATTR", "error")
+@case("GETATTR", "at once")
 def error_vers_cut(r):
     """RDMA_ERROR ERR_VERS without its versions."""
     r.raw_error(1)
 
 
-@case("GETATTR", "error")
+@case("GETATTR", "at once")
 def error_chunk(r):
     """RDMA_ERROR: bad chunks."""
     r.raw_error(2)
 
 
-@case("READ", "error")
+@case("READ", "at once")
 def error_chunk_read(r):
     """RDMA_ERROR: bad chunks, for a READ with registered memory."""
     r.raw_error(2)
 
 
-@case("WRITE", "error")
+@case("WRITE", "at once")
 def error_chunk_write(r):
     """RDMA_ERROR: bad chunks, for a WRITE with registered memory."""
     r.raw_error(2)
 
 
-@case("GETATTR", "error")
+@case("GETATTR", "at once")
 def error_unknown(r):
     """RDMA_ERROR with an unknown code."""
     r.raw_error(77)
 
 
-@case("GETATTR", "error")
+@case("GETATTR", "at once")
 def error_cut(r):
     """RDMA_ERROR without a code."""
     r.send(struct.pack(">IIII", r.xid, 1, 32, 4))
@@ -245,7 +274,7 @@ def error_and_reply(r):
 # ---- Chunk lists where none belong ----------------------------------------
 
 
-@case("GETATTR")
+@case("GETATTR", "at once")
 def read_list(r):
     """A Reply with a Read list."""
     r.reads = [(4, 0x1234, 64, 0x1000)]
@@ -261,21 +290,21 @@ def read_list_of_read(r):
     r.send()
 
 
-@case("GETATTR", "error")
+@case("GETATTR", "at once")
 def read_list_endless(r):
     """A Read list that does not end within the message."""
     r.reads = [(4, i, 64, 0) for i in range(30)]
     r.send(r.message()[:16 + 30 * 24])
 
 
-@case("GETATTR")
+@case("GETATTR", "at once")
 def write_list_unsolicited(r):
     """A Write chunk although none was offered."""
     r.prepare().writes = [[(0x1234, 4096, 0x10000)]]
     r.send()
 
 
-@case("GETATTR", "error")
+@case("GETATTR", "at once")
 def write_list_huge(r):
     """A Write chunk of 2^32 - 1 segments."""
     m = r.message()
@@ -289,7 +318,7 @@ def write_list_endless(r):
     r.send(r.header()[:20 + 40 * 24])
 
 
-@case("GETATTR", "error")
+@case("GETATTR", "at once")
 def reply_chunk_unsolicited(r):
     """RDMA_NOMSG with a Reply chunk although none was offered."""
     r.prepare()
@@ -311,7 +340,7 @@ def reply_chunk_huge(r):
     r.send(struct.pack(">IIIIIIII", r.xid, 1, 32, 1, 0, 0, 1, 0xFFFFFFFF))
 
 
-@case("GETATTR", "error")
+@case("GETATTR", "at once")
 def nomsg_empty(r):
     """RDMA_NOMSG without a Reply chunk."""
     r.prepare()
@@ -319,7 +348,7 @@ def nomsg_empty(r):
     r.send()
 
 
-@case("GETATTR")
+@case("GETATTR", "at once")
 def discriminator(r):
     """A list whose presence word is neither 0 nor 1."""
     m = bytearray(r.message())
@@ -354,6 +383,37 @@ def rpc_call_flood(r):
         r.send(struct.pack(">IIIIIII", i, 1, 32, 0, 0, 0, 0)
                + struct.pack(">IIIIIIIIII", i, 0, 2, 0x40000000, 1, 0, 0, 0, 0, 0))
     r.send(message)
+
+
+def reverse_refused(name, make):
+    """A case that sends a Call in the reverse direction, to which the answer is ERR_CHUNK."""
+    def refused(r):
+        xid = r.xid ^ 0x0C0DE000
+        r.send(make(xid) + (struct.pack(">IIIIIIIIII", xid, 0, 2, 0x40000000, 1, 0, 0, 0, 0, 0)
+                            if name != "nomsg" else b""))
+        connection, deadline = r.connection, time.monotonic() + 10 * slowness()
+        while not connection.arrived and time.monotonic() < deadline:
+            connection.poll()
+            time.sleep(0.001)
+        answers = [Header(data) for data in connection.arrived]
+        connection.arrived.clear()
+        told = [(a.xid, a.vers, a.proc, a.error, a.credit > 0) for a in answers]
+        if told != [(xid, 1, ERROR, (2,), True)]:
+            connection.wrong(f"{told} is the answer to Call {xid:#x}")
+        r.send()
+    refused.__name__ = f"reverse_{name}"
+    refused.__doc__ = f"A Call in the reverse direction, with chunks ({name})."
+    case("GETATTR", "ok")(refused)
+
+
+# RFC 8167, 5.3. The last one has an error in its header (RFC 8166, 4.5.2).
+for n, lists in (("read_list", {"reads": [(40, 0x1234, 64, 0x1000)]}),
+                 ("write_list", {"writes": [[(0x1234, 64, 0x1000)]]}),
+                 ("empty_chunk", {"writes": [[]]}),
+                 ("reply_chunk", {"reply": [(0x1234, 64, 0x1000)]}),
+                 ("nomsg", {"proc": NOMSG, "reads": [(0, 0x1234, 64, 0x1000)]}),
+                 ("position_zero", {"reads": [(0, 0x1234, 64, 0x1000)]})):
+    reverse_refused(n, lambda xid, lists=lists: encode(xid, **lists))
 
 
 @case("GETATTR", "error")

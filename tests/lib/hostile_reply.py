@@ -71,6 +71,7 @@ class Reply:
 
     def send(self, data=None, invalidate=None):
         """Sends the message, or `data` in its place."""
+        self.connection.credits.append(self.credit)
         self.connection.send_message(self.message() if data is None else data, invalidate)
 
     def raw_error(self, code, rest=b"", xid=None):

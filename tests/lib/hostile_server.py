@@ -13,7 +13,9 @@ Reply is a correct one, so a mount lives on between cases.
 import json
 import os
 import socket
+import struct
 import threading
+import time
 import traceback
 
 import pyverbs.cm_enums as ce
@@ -24,14 +26,17 @@ import hostile_cases
 import hostile_two
 import hostile_two_cases
 from common import CONTROL_PORT, Gone
+from hostile_judge import judge
 from hostile_qp import DEPTH, Events, Memory, QueuePair
 from nfs3_mini import Nfs3, serve_mount
-from rpcrdma_header import Header
+from rpcrdma_header import Header, MSG
 
 #: Where the hostile server listens for RDMA, and for the MOUNT protocol.
 RDMA_PORT, MOUNT_PORT = 20050, 20051
 #: Octets of the memory from and into which messages and chunks are moved.
 ARENA = 4 << 20
+#: How many Calls a client can have sent before it saw a Reply, at the most: what is granted else.
+GRANT = 32
 
 
 class Connection(QueuePair):
@@ -45,6 +50,8 @@ class Connection(QueuePair):
         self.last_reply = None
         #: The state of Version Two, once the client speaks it.
         self.two = None
+        #: The credits that Replies had; before the first there is one.
+        self.credits = [1]
         self.modify(e.IBV_QPS_INIT)
         for i in range(DEPTH):
             self.post_recv(i)
@@ -67,15 +74,37 @@ class Connection(QueuePair):
             at += n
         return used, at == len(data)
 
+    def wrong(self, text):
+        """The client has sent something that it must not send, whatever the case."""
+        self.server.notes.append(f"wrong: {text}")
+
+    def inspect(self, data):
+        """Looks for what a Requester must not do (RFC 8166); no case lets it."""
+        if (verdict := judge(data)) != "pass":
+            self.wrong(f"{verdict} is the answer to {data[:64].hex()}")
+        if len(data) > hostile_cases.Reply.INLINE:
+            # Section 3.3.3: we have not told what we can receive.
+            self.wrong(f"a message of {len(data)} octets")
+        if len(self.credits) == 1:
+            # If there is a second Call before the first Reply, it is on its way.
+            time.sleep(0.05)
+        self.poll()
+        # Section 3.3.1. A smaller grant is not known yet to those under way.
+        if 1 + len(self.arrived) > max(1, *self.credits[-GRANT - 1:]):
+            self.wrong(f"{1 + len(self.arrived)} Calls with credits {self.credits[-3:]}")
+
     def handle(self, data):
         """Answers one message."""
         if self.server.two and data[4:8] == bytes([0, 0, 0, 2]):
             self.two = self.two or hostile_two.Two(self)
             self.two.handle(data)
             return
+        self.inspect(data)
         call = Header(data)
         if call.vers != 1 or call.proc > 1:
             return
+        if not call.credit:
+            self.wrong("no credits are asked for")
         rpc = bytearray(call.rpc)
         # Position zero is the whole message, other positions are inserted there.
         for position in sorted({r[0] for r in call.reads}):
@@ -84,6 +113,10 @@ class Connection(QueuePair):
             if call.proc == 1 and position == 0:
                 rpc = bytearray(payload)
             else:
+                (n,) = struct.unpack_from(">I", rpc, position - 4)
+                if call.proc == MSG and len(payload) not in (n, n + -n % 4):
+                    # Section 3.4.5.2.
+                    self.wrong(f"a Read chunk of {len(payload)} octets for {n}")
                 payload += bytes(-len(payload) % 4)
                 rpc[position:position] = payload
         answer = self.server.nfs.answer(bytes(rpc))
