@@ -20,7 +20,8 @@ import time
 
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
-from common import Failure, Mount, check, log, pattern, remote, remote_call, rounds, slowness  # noqa: E402
+from common import (Failure, Mount, check, log, pattern, remote, remote_call, rounds,  # noqa: E402
+                    slowness, soak)
 from nfs_server import EXPORT  # noqa: E402
 from faults import Load, connects  # noqa: E402
 
@@ -66,7 +67,7 @@ def settle(before):
 
 def client():
     """All cases, or those named in `$CASES`, while a load goes on."""
-    with Mount("4.2") as mount, Load(mount, jobs=3) as load:
+    with Mount("4.2") as mount, Load(mount, jobs=3 if soak() else 2) as load:
         # After the processes of the load were made.
         from hostile_calls import Attack, CASES
         if os.environ.get("VARIANT") == "two":

@@ -24,7 +24,7 @@ def client():
     with Mount(os.environ["VARIANT"], address=os.environ["PEER_ADDR6"]) as mount:
         log(f"mounted: {','.join(mount.shown)}")
         check("proto=rdma6" in mount.shown, "the netid is not rdma6")
-        workload.everything(mount, (workload.tree, workload.direct, workload.names))
+        workload.everything(mount, (workload.tree, workload.direct, workload.locks))
 
 
 main(client)

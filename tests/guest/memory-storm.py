@@ -18,7 +18,7 @@ import sys
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
 from common import (Failure, Mount, check, fabric, log, remote, rnr_events, run,  # noqa: E402
-                    wait_for, xprt_stats)
+                    soak, wait_for, xprt_stats)
 from memory import server_memory, shown  # noqa: E402
 from nfs_server import EXPORT  # noqa: E402
 
@@ -30,7 +30,7 @@ SIZE = 16 * KIB
 #: Reads that each process has under way, and processes for each mount.
 DEPTH, JOBS = 32, 4
 #: How long it goes on, in seconds.
-DURATION = 60 if os.environ.get("SOAK") == "1" else 15
+DURATION = 60 if soak() else 15
 
 #: What a connection of the server's may take: 128 Calls of a peer at most, granted or put up with, each with
 #: the pages of its Reply and one more for what is not data; 136 Send and 136 Receive buffers; its

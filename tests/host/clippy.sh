@@ -6,12 +6,13 @@ set -eu -o pipefail
 
 copy=$MODULE_DIR-clippy
 mkdir -p "$copy"
-rsync -a --delete --exclude='*.o' --exclude='.*' --exclude='*_generated*' \
-	Kbuild rust include "$copy/"
-# What is up to date is not looked at again.
-rm -f "$copy/rust/rpcrdma_main.o"
-make -C "$KDIR" M="$copy" ARCH=um CLIPPY=1 modules 2>&1 | tee "$copy/log"
-if grep -E '^(warning|error)' "$copy/log"; then
+# What differs gets the time of now: make goes by that, and what is up to date was clean.
+rsync -rlp --checksum --delete --exclude='*.o' --exclude='.*' --exclude='*_generated*' \
+	--exclude=/log Kbuild rust include "$copy/"
+if ! make -C "$KDIR" M="$copy" ARCH=um CLIPPY=1 modules 2>&1 | tee "$copy/log" ||
+	grep -E '^(warning|error)' "$copy/log"; then
+	# So that it is looked at again.
+	rm -f "$copy/rust/rpcrdma_main.o"
 	exit 1
 fi
 [ -e "$copy/rust/rpcrdma_main.o" ]

@@ -124,6 +124,11 @@ def slow():
     return os.environ.get("SLOW", "0") == "1"
 
 
+def soak():
+    """Whether there is time for everything: `make soak`."""
+    return os.environ.get("SOAK") == "1"
+
+
 def slowness():
     """A factor for time limits: 1 on a fast guest, more under a sanitizer."""
     return 10 if slow() else 1

@@ -4,18 +4,22 @@
 import errno
 import os
 
-from common import (Failure, LIBC, check, children, drop_caches, is_errno, slow)
+from common import (Failure, LIBC, check, children, drop_caches, is_errno, remote_call, slow, soak)
 from workload_tree import Tree
 
 
 def names(mount):
-    """5,000 entries: created, listed, renamed, listed, unlinked."""
+    """5,000 entries: created, listed, renamed, listed, unlinked.
+
+    With `make soak` the client makes all of them, else some hundred, and the server the others.
+    """
     t = Tree(mount, "names")
     entries = 400 if slow() else 5000
+    created = entries if soak() else min(entries, 600)
     jobs = 4
 
     def create(job):
-        for i in range(job, entries, jobs):
+        for i in range(job, created, jobs):
             path = t.path(f"entry-{i:05d}-{'x' * (i % 90)}")
             if i % 5 < jobs and i >= jobs:
                 # Another name costs one RPC where a new file costs four.
@@ -32,10 +36,12 @@ def names(mount):
         for i in range(job, entries, jobs):
             os.unlink(t.path(name(i)))
 
-    def name(i):
-        return f"renamed-{i}" if i % 2 else f"entry-{i:05d}-{'x' * (i % 90)}"
+    def name(i, renamed=True):
+        return f"renamed-{i}" if renamed and i % 2 else f"entry-{i:05d}-{'x' * (i % 90)}"
 
     children(*[lambda j=j: create(j) for j in range(jobs)])
+    remote_call("make_files", directory="names",
+                names=[name(i, renamed=False) for i in range(created, entries)])
     drop_caches()
     got = os.listdir(t.top)
     check(len(got) == entries and set(got) == {f"entry-{i:05d}-{'x' * (i % 90)}"

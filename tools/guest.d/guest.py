@@ -170,7 +170,8 @@ class Guest:
                            "mitigations=off", "apparmor=0",
                            "root=root", "rootfstype=9p",
                            "rootflags=trans=virtio,version=9p2000.L,msize=262144,cache=loose",
-                           "console=ttyS0", "net.ifnames=0"]
+                           # Each old pseudo-terminal is a device more to be made at boot.
+                           "console=ttyS0", "net.ifnames=0", "pty.legacy_count=0"]
         tty = (["-chardev", "stdio,id=tty,signal=off"] if self.interactive else
                ["-chardev", f"socket,id=tty,fd={line}"])
         if self.kernel == "debug" and args.cpus == 1:
