@@ -199,6 +199,8 @@ fn marshal_and_post<T: Host>(
             trace::post_failed(this.traced(), rqst.xid(), error.into());
             let count = regions.len();
             call.set_idle(regions);
+            // Their Send buffers count among those that are waited for.
+            drop(middles);
             if error == PostError::Full {
                 return Err(wait_for_send_room(this, link, rqst.xid(), count, parts));
             }

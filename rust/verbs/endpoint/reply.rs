@@ -11,6 +11,7 @@
 use crate::sys;
 use crate::verbs::endpoint::gate::{SendChain, SendGate, SendRequest};
 use crate::verbs::endpoint::parts::{Last, ReplySend, Rest};
+use crate::verbs::endpoint::send::there;
 use crate::verbs::endpoint::transfer::{requests, Load, Transfer};
 use crate::verbs::endpoint::{Charge, Endpoint, EndpointEvents, PostError, SendBuffer};
 use core::ptr::{self, NonNull};
@@ -65,7 +66,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     }
 
     /// As [`Self::post_reply`]; `parts` are posted before, each with its length. Then all of it is posted at once, see
-    /// [`Self::fits_at_once`]. What is posted is taken out of `parts`.
+    /// [`Self::fits_at_once`]. What is posted is taken out of `parts`, which may have empty places.
     ///
     /// # Errors
     ///
@@ -78,14 +79,14 @@ impl<H: EndpointEvents> Endpoint<H> {
         cargo: Option<Cargo<H>>,
         invalidate: Option<u32>,
     ) -> Result<u64, Unposted<H>> {
+        let before = there(parts);
         let send = ReplySend {
             index: message.index,
             len,
             invalidate,
             // The parts must not wait for whatever is sent next, as in `post_chain`.
-            signal: !parts.is_empty(),
+            signal: before > 0,
         };
-        let before = u32::try_from(parts.len()).unwrap_or(u32::MAX);
         let writes = cargo.as_ref().map_or(0, |cargo| requests(&cargo.transfers));
         let total = writes.saturating_add(1);
         let mut gate = self.send.lock();

@@ -283,7 +283,8 @@ impl<H: EndpointEvents> Endpoint<H> {
         self.post_in_parts(&mut [], message, len, regions)
     }
 
-    /// As [`Self::post_message`]; `parts` are posted before, each with its length. What is posted is taken out of `parts`.
+    /// As [`Self::post_message`]; `parts` are posted before, each with its length. What is posted is taken out of `parts`,
+    /// which may have empty places.
     ///
     /// # Errors
     ///
@@ -358,7 +359,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         signal: bool,
     ) -> Result<(bool, u64), PostError> {
         let slot = self.send_slot(message.index).ok_or(PostError::Refused)?;
-        let before = u32::try_from(parts.len()).map_err(|_| PostError::Refused)?;
+        let before = there(parts);
         let fences = u32::try_from(regions.len()).map_err(|_| PostError::Refused)?;
         let requests = fences.checked_add(1).ok_or(PostError::Refused)?;
 
@@ -454,6 +455,11 @@ impl<H: EndpointEvents> Endpoint<H> {
         }
         Ok(())
     }
+}
+
+/// How many of `parts` there are. Their places may be more.
+pub(super) fn there<T>(parts: &[Option<T>]) -> u32 {
+    parts.iter().flatten().fold(0, |count, _| count + 1)
 }
 
 /// A Send buffer on loan. Dropped without having been posted, it goes back.
