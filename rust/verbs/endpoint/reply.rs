@@ -137,7 +137,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             first = transfer.link(cqe, first);
         }
         let first = NonNull::new(first).ok_or(PostError::Refused)?;
-        slot.cargo.set(Some(cargo));
+        slot.load(cargo);
         let sequence = gate.queue.begin();
         // SAFETY: The transfers have just been linked, and there are so many work requests in them; the slot keeps them
         // until the Send has completed, or no completion comes any more.
@@ -178,7 +178,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                 first = transfer.link(ptr::null_mut(), first);
             }
             // Whatever happens, it is released by the completion, or at the end of the endpoint.
-            slot.cargo.set(Some(cargo));
+            slot.load(cargo);
         }
         let chain = SendChain {
             first,

@@ -12,11 +12,10 @@ use crate::verbs::endpoint::quota::SENDS;
 use crate::verbs::endpoint::regions::RegionHandle;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents, Quota};
 use crate::verbs::region::{Region, RegionState};
-use core::cell::Cell;
 use core::ops::{Deref, DerefMut};
 use core::ptr;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::Relaxed;
 use kernel::sync::{Arc, SetOnce};
 
 /// A work request could not be posted.
@@ -55,7 +54,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         let slot = unsafe { &*completion.entry().cast::<SendSlot<H>>() };
         let sequence = slot.sequence.load(Relaxed);
         // Before the buffer comes free, and with it the place of the cargo.
-        drop(slot.cargo.take());
+        drop(slot.unload());
         trace::sent(this.context.number(), sequence, completion.status());
         if !completion.ok() {
             completion.trace_error(this.context.number(), trace::Work::Send);
@@ -202,15 +201,9 @@ impl<H: EndpointEvents> Endpoint<H> {
 
     /// Makes a Send buffer.
     fn make_send_buffer(self: &Arc<Self>, place: &SetOnce<KBox<SendSlot<H>>>) -> Result {
-        let slot = KBox::new(
-            SendSlot {
-                entry: CompletionEntry::new(Self::send_callback),
-                sequence: Atomic::new(0),
-                cargo: Cell::new(None),
-                buffer: DmaBuffer::new(self.sizes.send_size, Direction::ToDevice)?,
-            },
-            GFP_KERNEL,
-        )?;
+        let entry = CompletionEntry::new(Self::send_callback);
+        let buffer = DmaBuffer::new(self.sizes.send_size, Direction::ToDevice)?;
+        let slot = KBox::new(SendSlot::new(entry, buffer), GFP_KERNEL)?;
         slot.entry.belongs_to(self);
         // SAFETY: The device stays until `tear_down`, which takes the verbs objects first and then unmaps. Nobody
         // else knows the buffer.
