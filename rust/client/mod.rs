@@ -136,7 +136,7 @@ impl Client {
 
     /// Does what the session of the connection wants, if there is one.
     fn act(&self) {
-        let Some(link) = self.requester.link() else {
+        let Some(link) = self.requester.link_with_channel() else {
             return;
         };
         if let Some(channel) = link.channel() {

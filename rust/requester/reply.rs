@@ -100,7 +100,7 @@ impl Parsed<'_> {
 
 /// A message has arrived, on a connection that is all the Requester's.
 pub(crate) fn received<T: Host>(this: &Arc<T>, mut message: Received<T::Wire>) {
-    let link = this.requester().link();
+    let link = this.requester().link_with_channel();
     let Some(channel) = link.as_ref().and_then(|link| link.channel()) else {
         answered(this, message, Source::One);
         return;
