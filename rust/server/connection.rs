@@ -154,11 +154,14 @@ impl Connection {
     /// There are more Receives for the peer's messages.
     fn receives_changed(&self) {
         let Some(channel) = &self.channel else { return };
+        // The lock is held until this is known, or who knows less might be the last to say so.
+        let allowance = self.allowance.lock();
         let beside = match self.has_callback.load(Relaxed) {
             true => callback::SLOTS + 1,
             false => 1,
         };
-        channel.set_capacity(self.allowance.lock().granted().saturating_add(beside));
+        channel.set_capacity(allowance.granted().saturating_add(beside));
+        drop(allowance);
     }
 
     /// What the peer's private data said.
