@@ -108,7 +108,7 @@ pub(crate) struct Connection {
     /// The transport for Calls to the peer. Held while a Reply is taken in.
     #[pin]
     callback: Mutex<Option<Arc<Callback>>>,
-    /// Looks whether the client goes on with a sequence of messages that it has begun.
+    /// Looks whether the client goes on with a sequence of messages that it has begun, and lets us send.
     #[pin]
     look: DelayedWork<Connection>,
 }
@@ -149,6 +149,11 @@ impl Connection {
     /// Whether the connection is up.
     pub(super) fn is_established(&self) -> bool {
         self.established.load(Relaxed)
+    }
+
+    /// Whether something waits to be sent in Version Two, perhaps for a credit.
+    pub(super) fn waits(&self) -> bool {
+        self.backlog.is_busy() && self.channel().is_some_and(Channel::is_two)
     }
 
     /// There are more Receives for the peer's messages.

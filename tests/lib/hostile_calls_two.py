@@ -340,7 +340,7 @@ def interrupted(t):
 
 @case
 def stalled(t):
-    """Sequences that are begun and do not go on: the connections end, and nobody else waits."""
+    """Sequences that do not go on, Replies that are not let out: connections end, and nobody else waits."""
     count = 3 if slow() else 12
     begun = time.monotonic()
     held = []
@@ -353,16 +353,21 @@ def stalled(t):
     middles = TwoCaller()
     middles.post_message(properties(40, last=False))
     held.append(middles)
+    # A Call whose Reply is never let out, which takes a minute to be seen.
+    shut = opened()
+    xid = next(XIDS)
+    shut.post_politely(call(xid, 0, null_rpc(xid)))
     while time.monotonic() - begun < 8:
         t.well()
         time.sleep(0.5)
-    ended = 0
-    for connection in held:
-        ended += connection.lost(45)
+    ended = sum(connection.lost(45) for connection in held)
     log(f"  {ended} of {len(held)} have ended within {time.monotonic() - begun:.1f} s")
     if ended != len(held):
         t.problem(f"{len(held) - ended} of {len(held)} connections go on")
-    for connection in held:
+    if not shut.lost(90):
+        t.problem("a connection on which the server may not send goes on")
+    log(f"  one that lets nothing out has ended within {time.monotonic() - begun:.1f} s")
+    for connection in (*held, shut):
         connection.close()
 
 
