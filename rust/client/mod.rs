@@ -127,7 +127,8 @@ impl Client {
         let Some(channel) = link.as_ref().and_then(|link| link.channel()) else {
             return;
         };
-        let again = channel.look();
+        // A Call for which there are too few credits goes with chunks.
+        let again = channel.look(false);
         this.act();
         if again {
             Self::watch(this);

@@ -156,7 +156,8 @@ impl Connection {
 impl DelayedWorkItem for Connection {
     /// Looks whether the client goes on with what it has begun, and whether it lets out what waits.
     fn run(this: Arc<Self>) {
-        let again = this.channel().is_some_and(Channel::look);
+        let waits = this.waits();
+        let again = this.channel().is_some_and(|channel| channel.look(waits));
         this.act();
         if again || this.waits() {
             Self::watch(&this);

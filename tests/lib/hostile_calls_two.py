@@ -353,10 +353,12 @@ def stalled(t):
     middles = TwoCaller()
     middles.post_message(properties(40, last=False))
     held.append(middles)
-    # A Call whose Reply is never let out, which takes a minute to be seen.
-    shut = opened()
+    # Calls whose Replies are never let out: none at all, or one part of several. It takes a minute to be seen.
+    none, one = opened(), opened()
     xid = next(XIDS)
-    shut.post_politely(call(xid, 0, null_rpc(xid)))
+    none.post_politely(call(xid, 0, null_rpc(xid)))
+    xid = next(XIDS)
+    one.post_politely(call(xid, one.received + 1, compound(xid, *to_file(*FILE), read(8, 20_000))))
     while time.monotonic() - begun < 8:
         t.well()
         time.sleep(0.5)
@@ -364,10 +366,11 @@ def stalled(t):
     log(f"  {ended} of {len(held)} have ended within {time.monotonic() - begun:.1f} s")
     if ended != len(held):
         t.problem(f"{len(held) - ended} of {len(held)} connections go on")
-    if not shut.lost(90):
-        t.problem("a connection on which the server may not send goes on")
-    log(f"  one that lets nothing out has ended within {time.monotonic() - begun:.1f} s")
-    for connection in (*held, shut):
+    for label, connection in (("nothing", none), ("one part", one)):
+        if not connection.lost(90):
+            t.problem(f"a connection that lets {label} out goes on")
+        log(f"  one that lets {label} out has ended within {time.monotonic() - begun:.1f} s")
+    for connection in (*held, none, one):
         connection.close()
 
 

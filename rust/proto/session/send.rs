@@ -381,6 +381,29 @@ mod tests {
         Ok(())
     }
 
+    /// A peer that lets out some messages, but never as many as a Reply has parts. Whether somebody still waits for that
+    /// is for the owner to say.
+    #[test]
+    fn a_peer_with_too_few_credits_is_given_up() -> Result {
+        let mut session = speaking(Role::Server)?;
+        receive(&mut session, &[0, 2, 4, 5])?;
+        settle(&mut session);
+        let left = session.credits();
+        assert!(left > 0);
+        assert!(!session.is_short());
+        assert!(session.start_send(&reply(left.saturating_add(1))).is_err());
+        assert!(session.is_short() && !session.is_starved());
+        // As many as are needed have come.
+        receive(&mut session, &[0, 2, 8, 5])?;
+        assert!(!session.is_short());
+        session.handle_timeout(Timer::Credits);
+        assert_eq!(act(&mut session), Some(Action::Wake));
+        assert!(session.start_send(&reply(9)).is_err());
+        session.handle_timeout(Timer::Credits);
+        assert_eq!(act(&mut session), Some(Action::Close(Reason::Starved)));
+        Ok(())
+    }
+
     /// A message that could not be posted leaves no trace: it costs no credit, and what it would have told the peer
     /// is told by the next one.
     #[test]
