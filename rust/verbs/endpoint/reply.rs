@@ -52,26 +52,13 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// `message` as a Send, which invalidates the peer's `invalidate`. The cargo is dropped when the Send has completed.
     /// Returns the Send's place in the Send Queue, as the trace event of its completion has it.
     ///
-    /// # Errors
-    ///
-    /// See [`PostError`]. If the queue was full, everything comes back.
-    pub(crate) fn post_reply(
-        &self,
-        message: SendBuffer<H>,
-        len: usize,
-        cargo: Option<Cargo<H>>,
-        invalidate: Option<u32>,
-    ) -> Result<u64, Unposted<H>> {
-        self.post_reply_in_parts(&mut [], message, len, cargo, invalidate)
-    }
-
-    /// As [`Self::post_reply`]; `parts` are posted before, each with its length. Then all of it is posted at once, see
+    /// `parts` are posted before, each with its length. If there are any, all of it is posted at once, see
     /// [`Self::fits_at_once`]. What is posted is taken out of `parts`, which may have empty places.
     ///
     /// # Errors
     ///
-    /// As for [`Self::post_reply`].
-    pub(crate) fn post_reply_in_parts(
+    /// See [`PostError`]. If the queue was full, everything comes back.
+    pub(crate) fn post_reply(
         &self,
         parts: &mut [Option<(SendBuffer<H>, usize)>],
         mut message: SendBuffer<H>,
