@@ -113,6 +113,8 @@ fn post_reply(
         Err(_) => return Err((PostError::Closed, None)),
     };
     let mut ready = ready;
+    // What is posted in its stead is in the parts. To free it may sleep.
+    let long = ready.long.take();
     message::set_credits(&mut ready.message, sending.credits());
     middles.set_credits(sending.credits());
     let posted = post_counted(ready, endpoint, middles.as_mut_slice());
@@ -121,7 +123,7 @@ fn post_reply(
         Ok(_) => drop(sending),
         Err(_) => sending.undo(),
     }
-    posted
+    posted.map_err(|(error, back)| (error, back.map(|ready| Ready { long, ..ready })))
 }
 
 /// Posts a Reply for which there is a credit, and its `parts` before.

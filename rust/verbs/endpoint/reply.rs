@@ -44,7 +44,7 @@ impl<H: EndpointEvents> Cargo<H> {
     }
 }
 
-/// Why a Reply was not posted; with all of it, if the queue was full.
+/// Why a Reply was not posted; with all of it, unless the device has refused it.
 pub(crate) type Unposted<H> = (PostError, Option<(SendBuffer<H>, Option<Cargo<H>>)>);
 
 impl<H: EndpointEvents> Endpoint<H> {
@@ -57,7 +57,8 @@ impl<H: EndpointEvents> Endpoint<H> {
     ///
     /// # Errors
     ///
-    /// See [`PostError`]. If the queue was full, everything comes back.
+    /// See [`PostError`]. What is not posted comes back, so that the caller drops it where he has no lock: memory of a
+    /// cargo's keeper may be such that its release sleeps.
     pub(crate) fn post_reply(
         &self,
         parts: &mut [Option<(SendBuffer<H>, usize)>],
@@ -79,7 +80,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         let mut gate = self.send.lock();
         let Some(qp) = gate.qp else {
             drop(gate);
-            return Err((PostError::Closed, None));
+            return Err((PostError::Closed, Some((message, cargo))));
         };
         let may = match before {
             0 => gate.may_begin(total),
@@ -91,7 +92,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         }
         if let Err(error) = self.post_parts(&mut gate, parts) {
             drop(gate);
-            return Err((error, None));
+            return Err((error, Some((message, cargo))));
         }
         // Whatever happens, its slot is not used again until the completion, or the end of the endpoint.
         message.posted = true;
