@@ -10,8 +10,9 @@
 //! to the Call or Reply that it is.
 //!
 //! The first part tells how long the message is. Before any octet of it is kept, memory for all of it is allocated,
-//! within a bound for one message and a bound for all that the module keeps; a message for which there is none is
-//! refused. A peer that begins a sequence and does not go on loses its connection, see [`super::channel::PATIENCE`].
+//! within a bound for one message and a bound for all that the module keeps; a message for which there is none costs
+//! the connection, so that it is sent again on another. A peer that begins a sequence and does not go on loses its
+//! connection, see [`super::channel::PATIENCE`].
 
 use crate::kext::memalloc::NoFs;
 use kernel::prelude::*;
@@ -22,8 +23,8 @@ use kernel::sync::{new_spinlock, SpinLock};
 /// above a few pages.
 pub(crate) const MAX_WHOLE: u32 = 32 << 10;
 
-/// Octets of all such messages together, of all connections.
-const MAX_ALL: usize = 16 << 20;
+/// Octets of all such messages together, of all connections: two of the longest for each of a thousand.
+const MAX_ALL: usize = 64 << 20;
 
 /// Octets that are kept.
 static KEPT: Atomic<usize> = Atomic::new(0);

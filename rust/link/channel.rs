@@ -151,7 +151,7 @@ pub(crate) enum Collected {
     All(Option<Whole>),
     /// A part of it; there is more to come.
     Some,
-    /// There is no room for it. The parts to come will be discarded; if it is a Call an error is reported.
+    /// There is no room for it, and the connection ends.
     Refused,
 }
 
@@ -320,7 +320,8 @@ impl Channel {
             }
             Extent::First(placed) => {
                 if self.assembly.begin(placed.total).is_err() {
-                    self.state.lock().session.refuse_assembly(RdmaError::System);
+                    // An error would end its RPC, with which nothing is wrong. On another connection it is sent again.
+                    self.state.lock().session.close();
                     return Collected::Refused;
                 }
                 (placed, false)
@@ -331,6 +332,7 @@ impl Channel {
         let Placed { offset, .. } = placed;
         if !self.assembly.add(offset, header.payload()) {
             // Not possible: the session has seen to it.
+            self.state.lock().session.close();
             return Collected::Refused;
         }
         match (last, self.assembly.take_if(last)) {

@@ -111,8 +111,6 @@ pub(super) fn received(
             match (header.purpose(), channel.collect(&header, extent)) {
                 (Purpose::Call, Collected::All(whole)) => Destination::Thread(whole),
                 (Purpose::Reply, Collected::All(whole)) => Destination::Callback(whole),
-                // Its RPC ends here: what is not the last part is no Reply.
-                (Purpose::Reply, Collected::Refused) => Destination::Callback(None),
                 _ => Destination::Done,
             }
         }
