@@ -407,8 +407,10 @@ impl Channel {
                         state.in_transit = state.in_transit.saturating_add(1);
                     }
                     None => {
-                        // It is asked for again when a Send has completed.
+                        // It is asked for again when a Send has completed. That may be one of those that wait: they
+                        // may have all Send buffers, and nothing else be under way.
                         state.session = before;
+                        outcome.wake |= state.session.poll_wake();
                         break;
                     }
                 },
