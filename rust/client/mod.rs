@@ -127,7 +127,8 @@ impl Client {
         let Some(channel) = link.as_ref().and_then(|link| link.channel()) else {
             return;
         };
-        let again = channel.look();
+        // A Call for which there are too few credits goes with chunks.
+        let again = channel.look(false);
         this.act();
         if again {
             Self::watch(this);
@@ -136,7 +137,7 @@ impl Client {
 
     /// Does what the session of the connection wants, if there is one.
     fn act(&self) {
-        let Some(link) = self.requester.link() else {
+        let Some(link) = self.requester.link_with_channel() else {
             return;
         };
         if let Some(channel) = link.channel() {

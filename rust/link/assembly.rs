@@ -10,8 +10,9 @@
 //! to the Call or Reply that it is.
 //!
 //! The first part tells how long the message is. Before any octet of it is kept, memory for all of it is allocated,
-//! within a bound for one message and a bound for all that the module keeps; a message for which there is none is
-//! refused. A peer that begins a sequence and does not go on loses its connection, see [`super::channel::PATIENCE`].
+//! within a bound for one message and a bound for all that the module keeps; a message for which there is none costs
+//! the connection, so that it is sent again on another. A peer that begins a sequence and does not go on loses its
+//! connection, see [`super::channel::PATIENCE`].
 
 use crate::kext::memalloc::NoFs;
 use kernel::prelude::*;
@@ -22,19 +23,14 @@ use kernel::sync::{new_spinlock, SpinLock};
 /// above a few pages.
 pub(crate) const MAX_WHOLE: u32 = 32 << 10;
 
-/// Octets of all such messages together, of all connections.
-const MAX_ALL: usize = 16 << 20;
+/// Octets of all such messages together, of all connections: two of the longest for each of a thousand.
+const MAX_ALL: usize = 64 << 20;
 
 /// Octets that are kept.
 static KEPT: Atomic<usize> = Atomic::new(0);
 
-/// An RPC message, put together or about to be.
-pub(crate) struct Whole {
-    /// The octets: as long as the message.
-    bytes: KVec<u8>,
-    /// What is to be taken off [`KEPT`].
-    counted: usize,
-}
+/// An RPC message, put together or about to be. As long as it is, it counts in [`KEPT`].
+pub(crate) struct Whole(KVec<u8>);
 
 impl Whole {
     /// Room for a message of `len` octets. Sleeps.
@@ -43,30 +39,27 @@ impl Whole {
     ///
     /// `ENOMEM` if there is no memory, or no more may be kept.
     fn new(len: usize) -> Result<Self> {
-        // From here on `drop` undoes what is done.
         let before = KEPT.fetch_add(len, Relaxed);
-        let mut whole = Self {
-            bytes: KVec::new(),
-            counted: len,
-        };
-        if before.saturating_add(len) > MAX_ALL {
-            return Err(ENOMEM);
-        }
         // Writeback may wait for this very message.
         let _nofs = NoFs::enter();
-        whole.bytes = KVec::from_elem(0, len, GFP_KERNEL)?;
-        Ok(whole)
+        let made = match before.saturating_add(len) > MAX_ALL {
+            true => Err(ENOMEM),
+            false => KVec::from_elem(0, len, GFP_KERNEL).map_err(Error::from),
+        };
+        made.map(Self).inspect_err(|_| {
+            KEPT.fetch_sub(len, Relaxed);
+        })
     }
 
     /// The message.
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.0
     }
 }
 
 impl Drop for Whole {
     fn drop(&mut self) {
-        KEPT.fetch_sub(self.counted, Relaxed);
+        KEPT.fetch_sub(self.0.len(), Relaxed);
     }
 }
 
@@ -107,7 +100,7 @@ impl Assembly {
         let Some(whole) = &mut *current else {
             return false;
         };
-        let rest = whole.bytes.get_mut(offset..);
+        let rest = whole.0.get_mut(offset..);
         let Some(place) = rest.and_then(|rest| rest.get_mut(..part.len())) else {
             return false;
         };

@@ -64,8 +64,8 @@ pub(crate) const LEAST_RECEIVE: u32 = Properties::DEFAULT.receive_size;
 /// one after the other, so the connection itself is given up sooner than this.
 pub(crate) const PATIENCE: usize = 10 * HZ;
 
-/// So many looks find the same credits, and none of them left, before the connection is ended: as long as SUNRPC waits
-/// for the Reply to a Call. Who waits for a credit has sent nothing, so SUNRPC has no timer for him.
+/// So many looks find the same credits, and none of them left or too few, before the connection is ended: as long as
+/// SUNRPC waits for the Reply to a Call. Who waits for a credit has sent nothing, so SUNRPC has no timer for him.
 const STARVED_LOOKS: u32 = 6;
 
 /// What the two ends of a connection have to know.
@@ -97,7 +97,7 @@ struct State {
     latest: u64,
     /// How far the peer's sequence had come at the last look.
     seen: Option<u64>,
-    /// How many looks have found that nothing may be sent, and up to which message something might have been.
+    /// How many looks have found that what waits may not be sent, and up to which message something might have been.
     starved: (u32, u32),
 }
 
@@ -151,7 +151,7 @@ pub(crate) enum Collected {
     All(Option<Whole>),
     /// A part of it; there is more to come.
     Some,
-    /// There is no room for it. The parts to come will be discarded; if it is a Call an error is reported.
+    /// There is no room for it, and the connection ends.
     Refused,
 }
 
@@ -281,9 +281,10 @@ impl Channel {
         self.in_sequence.load(Relaxed)
     }
 
-    /// Looks whether the peer's sequence has gone on since the last look, and whether credits have come. Returns whether
-    /// to look again. Else [`Self::act`] says what to do, if anything.
-    pub(crate) fn look(&self) -> bool {
+    /// Looks whether the peer's sequence has gone on since the last look, and whether credits have come: some at all, or,
+    /// if something `waits` for them for certain, more than were too few. Returns whether to look again. Else
+    /// [`Self::act`] says what to do, if anything.
+    pub(crate) fn look(&self, waits: bool) -> bool {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let now = state.session.peer_sequence();
@@ -292,7 +293,8 @@ impl Channel {
             state.session.handle_timeout(Timer::Sequence);
             return false;
         }
-        if !state.session.is_starved() {
+        let starved = state.session.is_starved() || (waits && state.session.is_short());
+        if !starved {
             state.starved = (0, 0);
             return now.is_some();
         }
@@ -318,7 +320,8 @@ impl Channel {
             }
             Extent::First(placed) => {
                 if self.assembly.begin(placed.total).is_err() {
-                    self.state.lock().session.refuse_assembly(RdmaError::System);
+                    // An error would end its RPC, with which nothing is wrong. On another connection it is sent again.
+                    self.state.lock().session.close();
                     return Collected::Refused;
                 }
                 (placed, false)
@@ -329,6 +332,7 @@ impl Channel {
         let Placed { offset, .. } = placed;
         if !self.assembly.add(offset, header.payload()) {
             // Not possible: the session has seen to it.
+            self.state.lock().session.close();
             return Collected::Refused;
         }
         match (last, self.assembly.take_if(last)) {
@@ -403,8 +407,10 @@ impl Channel {
                         state.in_transit = state.in_transit.saturating_add(1);
                     }
                     None => {
-                        // It is asked for again when a Send has completed.
+                        // It is asked for again when a Send has completed. That may be one of those that wait: they
+                        // may have all Send buffers, and nothing else be under way.
                         state.session = before;
+                        outcome.wake |= state.session.poll_wake();
                         break;
                     }
                 },

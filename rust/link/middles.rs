@@ -2,6 +2,7 @@
 
 //! The parts of an RPC message that are sent before its last one (section 6.6.2 of the draft).
 
+use crate::link::assembly::MAX_WHOLE;
 use crate::proto::continuation::Split;
 use crate::proto::message;
 use crate::proto::v2::{Direction, Middle};
@@ -15,6 +16,13 @@ pub(crate) const MAX_PARTS: usize = 8;
 /// The same if there is data in it that could go into a chunk: 8 KiB, and what is around it. A registration, an RDMA
 /// operation and an invalidation cost more than copying that.
 pub(crate) const DATA_PARTS: u32 = 3;
+
+/// In how many parts an RPC message is sent at most, or may come, if each is a message of up to `threshold` octets: all of
+/// them together are never longer than what either end puts together.
+pub(crate) fn most_parts(threshold: u32) -> u32 {
+    let most = MAX_WHOLE.checked_div(threshold).unwrap_or(1);
+    most.clamp(1, MAX_PARTS as u32)
+}
 
 /// Parts that are ready to be posted, in their order. Their credit values are not set yet.
 pub(crate) struct Middles<H: EndpointEvents> {
@@ -96,5 +104,26 @@ impl<H: EndpointEvents> Middles<H> {
         for (buffer, _) in self.list.iter_mut().flatten() {
             message::set_credits(buffer, credits);
         }
+    }
+}
+
+#[kernel::prelude::kunit_tests(rpcrdma_link_middles)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_not_longer_than_what_is_put_together() {
+        for (threshold, most) in [
+            (1024, 8),
+            (4096, 8),
+            (4100, 7),
+            (16_384, 2),
+            (16_388, 1),
+            (65_536, 1),
+        ] {
+            assert_eq!(most_parts(threshold), most);
+            assert!(most == 1 || most * threshold <= MAX_WHOLE);
+        }
+        assert_eq!(most_parts(0), 1);
     }
 }

@@ -34,7 +34,7 @@ use kernel::prelude::*;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 use kernel::time::delay::fsleep;
 use kernel::time::{Delta, Msecs};
-use middles::{Middles, DATA_PARTS, MAX_PARTS};
+use middles::{most_parts, Middles, DATA_PARTS};
 use sizing::{Wanted, MAX_SEGMENTS, MAX_SEGMENT_SIZE, REVERSE_CREDITS};
 
 /// How long to wait for the resolution of an address, or of a route.
@@ -288,14 +288,15 @@ impl<H: EndpointEvents> Link<H> {
         let Some(channel) = self.two().filter(|_| self.chunks) else {
             return (Continuation::NONE, Continuation::NONE);
         };
-        let now = channel.parts();
+        let now = channel.parts().min(most_parts(self.inline_send()));
         let call = Continuation {
             data: now.min(DATA_PARTS),
-            rest: now.min(MAX_PARTS as u32),
+            rest: now,
         };
+        let most = most_parts(self.inline_receive());
         let reply = Continuation {
-            data: DATA_PARTS,
-            rest: MAX_PARTS as u32,
+            data: most.min(DATA_PARTS),
+            rest: most,
         };
         (call, reply)
     }

@@ -155,7 +155,7 @@ pub(crate) enum Reason {
     TooManyErrors,
     /// The peer has begun something and does not go on.
     Stalled,
-    /// The peer does not let us send anything.
+    /// The peer does not let us send what we have to.
     Starved,
     /// The owner wants it.
     Owner,
@@ -291,7 +291,7 @@ pub(crate) enum Timer {
     FirstMessage,
     /// The next message of a sequence, see [`Session::is_peer_in_sequence`].
     Sequence,
-    /// Credits, see [`Session::is_starved`].
+    /// Credits, see [`Session::is_starved`] and [`Session::is_short`].
     Credits,
 }
 
@@ -433,6 +433,11 @@ impl Session {
         self.waiting && self.outgoing.available() == 0
     }
 
+    /// Returns whether somebody was told to wait, for more than there was, and nothing has come since.
+    pub(crate) const fn is_short(&self) -> bool {
+        self.waiting && !self.news
+    }
+
     /// Returns whether the peer has begun a sequence of messages and has to go on.
     pub(crate) fn is_peer_in_sequence(&self) -> bool {
         self.peer_sequence().is_some()
@@ -467,7 +472,9 @@ impl Session {
                 self.close_for(Reason::Silent);
             }
             Timer::Sequence if self.is_peer_in_sequence() => self.close_for(Reason::Stalled),
-            Timer::Credits if self.is_starved() => self.close_for(Reason::Starved),
+            Timer::Credits if self.is_starved() || self.is_short() => {
+                self.close_for(Reason::Starved);
+            }
             Timer::FirstMessage | Timer::Sequence | Timer::Credits => {}
         }
     }

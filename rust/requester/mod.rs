@@ -48,7 +48,7 @@ use crate::verbs::endpoint::{EndpointEvents, EndpointOwner, Received};
 use call::Call;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 use stats::Stats;
 
@@ -101,6 +101,8 @@ pub(crate) struct Requester<T: Host> {
     /// The connection, while there is one.
     #[pin]
     link: SpinLock<Option<Arc<Link<T::Wire>>>>,
+    /// Whether Version Two may be spoken on it, as a hint that costs no lock. Written before the connection is published.
+    has_channel: Atomic<bool>,
     /// The credits that the connection's last Reply had, or [`NO_REPLY`]. Written by whoever takes its Replies in,
     /// one at a time, and before there can be any.
     granted: Atomic<u64>,
@@ -127,6 +129,7 @@ impl<T: Host> Requester<T> {
             }
             Ok(try_pin_init!(Self {
                 link <- new_spinlock!(None, "rpcrdma::Requester::link"),
+                has_channel: Atomic::new(false),
                 granted: Atomic::new(NO_REPLY),
                 slots: all,
                 free <- new_spinlock!(free, "rpcrdma::Requester::free"),
@@ -140,6 +143,17 @@ impl<T: Host> Requester<T> {
         self.link.lock().clone()
     }
 
+    /// The connection, if there is one and Version Two may be spoken on it. Costs nearly nothing if not.
+    ///
+    /// Nothing is sent on a connection before it is published. So whoever handles what was sent, or an answer to it, sees
+    /// the hint as it was written then.
+    pub(crate) fn link_with_channel(&self) -> Option<Arc<Link<T::Wire>>> {
+        match self.has_channel.load(Acquire) {
+            true => self.link(),
+            false => None,
+        }
+    }
+
     /// Takes in an error about a Call. Returns whether the Call is to be sent again, in another form.
     fn learn(&self, error: &RdmaError, asked: &Asked) -> bool {
         self.link().is_some_and(|link| link.learn(error, asked))
@@ -148,7 +162,9 @@ impl<T: Host> Requester<T> {
     /// Publishes a new connection, or takes the old one away.
     pub(crate) fn set_link(&self, link: Option<Arc<Link<T::Wire>>>) {
         self.granted.store(NO_REPLY, Relaxed);
+        let has_channel = link.as_ref().is_some_and(|link| link.channel().is_some());
         let mut guard = self.link.lock();
+        self.has_channel.store(has_channel, Release);
         let former = core::mem::replace(&mut *guard, link);
         drop(guard);
         drop(former);

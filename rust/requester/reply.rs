@@ -9,7 +9,7 @@ use crate::proto::format::Asked;
 use crate::proto::message::{self, Version};
 use crate::proto::session::{Event, Reason};
 use crate::proto::v1::{self, Direction, Prefix};
-use crate::proto::v2::{Purpose, RdmaError};
+use crate::proto::v2::RdmaError;
 use crate::proto::xdr::Reader;
 use crate::requester::call::{CallState, Regions, Segments};
 use crate::requester::Host;
@@ -100,7 +100,7 @@ impl Parsed<'_> {
 
 /// A message has arrived, on a connection that is all the Requester's.
 pub(crate) fn received<T: Host>(this: &Arc<T>, mut message: Received<T::Wire>) {
-    let link = this.requester().link();
+    let link = this.requester().link_with_channel();
     let Some(channel) = link.as_ref().and_then(|link| link.channel()) else {
         answered(this, message, Source::One);
         return;
@@ -149,14 +149,9 @@ fn parse<'a, T: Host>(
             Event::Foreign(_) => parse_one(this, message),
             Event::Failed { xid, error } => Some(Parsed::failed(xid, Some(error))),
             Event::Message { header, extent } => {
-                let is_reply = header.purpose() == Purpose::Reply;
                 let whole = match channel.collect(&header, extent) {
                     Collected::All(whole) => whole,
-                    Collected::Some => return None,
-                    Collected::Refused if is_reply => {
-                        return Some(Parsed::failed(header.xid, None))
-                    }
-                    Collected::Refused => return None,
+                    Collected::Some | Collected::Refused => return None,
                 };
                 if let Some(mut call) = message::Call::from_two(&header) {
                     if let Some(whole) = &whole {

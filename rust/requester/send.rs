@@ -147,8 +147,9 @@ fn marshal_and_post<T: Host>(
 
     let call = &rqst.slot().call;
     let mut regions = call.begin().map_err(|_| SendError::NotConnected)?;
-    let built = build(this, link, rqst, &plan, &mut regions);
-    let (mut middles, buffer, header_len, len, asked) = match built {
+    let mut middles = Middles::none();
+    let built = build(this, link, rqst, &plan, &mut regions, &mut middles);
+    let (buffer, header_len, len, asked) = match built {
         Ok(built) => built,
         Err(error) => {
             call.set_idle(regions);
@@ -199,6 +200,8 @@ fn marshal_and_post<T: Host>(
             trace::post_failed(this.traced(), rqst.xid(), error.into());
             let count = regions.len();
             call.set_idle(regions);
+            // Their Send buffers count among those that are waited for.
+            drop(middles);
             if error == PostError::Full {
                 return Err(wait_for_send_room(this, link, rqst.xid(), count, parts));
             }
@@ -216,23 +219,18 @@ fn marshal_and_post<T: Host>(
     }
 }
 
-/// A message that is ready to be posted: the parts before its last one, the buffer of that, the lengths of header and
-/// message, and what it asks for.
-type Built<T> = (
-    Middles<<T as Host>::Wire>,
-    SendBuffer<<T as Host>::Wire>,
-    usize,
-    usize,
-    Asked,
-);
+/// A message that is ready to be posted: the buffer of its last part, the lengths of header and message, and what it
+/// asks for.
+type Built<T> = (SendBuffer<<T as Host>::Wire>, usize, usize, Asked);
 
-/// Registers what the plan says, and writes the message.
+/// Registers what the plan says, and writes the message. The parts before its last one go to `middles`.
 fn build<T: Host>(
     this: &Arc<T>,
     link: &Link<T::Wire>,
     rqst: &SendRqst<'_, T>,
     plan: &Plan,
     regions: &mut Regions<T>,
+    middles: &mut Middles<T::Wire>,
 ) -> Result<Built<T>, SendError> {
     let stats = &this.requester().stats;
     let xid = rqst.xid();
@@ -300,7 +298,6 @@ fn build<T: Host>(
     };
     let header_len = header.encode(&mut buffer).map_err(|_| SendError::MsgSize)?;
     let rest = buffer.get_mut(header_len..).ok_or(SendError::MsgSize)?;
-    let mut middles = Middles::none();
     let inline_len = match plan.call {
         CallFormat::Inline if plan.parts > 1 => {
             let total = call_buf.head_len() + call_buf.page_len() + call_buf.tail_len();
@@ -309,7 +306,7 @@ fn build<T: Host>(
                 .map_err(|_| SendError::MsgSize)?;
             let copy = |offset, to: &mut [u8]| call_buf.copy_range(offset, to);
             let made = Middles::new(link.endpoint(), RpcDirection::Call, xid, &split, copy);
-            middles = made.map_err(|unmade| match unmade {
+            *middles = made.map_err(|unmade| match unmade {
                 Unmade::NoBuffers => wait_for_send_room(this, link, xid, 0, plan.parts),
                 Unmade::Impossible => SendError::Io,
             })?;
@@ -340,7 +337,7 @@ fn build<T: Host>(
         CallFormat::ReadChunk { .. } => {}
         CallFormat::Special => stats.nomsg_calls.count(),
     }
-    Ok((middles, buffer, header_len, len, asked))
+    Ok((buffer, header_len, len, asked))
 }
 
 /// The length of the longest of the regions, and its handle, or zeroes if there are none. To invalidate that one is the

@@ -23,7 +23,7 @@ use crate::proto::v2::Direction;
 use crate::responder::reply::Ready;
 use crate::responder::stats::Stats;
 use crate::server::connection::Connection;
-use crate::verbs::endpoint::{Cargo, Endpoint, PostError, Pull};
+use crate::verbs::endpoint::{Cargo, Endpoint, PostError, Pull, SendBuffer};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::{new_spinlock, Arc, SpinLock};
@@ -88,7 +88,7 @@ fn post_reply(
     channel: Option<&Channel>,
 ) -> Result<u64, (PostError, Option<Ready<Connection>>)> {
     let Some(channel) = channel.filter(|channel| channel.is_two()) else {
-        return post_counted(ready, endpoint, &mut Middles::none());
+        return post_counted(ready, endpoint, &mut []);
     };
     let middles = match &ready.long {
         None => Ok(Middles::none()),
@@ -113,18 +113,20 @@ fn post_reply(
         Err(_) => return Err((PostError::Closed, None)),
     };
     let mut ready = ready;
+    // What is posted in its stead is in the parts. To free it may sleep.
+    let long = ready.long.take();
     message::set_credits(&mut ready.message, sending.credits());
     middles.set_credits(sending.credits());
-    let posted = post_counted(ready, endpoint, &mut middles);
+    let posted = post_counted(ready, endpoint, middles.as_mut_slice());
     // Before anything is dropped that came back.
     match posted {
         Ok(_) => drop(sending),
         Err(_) => sending.undo(),
     }
-    posted
+    posted.map_err(|(error, back)| (error, back.map(|ready| Ready { long, ..ready })))
 }
 
-/// Posts a Reply for which there is a credit.
+/// Posts a Reply for which there is a credit, and its `parts` before.
 ///
 /// # Errors
 ///
@@ -132,7 +134,7 @@ fn post_reply(
 fn post_counted(
     ready: Ready<Connection>,
     endpoint: &Endpoint<Connection>,
-    middles: &mut Middles<Connection>,
+    parts: &mut [Option<(SendBuffer<Connection>, usize)>],
 ) -> Result<u64, (PostError, Option<Ready<Connection>>)> {
     let Ready {
         xid,
@@ -142,13 +144,7 @@ fn post_counted(
         invalidate,
         long,
     } = ready;
-    let posted = match middles.len() {
-        0 => endpoint.post_reply(message, len, cargo, invalidate),
-        _ => {
-            let parts = middles.as_mut_slice();
-            endpoint.post_reply_in_parts(parts, message, len, cargo, invalidate)
-        }
-    };
+    let posted = endpoint.post_reply(parts, message, len, cargo, invalidate);
     posted.map_err(|(error, back)| {
         let back = back.map(|(message, cargo)| Ready {
             xid,

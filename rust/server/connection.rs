@@ -108,7 +108,7 @@ pub(crate) struct Connection {
     /// The transport for Calls to the peer. Held while a Reply is taken in.
     #[pin]
     callback: Mutex<Option<Arc<Callback>>>,
-    /// Looks whether the client goes on with a sequence of messages that it has begun.
+    /// Looks whether the client goes on with a sequence of messages that it has begun, and lets us send.
     #[pin]
     look: DelayedWork<Connection>,
 }
@@ -151,14 +151,22 @@ impl Connection {
         self.established.load(Relaxed)
     }
 
+    /// Whether something waits to be sent in Version Two, perhaps for a credit.
+    pub(super) fn waits(&self) -> bool {
+        self.backlog.is_busy() && self.channel().is_some_and(Channel::is_two)
+    }
+
     /// There are more Receives for the peer's messages.
     fn receives_changed(&self) {
         let Some(channel) = &self.channel else { return };
+        // The lock is held until this is known, or who knows less might be the last to say so.
+        let allowance = self.allowance.lock();
         let beside = match self.has_callback.load(Relaxed) {
             true => callback::SLOTS + 1,
             false => 1,
         };
-        channel.set_capacity(self.allowance.lock().granted().saturating_add(beside));
+        channel.set_capacity(allowance.granted().saturating_add(beside));
+        drop(allowance);
     }
 
     /// What the peer's private data said.

@@ -111,8 +111,6 @@ pub(super) fn received(
             match (header.purpose(), channel.collect(&header, extent)) {
                 (Purpose::Call, Collected::All(whole)) => Destination::Thread(whole),
                 (Purpose::Reply, Collected::All(whole)) => Destination::Callback(whole),
-                // Its RPC ends here: what is not the last part is no Reply.
-                (Purpose::Reply, Collected::Refused) => Destination::Callback(None),
                 _ => Destination::Done,
             }
         }
@@ -138,18 +136,28 @@ pub(super) fn received(
 
 impl Connection {
     /// Has [`Channel::look`] called after a while. Only for handlers of the endpoint, which the end of the connection waits
-    /// for before it cancels this, and for the work itself.
+    /// for before it cancels this, for threads of the service, which keep the transport from being freed, and for the work
+    /// itself.
     fn watch(this: &Arc<Self>) {
         DelayedWork::<Self>::schedule(this, PATIENCE);
+    }
+
+    /// A thread of the service was to send something. If that waits, the client may be one that lets nothing out: it is
+    /// looked at until it does, or the connection ends.
+    pub(super) fn watch_what_waits(this: &Arc<Self>) {
+        if this.waits() {
+            Self::watch(this);
+        }
     }
 }
 
 impl DelayedWorkItem for Connection {
-    /// Looks whether the client goes on with what it has begun.
+    /// Looks whether the client goes on with what it has begun, and whether it lets out what waits.
     fn run(this: Arc<Self>) {
-        let again = this.channel().is_some_and(Channel::look);
+        let waits = this.waits();
+        let again = this.channel().is_some_and(|channel| channel.look(waits));
         this.act();
-        if again {
+        if again || this.waits() {
             Self::watch(&this);
         }
     }

@@ -155,7 +155,7 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
 // SAFETY: The raw pointer names a device that the endpoint's CM id holds; everything else is behind locks.
 unsafe impl<H: EndpointEvents> Send for Endpoint<H> {}
 // SAFETY: As above. The slots are used by one party at a time: the device, the holder of the buffer, or who holds the
-// gate's lock.
+// gate's lock; their cargo by who has made `laden` true or false.
 unsafe impl<H: EndpointEvents> Sync for Endpoint<H> {}
 
 impl<H: EndpointEvents> Endpoint<H> {

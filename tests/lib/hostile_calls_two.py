@@ -340,7 +340,7 @@ def interrupted(t):
 
 @case
 def stalled(t):
-    """Sequences that are begun and do not go on: the connections end, and nobody else waits."""
+    """Sequences that do not go on, Replies that are not let out: connections end, and nobody else waits."""
     count = 3 if slow() else 12
     begun = time.monotonic()
     held = []
@@ -353,16 +353,29 @@ def stalled(t):
     middles = TwoCaller()
     middles.post_message(properties(40, last=False))
     held.append(middles)
+    # Calls whose Replies are never let out: none at all, or one part of several. It takes a minute to be seen.
+    none, one = opened(), opened()
+    xid = next(XIDS)
+    none.post_politely(call(xid, 0, null_rpc(xid)))
+    xid = next(XIDS)
+    one.post_politely(call(xid, one.received + 1, compound(xid, *to_file(*FILE), read(8, 20_000))))
     while time.monotonic() - begun < 8:
         t.well()
         time.sleep(0.5)
-    ended = 0
-    for connection in held:
-        ended += connection.lost(45)
+    ended = sum(connection.lost(45) for connection in held)
     log(f"  {ended} of {len(held)} have ended within {time.monotonic() - begun:.1f} s")
     if ended != len(held):
         t.problem(f"{len(held) - ended} of {len(held)} connections go on")
-    for connection in held:
+    for label, connection in (("nothing", none), ("one part", one)):
+        # What says nothing for a minute is taken for stuck.
+        for _ in range(10):
+            if connection.lost(9):
+                break
+            log(f"  {time.monotonic() - begun:.1f} s")
+        else:
+            t.problem(f"a connection that lets {label} out goes on")
+        log(f"  one that lets {label} out has ended within {time.monotonic() - begun:.1f} s")
+    for connection in (*held, none, one):
         connection.close()
 
 

@@ -208,13 +208,19 @@ impl Session {
             self.stage = Stage::Closed;
             return Some(Action::Close(reason));
         }
+        self.poll_wake().then_some(Action::Wake)
+    }
+
+    /// Returns whether those who were told to wait may try again, which is told once: [`Action::Wake`], for an owner who
+    /// can't send at the moment what [`Self::poll_action`] wants before.
+    pub(crate) fn poll_wake(&mut self) -> bool {
         let can_send = !self.own_come_first() && self.outgoing.available() > 0;
-        if self.waiting && self.news && can_send {
+        let wake = self.waiting && self.news && can_send;
+        if wake {
             self.waiting = false;
             self.news = false;
-            return Some(Action::Wake);
         }
-        None
+        wake
     }
 
     /// Returns our only CONNPROP message, if it is time for it.
@@ -378,6 +384,44 @@ mod tests {
         assert!(session.start_send(&call(1)).is_err());
         session.handle_timeout(Timer::Credits);
         assert_eq!(act(&mut session), Some(Action::Close(Reason::Starved)));
+        Ok(())
+    }
+
+    /// A peer that lets out some messages, but never as many as a Reply has parts. Whether somebody still waits for that
+    /// is for the owner to say.
+    #[test]
+    fn a_peer_with_too_few_credits_is_given_up() -> Result {
+        let mut session = speaking(Role::Server)?;
+        receive(&mut session, &[0, 2, 4, 5])?;
+        settle(&mut session);
+        let left = session.credits();
+        assert!(left > 0);
+        assert!(!session.is_short());
+        assert!(session.start_send(&reply(left.saturating_add(1))).is_err());
+        assert!(session.is_short() && !session.is_starved());
+        // As many as are needed have come.
+        receive(&mut session, &[0, 2, 8, 5])?;
+        assert!(!session.is_short());
+        session.handle_timeout(Timer::Credits);
+        assert_eq!(act(&mut session), Some(Action::Wake));
+        assert!(session.start_send(&reply(9)).is_err());
+        session.handle_timeout(Timer::Credits);
+        assert_eq!(act(&mut session), Some(Action::Close(Reason::Starved)));
+        Ok(())
+    }
+
+    /// Who waits may have what is needed to send what comes first, so he is told all the same, and once.
+    #[test]
+    fn who_waits_is_told_though_nothing_can_be_sent() -> Result {
+        let mut session = speaking(Role::Server)?;
+        receive(&mut session, &[0, 2, 1, 5])?;
+        settle(&mut session);
+        assert_eq!(session.start_send(&reply(1)), Err(Refusal::Wait));
+        assert!(!session.poll_wake());
+        receive(&mut session, &[0, 2, 8, 5])?;
+        assert!(session.poll_wake());
+        assert!(!session.poll_wake());
+        assert!(session.start_send(&reply(1)).is_ok());
         Ok(())
     }
 

@@ -151,6 +151,7 @@ impl ServerTransport for Connection {
                 this.take_in(message, whole, buffer, rqst)
             }
         };
+        Self::watch_what_waits(this);
         result.unwrap_or_else(|_| {
             this.xprt.close();
             0
@@ -160,6 +161,7 @@ impl ServerTransport for Connection {
     fn sendto(this: &Arc<Self>, rqst: ReplyRqst<'_, Self>) -> Result {
         let xid = rqst.context().xid();
         let result = this.send(rqst);
+        Self::watch_what_waits(this);
         if let Err(error) = result {
             this.stats.reply_failed(xid, error);
             this.xprt.close();

@@ -14,7 +14,7 @@ use core::cell::Cell;
 use core::mem::ManuallyDrop;
 use core::ptr::{self, NonNull};
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::{Atomic, Full, Relaxed, Release};
 
 /// A Send buffer with its completion entry.
 #[repr(C)]
@@ -23,11 +23,41 @@ pub(super) struct SendSlot<H: EndpointEvents> {
     pub(super) entry: CompletionEntry,
     /// Where in the Send Queue it was posted last.
     pub(super) sequence: Atomic<u64>,
+    /// Whether there is cargo. Who makes it false is the one to take it.
+    laden: Atomic<bool>,
     /// What is released when the Send has completed. Written by who posts it, under the gate's lock, and taken by
-    /// its completion, or when there are none any more.
-    pub(super) cargo: Cell<Option<Cargo<H>>>,
+    /// its completion, or at the end of the endpoint.
+    cargo: Cell<Option<Cargo<H>>>,
     /// Where the message is.
     pub(super) buffer: DmaBuffer,
+}
+
+impl<H: EndpointEvents> SendSlot<H> {
+    /// A slot for `buffer`, which has never been posted.
+    pub(super) const fn new(entry: CompletionEntry, buffer: DmaBuffer) -> Self {
+        Self {
+            entry,
+            sequence: Atomic::new(0),
+            laden: Atomic::new(false),
+            cargo: Cell::new(None),
+            buffer,
+        }
+    }
+
+    /// Keeps `cargo` until [`Self::unload`]. The caller holds the gate's lock, the slot is free, and so has none.
+    pub(super) fn load(&self, cargo: Cargo<H>) {
+        self.cargo.set(Some(cargo));
+        self.laden.store(true, Release);
+    }
+
+    /// Takes the cargo out, if there is any. A completion that comes behind the marker of a drain may do so at the same
+    /// time as the end of the endpoint: then one of them gets it.
+    pub(super) fn unload(&self) -> Option<Cargo<H>> {
+        if !self.laden.load(Relaxed) || !self.laden.xchg(false, Full) {
+            return None;
+        }
+        self.cargo.take()
+    }
 }
 
 /// The gate of the Send Queue: no pointer, no posting.

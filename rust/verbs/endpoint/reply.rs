@@ -11,6 +11,7 @@
 use crate::sys;
 use crate::verbs::endpoint::gate::{SendChain, SendGate, SendRequest};
 use crate::verbs::endpoint::parts::{Last, ReplySend, Rest};
+use crate::verbs::endpoint::send::there;
 use crate::verbs::endpoint::transfer::{requests, Load, Transfer};
 use crate::verbs::endpoint::{Charge, Endpoint, EndpointEvents, PostError, SendBuffer};
 use core::ptr::{self, NonNull};
@@ -43,7 +44,7 @@ impl<H: EndpointEvents> Cargo<H> {
     }
 }
 
-/// Why a Reply was not posted; with all of it, if the queue was full.
+/// Why a Reply was not posted; with all of it, unless the device has refused it.
 pub(crate) type Unposted<H> = (PostError, Option<(SendBuffer<H>, Option<Cargo<H>>)>);
 
 impl<H: EndpointEvents> Endpoint<H> {
@@ -51,26 +52,14 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// `message` as a Send, which invalidates the peer's `invalidate`. The cargo is dropped when the Send has completed.
     /// Returns the Send's place in the Send Queue, as the trace event of its completion has it.
     ///
+    /// `parts` are posted before, each with its length. If there are any, all of it is posted at once, see
+    /// [`Self::fits_at_once`]. What is posted is taken out of `parts`, which may have empty places.
+    ///
     /// # Errors
     ///
-    /// See [`PostError`]. If the queue was full, everything comes back.
+    /// See [`PostError`]. What is not posted comes back, so that the caller drops it where he has no lock: memory of a
+    /// cargo's keeper may be such that its release sleeps.
     pub(crate) fn post_reply(
-        &self,
-        message: SendBuffer<H>,
-        len: usize,
-        cargo: Option<Cargo<H>>,
-        invalidate: Option<u32>,
-    ) -> Result<u64, Unposted<H>> {
-        self.post_reply_in_parts(&mut [], message, len, cargo, invalidate)
-    }
-
-    /// As [`Self::post_reply`]; `parts` are posted before, each with its length. Then all of it is posted at once, see
-    /// [`Self::fits_at_once`]. What is posted is taken out of `parts`.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Self::post_reply`].
-    pub(crate) fn post_reply_in_parts(
         &self,
         parts: &mut [Option<(SendBuffer<H>, usize)>],
         mut message: SendBuffer<H>,
@@ -78,20 +67,20 @@ impl<H: EndpointEvents> Endpoint<H> {
         cargo: Option<Cargo<H>>,
         invalidate: Option<u32>,
     ) -> Result<u64, Unposted<H>> {
+        let before = there(parts);
         let send = ReplySend {
             index: message.index,
             len,
             invalidate,
             // The parts must not wait for whatever is sent next, as in `post_chain`.
-            signal: !parts.is_empty(),
+            signal: before > 0,
         };
-        let before = u32::try_from(parts.len()).unwrap_or(u32::MAX);
         let writes = cargo.as_ref().map_or(0, |cargo| requests(&cargo.transfers));
         let total = writes.saturating_add(1);
         let mut gate = self.send.lock();
         let Some(qp) = gate.qp else {
             drop(gate);
-            return Err((PostError::Closed, None));
+            return Err((PostError::Closed, Some((message, cargo))));
         };
         let may = match before {
             0 => gate.may_begin(total),
@@ -103,7 +92,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         }
         if let Err(error) = self.post_parts(&mut gate, parts) {
             drop(gate);
-            return Err((error, None));
+            return Err((error, Some((message, cargo))));
         }
         // Whatever happens, its slot is not used again until the completion, or the end of the endpoint.
         message.posted = true;
@@ -136,7 +125,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             first = transfer.link(cqe, first);
         }
         let first = NonNull::new(first).ok_or(PostError::Refused)?;
-        slot.cargo.set(Some(cargo));
+        slot.load(cargo);
         let sequence = gate.queue.begin();
         // SAFETY: The transfers have just been linked, and there are so many work requests in them; the slot keeps them
         // until the Send has completed, or no completion comes any more.
@@ -177,7 +166,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                 first = transfer.link(ptr::null_mut(), first);
             }
             // Whatever happens, it is released by the completion, or at the end of the endpoint.
-            slot.cargo.set(Some(cargo));
+            slot.load(cargo);
         }
         let chain = SendChain {
             first,

@@ -12,11 +12,10 @@ use crate::verbs::endpoint::quota::SENDS;
 use crate::verbs::endpoint::regions::RegionHandle;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents, Quota};
 use crate::verbs::region::{Region, RegionState};
-use core::cell::Cell;
 use core::ops::{Deref, DerefMut};
 use core::ptr;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::Relaxed;
 use kernel::sync::{Arc, SetOnce};
 
 /// A work request could not be posted.
@@ -55,7 +54,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         let slot = unsafe { &*completion.entry().cast::<SendSlot<H>>() };
         let sequence = slot.sequence.load(Relaxed);
         // Before the buffer comes free, and with it the place of the cargo.
-        drop(slot.cargo.take());
+        drop(slot.unload());
         trace::sent(this.context.number(), sequence, completion.status());
         if !completion.ok() {
             completion.trace_error(this.context.number(), trace::Work::Send);
@@ -202,15 +201,9 @@ impl<H: EndpointEvents> Endpoint<H> {
 
     /// Makes a Send buffer.
     fn make_send_buffer(self: &Arc<Self>, place: &SetOnce<KBox<SendSlot<H>>>) -> Result {
-        let slot = KBox::new(
-            SendSlot {
-                entry: CompletionEntry::new(Self::send_callback),
-                sequence: Atomic::new(0),
-                cargo: Cell::new(None),
-                buffer: DmaBuffer::new(self.sizes.send_size, Direction::ToDevice)?,
-            },
-            GFP_KERNEL,
-        )?;
+        let entry = CompletionEntry::new(Self::send_callback);
+        let buffer = DmaBuffer::new(self.sizes.send_size, Direction::ToDevice)?;
+        let slot = KBox::new(SendSlot::new(entry, buffer), GFP_KERNEL)?;
         slot.entry.belongs_to(self);
         // SAFETY: The device stays until `tear_down`, which takes the verbs objects first and then unmaps. Nobody
         // else knows the buffer.
@@ -283,7 +276,8 @@ impl<H: EndpointEvents> Endpoint<H> {
         self.post_in_parts(&mut [], message, len, regions)
     }
 
-    /// As [`Self::post_message`]; `parts` are posted before, each with its length. What is posted is taken out of `parts`.
+    /// As [`Self::post_message`]; `parts` are posted before, each with its length. What is posted is taken out of `parts`,
+    /// which may have empty places.
     ///
     /// # Errors
     ///
@@ -358,7 +352,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         signal: bool,
     ) -> Result<(bool, u64), PostError> {
         let slot = self.send_slot(message.index).ok_or(PostError::Refused)?;
-        let before = u32::try_from(parts.len()).map_err(|_| PostError::Refused)?;
+        let before = there(parts);
         let fences = u32::try_from(regions.len()).map_err(|_| PostError::Refused)?;
         let requests = fences.checked_add(1).ok_or(PostError::Refused)?;
 
@@ -454,6 +448,11 @@ impl<H: EndpointEvents> Endpoint<H> {
         }
         Ok(())
     }
+}
+
+/// How many of `parts` there are. Their places may be more.
+pub(super) fn there<T>(parts: &[Option<T>]) -> u32 {
+    parts.iter().flatten().fold(0, |count, _| count + 1)
 }
 
 /// A Send buffer on loan. Dropped without having been posted, it goes back.

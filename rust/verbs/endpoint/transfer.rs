@@ -303,7 +303,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     pub(super) fn end_transfers(&self) -> Unfinished<H> {
         self.send.lock().rest = None;
         for slot in self.send_slots() {
-            drop(slot.cargo.take());
+            drop(slot.unload());
         }
         let unfinished = self.give_up_pulls();
         let mut gate = self.send.lock();
