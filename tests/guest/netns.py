@@ -5,9 +5,12 @@
 # fabrics: rxe
 # variants: 4.2 4.2@ours-ours
 # kernels: uml
-# soak-fabrics: rxe siw
 # timeout: 300 300
-"""The network device is moved into a namespace, where the mount is made."""
+"""The network device is moved into a namespace, where the mount is made.
+
+siw makes its connections in the namespace of whoever works for the RDMA core, which is the first
+one, so that no module can do this over it.
+"""
 
 import os
 import signal
