@@ -15,7 +15,7 @@ KFLAGS := $(if $(call config_has,CONFIG_CC_IS_CLANG),LLVM=1) \
 
 .DEFAULT_GOAL := modules
 .PHONY: modules modules_install check-kdir clean help setup demo demo-one check soak bench
-.PHONY: guest check-interop bench-instructions
+.PHONY: guest check-interop bench-two bench-instructions
 
 modules: check-kdir
 	+$(MAKE) -C $(KDIR) M=$(M) $(KFLAGS) modules
@@ -63,6 +63,9 @@ soak:
 bench:
 	@tools/bench
 
+bench-two:
+	@tools/bench --two
+
 bench-instructions:
 	@tools/bench --instructions
 
@@ -85,6 +88,7 @@ help:
 	@echo '                  every client with every server, ours and the stock ones'
 	@echo '  make soak       the same tests with full counts; takes hours'
 	@echo '  make bench      compare with the stock module'
+	@echo '  make bench-two  the same for Version Two, with more kinds of operations'
 	@echo '  make bench-instructions'
 	@echo '                  the same by a clock that counts instructions'
 	@echo '  make guest      a shell in a guest with an RDMA device and an NFS server beside it'

@@ -2,9 +2,9 @@
 """The client's half of `make bench`: both modules in turn, on one mount each time.
 
 Prints tables in Markdown. Options come from the environment: `ROUNDS` (24), how often each module
-has its turn, `SECONDS_EACH` (0.5), how long a row is measured, and `PAIRS`, the modules of client
-and server of each turn ("stock-stock ours-stock"); the first one is what the others are compared
-with.
+has its turn, `SECONDS_EACH` (0.5), how long a row is measured, `PAIRS`, the modules of client and
+server of each turn ("stock-stock ours-stock", see `operations.SIDES`); the first one is what the
+others are compared with. With `OPERATIONS` (1) the rows are those of `operations.py`.
 """
 
 import itertools
@@ -14,8 +14,10 @@ import statistics
 import time
 
 import tap
-from common import (Mount, children, check, fabric, log, module_refs, remote, remote_call, run,
-                    wait_for)
+from common import (Mount, children, check, fabric, log, module_refs, read, remote, remote_call,
+                    run, wait_for)
+from nfs_server import EXPORT
+from operations import SIDES, rows as operation_rows
 
 KIB, MIB = 1 << 10, 1 << 20
 #: Octets of the file that is read and written.
@@ -106,15 +108,42 @@ def replace_server(which):
     # Connections may still be about to end.
     wait_for("removal of the server's module", 60, lambda: remote(
         "rmmod rpcrdma 2>/dev/null; ! grep -q '^rpcrdma ' /proc/modules && echo gone || true"), 0.2)
-    remote(f"insmod ${which.upper()}_KO")
+    remote(SIDES[which].command())
     remote_call("nfsd_start")
 
 
-def turn(ko, prepare, count, server=False):
+def measure_operations(mount, number, count, server):
+    """One turn with the rows of `operations.py`, as `measure`; and the counts of those rows."""
+    row, counts = {}, {}
+    for name, make in operation_rows(mount.path, EXPORT, number, lambda c: remote(c, timeout=300), 9):
+        one = make()
+        row[f"{name} (us)"] = one.measure(mount.path)[0] / 1000
+        if count:
+            counts[name] = one.count(server)
+        one.close()
+    return row, counts
+
+
+def check_version(pair):
+    """What is spoken is what is said to be measured."""
+    if pair.startswith("stock"):
+        return
+    wanted = "2" if pair == "two-two" else "1"
+    states = [read(f"/sys/kernel/debug/rpcrdma/{d}/state")
+              for d in os.listdir("/sys/kernel/debug/rpcrdma") if d.isdigit()]
+    check(len(states) == 1 and f"version: {wanted}" in states[0].splitlines(),
+          f"{pair}: not version {wanted}: {states}")
+
+
+def turn(pair, number, prepare, count, server=False):
     """Inserts a module, mounts, measures, and takes everything down again."""
     run("rmmod", "rpcrdma")
-    run("insmod", ko)
+    run("insmod", *SIDES[pair.split("-")[0]].arguments())
     with Mount("4.2", options="rsize=1048576,wsize=1048576") as mount:
+        check_version(pair)
+        if os.environ.get("OPERATIONS") == "1":
+            row, counts = measure_operations(mount, f"{number}{pair}", count, server)
+            return row, counts
         path = f"{mount.path}/bench"
         if prepare:
             with open(path, "wb") as f:
@@ -125,10 +154,10 @@ def turn(ko, prepare, count, server=False):
         if count:
             for size in COUNTED:
                 for writing in (False, True):
-                    counts[size, writing] = tap.per_operation(path, size, writing, server=server)
+                    name = f"{size >> 10} KiB {'write' if writing else 'read'}"
+                    counts[name] = tap.per_operation(path, size, writing, server=server)
         # Counting costs a little, the same for both.
         row = measure(mount)
-    wait_for("release of the transport", 60, lambda: module_refs() == 0)
     return row, counts
 
 
@@ -187,18 +216,34 @@ def print_rates(rows):
 def print_counts(counts, pairs, columns):
     """The counts of some pairs."""
     print("| | " + " | ".join(c for c, _ in columns) + " |\n|---" + "|---" * len(columns) + "|")
-    for size in COUNTED:
-        for writing in (False, True):
-            name = f"{size >> 10} KiB {'write' if writing else 'read'}"
-            cells = [" / ".join(f"{f(counts[pair, size, writing]):.4g}" for pair in pairs)
-                     for _, f in columns]
-            print(f"| {name} | " + " | ".join(cells) + " |")
+    for name in counts[pairs[0]]:
+        cells = [" / ".join(f"{f(counts[pair][name]):.4g}" for pair in pairs)
+                 for _, f in columns]
+        print(f"| {name} | " + " | ".join(cells) + " |")
+
+
+#: Rows of one large read or write.
+LARGE = ("1024 KiB read", "1024 KiB write", "1 MiB READ", "1 MiB WRITE")
+
+
+def check_counts(counts):
+    """Fails when a count contradicts what is promised."""
+    for pair, rows in counts.items():
+        if pair.startswith("stock"):
+            continue
+        for name, found in rows.items():
+            if name in LARGE and fabric() == "rxe":
+                check((found["registrations"], found["remote_invs"]) == (1, 1),
+                      f"{pair}: {name} takes more than one registration, invalidated remotely")
+            small = name.split(" ")[0] in ("GETATTR", "LOOKUP", "OPEN", "create", "rename",
+                                           "unlink") or name.startswith(("4 KiB", "8 KiB"))
+            if pair == "two-two" and small:
+                rdma = found["server rdma_reads"] + found["server rdma_writes"]
+                check(found["registrations"] == rdma == 0, f"{pair}: {name}: {found}")
 
 
 def client():
     """Measures, and prints the tables. Fails when a count contradicts what is promised."""
-    kos = {"stock": os.environ["STOCK_KO"], "ours": os.environ["OURS_KO"] or None}
-    check(kos["ours"] and os.path.exists(kos["ours"]), "there is no module of ours")
     pairs = (os.environ.get("PAIRS") or "stock-stock ours-stock").split()
     servers = len({pair.split("-")[1] for pair in pairs}) > 1
     rows = {pair: [] for pair in pairs}
@@ -210,12 +255,13 @@ def client():
     for n in range(number):
         order = pairs if n % 2 == 0 else pairs[::-1]
         for pair in order:
-            own, peer = pair.split("-")
             if servers:
-                replace_server(peer)
-            row, found = turn(kos[own], n == 0 and pair == order[0], n == 0, servers)
+                replace_server(pair.split("-")[1])
+            row, found = turn(pair, n, n == 0 and pair == order[0], n == 0, servers)
+            wait_for("release of the transport", 60, lambda: module_refs() == 0)
             rows[pair].append(row)
-            counts.update({(pair, *k): v for k, v in found.items()})
+            if found:
+                counts[pair] = found
             log(f"round {n}, {pair}: " + ", ".join(f"{k} {v:.0f}" for k, v in row.items()))
     print(f"\nClient and server, fabric {fabric()}, NFSv4.2, O_DIRECT, rsize 1 MiB, medians of "
           f"batches, of which the fastest quarter of {number} turns is averaged. A ratio above 1 "
@@ -229,8 +275,4 @@ def client():
         print(f"\nFor each operation, counted at the {end}'s Queue Pair: {' / '.join(shown)}.\n")
         print_counts(counts, shown, columns)
     print(flush=True)
-    for writing in (False, True):
-        for pair in (p for p in pairs if p.startswith("ours-")):
-            found = counts[pair, MIB, writing]
-            check(fabric() != "rxe" or (found["registrations"], found["remote_invs"]) == (1, 1),
-                  f"{pair}: 1 MiB takes more than one registration, invalidated remotely")
+    check_counts(counts)

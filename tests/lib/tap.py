@@ -81,28 +81,35 @@ class Direct:
         os.close(self.fd)
 
 
-def per_operation(path, size, writing, count=16, span=8 << 20, server=False):
-    """Work requests and the like for one direct read or write, as means over `count`.
+def counted(step, count, server=False):
+    """Work requests and the like for one step, as means over `count` of them.
 
     With `server`, those of the server's Queue Pair too, under names that begin with `server `.
     """
-    io = Direct(path, size, writing)
-    # The first steps open what has to be opened.
-    for _ in range(4):
-        io.step(0)
     time.sleep(0.1)
     if server:
         Server.reset()
     reset()
-    for i in range(count):
-        io.step(i * size % span)
+    for _ in range(count):
+        step()
     # The last completions may still be on their way.
     time.sleep(0.1)
     found = counters()
     if server:
         found.update({f"server {name}": value for name, value in Server.counters().items()})
-    io.close()
     return {name: value / count for name, value in found.items()}
+
+
+def per_operation(path, size, writing, count=16, span=8 << 20, server=False):
+    """As `counted`, for one direct read or write."""
+    io = Direct(path, size, writing)
+    # The first steps open what has to be opened.
+    for _ in range(4):
+        io.step(0)
+    places = iter([i * size % span for i in range(count)])
+    found = counted(lambda: io.step(next(places)), count, server)
+    io.close()
+    return found
 
 
 def work_requests(found, end=""):
