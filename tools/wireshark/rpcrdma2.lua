@@ -7,12 +7,17 @@
 --
 -- Version One is Wireshark's own business: it knows that as "rpcordma". What is
 -- recognised here is a message whose second word is 2 and whose header makes sense
--- to its end.
+-- to its end, and the error that answers a version beyond 2. The README beside this
+-- file says what is shown, and what is not.
 
 local rpcrdma2 = Proto("rpcrdma2", "RPC-over-RDMA Version Two")
 
 local VERSION = 2
 local PREFIX_LEN = 16
+-- What ERR_VERS takes up, with the lowest and the highest version (section 7).
+local ERR_VERS_LEN = 28
+-- So many octets that went by RDMA are filled in before the RPC dissector is called.
+local ABSENT_MAX = 4 * 1024 * 1024
 
 local ERROR, GRANT, CONNPROP_MIDDLE, CONNPROP_FINAL = 4, 5, 6, 7
 local CALL_EXTERNAL, CALL_MIDDLE, CALL_INLINE = 8, 9, 10
@@ -94,6 +99,10 @@ f.propdata = ProtoField.bytes("rpcrdma2.prop.data", "Data")
 f.part = ProtoField.bytes("rpcrdma2.part", "Part of an RPC message")
 f.part_of = ProtoField.framenum("rpcrdma2.complete_in", "RPC message complete in")
 f.parts = ProtoField.uint32("rpcrdma2.parts", "Parts of the RPC message")
+f.absent = ProtoField.uint32("rpcrdma2.absent", "Octets that went by RDMA, in their place zeros")
+f.packet = ProtoField.none("rpcrdma2.packet", "Packet of a message")
+f.packet_of = ProtoField.framenum("rpcrdma2.message_in", "Message complete in")
+f.again = ProtoField.framenum("rpcrdma2.sent_again", "The same packet as in")
 
 local cut_short = ProtoExpert.new("rpcrdma2.sequence.broken", "Parts do not add up",
 	expert.group.SEQUENCE, expert.severity.WARN)
@@ -104,7 +113,9 @@ local SHORT = {}
 
 -- Reads XDR from a buffer and, unless `tree` is nil, shows what it reads.
 local function reader(tvb, at)
-	local r = { at = at }
+	-- Also what a header says of data that are not in the message: in `reads` the
+	-- position and length of each Read segment, in `writes` the length of each Write chunk.
+	local r = { at = at, reads = {}, writes = {} }
 
 	function r.word()
 		if r.at + 4 > tvb:len() then
@@ -147,11 +158,13 @@ local function subtree(r, tvb, tree, field, text, inner)
 	end
 end
 
+-- Returns the length and the position of the segment.
 local function segment(r, tvb, tree, position)
+	local at, length
 	subtree(r, tvb, tree, f.segment, "Segment: ", function(sub)
-		local at = position and r.show(sub, f.position)
+		at = position and r.show(sub, f.position)
 		local handle = r.show(sub, f.handle)
-		local length = r.show(sub, f.length)
+		length = r.show(sub, f.length)
 		if r.at + 8 > tvb:len() then
 			error(SHORT)
 		end
@@ -163,20 +176,26 @@ local function segment(r, tvb, tree, position)
 		return string.format("%u octets at 0x%08x:0x%s%s", length, handle,
 			tostring(offset:bytes()), at and string.format(", position %u", at) or "")
 	end)
+	return length, at
 end
 
 local function read_list(r, tvb, tree, field, name)
 	subtree(r, tvb, tree, field, name, function(sub)
 		local count = 0
 		while r.follows() do
-			segment(r, tvb, sub, true)
+			local length, position = segment(r, tvb, sub, true)
+			if field == f.reads then
+				table.insert(r.reads, { length = length, position = position })
+			end
 			count = count + 1
 		end
 		return string.format(": %u segments", count)
 	end)
 end
 
+-- Returns the length of all its segments.
 local function write_chunk(r, tvb, tree, field, name)
+	local length = 0
 	subtree(r, tvb, tree, field, name, function(sub)
 		local count = r.word():uint()
 		-- Before the loop: a count from the wire must not keep us busy.
@@ -184,17 +203,18 @@ local function write_chunk(r, tvb, tree, field, name)
 			error(SHORT)
 		end
 		for _ = 1, count do
-			segment(r, tvb, sub, false)
+			length = length + segment(r, tvb, sub, false)
 		end
 		return string.format(": %u segments", count)
 	end)
+	return length
 end
 
 local function write_list(r, tvb, tree, name)
 	subtree(r, tvb, tree, f.writes, name, function(sub)
 		local count = 0
 		while r.follows() do
-			write_chunk(r, tvb, sub, f.chunk, "Write chunk")
+			table.insert(r.writes, (write_chunk(r, tvb, sub, f.chunk, "Write chunk")))
 			count = count + 1
 		end
 		return string.format(": %u chunks", count)
@@ -260,12 +280,13 @@ local function error_body(r, tree)
 	return errors[code] or ("error " .. code)
 end
 
--- Reads a whole header. Returns where it ends, how many octets of the RPC message
--- remain, and what is to be said of it in one line.
+-- Reads a whole header. Returns the reader that is at its end; in it are the header
+-- type, how many octets of the RPC message remain, and what is to be said of the
+-- header in one line.
 local function header(tvb, tree)
 	local r = reader(tvb, 0)
 	local xid = r.show(tree, f.xid)
-	r.show(tree, f.vers)
+	local vers = r.show(tree, f.vers)
 	local credit = r.show(tree, f.credit)
 	local htype = r.show(tree, f.htype)
 	local remaining, more = 0, ""
@@ -291,120 +312,336 @@ local function header(tvb, tree)
 			reply_chunk(r, tvb, tree, "Reply chunk")
 		end
 	end
-	local line = string.format("%s xid 0x%08x credits %u%s", htypes[htype], xid, credit, more)
-	return r.at, htype, remaining, line
+	if vers ~= VERSION then
+		more = more .. string.format(" to version %u", vers)
+	end
+	r.htype, r.remaining = htype, remaining
+	r.line = string.format("%s xid 0x%08x credits %u%s", htypes[htype], xid, credit, more)
+	return r
+end
+
+-- Whether a message may begin so, by the version and the header type.
+local function begins(tvb)
+	if tvb:len() < PREFIX_LEN or not htypes[tvb(12, 4):uint()] then
+		return false
+	end
+	local vers = tvb(4, 4):uint()
+	-- The answer to a version that is not spoken has that version.
+	return vers == VERSION or vers > VERSION and tvb:len() == ERR_VERS_LEN
+		and tvb(12, 4):uint() == ERROR and tvb(16, 4):uint() == ERR_VERS
 end
 
 -- Whether the header makes sense to its end.
 local function sensible(tvb)
-	if tvb:len() < PREFIX_LEN or tvb(4, 4):uint() ~= VERSION or not htypes[tvb(12, 4):uint()] then
+	if not begins(tvb) then
 		return false
 	end
-	local ok, ends, htype = pcall(header, tvb, nil)
+	local ok, r = pcall(header, tvb, nil)
 	if not ok then
-		if ends == SHORT then
+		if r == SHORT then
 			return false
 		end
-		error(ends, 0)
+		error(r, 0)
 	end
 	-- RPC messages are behind these only.
-	local carries = htype == CALL_MIDDLE or htype == REPLY_MIDDLE or htype == CALL_INLINE
-		or htype == REPLY_INLINE
-	return carries == (ends < tvb:len())
+	local carries = r.htype == CALL_MIDDLE or r.htype == REPLY_MIDDLE
+		or r.htype == CALL_INLINE or r.htype == REPLY_INLINE
+	return carries == (r.at < tvb:len())
 end
 
--- Continuation sequences that are under way, and what is known of frames:
--- sequences[key] = { data, frames, remaining }, known[frame .. tvb offset] = result.
-local sequences, known = {}, {}
+-- What is remembered of frames, since each may be looked at more than once, and in any
+-- order after the first time. All of it is forgotten when another file is opened:
+-- sequences that are under way, and the parts of messages by id; messages in packets
+-- that are under way, and the packets by id; the frame that a packet came in first.
+local sequences, parts, messages, packets, first_in
 
-function rpcrdma2.init()
-	sequences, known = {}, {}
+local function forget()
+	sequences, parts, messages, packets, first_in = {}, {}, {}, {}, {}
+end
+forget()
+rpcrdma2.init = forget
+
+-- The direction of a connection that a frame belongs to.
+local function direction(pinfo)
+	return string.format("%s:%s>%s:%s", tostring(pinfo.src), tostring(pinfo.src_port),
+		tostring(pinfo.dst), tostring(pinfo.dst_port))
 end
 
--- Adds the part of a message to its sequence. Returns the whole RPC message with the
--- number of its parts when it is complete.
-local function assemble(tvb, pinfo, ends, htype, remaining)
-	local id = string.format("%u/%u", pinfo.number, tvb:offset())
-	if known[id] then
-		return known[id]
+-- A name for a message in a frame. iWARP may have several in one.
+local function id_of(tvb, pinfo)
+	return string.format("%u/%s", pinfo.number, tvb:bytes(0, math.min(tvb:len(), 32)):tohex())
+end
+
+-- Adds the part of an RPC message to its sequence. Returns what is known of the part,
+-- with the whole message and the number of its parts when it is complete.
+local function assemble(tvb, pinfo, r)
+	local id = id_of(tvb, pinfo)
+	if parts[id] then
+		return parts[id]
 	end
-	local calls = htype == CALL_MIDDLE or htype == CALL_INLINE
-	local key = string.format("%s>%s:%s:%s", tostring(pinfo.src), tostring(pinfo.dst),
-		tostring(tvb(0, 4):uint()), calls and "call" or "reply")
-	local here = { frame = pinfo.number }
-	known[id] = here
+	local last = r.htype == CALL_INLINE or r.htype == REPLY_INLINE
+	local call = r.htype == CALL_MIDDLE or r.htype == CALL_INLINE
+	local key = string.format("%s:%s:%s", direction(pinfo), tvb(0, 4):bytes():tohex(),
+		call and "call" or "reply")
+	local here = {}
+	parts[id] = here
 
-	local data = tvb:bytes(ends)
 	local sequence = sequences[key]
 	if not sequence then
-		if htype == CALL_INLINE or htype == REPLY_INLINE then
+		if last then
 			return here
 		end
-		sequence = { data = ByteArray.new(), frames = {} }
+		sequence = { data = ByteArray.new(), parts = {} }
 		sequences[key] = sequence
 	end
-	here.broken = sequence.remaining and data:len() + remaining ~= sequence.remaining
-	sequence.remaining = remaining
+	local data = tvb:bytes(r.at)
+	here.broken = sequence.remaining and data:len() + r.remaining ~= sequence.remaining
+	sequence.broken = sequence.broken or here.broken
+	sequence.remaining = r.remaining
 	sequence.data:append(data)
-	table.insert(sequence.frames, here)
-	if htype == CALL_INLINE or htype == REPLY_INLINE then
-		for _, part in ipairs(sequence.frames) do
+	table.insert(sequence.parts, here)
+	if last then
+		for _, part in ipairs(sequence.parts) do
 			part.complete_in = pinfo.number
 		end
-		here.whole = sequence.data
-		here.parts = #sequence.frames
+		here.whole = not sequence.broken and sequence.data
+		here.count = #sequence.parts
 		sequences[key] = nil
 	end
 	return here
 end
 
+-- Puts zeros into an RPC message where data were that went by RDMA: without them what
+-- is behind could not be found. A Read segment has a position in the whole message. A
+-- Write chunk has none; it is that of the last result, as it is in an NFS READ or READLINK.
+-- Returns nothing if there are none.
+local function fill(data, r)
+	local lengths, positions, total = {}, {}, 0
+	for _, read in ipairs(r.reads) do
+		if not lengths[read.position] then
+			lengths[read.position] = 0
+			table.insert(positions, read.position)
+		end
+		lengths[read.position] = lengths[read.position] + read.length
+		total = total + read.length
+	end
+	local behind = 0
+	if r.htype == REPLY_INLINE then
+		for _, length in ipairs(r.writes) do
+			behind = behind + length + -length % 4
+			total = total + length
+		end
+	end
+	if total == 0 or total > ABSENT_MAX then
+		return nil
+	end
+
+	local function zeros(length)
+		local out = ByteArray.new()
+		out:set_size(length)
+		return out
+	end
+
+	table.sort(positions)
+	local out, taken = ByteArray.new(), 0
+	for _, position in ipairs(positions) do
+		local more = position - out:len()
+		if more < 0 or more > data:len() - taken then
+			return nil
+		end
+		if more > 0 then
+			out:append(data:subset(taken, more))
+			taken = taken + more
+		end
+		local length = lengths[position]
+		if length > 0 then
+			out:append(zeros(length + -length % 4))
+		end
+	end
+	if taken < data:len() then
+		out:append(data:subset(taken, data:len() - taken))
+	end
+	if behind > 0 then
+		out:append(zeros(behind))
+	end
+	return out, total
+end
+
 local rpc = Dissector.get("rpc")
 
-function rpcrdma2.dissector(tvb, pinfo, tree)
-	if not sensible(tvb) then
-		return 0
-	end
+-- Shows a message. In `again` is the frame in which it was before, if it was.
+local function show(tvb, pinfo, tree, again)
 	pinfo.cols.protocol = "RPCoRDMA2"
-	local ends = select(1, header(tvb, nil))
+	local ends = header(tvb, nil).at
 	local item = tree:add(rpcrdma2, tvb(0, ends))
-	local _, htype, remaining, line = header(tvb, item)
-	item:append_text(": " .. line)
-	pinfo.cols.info = line
-	if ends == tvb:len() then
-		return ends
+	local r = header(tvb, item)
+	item:append_text(": " .. r.line)
+	pinfo.cols.info = r.line .. (again and " [sent again]" or "")
+	if again then
+		item:add(f.again, again):set_generated()
+	end
+	if ends == tvb:len() or again then
+		return
 	end
 
-	local part = assemble(tvb, pinfo, ends, htype, remaining)
+	local part = assemble(tvb, pinfo, r)
 	if part.broken then
 		item:add_proto_expert_info(cut_short)
 	end
 	if part.complete_in and part.complete_in ~= pinfo.number then
 		item:add(f.part_of, part.complete_in):set_generated()
 	end
-	if htype == CALL_MIDDLE or htype == REPLY_MIDDLE then
+	if r.htype == CALL_MIDDLE or r.htype == REPLY_MIDDLE then
 		item:add(f.part, tvb(ends))
-		return tvb:len()
+		return
 	end
 	local message = tvb(ends):tvb()
-	if part.whole then
+	if part.count then
 		item:add(f.part, tvb(ends))
-		item:add(f.parts, part.parts):set_generated()
+		item:add(f.parts, part.count):set_generated()
+		if not part.whole then
+			return
+		end
 		message = part.whole:tvb("RPC message")
+	end
+	local filled, absent = fill(part.whole or tvb:bytes(ends), r)
+	if filled then
+		item:add(f.absent, absent):set_generated()
+		message = filled:tvb("RPC message")
 	end
 	-- It writes into the columns what it found.
 	if rpc then
 		rpc:call(message, pinfo, tree)
 	end
+end
+
+-- Adds a packet to the message of which it is `first`, `last` or neither; `key` names
+-- what the message came over. `place` is where the packet has to be, and `following`
+-- where the next one has to be. Returns what is known of the packet, or nothing if it
+-- does not belong to a message.
+local function join(tvb, pinfo, key, first, last, place, following)
+	local id = string.format("%s/%u", id_of(tvb, pinfo), place)
+	if packets[id] then
+		return packets[id]
+	end
+	if first then
+		messages[key] = begins(tvb) and { data = ByteArray.new(), packets = {}, place = place } or nil
+	end
+	local message = messages[key]
+	if not message or message.place ~= place then
+		return nil
+	end
+	local here = {}
+	packets[id] = here
+	message.data:append(tvb:bytes())
+	message.place = following
+	table.insert(message.packets, here)
+	if last then
+		for _, packet in ipairs(message.packets) do
+			packet.message_in = pinfo.number
+		end
+		here.whole = message.data
+		messages[key] = nil
+	end
+	return here
+end
+
+-- Shows a packet that is not a whole message, and the message if it is complete.
+local function show_packet(tvb, pinfo, tree, here)
+	if here.whole then
+		local whole = here.whole:tvb("RPC-over-RDMA message")
+		if sensible(whole) then
+			show(whole, pinfo, tree)
+			return
+		end
+	end
+	pinfo.cols.protocol = "RPCoRDMA2"
+	local item = tree:add(rpcrdma2, tvb())
+	item:append_text(": packet of a message")
+	item:add(f.packet, tvb())
+	if here.message_in then
+		item:add(f.packet_of, here.message_in):set_generated()
+	end
+end
+
+function rpcrdma2.dissector(tvb, pinfo, tree)
+	if not sensible(tvb) then
+		return 0
+	end
+	show(tvb, pinfo, tree)
 	return tvb:len()
 end
 
-local function heuristic(tvb, pinfo, tree)
-	if not sensible(tvb) then
-		return false
-	end
-	rpcrdma2.dissector(tvb, pinfo, tree)
-	return true
+-- The last value of a field in the frame so far, which is that of the packet in hand.
+local function latest(field)
+	local all = { field() }
+	return all[#all] and tonumber(tostring(all[#all].value))
 end
 
-rpcrdma2:register_heuristic("infiniband.payload", heuristic)
-rpcrdma2:register_heuristic("iwarp_ddp_rdmap", heuristic)
+-- Opcodes of Sends over a reliable connection, InfiniBand Architecture volume 1, 9.2.1.
+local SEND_FIRST, SEND_MIDDLE = 0, 1
+local SEND_LAST = { [2] = true, [3] = true, [22] = true }
+local SEND_ONLY = { [4] = true, [5] = true, [23] = true }
+local PSNS = 0x1000000
+local bth_opcode = Field.new("infiniband.bth.opcode")
+local bth_psn = Field.new("infiniband.bth.psn")
+local bth_qp = Field.new("infiniband.bth.destqp")
+
+local function over_infiniband(tvb, pinfo, tree)
+	local opcode, psn, qp = latest(bth_opcode), latest(bth_psn), latest(bth_qp)
+	if not (opcode and psn and qp) then
+		return false
+	end
+	local key = string.format("%s:%u", direction(pinfo), qp)
+	if SEND_ONLY[opcode] then
+		if not sensible(tvb) then
+			return false
+		end
+		local packet = string.format("%s:%u:%s", key, psn,
+			tvb:bytes(0, math.min(tvb:len(), 32)):tohex())
+		first_in[packet] = first_in[packet] or pinfo.number
+		local again = first_in[packet]
+		show(tvb, pinfo, tree, again ~= pinfo.number and again or nil)
+		return true
+	end
+	if opcode ~= SEND_FIRST and opcode ~= SEND_MIDDLE and not SEND_LAST[opcode] then
+		return false
+	end
+	local here = join(tvb, pinfo, key, opcode == SEND_FIRST, SEND_LAST[opcode], psn,
+		(psn + 1) % PSNS)
+	if here then
+		show_packet(tvb, pinfo, tree, here)
+	end
+	return here ~= nil
+end
+
+-- Opcodes of Sends, RFC 5040, section 4.1.
+local RDMAP_SENDS = { [3] = true, [4] = true, [5] = true, [6] = true }
+local rdmap_opcode = Field.new("iwarp_rdma.opcode")
+local ddp_last = Field.new("iwarp_ddp.last_flag")
+local ddp_offset = Field.new("iwarp_ddp.mo")
+
+local function over_iwarp(tvb, pinfo, tree)
+	local opcode = latest(rdmap_opcode)
+	if not opcode or not RDMAP_SENDS[opcode] then
+		return false
+	end
+	local flags = { ddp_last() }
+	local offset, last = latest(ddp_offset), flags[#flags] and flags[#flags].value
+	if offset == 0 and last then
+		if not sensible(tvb) then
+			return false
+		end
+		show(tvb, pinfo, tree)
+		return true
+	end
+	local here = offset and join(tvb, pinfo, direction(pinfo), offset == 0, last, offset,
+		offset + tvb:len())
+	if here then
+		show_packet(tvb, pinfo, tree, here)
+	end
+	return here ~= nil
+end
+
+rpcrdma2:register_heuristic("infiniband.payload", over_infiniband)
+rpcrdma2:register_heuristic("iwarp_ddp_rdmap", over_iwarp)
