@@ -19,7 +19,7 @@ import sys
 
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
-from common import (Mount, check, drop_caches, log, pattern, read, remote, write,  # noqa: E402
+from common import (Mount, check, drop_caches, fabric, log, pattern, read, remote, write,  # noqa: E402
                     xprt_stats)
 from capture import Capture, messages, tshark  # noqa: E402
 from rpcrdma2_header import CALL_MIDDLE, CONNPROP_FINAL, ERROR, VERS  # noqa: E402
@@ -131,12 +131,14 @@ def in_packets():
     whole = [m for m in found if m.fields]
     shown.check_credits(whole)
     shown.check_answers(whole)
-    check(packets and all("message_in" in m.derived for m in packets), f"packets: {packets}")
+    # tshark itself puts together what iWARP has taken apart.
+    check(len(packets) >= (4 if fabric() == "rxe" else 0)
+          and all("message_in" in m.derived for m in packets), f"packets: {packets}")
     for operation, call in ((shown.WRITE, True), (shown.READ, False)):
         [message] = shown.with_operation(whole, operation, call)
         check(shown.octets(message, "nfs.data") == DATA[:12_000] and "parts" not in message.derived
-              and sum(m.derived["message_in"] == message.frame for m in packets) >= 2,
-              f"{message}: {message.fields}")
+              and sum(m.derived["message_in"] == message.frame for m in packets)
+              >= (2 if fabric() == "rxe" else 0), f"{message}: {message.fields}")
 
 
 def other_version():

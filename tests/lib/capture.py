@@ -8,7 +8,7 @@ import subprocess
 import time
 import xml.etree.ElementTree
 
-from common import NFS_PORT, check, log, netdev, run, slowness
+from common import Failure, NFS_PORT, check, log, netdev, slowness
 
 #: The dissector.
 DISSECTOR = "tools/wireshark/rpcrdma2.lua"
@@ -129,11 +129,15 @@ def tshark(path, *arguments, limit=120):
     # look at a frame can tell what later ones have completed.
     script = shutil.copy(DISSECTOR, "/tmp")
     os.chmod(script, 0o644)
-    out = run("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", "HOME=/tmp",
-              "tshark", "-2", "-n", "-X", f"lua_script:{script}", "-r", path, *arguments,
-              timeout=limit, quiet=True)
+    done = subprocess.run(
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", "HOME=/tmp",
+         "tshark", "-2", "-n", "-X", f"lua_script:{script}", "-r", path, *arguments],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+        timeout=limit * slowness())
+    check(done.returncode == 0 and not done.stderr.strip(),
+          f"tshark ends with {done.returncode}: {done.stderr.strip()}")
     log(f"tshark {' '.join(arguments[:2])} of {os.path.basename(path)}: {time.monotonic() - began:.1f} s")
-    return out
+    return done.stdout
 
 
 def packet_messages(packet):
@@ -158,11 +162,12 @@ def packet_messages(packet):
 def messages(path):
     """The messages of Version Two in a file, in their order; fails if a frame is malformed."""
     text = tshark(path, "-Y", " or ".join(("rpcrdma2", *BROKEN)), "-T", "pdml")
-    before, _, text = text.partition("<?xml")
-    check("</pdml>" in text and "lua" not in before.lower(), f"tshark says: {(before or text)[:2000]}")
-    text = text[:text.index("</pdml>") + len("</pdml>")]
     out = []
-    for packet in xml.etree.ElementTree.fromstring("<?xml" + text):
+    try:
+        packets = xml.etree.ElementTree.fromstring(text)
+    except xml.etree.ElementTree.ParseError as e:
+        raise Failure(f"{e}: {text.splitlines()[e.position[0] - 1]!r}") from e
+    for packet in packets:
         found = packet_messages(packet)
         wrong = [f.get("showname") or f.get("name") for f in packet.iter() if f.get("name") in BROKEN]
         check(not wrong, f"tshark says of {found}: {wrong}")

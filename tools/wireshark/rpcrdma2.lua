@@ -515,26 +515,28 @@ local function show(tvb, pinfo, tree, again)
 	end
 end
 
+-- Packet sequence numbers have 24 bits.
+local PSNS = 0x1000000
+
 -- Adds a packet to the message of which it is `first`, `last` or neither; `key` names
--- what the message came over. `place` is where the packet has to be, and `following`
--- where the next one has to be. Returns what is known of the packet, or nothing if it
--- does not belong to a message.
-local function join(tvb, pinfo, key, first, last, place, following)
-	local id = string.format("%s/%u", id_of(tvb, pinfo), place)
+-- the direction of the connection that it came over. Returns what is known of the
+-- packet, or nothing if it does not belong to a message.
+local function join(tvb, pinfo, key, first, last, psn)
+	local id = string.format("%s/%u", id_of(tvb, pinfo), psn)
 	if packets[id] then
 		return packets[id]
 	end
 	if first then
-		messages[key] = begins(tvb) and { data = ByteArray.new(), packets = {}, place = place } or nil
+		messages[key] = begins(tvb) and { data = ByteArray.new(), packets = {}, psn = psn } or nil
 	end
 	local message = messages[key]
-	if not message or message.place ~= place then
+	if not message or message.psn ~= psn then
 		return nil
 	end
 	local here = {}
 	packets[id] = here
 	message.data:append(tvb:bytes())
-	message.place = following
+	message.psn = (psn + 1) % PSNS
 	table.insert(message.packets, here)
 	if last then
 		for _, packet in ipairs(message.packets) do
@@ -582,7 +584,6 @@ end
 local SEND_FIRST, SEND_MIDDLE = 0, 1
 local SEND_LAST = { [2] = true, [3] = true, [22] = true }
 local SEND_ONLY = { [4] = true, [5] = true, [23] = true }
-local PSNS = 0x1000000
 local bth_opcode = Field.new("infiniband.bth.opcode")
 local bth_psn = Field.new("infiniband.bth.psn")
 local bth_qp = Field.new("infiniband.bth.destqp")
@@ -607,8 +608,7 @@ local function over_infiniband(tvb, pinfo, tree)
 	if opcode ~= SEND_FIRST and opcode ~= SEND_MIDDLE and not SEND_LAST[opcode] then
 		return false
 	end
-	local here = join(tvb, pinfo, key, opcode == SEND_FIRST, SEND_LAST[opcode], psn,
-		(psn + 1) % PSNS)
+	local here = join(tvb, pinfo, key, opcode == SEND_FIRST, SEND_LAST[opcode], psn)
 	if here then
 		show_packet(tvb, pinfo, tree, here)
 	end
@@ -618,29 +618,14 @@ end
 -- Opcodes of Sends, RFC 5040, section 4.1.
 local RDMAP_SENDS = { [3] = true, [4] = true, [5] = true, [6] = true }
 local rdmap_opcode = Field.new("iwarp_rdma.opcode")
-local ddp_last = Field.new("iwarp_ddp.last_flag")
-local ddp_offset = Field.new("iwarp_ddp.mo")
 
+-- Wireshark has put the segments of a Send together before it asks here.
 local function over_iwarp(tvb, pinfo, tree)
-	local opcode = latest(rdmap_opcode)
-	if not opcode or not RDMAP_SENDS[opcode] then
+	if not RDMAP_SENDS[latest(rdmap_opcode)] or not sensible(tvb) then
 		return false
 	end
-	local flags = { ddp_last() }
-	local offset, last = latest(ddp_offset), flags[#flags] and flags[#flags].value
-	if offset == 0 and last then
-		if not sensible(tvb) then
-			return false
-		end
-		show(tvb, pinfo, tree)
-		return true
-	end
-	local here = offset and join(tvb, pinfo, direction(pinfo), offset == 0, last, offset,
-		offset + tvb:len())
-	if here then
-		show_packet(tvb, pinfo, tree, here)
-	end
-	return here ~= nil
+	show(tvb, pinfo, tree)
+	return true
 end
 
 rpcrdma2:register_heuristic("infiniband.payload", over_infiniband)
