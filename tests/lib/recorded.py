@@ -12,6 +12,7 @@ from rpc_message import compound, getattr_, null_rpc, read, to_file, write
 from rpcrdma2_header import (CALL_INLINE, GRANT, HOST_AUTH, INVAL_CONT, READ_CHUNKS, RECEIVE_SIZE,
                              REPLY_RESOURCE, REVERSE, SEGMENT_COUNT, SEGMENT_SIZE, SEND_SIZE, VERS,
                              WRITE_CHUNKS, WRITE_RESOURCE, call, call_external, prefix, properties)
+from shown import Notes
 
 #: The files that are read and written, from the root of NFSv4, and the length of the first.
 FILE, SCRATCH, LENGTH = ("export", "shown"), ("export", "shown-scratch"), 100_000
@@ -33,24 +34,22 @@ def prepare(directory):
 
 
 class Recorded(TwoConnection):
-    """A connection that remembers its messages, as pairs of whether it is ours and its octets."""
+    """A connection that remembers its messages, for `shown.Notes`."""
 
     def __init__(self, **how):
-        self.messages = []
-        #: The XIDs of the Calls that wrote and read in parts, and of one whose parts do not add up.
-        self.written = self.read = self.broken = None
+        self.notes = Notes()
         super().__init__(**how)
 
     def send_request(self, data, *rest, **how):
         """Notes what is sent."""
-        self.messages.append((True, bytes(data)))
+        self.notes.messages.append((True, bytes(data)))
         return super().send_request(data, *rest, **how)
 
     def poll(self):
         """Notes what has arrived."""
         before = len(self.arrived)
         n = super().poll()
-        self.messages += [(False, bytes(data)) for data in self.arrived[before:]]
+        self.notes.messages += [(False, bytes(data)) for data in self.arrived[before:]]
         return n
 
 
@@ -90,11 +89,11 @@ def session():
     rpc = compound(x, *to_file(*SCRATCH), write(0, 6000))
     first, second = c.put(contents[:2000]), c.put(contents[2000:6000], CHUNKS + 4096)
     ask("reply", call(x, c.credit(), rpc, reads=[(len(rpc), *first), (len(rpc), *second)]))
-    c.written = x = next(XIDS)
+    c.notes.written = x = next(XIDS)
     rpc = compound(x, *to_file(*SCRATCH), write(0, 9000)) + contents[:9000]
     ask("reply", *c.in_parts(x, rpc))
     # Replies in parts and by Reply chunk, a Call by Call chunk.
-    c.read = x = next(XIDS)
+    c.notes.read = x = next(XIDS)
     ask("reply", call(x, c.credit(), reading(x, 10_000)))
     x = next(XIDS)
     ask("reply", call(x, c.credit(), reading(x, 60_000), reply=[room(70_000)]))
@@ -111,7 +110,7 @@ def session():
     ask(f"error {WRITE_RESOURCE}", call(x, c.credit(), reading(x, 4096), writes=[[room(4000)]]))
     x = next(XIDS)
     ask(f"error {REPLY_RESOURCE}", call(x, c.credit(), reading(x, 65536), reply=[room(1000)]))
-    c.broken = x = next(XIDS)
+    c.notes.broken = x = next(XIDS)
     parts = c.in_parts(x, null_rpc(x), 24)
     ask(f"error {INVAL_CONT}", parts[0], parts[2])
     # A version that nobody speaks: the answer has it too.

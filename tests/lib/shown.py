@@ -3,7 +3,8 @@
 
 import struct
 
-from common import check, log
+from capture import messages, tshark
+from common import check, fabric, log
 from rpcrdma2_header import (CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL, CONNPROP_MIDDLE,
                              ERROR, GRANT, HOST_AUTH, Header, READ_CHUNKS, REPLY_EXTERNAL,
                              REPLY_INLINE, REPLY_MIDDLE, REPLY_RESOURCE, REVERSE, SEGMENTS, VERS,
@@ -80,17 +81,24 @@ def check_rpc(message, rpc):
         check(shown == struct.unpack_from(">III", rpc, 12), f"{message}: shown as {shown}")
 
 
-def check_recorded(shown, recorded, broken):
-    """Each of the recorded messages has to be shown, as it was.
+class Notes:
+    """What the client in user space has to say of its session."""
 
-    `broken` is the XID of an RPC message whose parts do not add up.
-    """
+    def __init__(self):
+        #: Each message, as a pair of whether it is ours and its octets.
+        self.messages = []
+        #: The XIDs of the Calls that wrote and read in parts, and of one whose parts do not add up.
+        self.written = self.read = self.broken = None
+
+
+def check_recorded(shown, notes):
+    """Each of the recorded messages has to be shown, as it was."""
     check({m.get("htype") for m in shown} == EVERY,
           f"header types: {sorted({m.get('htype') for m in shown})}")
     for ours in (True, False):
         there = [m for m in shown if m.ours == ours and "sent_again" not in m.derived]
         # A Call of a version that there is not is no message of Version Two.
-        wanted = [data for by_us, data in recorded if by_us == ours
+        wanted = [data for by_us, data in notes.messages if by_us == ours
                   and (data[4:8] == b"\0\0\0\2" or len(data) == 28)]
         # The last grants may have come when nobody looked any more.
         late = there[len(wanted):]
@@ -111,13 +119,13 @@ def check_recorded(shown, recorded, broken):
                       f"{message}: {message.derived}, and there were {i - first + 1} parts")
                 check(all(m.derived.get("complete_in") == message.frame for m in there[first:i]),
                       f"{message}: the parts before it lead elsewhere")
-            check(message.broken == (ours and message.get("xid") == broken),
+            check(message.broken == (ours and message.get("xid") == notes.broken),
                   f"{message}: parts add up, or do not")
             if rest and not message.broken:
                 check_rpc(message, before + rest)
             check(bool(message.rpc) == bool(rest and not message.broken), f"{message}: an RPC message")
             before = b""
-    log(f"{len(recorded)} messages were shown as they were")
+    log(f"{len(notes.messages)} messages were shown as they were")
 
 
 def check_credits(shown):
@@ -166,3 +174,75 @@ def with_operation(shown, operation, call=True):
     """The Calls, or the Replies, that have an operation."""
     return [m for m in shown if m.number("rpc.msgtyp") == (0 if call else 1)
             and str(operation) in m.rpc.get("nfs.opcode", ())]
+
+
+def check_by_hand(path, notes, data):
+    """The session of `recorded`, whose file holds `data`."""
+    found = messages(path)
+    check_recorded(found, notes)
+    # What the dissector of NFS makes of data in parts, and of those that went by RDMA.
+    calls, replies = ({m.get("xid"): m for m in found if m.number("rpc.msgtyp") == kind}
+                      for kind in (0, 1))
+    check(octets(calls[notes.written], "nfs.data") == data[:9000], "WRITE in parts has other data")
+    check(octets(replies[notes.read], "nfs.data") == data[8:10_008], "READ in parts has other data")
+    absent = [m.derived["absent"] for m in found if "absent" in m.derived]
+    check(absent == [50_001, 6000] and
+          any(m.rpc.get("nfs.write.data_length") == ["6000"] for m in found),
+          f"data that went by RDMA: {absent}")
+
+
+def check_mounted(path, data, parts):
+    """A mount that wrote and read 100,000 octets of `data`, and 4096 of them, and listed names.
+
+    The module has sent so many messages before the last ones of Calls.
+    """
+    found = messages(path)
+    check_credits(found)
+    check_answers(found)
+    ours = [m for m in found if m.ours and "sent_again" not in m.derived]
+    check(ours[0].get("htype") == CONNPROP_FINAL and ours[0].count("prop.id") >= 4,
+          f"properties: {ours[0].fields}")
+    there = sum(m.get("htype") == CALL_MIDDLE for m in ours)
+    check(there == parts > 0, f"{there} parts are shown, {parts} were sent")
+    [big, small] = with_operation(found, WRITE)
+    check(big.count("position") and big.get("handle") and big.derived.get("absent") == 100_000
+          and big.get("inv_handle") in (0, big.get("handle")), f"{big}: {big.fields}, {big.derived}")
+    check(small.derived.get("parts") == 2 and octets(small, "nfs.data") == data[:4096],
+          f"{small}: {small.derived}")
+    big = with_operation(found, READ)[0]
+    check(big.count("write_chunk") == 1 and big.get("handle"), f"{big}: {big.fields}")
+    [big, small] = with_operation(found, READ, call=False)
+    check(big.count("write_chunk") == 1 and big.derived.get("absent") == 100_000
+          and octets(small, "nfs.data") == data[:4096], f"{big}: {big.derived}, {small}")
+    for operation in (EXCHANGE_ID, CREATE_SESSION, SEQUENCE, OPEN, READDIR):
+        check(with_operation(found, operation), f"operation {operation} is not shown")
+
+
+def check_in_packets(path, data):
+    """A mount that wrote and read `data` in messages that are longer than the packets of the network."""
+    found = messages(path)
+    packets = [m for m in found if not m.fields]
+    whole = [m for m in found if m.fields]
+    check_credits(whole)
+    check_answers(whole)
+    # tshark itself puts together what iWARP has taken apart.
+    joins = fabric() == "rxe"
+    check(len(packets) >= 4 * joins and all("message_in" in m.derived for m in packets),
+          f"packets: {packets}")
+    for operation, call in ((WRITE, True), (READ, False)):
+        [message] = with_operation(whole, operation, call)
+        check(octets(message, "nfs.data") == data and "parts" not in message.derived
+              and sum(m.derived["message_in"] == message.frame for m in packets) >= 2 * joins,
+              f"{message}: {message.fields}")
+
+
+def check_other_version(path):
+    """A mount that offered Version Two to a server of Version One."""
+    found = messages(path)
+    check([m.get("htype") for m in found] == [CONNPROP_FINAL, ERROR], f"{found}")
+    refused = dict(found[1].fields)
+    check((refused["err"], refused["err.vers_low"], refused["err.vers_high"]) == (VERS, 1, 1),
+          f"{refused}")
+    later = tshark(path, "-Y", "rpcordma and rpc", "-T", "fields", "-e", "frame.number")
+    frames = [int(word) for word in later.split()]
+    check(len(frames) > 10 and min(frames) > found[1].frame, f"Version One: {frames}")
