@@ -4,6 +4,7 @@
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import time
 import xml.etree.ElementTree
@@ -56,6 +57,24 @@ class Capture:
         log(f"{self.path}: {size} octets, " + ", ".join(said.splitlines()[-3:]))
         if kind is None:
             check("\n0 packets dropped by kernel" in said, f"frames are missing: {said}")
+
+
+def repeated(path, numbers):
+    """A copy of a file in which some frames, by their numbers, come twice."""
+    with open(path, "rb") as f:
+        data = f.read()
+    check(struct.unpack_from("<I", data)[0] == 0xA1B2C3D4, f"{path}: an unknown format")
+    out, at, number = data[:24], 24, 0
+    while at < len(data):
+        number += 1
+        end = at + 16 + struct.unpack_from("<I", data, at + 8)[0]
+        out += data[at:end] * (2 if number in numbers else 1)
+        at = end
+    path = path.replace(".pcap", "-repeated.pcap")
+    with open(path, "wb") as f:
+        f.write(out)
+    os.chmod(path, 0o644)
+    return path
 
 
 class Message:
