@@ -60,7 +60,7 @@ def by_hand():
     with Capture("by-hand") as capture:
         connection = recorded.session()
         connection.close()
-    shown.check_by_hand(capture.path, connection.notes, recorded.data())
+    shown.check_by_hand(capture.path, connection.notes)
 
 
 def mounted():

@@ -19,7 +19,7 @@ FILTER = f"udp port 4791 or tcp port {NFS_PORT}"
 GROUPS = ("call_chunk", "read_list", "write_list", "write_chunk", "reply_chunk")
 PLAIN = ("segment", "prop", "packet")
 #: What the dissector says that is not in the frame.
-DERIVED = ("parts", "complete_in", "absent", "message_in", "sent_again")
+DERIVED = ("parts", "complete_in", "by_rdma", "absent", "message_in", "sent_again")
 #: What tshark says of frames that it cannot make sense of, and of dissectors that fail.
 BROKEN = ("_ws.malformed", "_ws.lua.error")
 
@@ -178,9 +178,9 @@ def packet_messages(packet):
     return out
 
 
-def messages(path):
+def messages(path, *options):
     """The messages of Version Two in a file, in their order; fails if a frame is malformed."""
-    text = tshark(path, "-Y", " or ".join(("rpcrdma2", *BROKEN)), "-T", "pdml")
+    text = tshark(path, *options, "-Y", " or ".join(("rpcrdma2", *BROKEN)), "-T", "pdml")
     out = []
     try:
         packets = xml.etree.ElementTree.fromstring(text)

@@ -82,21 +82,26 @@ def session():
     check(c.null(), "a NULL Call is not answered")
     contents = data()
     x = next(XIDS)
+    c.notes.read[x] = contents[8:50_009]
     ask("reply", call(x, c.credit(), reading(x, 50_001), inv=FOREIGN,
                       writes=[[room(20_000), room(40_000, CHUNKS + 20_000)]]))
     check(c.get(50_001) == contents[8:50_009], "other data were read")
     # WRITE, whose data are at the end of the Call, and the same in parts.
     x = next(XIDS)
+    c.notes.written[x] = contents[:6000]
     rpc = compound(x, *to_file(*SCRATCH), write(0, 6000))
     first, second = c.put(contents[:2000]), c.put(contents[2000:6000], CHUNKS + 4096)
     ask("reply", call(x, c.credit(), rpc, reads=[(len(rpc), *first), (len(rpc), *second)]))
-    c.notes.written = x = next(XIDS)
+    x = next(XIDS)
+    c.notes.written[x] = contents[:9000]
     rpc = compound(x, *to_file(*SCRATCH), write(0, 9000)) + contents[:9000]
     ask("reply", *c.in_parts(x, rpc))
     # Replies in parts and by Reply chunk, a Call by Call chunk.
-    c.notes.read = x = next(XIDS)
+    x = next(XIDS)
+    c.notes.read[x] = contents[8:10_008]
     ask("reply", call(x, c.credit(), reading(x, 10_000)))
     x = next(XIDS)
+    c.notes.read[x] = contents[8:60_008]
     ask("reply", call(x, c.credit(), reading(x, 60_000), reply=[room(70_000)]))
     x = next(XIDS)
     ask("reply", call_external(x, c.credit(), [c.put(compound(x, *to_file(*FILE), getattr_()))]))

@@ -87,8 +87,10 @@ class Notes:
     def __init__(self):
         #: Each message, as a pair of whether it is ours and its octets.
         self.messages = []
-        #: The XIDs of the Calls that wrote and read in parts, and of one whose parts do not add up.
-        self.written = self.read = self.broken = None
+        #: The XID of a Call whose parts do not add up.
+        self.broken = None
+        #: The data of each WRITE and of each READ, by XID.
+        self.written, self.read = {}, {}
 
 
 def check_recorded(shown, notes):
@@ -123,7 +125,10 @@ def check_recorded(shown, notes):
                   f"{message}: parts add up, or do not")
             if rest and not message.broken:
                 check_rpc(message, before + rest)
-            check(bool(message.rpc) == bool(rest and not message.broken), f"{message}: an RPC message")
+            whole = rest and not message.broken
+            # If it went as a whole by RDMA, before the header that says so.
+            whole = whole or message.get("htype") == REPLY_EXTERNAL and "by_rdma" in message.derived
+            check(bool(message.rpc) == bool(whole), f"{message}: an RPC message")
             before = b""
     log(f"{len(notes.messages)} messages were shown as they were")
 
@@ -157,7 +162,7 @@ def check_answers(shown):
             continue
         call = calls.pop(xid, None)
         check(call, f"{message}: there was no such Call")
-        if htype == REPLY_INLINE:
+        if message.rpc or htype == REPLY_INLINE:
             # Which of the two names it has depends on tshark's age.
             asked = message.number("rpc.repframe") or message.number("rpc.reqframe")
             check(message.number("rpc.xid") == xid and message.number("rpc.msgtyp") == 1
@@ -176,30 +181,34 @@ def with_operation(shown, operation, call=True):
             and str(operation) in m.rpc.get("nfs.opcode", ())]
 
 
-def check_by_hand(path, notes, data):
-    """The session of `recorded`, whose file holds `data`; and the same if RoCE sends packets twice."""
+def check_by_hand(path, notes):
+    """The session of `recorded`; the same without what went by RDMA, and with packets sent twice by RoCE."""
     found = messages(path)
-    check_session(found, notes, data)
+    check_recorded(found, notes)
+    check_data(found, notes)
+    check(not any("absent" in m.derived for m in found), "not all is seen that went by RDMA")
+    by_rdma = [m.derived["by_rdma"] for m in found if "by_rdma" in m.derived]
+    unseen = messages(path, "-o", "rpcrdma2.keep:FALSE")
+    check_recorded(unseen, notes)
+    absent = [m.derived["absent"] for m in unseen if "absent" in m.derived]
+    check(absent == by_rdma and by_rdma[:2] == [50_001, 6000] and by_rdma[2] > 60_000,
+          f"by RDMA went {by_rdma}, unseen {absent}")
     if fabric() == "rxe":
         twice = [m.frame for m in found if m.get("htype") in (CALL_MIDDLE, CALL_INLINE)]
         found = messages(repeated(path, twice))
         check(sum("sent_again" in m.derived for m in found) == len(twice),
               f"sent again: {[m for m in found if 'sent_again' in m.derived]}")
-        check_session(found, notes, data)
+        check_recorded(found, notes)
+        check_data(found, notes)
 
 
-def check_session(found, notes, data):
-    """What was found of that session."""
-    check_recorded(found, notes)
-    # What the dissector of NFS makes of data in parts, and of those that went by RDMA.
-    calls, replies = ({m.get("xid"): m for m in found if m.number("rpc.msgtyp") == kind}
-                      for kind in (0, 1))
-    check(octets(calls[notes.written], "nfs.data") == data[:9000], "WRITE in parts has other data")
-    check(octets(replies[notes.read], "nfs.data") == data[8:10_008], "READ in parts has other data")
-    absent = [m.derived["absent"] for m in found if "absent" in m.derived]
-    check(absent == [50_001, 6000] and
-          any(m.rpc.get("nfs.write.data_length") == ["6000"] for m in found),
-          f"data that went by RDMA: {absent}")
+def check_data(found, notes):
+    """What the dissector of NFS makes of data, whichever way they went."""
+    for kind, known in ((0, notes.written), (1, notes.read)):
+        there = {m.get("xid"): m for m in found
+                 if m.number("rpc.msgtyp") == kind and "sent_again" not in m.derived}
+        for xid, data in known.items():
+            check(octets(there[xid], "nfs.data") == data, f"{there[xid]} has other data")
 
 
 def check_mounted(path, data, parts):
@@ -216,15 +225,17 @@ def check_mounted(path, data, parts):
     there = sum(m.get("htype") == CALL_MIDDLE for m in ours)
     check(there == parts > 0, f"{there} parts are shown, {parts} were sent")
     [big, small] = with_operation(found, WRITE)
-    check(big.count("position") and big.get("handle") and big.derived.get("absent") == 100_000
+    check(big.count("position") and big.get("handle") and big.derived.get("by_rdma") == 100_000
           and big.get("inv_handle") in (0, big.get("handle")), f"{big}: {big.fields}, {big.derived}")
+    check(octets(big, "nfs.data") == data, f"{big}: other data")
     check(small.derived.get("parts") == 2 and octets(small, "nfs.data") == data[:4096],
           f"{small}: {small.derived}")
     big = with_operation(found, READ)[0]
     check(big.count("write_chunk") == 1 and big.get("handle"), f"{big}: {big.fields}")
     [big, small] = with_operation(found, READ, call=False)
-    check(big.count("write_chunk") == 1 and big.derived.get("absent") == 100_000
-          and octets(small, "nfs.data") == data[:4096], f"{big}: {big.derived}, {small}")
+    check(big.count("write_chunk") == 1 and big.derived.get("by_rdma") == 100_000
+          and octets(big, "nfs.data") == data and octets(small, "nfs.data") == data[:4096],
+          f"{big}: {big.derived}, {small}")
     for operation in (EXCHANGE_ID, CREATE_SESSION, SEQUENCE, OPEN, READDIR):
         check(with_operation(found, operation), f"operation {operation} is not shown")
 

@@ -17,7 +17,7 @@ local PREFIX_LEN = 16
 -- What ERR_VERS takes up, with the lowest and the highest version (section 7).
 local ERR_VERS_LEN = 28
 -- So many octets that went by RDMA are filled in before the RPC dissector is called.
-local ABSENT_MAX = 4 * 1024 * 1024
+local RDMA_MAX = 4 * 1024 * 1024
 
 local ERROR, GRANT, CONNPROP_MIDDLE, CONNPROP_FINAL = 4, 5, 6, 7
 local CALL_EXTERNAL, CALL_MIDDLE, CALL_INLINE = 8, 9, 10
@@ -99,10 +99,14 @@ f.propdata = ProtoField.bytes("rpcrdma2.prop.data", "Data")
 f.part = ProtoField.bytes("rpcrdma2.part", "Part of an RPC message")
 f.part_of = ProtoField.framenum("rpcrdma2.complete_in", "RPC message complete in")
 f.parts = ProtoField.uint32("rpcrdma2.parts", "Parts of the RPC message")
-f.absent = ProtoField.uint32("rpcrdma2.absent", "Octets that went by RDMA, in their place zeros")
+f.by_rdma = ProtoField.uint32("rpcrdma2.by_rdma", "Octets that went by RDMA, filled in")
+f.absent = ProtoField.uint32("rpcrdma2.absent", "Octets that went by RDMA unseen, in their place zeros")
 f.packet = ProtoField.none("rpcrdma2.packet", "Packet of a message")
 f.packet_of = ProtoField.framenum("rpcrdma2.message_in", "Message complete in")
 f.again = ProtoField.framenum("rpcrdma2.sent_again", "The same packet as in")
+
+rpcrdma2.prefs.keep = Pref.bool("Keep what goes by RDMA", true,
+	"Data in RDMA Writes and Read Responses are kept in memory and shown with the message that they belong to")
 
 local cut_short = ProtoExpert.new("rpcrdma2.sequence.broken", "Parts do not add up",
 	expert.group.SEQUENCE, expert.severity.WARN)
@@ -113,9 +117,9 @@ local SHORT = {}
 
 -- Reads XDR from a buffer and, unless `tree` is nil, shows what it reads.
 local function reader(tvb, at)
-	-- Also what a header says of data that are not in the message: in `reads` the
-	-- position and length of each Read segment, in `writes` the length of each Write chunk.
-	local r = { at = at, reads = {}, writes = {} }
+	-- Also the segments of data that are not in the message: those of the Read list, those
+	-- of each Write chunk, and those of the Reply chunk.
+	local r = { at = at, reads = {}, writes = {}, reply = {} }
 
 	function r.word()
 		if r.at + 4 > tvb:len() then
@@ -158,13 +162,13 @@ local function subtree(r, tvb, tree, field, text, inner)
 	end
 end
 
--- Returns the length and the position of the segment.
+-- Returns the segment. Offsets have 64 bits, which not every Lua can reckon with.
 local function segment(r, tvb, tree, position)
-	local at, length
+	local read = {}
 	subtree(r, tvb, tree, f.segment, "Segment: ", function(sub)
-		at = position and r.show(sub, f.position)
-		local handle = r.show(sub, f.handle)
-		length = r.show(sub, f.length)
+		read.position = position and r.show(sub, f.position)
+		read.handle = r.show(sub, f.handle)
+		read.length = r.show(sub, f.length)
 		if r.at + 8 > tvb:len() then
 			error(SHORT)
 		end
@@ -172,20 +176,22 @@ local function segment(r, tvb, tree, position)
 		if sub then
 			sub:add(f.offset, offset)
 		end
+		read.high, read.low = tvb(r.at, 4):uint(), tvb(r.at + 4, 4):uint()
 		r.at = r.at + 8
-		return string.format("%u octets at 0x%08x:0x%s%s", length, handle,
-			tostring(offset:bytes()), at and string.format(", position %u", at) or "")
+		return string.format("%u octets at 0x%08x:0x%s%s", read.length, read.handle,
+			tostring(offset:bytes()),
+			read.position and string.format(", position %u", read.position) or "")
 	end)
-	return length, at
+	return read
 end
 
 local function read_list(r, tvb, tree, field, name)
 	subtree(r, tvb, tree, field, name, function(sub)
 		local count = 0
 		while r.follows() do
-			local length, position = segment(r, tvb, sub, true)
+			local read = segment(r, tvb, sub, true)
 			if field == f.reads then
-				table.insert(r.reads, { length = length, position = position })
+				table.insert(r.reads, read)
 			end
 			count = count + 1
 		end
@@ -193,9 +199,9 @@ local function read_list(r, tvb, tree, field, name)
 	end)
 end
 
--- Returns the length of all its segments.
+-- Returns its segments.
 local function write_chunk(r, tvb, tree, field, name)
-	local length = 0
+	local segments = {}
 	subtree(r, tvb, tree, field, name, function(sub)
 		local count = r.word():uint()
 		-- Before the loop: a count from the wire must not keep us busy.
@@ -203,18 +209,18 @@ local function write_chunk(r, tvb, tree, field, name)
 			error(SHORT)
 		end
 		for _ = 1, count do
-			length = length + segment(r, tvb, sub, false)
+			table.insert(segments, segment(r, tvb, sub, false))
 		end
 		return string.format(": %u segments", count)
 	end)
-	return length
+	return segments
 end
 
 local function write_list(r, tvb, tree, name)
 	subtree(r, tvb, tree, f.writes, name, function(sub)
 		local count = 0
 		while r.follows() do
-			table.insert(r.writes, (write_chunk(r, tvb, sub, f.chunk, "Write chunk")))
+			table.insert(r.writes, write_chunk(r, tvb, sub, f.chunk, "Write chunk"))
 			count = count + 1
 		end
 		return string.format(": %u chunks", count)
@@ -223,7 +229,7 @@ end
 
 local function reply_chunk(r, tvb, tree, name)
 	if r.follows() then
-		write_chunk(r, tvb, tree, f.reply, name)
+		r.reply = write_chunk(r, tvb, tree, f.reply, name)
 	end
 end
 
@@ -352,11 +358,14 @@ end
 -- What is remembered of frames, since each may be looked at more than once, and in any
 -- order after the first time. All of it is forgotten when another file is opened:
 -- sequences that are under way, and the parts of messages by id; messages in packets
--- that are under way, and the packets by id; the frame that a packet came in first.
-local sequences, parts, messages, packets, first_in
+-- that are under way, and the packets by id; the frame that a packet came in first; what
+-- went by RDMA by handle, the RDMA Writes and Reads that are under way, and the Read
+-- Requests.
+local sequences, parts, messages, packets, first_in, pieces, transfers, requests
 
 local function forget()
 	sequences, parts, messages, packets, first_in = {}, {}, {}, {}, {}
+	pieces, transfers, requests = {}, {}, {}
 end
 forget()
 rpcrdma2.init = forget
@@ -411,60 +420,124 @@ local function assemble(tvb, pinfo, r)
 	return here
 end
 
--- Puts zeros into an RPC message where data were that went by RDMA: without them what
--- is behind could not be found. A Read segment has a position in the whole message. A
--- Write chunk has none; it is that of the last result, as it is in an NFS READ or READLINK.
--- Returns nothing if there are none.
-local function fill(data, r)
-	local lengths, positions, total = {}, {}, 0
-	for _, read in ipairs(r.reads) do
-		if not lengths[read.position] then
-			lengths[read.position] = 0
-			table.insert(positions, read.position)
+-- Keeps octets of the memory of a host.
+local function keep(pinfo, owner, handle, high, low, data)
+	local key = string.format("%s:%u:%u", tostring(owner), handle, high)
+	pieces[key] = pieces[key] or {}
+	table.insert(pieces[key], { frame = pinfo.number, from = low, to = low + data:len(), data = data })
+end
+
+local function zeros(length)
+	local out = ByteArray.new()
+	out:set_size(length)
+	return out
+end
+
+-- Adds to `out` what a segment of somebody's memory held: for a Call what was read from it
+-- after that frame, for a Reply what was written to it before. Returns how many octets of
+-- it were seen; in place of the others are zeros.
+local function gather(out, pinfo, owner, read, call)
+	local key = string.format("%s:%u:%u", tostring(owner), read.handle, read.high)
+	local at, ends, seen = read.low, read.low + read.length, 0
+	local near = {}
+	for _, piece in ipairs(pieces[key] or {}) do
+		if piece.to > at and piece.from < ends and (piece.frame > pinfo.number) == call then
+			table.insert(near, piece)
 		end
-		lengths[read.position] = lengths[read.position] + read.length
+	end
+	-- The nearest one counts.
+	local function nearer(a, b)
+		if call then
+			return a.frame < b.frame
+		end
+		return a.frame > b.frame
+	end
+	while at < ends do
+		local best
+		for _, piece in ipairs(near) do
+			if piece.from <= at and piece.to > at and (not best or nearer(piece, best)) then
+				best = piece
+			end
+		end
+		local till = best and math.min(best.to, ends) or ends
+		for _, piece in ipairs(near) do
+			if piece.from > at and piece.from < till and (not best or nearer(piece, best)) then
+				till = piece.from
+			end
+		end
+		if best then
+			out:append(best.data:subset(at - best.from, till - at))
+			seen = seen + till - at
+		else
+			out:append(zeros(till - at))
+		end
+		at = till
+	end
+	return seen
+end
+
+-- Completes an RPC message with the data that went by RDMA. What was not seen is replaced
+-- by zeros: without them what is behind could not be found. A Read segment has a position
+-- in the whole message. A Write chunk has none; it is that of the last result, as it is in
+-- an NFS READ or READLINK. Returns nothing if no data went by RDMA; else the message, how
+-- many octets of such data there are, and how many of these were seen.
+local function fill(data, pinfo, r)
+	local total, seen = 0, 0
+	local written = {}
+	if r.htype == REPLY_INLINE then
+		written = r.writes
+	elseif r.htype == REPLY_EXTERNAL then
+		written = { r.reply }
+	end
+	for _, read in ipairs(r.reads) do
 		total = total + read.length
 	end
-	local behind = 0
-	if r.htype == REPLY_INLINE then
-		for _, length in ipairs(r.writes) do
-			behind = behind + length + -length % 4
-			total = total + length
+	for _, chunk in ipairs(written) do
+		for _, write in ipairs(chunk) do
+			total = total + write.length
 		end
 	end
-	if total == 0 or total > ABSENT_MAX then
+	if total == 0 or total > RDMA_MAX then
 		return nil
 	end
 
-	local function zeros(length)
-		local out = ByteArray.new()
-		out:set_size(length)
-		return out
+	local function pad(out, begun)
+		local odd = -(out:len() - begun) % 4
+		if odd > 0 then
+			out:append(zeros(odd))
+		end
 	end
 
-	table.sort(positions)
 	local out, taken = ByteArray.new(), 0
-	for _, position in ipairs(positions) do
-		local more = position - out:len()
-		if more < 0 or more > data:len() - taken then
-			return nil
+	for i, read in ipairs(r.reads) do
+		local before = r.reads[i - 1]
+		if not before or before.position ~= read.position then
+			local more = read.position - out:len()
+			if more < 0 or more > data:len() - taken then
+				return nil
+			end
+			if more > 0 then
+				out:append(data:subset(taken, more))
+				taken = taken + more
+			end
 		end
-		if more > 0 then
-			out:append(data:subset(taken, more))
-			taken = taken + more
-		end
-		local length = lengths[position]
-		if length > 0 then
-			out:append(zeros(length + -length % 4))
+		seen = seen + gather(out, pinfo, pinfo.src, read, true)
+		local after = r.reads[i + 1]
+		if not after or after.position ~= read.position then
+			pad(out, read.position)
 		end
 	end
 	if taken < data:len() then
 		out:append(data:subset(taken, data:len() - taken))
 	end
-	if behind > 0 then
-		out:append(zeros(behind))
+	for _, chunk in ipairs(written) do
+		local begun = out:len()
+		for _, write in ipairs(chunk) do
+			seen = seen + gather(out, pinfo, pinfo.dst, write, false)
+		end
+		pad(out, begun)
 	end
-	return out, total
+	return out, total, seen
 end
 
 local rpc = Dissector.get("rpc")
@@ -480,37 +553,48 @@ local function show(tvb, pinfo, tree, again)
 	if again then
 		item:add(f.again, again):set_generated()
 	end
-	if ends == tvb:len() or again then
+	if again then
 		return
 	end
 
-	local part = assemble(tvb, pinfo, r)
-	if part.broken then
-		item:add_proto_expert_info(cut_short)
-	end
-	if part.complete_in and part.complete_in ~= pinfo.number then
-		item:add(f.part_of, part.complete_in):set_generated()
-	end
-	if r.htype == CALL_MIDDLE or r.htype == REPLY_MIDDLE then
-		item:add(f.part, tvb(ends))
-		return
-	end
-	local message = tvb(ends):tvb()
-	if part.count then
-		item:add(f.part, tvb(ends))
-		item:add(f.parts, part.count):set_generated()
-		if not part.whole then
+	local message, data = nil, ByteArray.new()
+	if ends < tvb:len() then
+		local part = assemble(tvb, pinfo, r)
+		if part.broken then
+			item:add_proto_expert_info(cut_short)
+		end
+		if part.complete_in and part.complete_in ~= pinfo.number then
+			item:add(f.part_of, part.complete_in):set_generated()
+		end
+		if r.htype == CALL_MIDDLE or r.htype == REPLY_MIDDLE then
+			item:add(f.part, tvb(ends))
 			return
 		end
-		message = part.whole:tvb("RPC message")
+		if part.count then
+			item:add(f.part, tvb(ends))
+			item:add(f.parts, part.count):set_generated()
+			if not part.whole then
+				return
+			end
+		end
+		data = part.whole or tvb:bytes(ends)
+		message = part.whole and data:tvb("RPC message") or tvb(ends):tvb()
 	end
-	local filled, absent = fill(part.whole or tvb:bytes(ends), r)
+	local filled, total, seen = fill(data, pinfo, r)
 	if filled then
-		item:add(f.absent, absent):set_generated()
-		message = filled:tvb("RPC message")
+		if seen > 0 then
+			item:add(f.by_rdma, seen):set_generated()
+		end
+		if seen < total then
+			item:add(f.absent, total - seen):set_generated()
+		end
+		-- Of a message that went by RDMA as a whole there may be nothing.
+		if ends < tvb:len() or seen == total then
+			message = filled:tvb("RPC message")
+		end
 	end
 	-- It writes into the columns what it found.
-	if rpc then
+	if rpc and message then
 		rpc:call(message, pinfo, tree)
 	end
 end
@@ -580,13 +664,51 @@ local function latest(field)
 	return all[#all] and tonumber(tostring(all[#all].value))
 end
 
--- Opcodes of Sends over a reliable connection, InfiniBand Architecture volume 1, 9.2.1.
+-- Opcodes of a reliable connection, InfiniBand Architecture volume 1, 9.2.1.
 local SEND_FIRST, SEND_MIDDLE = 0, 1
 local SEND_LAST = { [2] = true, [3] = true, [22] = true }
 local SEND_ONLY = { [4] = true, [5] = true, [23] = true }
 local bth_opcode = Field.new("infiniband.bth.opcode")
 local bth_psn = Field.new("infiniband.bth.psn")
 local bth_qp = Field.new("infiniband.bth.destqp")
+local READ_REQUEST = 12
+local WRITE_BEGIN = { [6] = true, [10] = true, [11] = true }
+local READ_BEGIN = { [13] = true, [16] = true }
+local RDMA_GO_ON = { [7] = true, [8] = true, [9] = true, [14] = true, [15] = true }
+local reth_offset = Field.new("infiniband.reth.va")
+local reth_handle = Field.new("infiniband.reth.r_key")
+local reth_length = Field.new("infiniband.reth.dmalen")
+
+-- Keeps what goes by RDMA. Only what is seen for the first time is new.
+local function rdma_over_infiniband(tvb, pinfo, key, opcode, psn)
+	local function request(owner)
+		local offset = reth_offset()
+		return offset and { owner = owner, handle = latest(reth_handle), psn = psn,
+			high = offset.value:higher(), low = offset.value:lower(), left = latest(reth_length) }
+	end
+
+	if opcode == READ_REQUEST then
+		requests[string.format("%s:%u", tostring(pinfo.dst), psn)] = request(pinfo.dst)
+		return
+	elseif WRITE_BEGIN[opcode] then
+		transfers[key] = request(pinfo.dst)
+	elseif READ_BEGIN[opcode] then
+		transfers[key] = requests[string.format("%s:%u", tostring(pinfo.src), psn)]
+	elseif not RDMA_GO_ON[opcode] then
+		return
+	end
+	local transfer = transfers[key]
+	if not transfer or transfer.psn ~= psn then
+		return
+	end
+	local length = math.min(tvb:len(), transfer.left)
+	if length > 0 then
+		keep(pinfo, transfer.owner, transfer.handle, transfer.high, transfer.low,
+			tvb:bytes(0, length))
+	end
+	transfer.low, transfer.left = transfer.low + length, transfer.left - length
+	transfer.psn = (psn + 1) % PSNS
+end
 
 local function over_infiniband(tvb, pinfo, tree)
 	local opcode, psn, qp = latest(bth_opcode), latest(bth_psn), latest(bth_qp)
@@ -606,6 +728,9 @@ local function over_infiniband(tvb, pinfo, tree)
 		return true
 	end
 	if opcode ~= SEND_FIRST and opcode ~= SEND_MIDDLE and not SEND_LAST[opcode] then
+		if rpcrdma2.prefs.keep and not pinfo.visited then
+			rdma_over_infiniband(tvb, pinfo, key, opcode, psn)
+		end
 		return false
 	end
 	local here = join(tvb, pinfo, key, opcode == SEND_FIRST, SEND_LAST[opcode], psn)
@@ -615,13 +740,66 @@ local function over_infiniband(tvb, pinfo, tree)
 	return here ~= nil
 end
 
--- Opcodes of Sends, RFC 5040, section 4.1.
+-- Opcodes of RFC 5040, section 4.1.
+local RDMAP_WRITE, RDMAP_REQUEST, RDMAP_RESPONSE = 0, 1, 2
 local RDMAP_SENDS = { [3] = true, [4] = true, [5] = true, [6] = true }
 local rdmap_opcode = Field.new("iwarp_rdma.opcode")
+local ddp_handle = Field.new("iwarp_ddp.stag")
+local ddp_offset = Field.new("iwarp_ddp.tagged_offset")
+local sink_handle, sink_offset = Field.new("iwarp_rdma.sinkstag"), Field.new("iwarp_rdma.sinkto")
+local source_handle, source_offset = Field.new("iwarp_rdma.srcstag"), Field.new("iwarp_rdma.srcto")
+local source_length = Field.new("iwarp_rdma.rdmardsz")
+
+-- The high and the low word of the last offset in the frame so far.
+local function latest_offset(field)
+	local all = { field() }
+	local value = all[#all] and all[#all].value
+	if value then
+		return value:higher(), value:lower()
+	end
+end
+
+-- Keeps what goes by RDMA. Each segment says where it belongs; those of a Read Response say
+-- where the data go, and the Request where they are from.
+local function rdma_over_iwarp(tvb, pinfo, opcode)
+	if opcode == RDMAP_REQUEST then
+		local read = { handle = latest(source_handle), length = latest(source_length) }
+		read.high, read.low = latest_offset(source_offset)
+		local sink_high
+		sink_high, read.sink = latest_offset(sink_offset)
+		if not (read.handle and read.length and read.low and read.sink) then
+			return
+		end
+		local key = string.format("%s:%u:%u", tostring(pinfo.src), latest(sink_handle) or 0, sink_high)
+		requests[key] = requests[key] or {}
+		table.insert(requests[key], 1, read)
+		return
+	end
+	local handle, high, low = latest(ddp_handle), latest_offset(ddp_offset)
+	if not (handle and low) or tvb:len() == 0 then
+		return
+	end
+	if opcode == RDMAP_WRITE then
+		keep(pinfo, pinfo.dst, handle, high, low, tvb:bytes())
+	elseif opcode == RDMAP_RESPONSE then
+		local key = string.format("%s:%u:%u", tostring(pinfo.dst), handle, high)
+		for _, read in ipairs(requests[key] or {}) do
+			local beyond = low - read.sink
+			if beyond >= 0 and beyond < read.length then
+				keep(pinfo, pinfo.src, read.handle, read.high, read.low + beyond, tvb:bytes())
+				return
+			end
+		end
+	end
+end
 
 -- Wireshark has put the segments of a Send together before it asks here.
 local function over_iwarp(tvb, pinfo, tree)
-	if not RDMAP_SENDS[latest(rdmap_opcode)] or not sensible(tvb) then
+	local opcode = latest(rdmap_opcode)
+	if opcode and not RDMAP_SENDS[opcode] and rpcrdma2.prefs.keep and not pinfo.visited then
+		rdma_over_iwarp(tvb, pinfo, opcode)
+	end
+	if not RDMAP_SENDS[opcode] or not sensible(tvb) then
 		return false
 	end
 	show(tvb, pinfo, tree)
