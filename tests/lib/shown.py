@@ -208,6 +208,7 @@ def check_data(found, notes):
         there = {m.get("xid"): m for m in found
                  if m.number("rpc.msgtyp") == kind and "sent_again" not in m.derived}
         for xid, data in known.items():
+            check(xid in there, f"the RPC message {xid:#x} is not shown")
             check(octets(there[xid], "nfs.data") == data, f"{there[xid]} has other data")
 
 
