@@ -479,8 +479,9 @@ end
 -- Completes an RPC message with the data that went by RDMA. What was not seen is replaced
 -- by zeros: without them what is behind could not be found. A Read segment has a position
 -- in the whole message. A Write chunk has none; it is that of the last result, as it is in
--- an NFS READ or READLINK. Returns nothing if no data went by RDMA; else the message, how
--- many octets of such data there are, and how many of these were seen.
+-- an NFS READ or READLINK. Returns the message, how many octets of such data there are,
+-- and how many of these were seen; no message if there are too many; nothing if no data
+-- went by RDMA, or have no place in the message.
 local function fill(data, pinfo, r)
 	local total, seen = 0, 0
 	local written = {}
@@ -497,8 +498,10 @@ local function fill(data, pinfo, r)
 			total = total + write.length
 		end
 	end
-	if total == 0 or total > RDMA_MAX then
+	if total == 0 then
 		return nil
+	elseif total > RDMA_MAX then
+		return nil, total, 0
 	end
 
 	local function pad(out, begun)
@@ -552,12 +555,10 @@ local function show(tvb, pinfo, tree, again)
 	pinfo.cols.info = r.line .. (again and " [sent again]" or "")
 	if again then
 		item:add(f.again, again):set_generated()
-	end
-	if again then
 		return
 	end
 
-	local message, data = nil, ByteArray.new()
+	local data = ByteArray.new()
 	if ends < tvb:len() then
 		local part = assemble(tvb, pinfo, r)
 		if part.broken then
@@ -578,10 +579,10 @@ local function show(tvb, pinfo, tree, again)
 			end
 		end
 		data = part.whole or tvb:bytes(ends)
-		message = part.whole and data:tvb("RPC message") or tvb(ends):tvb()
 	end
+	local message
 	local filled, total, seen = fill(data, pinfo, r)
-	if filled then
+	if total then
 		if seen > 0 then
 			item:add(f.by_rdma, seen):set_generated()
 		end
@@ -589,9 +590,11 @@ local function show(tvb, pinfo, tree, again)
 			item:add(f.absent, total - seen):set_generated()
 		end
 		-- Of a message that went by RDMA as a whole there may be nothing.
-		if ends < tvb:len() or seen == total then
+		if filled and (ends < tvb:len() or seen == total) then
 			message = filled:tvb("RPC message")
 		end
+	elseif ends < tvb:len() then
+		message = data:len() > tvb:len() - ends and data:tvb("RPC message") or tvb(ends):tvb()
 	end
 	-- It writes into the columns what it found.
 	if rpc and message then
