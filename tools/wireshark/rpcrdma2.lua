@@ -7,12 +7,17 @@
 --
 -- Version One is Wireshark's own business: it knows that as "rpcordma". What is
 -- recognised here is a message whose second word is 2 and whose header makes sense
--- to its end.
+-- to its end, and the error that answers a version beyond 2. The README beside this
+-- file says what is shown, and what is not.
 
 local rpcrdma2 = Proto("rpcrdma2", "RPC-over-RDMA Version Two")
 
 local VERSION = 2
 local PREFIX_LEN = 16
+-- What ERR_VERS takes up, with the lowest and the highest version (section 7).
+local ERR_VERS_LEN = 28
+-- So many octets that went by RDMA are filled in before the RPC dissector is called.
+local RDMA_MAX = 4 * 1024 * 1024
 
 local ERROR, GRANT, CONNPROP_MIDDLE, CONNPROP_FINAL = 4, 5, 6, 7
 local CALL_EXTERNAL, CALL_MIDDLE, CALL_INLINE = 8, 9, 10
@@ -94,6 +99,14 @@ f.propdata = ProtoField.bytes("rpcrdma2.prop.data", "Data")
 f.part = ProtoField.bytes("rpcrdma2.part", "Part of an RPC message")
 f.part_of = ProtoField.framenum("rpcrdma2.complete_in", "RPC message complete in")
 f.parts = ProtoField.uint32("rpcrdma2.parts", "Parts of the RPC message")
+f.by_rdma = ProtoField.uint32("rpcrdma2.by_rdma", "Octets that went by RDMA, filled in")
+f.absent = ProtoField.uint32("rpcrdma2.absent", "Octets that went by RDMA unseen, in their place zeros")
+f.packet = ProtoField.none("rpcrdma2.packet", "Packet of a message")
+f.packet_of = ProtoField.framenum("rpcrdma2.message_in", "Message complete in")
+f.again = ProtoField.framenum("rpcrdma2.sent_again", "The same packet as in")
+
+rpcrdma2.prefs.keep = Pref.bool("Keep what goes by RDMA", true,
+	"Data in RDMA Writes and Read Responses are kept in memory and shown with the message that they belong to")
 
 local cut_short = ProtoExpert.new("rpcrdma2.sequence.broken", "Parts do not add up",
 	expert.group.SEQUENCE, expert.severity.WARN)
@@ -104,7 +117,9 @@ local SHORT = {}
 
 -- Reads XDR from a buffer and, unless `tree` is nil, shows what it reads.
 local function reader(tvb, at)
-	local r = { at = at }
+	-- Also the segments of data that are not in the message: those of the Read list, those
+	-- of each Write chunk, and those of the Reply chunk.
+	local r = { at = at, reads = {}, writes = {}, reply = {} }
 
 	function r.word()
 		if r.at + 4 > tvb:len() then
@@ -147,11 +162,13 @@ local function subtree(r, tvb, tree, field, text, inner)
 	end
 end
 
+-- Returns the segment. Offsets have 64 bits, which not every Lua can reckon with.
 local function segment(r, tvb, tree, position)
+	local read = {}
 	subtree(r, tvb, tree, f.segment, "Segment: ", function(sub)
-		local at = position and r.show(sub, f.position)
-		local handle = r.show(sub, f.handle)
-		local length = r.show(sub, f.length)
+		read.position = position and r.show(sub, f.position)
+		read.handle = r.show(sub, f.handle)
+		read.length = r.show(sub, f.length)
 		if r.at + 8 > tvb:len() then
 			error(SHORT)
 		end
@@ -159,24 +176,32 @@ local function segment(r, tvb, tree, position)
 		if sub then
 			sub:add(f.offset, offset)
 		end
+		read.high, read.low = tvb(r.at, 4):uint(), tvb(r.at + 4, 4):uint()
 		r.at = r.at + 8
-		return string.format("%u octets at 0x%08x:0x%s%s", length, handle,
-			tostring(offset:bytes()), at and string.format(", position %u", at) or "")
+		return string.format("%u octets at 0x%08x:0x%s%s", read.length, read.handle,
+			tostring(offset:bytes()),
+			read.position and string.format(", position %u", read.position) or "")
 	end)
+	return read
 end
 
 local function read_list(r, tvb, tree, field, name)
 	subtree(r, tvb, tree, field, name, function(sub)
 		local count = 0
 		while r.follows() do
-			segment(r, tvb, sub, true)
+			local read = segment(r, tvb, sub, true)
+			if field == f.reads then
+				table.insert(r.reads, read)
+			end
 			count = count + 1
 		end
 		return string.format(": %u segments", count)
 	end)
 end
 
+-- Returns its segments.
 local function write_chunk(r, tvb, tree, field, name)
+	local segments = {}
 	subtree(r, tvb, tree, field, name, function(sub)
 		local count = r.word():uint()
 		-- Before the loop: a count from the wire must not keep us busy.
@@ -184,17 +209,18 @@ local function write_chunk(r, tvb, tree, field, name)
 			error(SHORT)
 		end
 		for _ = 1, count do
-			segment(r, tvb, sub, false)
+			table.insert(segments, segment(r, tvb, sub, false))
 		end
 		return string.format(": %u segments", count)
 	end)
+	return segments
 end
 
 local function write_list(r, tvb, tree, name)
 	subtree(r, tvb, tree, f.writes, name, function(sub)
 		local count = 0
 		while r.follows() do
-			write_chunk(r, tvb, sub, f.chunk, "Write chunk")
+			table.insert(r.writes, write_chunk(r, tvb, sub, f.chunk, "Write chunk"))
 			count = count + 1
 		end
 		return string.format(": %u chunks", count)
@@ -203,7 +229,7 @@ end
 
 local function reply_chunk(r, tvb, tree, name)
 	if r.follows() then
-		write_chunk(r, tvb, tree, f.reply, name)
+		r.reply = write_chunk(r, tvb, tree, f.reply, name)
 	end
 end
 
@@ -260,12 +286,13 @@ local function error_body(r, tree)
 	return errors[code] or ("error " .. code)
 end
 
--- Reads a whole header. Returns where it ends, how many octets of the RPC message
--- remain, and what is to be said of it in one line.
+-- Reads a whole header. Returns the reader that is at its end; in it are the header
+-- type, how many octets of the RPC message remain, and what is to be said of the
+-- header in one line.
 local function header(tvb, tree)
 	local r = reader(tvb, 0)
 	local xid = r.show(tree, f.xid)
-	r.show(tree, f.vers)
+	local vers = r.show(tree, f.vers)
 	local credit = r.show(tree, f.credit)
 	local htype = r.show(tree, f.htype)
 	local remaining, more = 0, ""
@@ -291,120 +318,496 @@ local function header(tvb, tree)
 			reply_chunk(r, tvb, tree, "Reply chunk")
 		end
 	end
-	local line = string.format("%s xid 0x%08x credits %u%s", htypes[htype], xid, credit, more)
-	return r.at, htype, remaining, line
+	if vers ~= VERSION then
+		more = more .. string.format(" to version %u", vers)
+	end
+	r.htype, r.remaining = htype, remaining
+	r.line = string.format("%s xid 0x%08x credits %u%s", htypes[htype], xid, credit, more)
+	return r
+end
+
+-- Whether a message may begin so, by the version and the header type.
+local function begins(tvb)
+	if tvb:len() < PREFIX_LEN or not htypes[tvb(12, 4):uint()] then
+		return false
+	end
+	local vers = tvb(4, 4):uint()
+	-- The answer to a version that is not spoken has that version.
+	return vers == VERSION or vers > VERSION and tvb:len() == ERR_VERS_LEN
+		and tvb(12, 4):uint() == ERROR and tvb(16, 4):uint() == ERR_VERS
 end
 
 -- Whether the header makes sense to its end.
 local function sensible(tvb)
-	if tvb:len() < PREFIX_LEN or tvb(4, 4):uint() ~= VERSION or not htypes[tvb(12, 4):uint()] then
+	if not begins(tvb) then
 		return false
 	end
-	local ok, ends, htype = pcall(header, tvb, nil)
+	local ok, r = pcall(header, tvb, nil)
 	if not ok then
-		if ends == SHORT then
+		if r == SHORT then
 			return false
 		end
-		error(ends, 0)
+		error(r, 0)
 	end
 	-- RPC messages are behind these only.
-	local carries = htype == CALL_MIDDLE or htype == REPLY_MIDDLE or htype == CALL_INLINE
-		or htype == REPLY_INLINE
-	return carries == (ends < tvb:len())
+	local carries = r.htype == CALL_MIDDLE or r.htype == REPLY_MIDDLE
+		or r.htype == CALL_INLINE or r.htype == REPLY_INLINE
+	return carries == (r.at < tvb:len())
 end
 
--- Continuation sequences that are under way, and what is known of frames:
--- sequences[key] = { data, frames, remaining }, known[frame .. tvb offset] = result.
-local sequences, known = {}, {}
+-- What is remembered of frames, since each may be looked at more than once, and in any
+-- order after the first time. All of it is forgotten when another file is opened:
+-- sequences that are under way, and the parts of messages by id; messages in packets
+-- that are under way, and the packets by id; the frame that a packet came in first; what
+-- went by RDMA by handle, the RDMA Writes and Reads that are under way, and the Read
+-- Requests.
+local sequences, parts, messages, packets, first_in, pieces, transfers, requests
 
-function rpcrdma2.init()
-	sequences, known = {}, {}
+local function forget()
+	sequences, parts, messages, packets, first_in = {}, {}, {}, {}, {}
+	pieces, transfers, requests = {}, {}, {}
+end
+forget()
+rpcrdma2.init = forget
+
+-- The direction of a connection that a frame belongs to.
+local function direction(pinfo)
+	return string.format("%s:%s>%s:%s", tostring(pinfo.src), tostring(pinfo.src_port),
+		tostring(pinfo.dst), tostring(pinfo.dst_port))
 end
 
--- Adds the part of a message to its sequence. Returns the whole RPC message with the
--- number of its parts when it is complete.
-local function assemble(tvb, pinfo, ends, htype, remaining)
-	local id = string.format("%u/%u", pinfo.number, tvb:offset())
-	if known[id] then
-		return known[id]
+-- A name for a message in a frame. iWARP may have several in one.
+local function id_of(tvb, pinfo)
+	return string.format("%u/%s", pinfo.number, tvb:bytes(0, math.min(tvb:len(), 32)):tohex())
+end
+
+-- Adds the part of an RPC message to its sequence. Returns what is known of the part,
+-- with the whole message and the number of its parts when it is complete.
+local function assemble(tvb, pinfo, r)
+	local id = id_of(tvb, pinfo)
+	if parts[id] then
+		return parts[id]
 	end
-	local calls = htype == CALL_MIDDLE or htype == CALL_INLINE
-	local key = string.format("%s>%s:%s:%s", tostring(pinfo.src), tostring(pinfo.dst),
-		tostring(tvb(0, 4):uint()), calls and "call" or "reply")
-	local here = { frame = pinfo.number }
-	known[id] = here
+	local last = r.htype == CALL_INLINE or r.htype == REPLY_INLINE
+	local call = r.htype == CALL_MIDDLE or r.htype == CALL_INLINE
+	local key = string.format("%s:%s:%s", direction(pinfo), tvb(0, 4):bytes():tohex(),
+		call and "call" or "reply")
+	local here = {}
+	parts[id] = here
 
-	local data = tvb:bytes(ends)
 	local sequence = sequences[key]
 	if not sequence then
-		if htype == CALL_INLINE or htype == REPLY_INLINE then
+		if last then
 			return here
 		end
-		sequence = { data = ByteArray.new(), frames = {} }
+		sequence = { data = ByteArray.new(), parts = {} }
 		sequences[key] = sequence
 	end
-	here.broken = sequence.remaining and data:len() + remaining ~= sequence.remaining
-	sequence.remaining = remaining
+	local data = tvb:bytes(r.at)
+	here.broken = sequence.remaining and data:len() + r.remaining ~= sequence.remaining
+	sequence.broken = sequence.broken or here.broken
+	sequence.remaining = r.remaining
 	sequence.data:append(data)
-	table.insert(sequence.frames, here)
-	if htype == CALL_INLINE or htype == REPLY_INLINE then
-		for _, part in ipairs(sequence.frames) do
+	table.insert(sequence.parts, here)
+	if last then
+		for _, part in ipairs(sequence.parts) do
 			part.complete_in = pinfo.number
 		end
-		here.whole = sequence.data
-		here.parts = #sequence.frames
+		here.whole = not sequence.broken and sequence.data
+		here.count = #sequence.parts
 		sequences[key] = nil
 	end
 	return here
 end
 
+-- Keeps octets of the memory of a host.
+local function keep(pinfo, owner, handle, high, low, data)
+	local key = string.format("%s:%u:%u", tostring(owner), handle, high)
+	pieces[key] = pieces[key] or {}
+	table.insert(pieces[key], { frame = pinfo.number, from = low, to = low + data:len(), data = data })
+end
+
+local function zeros(length)
+	local out = ByteArray.new()
+	out:set_size(length)
+	return out
+end
+
+-- Adds to `out` what a segment of somebody's memory held: for a Call what was read from it
+-- after that frame, for a Reply what was written to it before. Returns how many octets of
+-- it were seen; in place of the others are zeros.
+local function gather(out, pinfo, owner, read, call)
+	local key = string.format("%s:%u:%u", tostring(owner), read.handle, read.high)
+	local at, ends, seen = read.low, read.low + read.length, 0
+	local near = {}
+	for _, piece in ipairs(pieces[key] or {}) do
+		if piece.to > at and piece.from < ends and (piece.frame > pinfo.number) == call then
+			table.insert(near, piece)
+		end
+	end
+	-- The nearest one counts.
+	local function nearer(a, b)
+		if call then
+			return a.frame < b.frame
+		end
+		return a.frame > b.frame
+	end
+	while at < ends do
+		local best
+		for _, piece in ipairs(near) do
+			if piece.from <= at and piece.to > at and (not best or nearer(piece, best)) then
+				best = piece
+			end
+		end
+		local till = best and math.min(best.to, ends) or ends
+		for _, piece in ipairs(near) do
+			if piece.from > at and piece.from < till and (not best or nearer(piece, best)) then
+				till = piece.from
+			end
+		end
+		if best then
+			out:append(best.data:subset(at - best.from, till - at))
+			seen = seen + till - at
+		else
+			out:append(zeros(till - at))
+		end
+		at = till
+	end
+	return seen
+end
+
+-- Completes an RPC message with the data that went by RDMA. What was not seen is replaced
+-- by zeros: without them what is behind could not be found. A Read segment has a position
+-- in the whole message. A Write chunk has none; it is that of the last result, as it is in
+-- an NFS READ or READLINK. Returns the message, how many octets of such data there are,
+-- and how many of these were seen; no message if there are too many; nothing if no data
+-- went by RDMA, or have no place in the message.
+local function fill(data, pinfo, r)
+	local total, seen = 0, 0
+	local written = {}
+	if r.htype == REPLY_INLINE then
+		written = r.writes
+	elseif r.htype == REPLY_EXTERNAL then
+		written = { r.reply }
+	end
+	for _, read in ipairs(r.reads) do
+		total = total + read.length
+	end
+	for _, chunk in ipairs(written) do
+		for _, write in ipairs(chunk) do
+			total = total + write.length
+		end
+	end
+	if total == 0 then
+		return nil
+	elseif total > RDMA_MAX then
+		return nil, total, 0
+	end
+
+	local function pad(out, begun)
+		local odd = -(out:len() - begun) % 4
+		if odd > 0 then
+			out:append(zeros(odd))
+		end
+	end
+
+	local out, taken = ByteArray.new(), 0
+	for i, read in ipairs(r.reads) do
+		local before = r.reads[i - 1]
+		if not before or before.position ~= read.position then
+			local more = read.position - out:len()
+			if more < 0 or more > data:len() - taken then
+				return nil
+			end
+			if more > 0 then
+				out:append(data:subset(taken, more))
+				taken = taken + more
+			end
+		end
+		seen = seen + gather(out, pinfo, pinfo.src, read, true)
+		local after = r.reads[i + 1]
+		if not after or after.position ~= read.position then
+			pad(out, read.position)
+		end
+	end
+	if taken < data:len() then
+		out:append(data:subset(taken, data:len() - taken))
+	end
+	for _, chunk in ipairs(written) do
+		local begun = out:len()
+		for _, write in ipairs(chunk) do
+			seen = seen + gather(out, pinfo, pinfo.dst, write, false)
+		end
+		pad(out, begun)
+	end
+	return out, total, seen
+end
+
 local rpc = Dissector.get("rpc")
+
+-- Shows a message. In `again` is the frame in which it was before, if it was.
+local function show(tvb, pinfo, tree, again)
+	pinfo.cols.protocol = "RPCoRDMA2"
+	local ends = header(tvb, nil).at
+	local item = tree:add(rpcrdma2, tvb(0, ends))
+	local r = header(tvb, item)
+	item:append_text(": " .. r.line)
+	pinfo.cols.info = r.line .. (again and " [sent again]" or "")
+	if again then
+		item:add(f.again, again):set_generated()
+		return
+	end
+
+	local data = ByteArray.new()
+	if ends < tvb:len() then
+		local part = assemble(tvb, pinfo, r)
+		if part.broken then
+			item:add_proto_expert_info(cut_short)
+		end
+		if part.complete_in and part.complete_in ~= pinfo.number then
+			item:add(f.part_of, part.complete_in):set_generated()
+		end
+		if r.htype == CALL_MIDDLE or r.htype == REPLY_MIDDLE then
+			item:add(f.part, tvb(ends))
+			return
+		end
+		if part.count then
+			item:add(f.part, tvb(ends))
+			item:add(f.parts, part.count):set_generated()
+			if not part.whole then
+				return
+			end
+		end
+		data = part.whole or tvb:bytes(ends)
+	end
+	local message
+	local filled, total, seen = fill(data, pinfo, r)
+	if total then
+		if seen > 0 then
+			item:add(f.by_rdma, seen):set_generated()
+		end
+		if seen < total then
+			item:add(f.absent, total - seen):set_generated()
+		end
+		-- Of a message that went by RDMA as a whole there may be nothing.
+		if filled and (ends < tvb:len() or seen == total) then
+			message = filled:tvb("RPC message")
+		end
+	elseif ends < tvb:len() then
+		message = data:len() > tvb:len() - ends and data:tvb("RPC message") or tvb(ends):tvb()
+	end
+	-- It writes into the columns what it found.
+	if rpc and message then
+		rpc:call(message, pinfo, tree)
+	end
+end
+
+-- Packet sequence numbers have 24 bits.
+local PSNS = 0x1000000
+
+-- Adds a packet to the message of which it is `first`, `last` or neither; `key` names
+-- the direction of the connection that it came over. Returns what is known of the
+-- packet, or nothing if it does not belong to a message.
+local function join(tvb, pinfo, key, first, last, psn)
+	local id = string.format("%s/%u", id_of(tvb, pinfo), psn)
+	if packets[id] then
+		return packets[id]
+	end
+	if first then
+		messages[key] = begins(tvb) and { data = ByteArray.new(), packets = {}, psn = psn } or nil
+	end
+	local message = messages[key]
+	if not message or message.psn ~= psn then
+		return nil
+	end
+	local here = {}
+	packets[id] = here
+	message.data:append(tvb:bytes())
+	message.psn = (psn + 1) % PSNS
+	table.insert(message.packets, here)
+	if last then
+		for _, packet in ipairs(message.packets) do
+			packet.message_in = pinfo.number
+		end
+		here.whole = message.data
+		messages[key] = nil
+	end
+	return here
+end
+
+-- Shows a packet that is not a whole message, and the message if it is complete.
+local function show_packet(tvb, pinfo, tree, here)
+	if here.whole then
+		local whole = here.whole:tvb("RPC-over-RDMA message")
+		if sensible(whole) then
+			show(whole, pinfo, tree)
+			return
+		end
+	end
+	pinfo.cols.protocol = "RPCoRDMA2"
+	local item = tree:add(rpcrdma2, tvb())
+	item:append_text(": packet of a message")
+	item:add(f.packet, tvb())
+	if here.message_in then
+		item:add(f.packet_of, here.message_in):set_generated()
+	end
+end
 
 function rpcrdma2.dissector(tvb, pinfo, tree)
 	if not sensible(tvb) then
 		return 0
 	end
-	pinfo.cols.protocol = "RPCoRDMA2"
-	local ends = select(1, header(tvb, nil))
-	local item = tree:add(rpcrdma2, tvb(0, ends))
-	local _, htype, remaining, line = header(tvb, item)
-	item:append_text(": " .. line)
-	pinfo.cols.info = line
-	if ends == tvb:len() then
-		return ends
-	end
-
-	local part = assemble(tvb, pinfo, ends, htype, remaining)
-	if part.broken then
-		item:add_proto_expert_info(cut_short)
-	end
-	if part.complete_in and part.complete_in ~= pinfo.number then
-		item:add(f.part_of, part.complete_in):set_generated()
-	end
-	if htype == CALL_MIDDLE or htype == REPLY_MIDDLE then
-		item:add(f.part, tvb(ends))
-		return tvb:len()
-	end
-	local message = tvb(ends):tvb()
-	if part.whole then
-		item:add(f.part, tvb(ends))
-		item:add(f.parts, part.parts):set_generated()
-		message = part.whole:tvb("RPC message")
-	end
-	-- It writes into the columns what it found.
-	if rpc then
-		rpc:call(message, pinfo, tree)
-	end
+	show(tvb, pinfo, tree)
 	return tvb:len()
 end
 
-local function heuristic(tvb, pinfo, tree)
-	if not sensible(tvb) then
+-- The last value of a field in the frame so far, which is that of the packet in hand.
+local function latest(field)
+	local all = { field() }
+	return all[#all] and tonumber(tostring(all[#all].value))
+end
+
+-- Opcodes of a reliable connection, InfiniBand Architecture volume 1, 9.2.1.
+local SEND_FIRST, SEND_MIDDLE = 0, 1
+local SEND_LAST = { [2] = true, [3] = true, [22] = true }
+local SEND_ONLY = { [4] = true, [5] = true, [23] = true }
+local bth_opcode = Field.new("infiniband.bth.opcode")
+local bth_psn = Field.new("infiniband.bth.psn")
+local bth_qp = Field.new("infiniband.bth.destqp")
+local READ_REQUEST = 12
+local WRITE_BEGIN = { [6] = true, [10] = true, [11] = true }
+local READ_BEGIN = { [13] = true, [16] = true }
+local RDMA_GO_ON = { [7] = true, [8] = true, [9] = true, [14] = true, [15] = true }
+local reth_offset = Field.new("infiniband.reth.va")
+local reth_handle = Field.new("infiniband.reth.r_key")
+local reth_length = Field.new("infiniband.reth.dmalen")
+
+-- Keeps what goes by RDMA. Only what is seen for the first time is new.
+local function rdma_over_infiniband(tvb, pinfo, key, opcode, psn)
+	local function request(owner)
+		local offset = reth_offset()
+		return offset and { owner = owner, handle = latest(reth_handle), psn = psn,
+			high = offset.value:higher(), low = offset.value:lower(), left = latest(reth_length) }
+	end
+
+	if opcode == READ_REQUEST then
+		requests[string.format("%s:%u", tostring(pinfo.dst), psn)] = request(pinfo.dst)
+		return
+	elseif WRITE_BEGIN[opcode] then
+		transfers[key] = request(pinfo.dst)
+	elseif READ_BEGIN[opcode] then
+		transfers[key] = requests[string.format("%s:%u", tostring(pinfo.src), psn)]
+	elseif not RDMA_GO_ON[opcode] then
+		return
+	end
+	local transfer = transfers[key]
+	if not transfer or transfer.psn ~= psn then
+		return
+	end
+	local length = math.min(tvb:len(), transfer.left)
+	if length > 0 then
+		keep(pinfo, transfer.owner, transfer.handle, transfer.high, transfer.low,
+			tvb:bytes(0, length))
+	end
+	transfer.low, transfer.left = transfer.low + length, transfer.left - length
+	transfer.psn = (psn + 1) % PSNS
+end
+
+local function over_infiniband(tvb, pinfo, tree)
+	local opcode, psn, qp = latest(bth_opcode), latest(bth_psn), latest(bth_qp)
+	if not (opcode and psn and qp) then
 		return false
 	end
-	rpcrdma2.dissector(tvb, pinfo, tree)
+	local key = string.format("%s:%u", direction(pinfo), qp)
+	if SEND_ONLY[opcode] then
+		if not sensible(tvb) then
+			return false
+		end
+		local packet = string.format("%s:%u:%s", key, psn,
+			tvb:bytes(0, math.min(tvb:len(), 32)):tohex())
+		first_in[packet] = first_in[packet] or pinfo.number
+		local again = first_in[packet]
+		show(tvb, pinfo, tree, again ~= pinfo.number and again or nil)
+		return true
+	end
+	if opcode ~= SEND_FIRST and opcode ~= SEND_MIDDLE and not SEND_LAST[opcode] then
+		if rpcrdma2.prefs.keep and not pinfo.visited then
+			rdma_over_infiniband(tvb, pinfo, key, opcode, psn)
+		end
+		return false
+	end
+	local here = join(tvb, pinfo, key, opcode == SEND_FIRST, SEND_LAST[opcode], psn)
+	if here then
+		show_packet(tvb, pinfo, tree, here)
+	end
+	return here ~= nil
+end
+
+-- Opcodes of RFC 5040, section 4.1.
+local RDMAP_WRITE, RDMAP_REQUEST, RDMAP_RESPONSE = 0, 1, 2
+local RDMAP_SENDS = { [3] = true, [4] = true, [5] = true, [6] = true }
+local rdmap_opcode = Field.new("iwarp_rdma.opcode")
+local ddp_handle = Field.new("iwarp_ddp.stag")
+local ddp_offset = Field.new("iwarp_ddp.tagged_offset")
+local sink_handle, sink_offset = Field.new("iwarp_rdma.sinkstag"), Field.new("iwarp_rdma.sinkto")
+local source_handle, source_offset = Field.new("iwarp_rdma.srcstag"), Field.new("iwarp_rdma.srcto")
+local source_length = Field.new("iwarp_rdma.rdmardsz")
+
+-- The high and the low word of the last offset in the frame so far.
+local function latest_offset(field)
+	local all = { field() }
+	local value = all[#all] and all[#all].value
+	if value then
+		return value:higher(), value:lower()
+	end
+end
+
+-- Keeps what goes by RDMA. Each segment says where it belongs; those of a Read Response say
+-- where the data go, and the Request where they are from.
+local function rdma_over_iwarp(tvb, pinfo, opcode)
+	if opcode == RDMAP_REQUEST then
+		local read = { handle = latest(source_handle), length = latest(source_length) }
+		read.high, read.low = latest_offset(source_offset)
+		local sink_high
+		sink_high, read.sink = latest_offset(sink_offset)
+		if not (read.handle and read.length and read.low and read.sink) then
+			return
+		end
+		local key = string.format("%s:%u:%u", tostring(pinfo.src), latest(sink_handle) or 0, sink_high)
+		requests[key] = requests[key] or {}
+		table.insert(requests[key], 1, read)
+		return
+	end
+	local handle, high, low = latest(ddp_handle), latest_offset(ddp_offset)
+	if not (handle and low) or tvb:len() == 0 then
+		return
+	end
+	if opcode == RDMAP_WRITE then
+		keep(pinfo, pinfo.dst, handle, high, low, tvb:bytes())
+	elseif opcode == RDMAP_RESPONSE then
+		local key = string.format("%s:%u:%u", tostring(pinfo.dst), handle, high)
+		for _, read in ipairs(requests[key] or {}) do
+			local beyond = low - read.sink
+			if beyond >= 0 and beyond < read.length then
+				keep(pinfo, pinfo.src, read.handle, read.high, read.low + beyond, tvb:bytes())
+				return
+			end
+		end
+	end
+end
+
+-- Wireshark has put the segments of a Send together before it asks here.
+local function over_iwarp(tvb, pinfo, tree)
+	local opcode = latest(rdmap_opcode)
+	if opcode and not RDMAP_SENDS[opcode] and rpcrdma2.prefs.keep and not pinfo.visited then
+		rdma_over_iwarp(tvb, pinfo, opcode)
+	end
+	if not RDMAP_SENDS[opcode] or not sensible(tvb) then
+		return false
+	end
+	show(tvb, pinfo, tree)
 	return true
 end
 
-rpcrdma2:register_heuristic("infiniband.payload", heuristic)
-rpcrdma2:register_heuristic("iwarp_ddp_rdmap", heuristic)
+rpcrdma2:register_heuristic("infiniband.payload", over_infiniband)
+rpcrdma2:register_heuristic("iwarp_ddp_rdmap", over_iwarp)
