@@ -280,6 +280,7 @@ unsafe impl Field for Reason {
             Self::TooManyErrors => c"too-many-errors",
             Self::Stalled => c"stalled",
             Self::Starved => c"starved",
+            Self::NotAuthenticated => c"not-authenticated",
             Self::Owner => c"owner",
         };
         name.as_char_ptr()
