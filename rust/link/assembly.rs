@@ -42,7 +42,7 @@ impl Whole {
     /// # Errors
     ///
     /// `ENOMEM` if there is no memory, or no more may be kept.
-    fn new(len: usize) -> Result<Self> {
+    pub(super) fn new(len: usize) -> Result<Self> {
         // From here on `drop` undoes what is done.
         let before = KEPT.fetch_add(len, Relaxed);
         let mut whole = Self {
@@ -61,6 +61,19 @@ impl Whole {
     /// The message.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// Puts octets at an offset. Returns whether there is a place for them.
+    pub(super) fn put(&mut self, offset: u32, part: &[u8]) -> bool {
+        let Ok(offset) = usize::try_from(offset) else {
+            return false;
+        };
+        let rest = self.bytes.get_mut(offset..);
+        let Some(place) = rest.and_then(|rest| rest.get_mut(..part.len())) else {
+            return false;
+        };
+        place.copy_from_slice(part);
+        true
     }
 }
 
@@ -100,19 +113,11 @@ impl Assembly {
 
     /// Adds a part at an offset. Returns whether there was a place for it.
     pub(super) fn add(&self, offset: u32, part: &[u8]) -> bool {
-        let Ok(offset) = usize::try_from(offset) else {
-            return false;
-        };
         let mut current = self.current.lock();
-        let Some(whole) = &mut *current else {
-            return false;
-        };
-        let rest = whole.bytes.get_mut(offset..);
-        let Some(place) = rest.and_then(|rest| rest.get_mut(..part.len())) else {
-            return false;
-        };
-        place.copy_from_slice(part);
-        true
+        match &mut *current {
+            Some(whole) => whole.put(offset, part),
+            None => false,
+        }
     }
 
     /// Takes the message out if it is complete.

@@ -290,6 +290,11 @@ impl<P: Policy> Exchange<P> {
         self.receive(None, true, store)
     }
 
+    /// Returns whether a part of a token is there, and the store is needed.
+    pub(crate) fn is_collecting(&self) -> bool {
+        self.arriving.is_some()
+    }
+
     /// Does the work of [`Self::receive`].
     fn take(
         &mut self,

@@ -400,6 +400,11 @@ impl Session {
         }
     }
 
+    /// Returns whether we have sent a CONNPROP message.
+    pub(crate) fn has_told(&self) -> bool {
+        self.own != Telling::Nothing
+    }
+
     /// Returns how much of reverse-direction operation is possible: what the client has told.
     pub(crate) fn reverse(&self) -> Reverse {
         let code = match (self.config.role, self.peer) {

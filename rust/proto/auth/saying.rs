@@ -68,11 +68,6 @@ impl Saying {
         }
     }
 
-    /// Returns whether this is the end of what we say about ourselves.
-    pub(crate) const fn is_last(&self) -> bool {
-        self.last
-    }
-
     /// Returns what the next message has, if it is to have `room` octets at most; [`None`] if there
     /// is no next one, or nothing fits.
     pub(crate) fn next(&self, room: usize) -> Option<Piece> {
