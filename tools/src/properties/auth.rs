@@ -10,6 +10,7 @@ use proptest::{
     prelude::*, //
 };
 
+use crate::oracle;
 use crate::proto::{
     auth::{
         psk::{
@@ -102,7 +103,6 @@ struct Wish {
 
 /// One end of a connection, with everything that its owner does.
 struct End {
-    role: Role,
     session: Session,
     exchange: Option<Exchange<PreSharedKey<Toy>>>,
     kept: Kept,
@@ -146,7 +146,6 @@ impl End {
             Exchange::new(role, policy)
         });
         let mut end = Self {
-            role,
             session: Session::new(&config),
             exchange,
             kept: Kept::default(),
@@ -354,6 +353,33 @@ proptest! {
             prop_assert!(client.closed || server.closed);
             prop_assert!(!client.is_settled() || s.mode != Mode::Require);
         }
+    }
+
+    /// Whatever a peer says.
+    #[test]
+    fn anything_may_be_said(bytes in vec(any::<u8>(), 0..300)) {
+        oracle::auth(&bytes);
+    }
+
+    /// What looks like a token, in pieces.
+    #[test]
+    fn anything_like_a_token_may_be_said(
+        kind in 0_u8..5,
+        len in 0_u8..100,
+        body in vec(any::<u8>(), 0..100),
+        size in 1_usize..60,
+        flags in vec(0_u8..4, 1..20),
+    ) {
+        let mut token = b"RPRX\0\0\0".to_vec();
+        token.push(len);
+        token.extend([0, 0, 0, kind]);
+        token.extend(body);
+        let mut bytes = vec![];
+        for (piece, flags) in token.chunks(size + 8).zip(flags.iter().cycle()) {
+            bytes.extend([piece.len() as u8, *flags]);
+            bytes.extend(piece);
+        }
+        oracle::auth(&bytes);
     }
 
     /// Whatever octet of whatever message is damaged, it comes to an end, and nobody who has to prove
