@@ -429,11 +429,11 @@ mod tests {
             let mut server = end(Role::Server, true, Some(1), 2);
             let hello = Sent::of(client.open().say).ok_or(Why::Absent)?;
             let mut store = Kept::new();
-            let mut answered = 0;
+            let mut answered = 0_u32;
             for piece in hello.get().chunks(size) {
                 let step = server.receive(Some(piece), false, &mut store);
                 assert_eq!(step.verdict, None);
-                answered += u32::from(step.say.is_some());
+                answered = answered.saturating_add(u32::from(step.say.is_some()));
                 assert_eq!(server.receive(None, false, &mut store), Step::default());
                 assert_eq!(
                     server.receive(Some(b""), false, &mut store),

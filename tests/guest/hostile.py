@@ -194,9 +194,19 @@ def umount(path, before, problems):
     return took
 
 
+def host_authentication(mode):
+    """What the next mounts ask of the server."""
+    for name, value in (("host_auth_key", "5a" * 32), ("client_host_auth", mode)):
+        with open(f"/sys/module/rpcrdma/parameters/{name}", "w", encoding="ascii") as f:
+            f.write(value)
+
+
 def first_message(name, path, before, problems):
     """A case about the first message of the server: a mount of its own, and a good one afterwards."""
     remote_call("set_case", name=name, procedure="")
+    # The server has no key, so nothing that it says is a proof.
+    required = name.startswith("first_required_")
+    host_authentication("require" if required else "off")
     began = time.monotonic()
     try:
         mount(path)
@@ -211,8 +221,11 @@ def first_message(name, path, before, problems):
         problems.append(f"{name}: the server was never asked")
     if took > 2 * BOUND * slowness():
         problems.append(f"{name}: took {took:.0f} s")
+    if required and (outcome == "ok" or os.path.ismount(path)):
+        problems.append(f"{name}: mounted, {outcome}")
     if os.path.ismount(path):
         umount(path, before, problems)
+    host_authentication("off")
     wait_for("the end of the transport", 60, lambda: module_refs() == before)
     mount(path)
     if attempt(getattr_, path)[0] != "ok":
