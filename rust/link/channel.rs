@@ -511,8 +511,11 @@ impl Channel {
             if state.speech.is_none() && matches!(state.verdict, Some(Verdict::Refuse(_))) {
                 state.session.close_unauthenticated();
             }
+            // First, since it carries credits as well as a GRANT; and a client without authentication takes whatever comes
+            // first for an acceptance.
+            let spoken = self.speak(endpoint, &mut state);
             self.poll(endpoint, &mut state, &mut outcome);
-            if !self.speak(endpoint, &mut state) {
+            if !spoken {
                 break;
             }
         }

@@ -111,6 +111,8 @@ struct End {
     own: Properties,
     /// Messages on their way to this end.
     wire: VecDeque<Vec<u8>>,
+    /// Whether the first message was one of properties.
+    first: Option<bool>,
     /// The connection is over.
     closed: bool,
 }
@@ -153,6 +155,7 @@ impl End {
             verdict: None,
             own,
             wire: VecDeque::new(),
+            first: None,
             closed: false,
         };
         if let Some(mut exchange) = end.exchange {
@@ -197,7 +200,10 @@ impl End {
         if self.closed {
             return true;
         }
-        let Event::Properties { host_auth, last } = self.session.handle_received(&message) else {
+        let event = self.session.handle_received(&message);
+        let is_properties = matches!(event, Event::Properties { .. });
+        self.first = self.first.or(Some(is_properties));
+        let Event::Properties { host_auth, last } = event else {
             return true;
         };
         match &mut self.exchange {
@@ -220,6 +226,9 @@ impl End {
             if self.speech.is_none() && self.is_refused() {
                 self.session.close_unauthenticated();
             }
+            let message = self.speak();
+            let spoken = message.is_some();
+            posted.extend(message);
             while let Some(action) = self.session.poll_action(false) {
                 match action {
                     Action::Send(control) => {
@@ -232,10 +241,9 @@ impl End {
                     _ => {}
                 }
             }
-            match self.speak() {
-                Some(message) => posted.push(message),
-                None if self.is_refused() && self.speech.take().is_some() => {}
-                None => return posted,
+            let dropped = !spoken && self.is_refused() && self.speech.take().is_some();
+            if !spoken && !dropped {
+                return posted;
             }
         }
     }
@@ -334,6 +342,8 @@ proptest! {
         let [client, server] = run(wishes, &order, None);
         let [c, s] = wishes;
         let settled = (client.is_settled(), server.is_settled());
+        // Else a client that asks for nothing would go on before it knows.
+        prop_assert_eq!(client.first, Some(true));
         let expected = match (c.mode, s.mode) {
             (Mode::Off, Mode::Require) | (Mode::Require, Mode::Off) => false,
             (Mode::Off, _) | (_, Mode::Off) => true,
@@ -352,6 +362,9 @@ proptest! {
             prop_assert!(!settled.0 || !settled.1);
             prop_assert!(client.closed || server.closed);
             prop_assert!(!client.is_settled() || s.mode != Mode::Require);
+            if s.mode == Mode::Require && c.mode == Mode::Off {
+                prop_assert_eq!(client.verdict, Some(Verdict::Refuse(Why::ByPeer)));
+            }
         }
     }
 
