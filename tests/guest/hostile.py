@@ -214,7 +214,9 @@ def first_message(name, path, before, problems):
     except Failure as e:
         outcome = str(e).rsplit(" ", 1)[-1]
     took = time.monotonic() - began
-    spoken = [read_file(f) for f in glob.glob("/sys/kernel/debug/rpcrdma/[0-9]*/state")]
+    # Without a mount the transport may be about to go, and its files with it.
+    states = glob.glob("/sys/kernel/debug/rpcrdma/[0-9]*/state") if os.path.ismount(path) else []
+    spoken = [read_file(f) for f in states]
     spoken = [line for text in spoken for line in text.splitlines() if line.startswith("version")]
     hits = remote_call("set_case", name="", procedure="")["hits"]
     if not hits:
