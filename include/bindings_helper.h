@@ -12,10 +12,12 @@
  */
 #include <linux/hrtimer_types.h>
 
+#include <crypto/utils.h>
 #include <linux/completion.h>
 #include <linux/jiffies.h>
 #include <linux/mm.h>
 #include <linux/module.h>
+#include <linux/random.h>
 #include <linux/ratelimit.h>
 #include <linux/scatterlist.h>
 #include <linux/sched.h>

@@ -52,6 +52,26 @@ void rpcrdma_class_server_unregister(void);
 extern unsigned int rpcrdma_parameter_client_version;
 extern unsigned int rpcrdma_parameter_server_version;
 
+/**
+ * enum rpcrdma_host_auth - whether peers are to authenticate themselves
+ * @RPCRDMA_HOST_AUTH_OFF: no
+ * @RPCRDMA_HOST_AUTH_OFFER: those that want to
+ * @RPCRDMA_HOST_AUTH_REQUIRE: all of them
+ */
+enum rpcrdma_host_auth {
+	RPCRDMA_HOST_AUTH_OFF,
+	RPCRDMA_HOST_AUTH_OFFER,
+	RPCRDMA_HOST_AUTH_REQUIRE,
+};
+
+/* rust/sys/host_auth.c */
+extern unsigned int rpcrdma_parameter_client_host_auth;
+extern unsigned int rpcrdma_parameter_server_host_auth;
+extern unsigned int rpcrdma_parameter_host_auth_padding;
+bool rpcrdma_host_auth_has_key(void);
+bool rpcrdma_host_auth_mac(const u8 *data, size_t len, u8 *mac);
+void rpcrdma_host_auth_exit(void);
+
 /* rust/sys/sysctl.c */
 extern unsigned int rpcrdma_sysctl_slot_table_entries;
 extern unsigned int rpcrdma_sysctl_max_inline_read;

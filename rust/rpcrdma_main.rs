@@ -53,6 +53,13 @@ struct RpcRdma {
     _tunables: Option<sunrpc::Tunables>,
 }
 
+impl Drop for RpcRdma {
+    fn drop(&mut self) {
+        // An administrator may still set another one; so this may be in vain.
+        kext::host_key::forget();
+    }
+}
+
 impl kernel::Module for RpcRdma {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         let debugfs = kext::debugfs::Root::new();

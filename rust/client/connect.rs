@@ -5,15 +5,19 @@
 use crate::client::{Client, CONNECT_WORK, REGION_WORK};
 use crate::kext::delayed_work::DelayedWork;
 use crate::kext::errno::{
-    EADDRNOTAVAIL, ECONNABORTED, ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENETUNREACH, ENOTCONN,
-    EOPNOTSUPP, EPROTO,
+    EADDRNOTAVAIL, ECONNABORTED, ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENETUNREACH, ENOKEY,
+    ENOTCONN, EOPNOTSUPP, EPROTO,
 };
 use crate::kext::memalloc::{NoFs, NoReclaim};
+use crate::kext::ratelimit::pr_warn_ratelimited;
 use crate::kext::time::{seconds, HZ};
+use crate::link::auth;
+use crate::link::channel::Channel;
 use crate::link::sizing::Wanted;
 use crate::link::{Link, Parameters};
 use crate::module_parameters;
 use crate::observe::trace;
+use crate::proto::auth::{Mode, Why};
 use crate::proto::message::Version;
 use crate::proto::session::memory::{Memory, Outcome};
 use crate::requester;
@@ -107,6 +111,10 @@ impl Connecting {
 
     /// The version to offer now.
     fn version(&self) -> Version {
+        if tunables::client_host_auth() == Mode::Require {
+            // In Version One no server can authenticate itself.
+            return Version::Two;
+        }
         let wanted = tunables::client_version() >= Version::Two.number();
         match wanted && self.memory.lock().offers_two(seconds()) {
             true => Version::Two,
@@ -198,9 +206,17 @@ fn attempt(this: &Arc<Client>) -> Result {
     if version == Version::One || negotiate(this) {
         return Ok(());
     }
+    let link = this.requester.link();
+    // When this is done, everything that has arrived was dealt with.
+    this.disconnect_link(trace::End::Failed);
+    let channel = link.as_ref().and_then(|link| link.channel());
+    let refusal = channel.and_then(Channel::refusal);
+    drop(link);
+    if let Some(why) = refusal {
+        return Err(refused(this, why));
+    }
     // Section 4.3.2 of the draft: perhaps the server does not speak Version Two, and says nothing about it. One that
     // has spoken it before is tried again, later.
-    this.disconnect_link(trace::End::Failed);
     match this.connecting.version() {
         Version::Two => Err(ECONNRESET),
         Version::One => make(this, Version::One),
@@ -218,9 +234,9 @@ fn negotiate(this: &Arc<Client>) -> bool {
     this.connecting.wait_on(Some(link.clone()));
     // Sends our properties, and nothing else before the answer: section 4.3 of the draft.
     requester::reply::act(&**this, channel, link.endpoint());
-    let version = channel.wait(ANSWER_TIMEOUT);
+    let decided = channel.wait(ANSWER_TIMEOUT);
     this.connecting.wait_on(None);
-    let outcome = match version {
+    let outcome = match channel.version() {
         Some(Version::Two) => {
             // From now on the session says what may be sent.
             this.xprt.set_credits(link.credits_wanted());
@@ -235,7 +251,24 @@ fn negotiate(this: &Arc<Client>) -> bool {
         this.xprt.number(),
         outcome
     );
-    version.is_some()
+    decided.is_some()
+}
+
+/// The server is refused, or refuses us. Says so, and returns the error of the attempt.
+fn refused(this: &Arc<Client>, why: Why) -> Error {
+    pr_warn_ratelimited!(
+        "server {} is refused: {}\n",
+        this.xprt.display(),
+        why.text()
+    );
+    match (why, this.xprt.stats().connect_count) {
+        // A mount fails at once, and says why.
+        (Why::NoKey, 0) => ENOKEY,
+        (_, 0) => EACCES,
+        // This may be a mistake that somebody is about to put right: who has waited for the server before goes on to,
+        // as long as it wants to.
+        _ => EPROTO,
+    }
 }
 
 /// Makes a connection on which `version` is offered, and publishes it.
@@ -255,6 +288,10 @@ fn make(this: &Arc<Client>, version: Version) -> Result {
             region_pages: max_region_pages(),
         },
         version,
+        auth: auth::Wanted {
+            mode: tunables::client_host_auth(),
+            padding: tunables::host_auth_padding(),
+        },
     };
     let connected = Link::connect(parameters, this, |handle| this.connecting.begin(handle));
     this.connecting.end();
@@ -325,7 +362,7 @@ fn for_sunrpc(error: Error) -> Error {
     match error {
         // These mean something to it already.
         ECONNREFUSED | ECONNRESET | ECONNABORTED | ENETUNREACH | EHOSTUNREACH | ETIMEDOUT
-        | ENOTCONN | EPIPE | EPROTO => error,
+        | ENOTCONN | EPIPE | EPROTO | EACCES | ENOKEY => error,
         // No device of ours can ever do it: the mount fails.
         EOPNOTSUPP => EIO,
         // The device that leads there is gone, or not yet there.

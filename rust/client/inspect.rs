@@ -56,6 +56,9 @@ fn state(client: &Client, m: &SeqFile) {
         "peer_receive_size": told.receive_size,
         "peer_remote_invalidation": u8::from(told.remote_invalidation),
     );
+    if let Some(channel) = link.channel() {
+        lines!(m, "host_authentication": channel.authentication());
+    }
     if let (Version::Two, Some(channel)) = (link.version(), link.channel()) {
         let terms = channel.snapshot().terms;
         lines!(m,

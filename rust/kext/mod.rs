@@ -9,6 +9,7 @@ pub(crate) mod completion;
 pub(crate) mod debugfs;
 pub(crate) mod delayed_work;
 pub(crate) mod errno;
+pub(crate) mod host_key;
 pub(crate) mod memalloc;
 pub(crate) mod module_ref;
 pub(crate) mod num;

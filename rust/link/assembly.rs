@@ -38,7 +38,7 @@ impl Whole {
     /// # Errors
     ///
     /// `ENOMEM` if there is no memory, or no more may be kept.
-    fn new(len: usize) -> Result<Self> {
+    pub(super) fn new(len: usize) -> Result<Self> {
         let before = KEPT.fetch_add(len, Relaxed);
         // Writeback may wait for this very message.
         let _nofs = NoFs::enter();
@@ -54,6 +54,19 @@ impl Whole {
     /// The message.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// Puts octets at an offset. Returns whether there is a place for them.
+    pub(super) fn put(&mut self, offset: u32, part: &[u8]) -> bool {
+        let Ok(offset) = usize::try_from(offset) else {
+            return false;
+        };
+        let rest = self.0.get_mut(offset..);
+        let Some(place) = rest.and_then(|rest| rest.get_mut(..part.len())) else {
+            return false;
+        };
+        place.copy_from_slice(part);
+        true
     }
 }
 
@@ -93,19 +106,11 @@ impl Assembly {
 
     /// Adds a part at an offset. Returns whether there was a place for it.
     pub(super) fn add(&self, offset: u32, part: &[u8]) -> bool {
-        let Ok(offset) = usize::try_from(offset) else {
-            return false;
-        };
         let mut current = self.current.lock();
-        let Some(whole) = &mut *current else {
-            return false;
-        };
-        let rest = whole.0.get_mut(offset..);
-        let Some(place) = rest.and_then(|rest| rest.get_mut(..part.len())) else {
-            return false;
-        };
-        place.copy_from_slice(part);
-        true
+        match &mut *current {
+            Some(whole) => whole.put(offset, part),
+            None => false,
+        }
     }
 
     /// Takes the message out if it is complete.

@@ -29,6 +29,13 @@
 //! so many of those hold messages that are still in use (`Endpoint::held`). What is left but one is on offer. The
 //! one is what [`crate::proto::window`] wants to have beyond the promises.
 //!
+//! # Host authentication
+//!
+//! Where it is on ([`super::auth`]), the connection is not *settled* before the verdict about the peer is known: nobody
+//! sends, RPC messages of the peer are of no use ([`Channel::is_settled`]), and a client waits. The CONNPROP messages of
+//! our own are then sent by [`Channel::act`] as credits and Send buffers allow. A peer that is refused is told so, if it
+//! is a client, and the connection ends.
+//!
 //! # Time
 //!
 //! There is no timer here. While the peer is in the middle of a sequence ([`Channel::is_in_sequence`]), and when somebody
@@ -38,16 +45,18 @@
 use crate::kext::completion::Completion;
 use crate::kext::time::HZ;
 use crate::link::assembly::{Assembly, Whole, MAX_WHOLE};
+use crate::link::auth::{self, Auth, Next, Speech};
 use crate::observe::trace::{self, Number};
+use crate::proto::auth::{is_refusal, Verdict, Why};
 use crate::proto::chunk::Limits;
 use crate::proto::continuation::Placed;
 use crate::proto::message::Version;
-use crate::proto::props::{Properties, Reverse, Terms};
+use crate::proto::props::{Properties, Reverse, Terms, Told};
 use crate::proto::session::{
     Action, Checkpoint, Config, Control, Dialect, Event, Extent, Outbound, Reason, Refusal, Role,
     Session, Timer,
 };
-use crate::proto::v2::{Direction, Header, RdmaError};
+use crate::proto::v2::{Direction, Header, RdmaError, MAX_FIRST};
 use crate::proto::window::LEAST_SHARED;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents};
 use kernel::prelude::*;
@@ -69,7 +78,6 @@ pub(crate) const PATIENCE: usize = 10 * HZ;
 const STARVED_LOOKS: u32 = 6;
 
 /// What the two ends of a connection have to know.
-#[derive(Clone, Copy, Debug)]
 pub(crate) struct Parameters {
     /// By what number trace events name the connection.
     pub(crate) number: Number,
@@ -85,6 +93,8 @@ pub(crate) struct Parameters {
     pub(crate) read_chunks: u32,
     /// How many Write chunks a Call may have.
     pub(crate) write_chunks: u32,
+    /// Whether the peer is to authenticate itself.
+    pub(crate) auth: auth::Parameters,
 }
 
 /// What the lock protects.
@@ -99,6 +109,12 @@ struct State {
     seen: Option<u64>,
     /// How many looks have found that what waits may not be sent, and up to which message something might have been.
     starved: (u32, u32),
+    /// Of our authentication, what is to be sent.
+    speech: Option<Speech>,
+    /// What is thought of the peer, when it is known.
+    verdict: Option<Verdict>,
+    /// Whether the connection has come so far that [`Channel::wait`] ends.
+    decided: bool,
 }
 
 /// The session of one connection.
@@ -106,6 +122,19 @@ struct State {
 pub(crate) struct Channel {
     /// By what number trace events name the connection.
     number: Number,
+    /// Which end this is.
+    role: Role,
+    /// What this end can do.
+    own: Properties,
+    /// Whether there is host authentication.
+    authenticates: bool,
+    /// Whether Version One is no choice, because there is no host authentication in it.
+    only_two: bool,
+    /// The authentication of the peer.
+    #[pin]
+    auth: Auth,
+    /// Whether the peer may send and be sent RPC messages. Written under the lock, once.
+    settled: Atomic<bool>,
     /// The session.
     #[pin]
     state: SpinLock<State>,
@@ -176,13 +205,19 @@ impl Channel {
     ///
     /// `ENOMEM`.
     pub(crate) fn new(parameters: &Parameters) -> Result<Arc<Self>> {
+        // Asked once: an administrator may take the key away at any time.
+        let on = parameters.auth.is_on();
+        let low = match parameters.auth.wanted.is_required() {
+            true => Version::Two,
+            false => Version::One,
+        };
         let config = Config {
             role: parameters.role,
-            low: Version::One.number(),
+            low: low.number(),
             high: Version::Two.number(),
             earlier: false,
             own: parameters.own,
-            authenticate: false,
+            authenticate: on,
             receives: parameters.capacity.saturating_sub(1),
             credits_in_one: parameters.credits_in_one,
             limits: Limits::DEFAULT,
@@ -192,13 +227,27 @@ impl Channel {
         };
         let session = Session::new(&config);
         let terms = session.terms();
-        Arc::pin_init(
+        let settled = !on;
+        let state = State {
+            session,
+            in_transit: 0,
+            latest: 0,
+            seen: None,
+            starved: (0, 0),
+            speech: None,
+            verdict: None,
+            decided: false,
+        };
+        let this = Arc::pin_init(
             pin_init!(Self {
                 number: parameters.number,
-                state <- new_spinlock!(
-                    State { session, in_transit: 0, latest: 0, seen: None, starved: (0, 0) },
-                    "rpcrdma::Channel::state"
-                ),
+                role: parameters.role,
+                own: parameters.own,
+                authenticates: on,
+                only_two: parameters.auth.wanted.is_required(),
+                auth <- Auth::new(parameters.role, &parameters.auth, on),
+                settled: Atomic::new(settled),
+                state <- new_spinlock!(state, "rpcrdma::Channel::state"),
                 decided <- Completion::new(),
                 assembly <- Assembly::new(),
                 version: Atomic::new(0),
@@ -211,7 +260,79 @@ impl Channel {
                 in_sequence: Atomic::new(false),
             }),
             GFP_KERNEL,
-        )
+        )?;
+        this.follow(this.auth.open());
+        Ok(this)
+    }
+
+    /// Takes in what the authentication wants to be done. [`Self::act`] does it.
+    fn follow(&self, next: Next) {
+        let Next { speech, verdict } = next;
+        let mut state = self.state.lock();
+        // To a peer that is refused nothing else is said.
+        let replace = speech.is_some() || matches!(verdict, Some(Verdict::Refuse(_)));
+        let former = match replace {
+            true => core::mem::replace(&mut state.speech, speech),
+            false => None,
+        };
+        if let Some(verdict) = verdict {
+            state.verdict = Some(verdict);
+            if !matches!(verdict, Verdict::Refuse(_)) {
+                self.settled.store(true, Release);
+            }
+        }
+        drop(state);
+        drop(former);
+        if let Some(verdict) = verdict {
+            trace::host_auth(self.number, verdict);
+        }
+    }
+
+    /// The peer has told properties, or something of its authentication. Sleeps.
+    pub(crate) fn told(&self, host_auth: Option<&[u8]>, last: bool) {
+        if self.authenticates {
+            if !self.settled.load(Relaxed) {
+                self.follow(self.auth.receive(host_auth, last));
+            }
+        } else if self.role == Role::Client && host_auth.is_some_and(is_refusal) {
+            // The server wants something that we do not have.
+            self.settled.store(false, Release);
+            self.follow(Next {
+                speech: None,
+                verdict: Some(Verdict::Refuse(Why::ByPeer)),
+            });
+        }
+    }
+
+    /// Whether an RPC message of the peer, that has arrived, is to be dealt with. If it is too early, the peer does not
+    /// want to authenticate itself. Sleeps then.
+    pub(crate) fn is_settled(&self) -> bool {
+        if self.settled.load(Acquire) {
+            return true;
+        }
+        self.follow(self.auth.skipped());
+        self.settled.load(Acquire)
+    }
+
+    /// Why the peer is refused, if it is: connecting to it again is no use.
+    pub(crate) fn refusal(&self) -> Option<Why> {
+        let state = self.state.lock();
+        match state.verdict {
+            Some(Verdict::Refuse(why)) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// What has become of the authentication of the peer, for whoever shows it.
+    pub(crate) fn authentication(&self) -> &'static str {
+        let verdict = self.state.lock().verdict;
+        match verdict {
+            _ if !self.authenticates => "off",
+            None => "pending",
+            Some(Verdict::Accept) => "accepted",
+            Some(Verdict::Ignore) => "none",
+            Some(Verdict::Refuse(_)) => "refused",
+        }
     }
 
     /// What is spoken, if that is known.
@@ -390,7 +511,38 @@ impl Channel {
                 state.session.handle_sent();
             }
         }
-        let mut known = false;
+        loop {
+            if state.speech.is_none() && matches!(state.verdict, Some(Verdict::Refuse(_))) {
+                state.session.close_unauthenticated();
+            }
+            // First, since it carries credits as well as a GRANT; and a client without authentication takes whatever comes
+            // first for an acceptance.
+            let spoken = self.speak(endpoint, &mut state);
+            self.poll(endpoint, &mut state, &mut outcome);
+            if !spoken {
+                break;
+            }
+        }
+        let known = match state.session.dialect() {
+            Some(Dialect::Two) => self.settled.load(Relaxed),
+            dialect => dialect.is_some(),
+        };
+        let decided = known || outcome.close.is_some();
+        let news = decided && !core::mem::replace(&mut state.decided, decided);
+        drop(state);
+        if news {
+            self.decided.complete();
+        }
+        outcome
+    }
+
+    /// Does what the session wants now.
+    fn poll<H: EndpointEvents>(
+        &self,
+        endpoint: &Arc<Endpoint<H>>,
+        state: &mut State,
+        outcome: &mut Outcome,
+    ) {
         loop {
             let before = state.session;
             let Some(action) = state.session.poll_action(false) else {
@@ -414,9 +566,17 @@ impl Channel {
                         break;
                     }
                 },
-                Action::Connected(_) => {
+                Action::Connected(dialect) => {
                     self.note(&state.session);
-                    known = true;
+                    if dialect != Dialect::Two && state.verdict.is_none() {
+                        // There is no host authentication elsewhere, and it is not required.
+                        state.speech = None;
+                        state.verdict = Some(Verdict::Ignore);
+                        self.settled.store(true, Release);
+                        if self.authenticates {
+                            trace::host_auth(self.number, Verdict::Ignore);
+                        }
+                    }
                 }
                 Action::Agreed(terms) => {
                     self.send_size.store(terms.send_size, Relaxed);
@@ -427,18 +587,53 @@ impl Channel {
                 Action::Wake => outcome.wake = true,
                 Action::Close(reason) => {
                     trace::closing(self.number, reason);
+                    if reason == Reason::NoCommonVersion && self.only_two && state.verdict.is_none()
+                    {
+                        let verdict = Verdict::Refuse(Why::Version);
+                        state.verdict = Some(verdict);
+                        trace::host_auth(self.number, verdict);
+                    }
                     outcome.close = Some(reason);
                 }
             }
         }
-        drop(state);
-        if known || outcome.close.is_some() {
-            self.decided.complete();
-        }
-        outcome
     }
 
-    /// Waits until it is known what is spoken, `timeout` jiffies at most. Sleeps. Returns what is spoken.
+    /// Sends one CONNPROP message of our own, if there is one to be sent. Returns whether anything has changed. What can't
+    /// be sent now is sent when there are credits, or a Send has completed.
+    fn speak<H: EndpointEvents>(&self, endpoint: &Arc<Endpoint<H>>, state: &mut State) -> bool {
+        if !self.authenticates {
+            return false;
+        }
+        let pending = state.verdict.is_none() && state.session.dialect() == Some(Dialect::Two);
+        if state.speech.is_none() && pending && !state.session.has_told() {
+            // The client can't go on before it has an answer (section 4.3), and has not said all.
+            state.speech = Some(Speech::greeting());
+        }
+        let Some(speech) = state.speech.as_mut() else {
+            return false;
+        };
+        let posted = say(&mut state.session, speech, endpoint, &self.own);
+        match posted {
+            Some((sequence, more)) => {
+                state.latest = sequence;
+                state.in_transit = state.in_transit.saturating_add(1);
+                if !more {
+                    state.speech = None;
+                }
+                true
+            }
+            // A peer that is refused is told so at once, or not at all.
+            None if matches!(state.verdict, Some(Verdict::Refuse(_))) => {
+                state.speech = None;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Waits until it is known what is spoken and what is thought of the peer, `timeout` jiffies at most. Sleeps.
+    /// Returns what is spoken, unless the peer is refused or that is not known yet.
     pub(crate) fn wait(&self, timeout: usize) -> Option<Version> {
         if !self.decided.wait_timeout(timeout) {
             self.state
@@ -446,7 +641,8 @@ impl Channel {
                 .session
                 .handle_timeout(Timer::FirstMessage);
         }
-        self.version()
+        let version = self.version();
+        version.filter(|version| *version != Version::Two || self.settled.load(Acquire))
     }
 
     /// Ends [`Self::wait`]: the connection is lost, or not wanted any more. Any context.
@@ -526,6 +722,44 @@ fn send_control<H: EndpointEvents>(endpoint: &Arc<Endpoint<H>>, control: &Contro
     let mut buffer = endpoint.send_buffer()?;
     let len = control.encode(&mut buffer).ok()?;
     endpoint.post_signaled(buffer, len).ok()
+}
+
+/// Posts the next CONNPROP message of what is to be said. Returns its place in the Send Queue, and whether there is another
+/// one to be sent.
+fn say<H: EndpointEvents>(
+    session: &mut Session,
+    speech: &mut Speech,
+    endpoint: &Arc<Endpoint<H>>,
+    own: &Properties,
+) -> Option<(u64, bool)> {
+    let limit = match session.dialect() {
+        // Section 4.3: before the server has answered.
+        None => MAX_FIRST,
+        Some(_) => Properties::DEFAULT.receive_size,
+    };
+    let mut buffer = endpoint.send_buffer()?;
+    let piece = speech.saying.next(buffer.len().min(limit as usize))?;
+    let material = speech.bytes.get(piece.start..piece.end)?;
+    let told = Told {
+        host_auth: (!material.is_empty()).then_some(material),
+        ..match piece.properties {
+            true => Told::all(own),
+            false => Told::NOTHING,
+        }
+    };
+    let before = *session;
+    let message = session.send_properties(told, piece.last)?;
+    let posted = message
+        .encode(&mut buffer)
+        .ok()
+        .and_then(|len| endpoint.post_signaled(buffer, len).ok());
+    match posted {
+        Some(sequence) => Some((sequence, speech.saying.sent(&piece))),
+        None => {
+            *session = before;
+            None
+        }
+    }
 }
 
 /// A message that has been counted and is about to be posted.

@@ -11,6 +11,7 @@
 //! Where Version Two may be spoken there is a [`Channel`] too, which says for itself what protects it.
 
 pub(crate) mod assembly;
+pub(crate) mod auth;
 pub(crate) mod channel;
 pub(crate) mod middles;
 pub(crate) mod sizing;
@@ -60,6 +61,8 @@ pub(crate) struct Parameters<'a> {
     pub(crate) wanted: Wanted,
     /// The highest version to offer.
     pub(crate) version: Version,
+    /// Whether the peer is to authenticate itself.
+    pub(crate) auth: auth::Wanted,
 }
 
 /// A message was not posted.
@@ -131,6 +134,7 @@ impl<H: EndpointEvents> Link<H> {
     ) -> Result<(EndpointOwner<H>, Arc<Self>)> {
         let mut cm = CmId::new(parameters.net, handler.clone())?;
         begun(cm.abort_handle());
+        let remote = parameters.address.text();
         cm.resolve_address(parameters.address, RESOLVE_TIMEOUT)?;
         cm.resolve_route(RESOLVE_TIMEOUT)?;
 
@@ -171,6 +175,11 @@ impl<H: EndpointEvents> Link<H> {
                     // Of these the server learns by the level of what we support.
                     read_chunks: 0,
                     write_chunks: 0,
+                    auth: auth::Parameters {
+                        wanted: parameters.auth,
+                        client: cm.local().text(),
+                        server: remote,
+                    },
                 })?)
             }
         };

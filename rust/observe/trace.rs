@@ -23,6 +23,7 @@ pub(crate) use self::values::{
 pub(crate) use crate::kext::debugfs::Number;
 
 use self::values::Field;
+use crate::proto::auth;
 use crate::proto::error::Fault;
 use crate::proto::format::{
     CallFormat,
@@ -159,6 +160,9 @@ events! {
 
     /// The session of Version Two wants the connection ended.
     fn closing(xprt: Number, reason: Reason);
+
+    /// It is known what is thought of the peer: the result of host authentication.
+    fn host_auth(xprt: Number, verdict: auth::Verdict);
 
     /// A reverse-direction Call has arrived.
     fn reverse_call(xprt: Number, xid: u32, len: usize);
@@ -344,6 +348,7 @@ mod tests {
         decode_error(XPRT, 0x1122_3349, Fault::Version(2), 28);
         error(XPRT, 0x1122_334c, RdmaError::Segments { max: 1 }, true);
         closing(XPRT, Reason::Stalled);
+        host_auth(XPRT, auth::Verdict::Refuse(auth::Why::WrongKey));
         reverse_call(XPRT, 0x1122_334a, 108);
         reverse_reply(XPRT, 0x1122_334b, 92);
         sent(SERVER, 1 << 40, sys::ib_wc_status_IB_WC_SUCCESS);

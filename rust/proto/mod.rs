@@ -21,6 +21,7 @@
 )]
 #![warn(clippy::alloc_instead_of_core, clippy::std_instead_of_core)]
 
+pub(crate) mod auth;
 pub(crate) mod chunk;
 pub(crate) mod cm_private;
 pub(crate) mod continuation;

@@ -10,7 +10,8 @@
 //! - [`Session::start_send`] before RPC messages are posted: it returns their credit value.
 //! - [`Session::poll_action`] after each of these and after anything else that changes the session,
 //!   until it returns nothing.
-//! - [`Session::handle_sent`] when the Send of a message that `poll_action` handed out completes.
+//! - [`Session::handle_sent`] when the Send of a message that `poll_action` or `send_properties`
+//!   handed out completes.
 //! - [`Session::handle_timeout`] when the owner has waited long enough. There is no clock here.
 //!
 //! What `start_send` and `poll_action` hand out must be posted in the order in which they did, since
@@ -157,6 +158,8 @@ pub(crate) enum Reason {
     Stalled,
     /// The peer does not let us send what we have to.
     Starved,
+    /// The peer was not accepted (5.2.6).
+    NotAuthenticated,
     /// The owner wants it.
     Owner,
 }
@@ -320,7 +323,8 @@ pub(crate) struct Session {
     discard: Option<(Direction, u32)>,
     /// Errors to be sent, the oldest first.
     errors: [Option<Report>; MAX_ERRORS],
-    /// Messages handed out by `poll_action` the Sends of which have not completed.
+    /// Messages of the session's own, and CONNPROP messages of the owner's, the Sends of which have not
+    /// completed.
     in_transit: u32,
     /// [`Action::Connected`] is due.
     tell_connected: bool,
@@ -396,6 +400,11 @@ impl Session {
         }
     }
 
+    /// Returns whether we have sent a CONNPROP message.
+    pub(crate) fn has_told(&self) -> bool {
+        self.own != Telling::Nothing
+    }
+
     /// Returns how much of reverse-direction operation is possible: what the client has told.
     pub(crate) fn reverse(&self) -> Reverse {
         let code = match (self.config.role, self.peer) {
@@ -460,7 +469,8 @@ impl Session {
         self.incoming.set_offer(receives);
     }
 
-    /// Takes note that the Send of a message that [`Self::poll_action`] handed out has completed.
+    /// Takes note that the Send of a message that [`Self::poll_action`] or [`Self::send_properties`]
+    /// handed out has completed.
     pub(crate) fn handle_sent(&mut self) {
         self.in_transit = self.in_transit.saturating_sub(1);
     }
@@ -482,6 +492,11 @@ impl Session {
     /// Ends the connection.
     pub(crate) fn close(&mut self) {
         self.close_for(Reason::Owner);
+    }
+
+    /// Ends the connection because the peer was not accepted (5.2.6).
+    pub(crate) fn close_unauthenticated(&mut self) {
+        self.close_for(Reason::NotAuthenticated);
     }
 
     /// Has the connection ended. The first reason counts.

@@ -148,6 +148,7 @@ fn parse<'a, T: Host>(
         Source::New(channel) => match channel.receive(bytes) {
             Event::Foreign(_) => parse_one(this, message),
             Event::Failed { xid, error } => Some(Parsed::failed(xid, Some(error))),
+            Event::Message { .. } if !channel.is_settled() => None,
             Event::Message { header, extent } => {
                 let whole = match channel.collect(&header, extent) {
                     Collected::All(whole) => whole,
@@ -172,7 +173,11 @@ fn parse<'a, T: Host>(
                 channel.abandon();
                 None
             }
-            Event::Nothing | Event::Properties { .. } | Event::Fallback { .. } => None,
+            Event::Properties { host_auth, last } => {
+                channel.told(host_auth, last);
+                None
+            }
+            Event::Nothing | Event::Fallback { .. } => None,
         },
     }
 }

@@ -133,6 +133,11 @@ impl Connection {
         self.channel.as_deref()
     }
 
+    /// The peer's address, and ours.
+    pub(super) fn addresses(&self) -> &(AddressText, AddressText) {
+        &self.addresses
+    }
+
     /// What was counted.
     pub(super) fn stats(&self) -> &Stats {
         &self.stats

@@ -11,7 +11,9 @@
 //! all of them, and when a Reply is about to be sent.
 
 use crate::kext::delayed_work::{DelayedWork, DelayedWorkItem};
+use crate::kext::ratelimit::pr_warn_ratelimited;
 use crate::link::assembly::Whole;
+use crate::link::auth;
 use crate::link::channel::{self, Channel, Collected, LEAST_RECEIVE, PATIENCE};
 use crate::observe::trace::Number;
 use crate::proto::message::Version;
@@ -21,7 +23,7 @@ use crate::proto::v2::Purpose;
 use crate::requester::reply::Source;
 use crate::server::callback::Callback;
 use crate::server::connection::Connection;
-use crate::sunrpc::tunables;
+use crate::sunrpc::{tunables, AddressText};
 use crate::verbs::endpoint::{Endpoint, Received};
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -42,7 +44,8 @@ pub(super) fn message_size(inline: u32) -> u32 {
 }
 
 /// The channel of a new connection; [`None`] if only Version One is accepted. `inline` is the largest message and
-/// `credits` the largest grant in Version One; so many `receives` are posted at first.
+/// `credits` the largest grant in Version One; so many `receives` are posted at first. The addresses are the client's and
+/// ours.
 ///
 /// # Errors
 ///
@@ -52,8 +55,14 @@ pub(super) fn channel(
     inline: u32,
     credits: u32,
     receives: u32,
+    (remote, local): (AddressText, AddressText),
 ) -> Result<Option<Arc<Channel>>> {
-    if tunables::server_version() < Version::Two.number() {
+    let auth = auth::Wanted {
+        mode: tunables::server_host_auth(),
+        padding: tunables::host_auth_padding(),
+    };
+    // In Version One nobody can authenticate himself.
+    if tunables::server_version() < Version::Two.number() && !auth.is_required() {
         return Ok(None);
     }
     let channel = Channel::new(&channel::Parameters {
@@ -71,6 +80,11 @@ pub(super) fn channel(
         credits_in_one: credits,
         read_chunks: CHUNKS,
         write_chunks: CHUNKS,
+        auth: auth::Parameters {
+            wanted: auth,
+            client: remote,
+            server: local,
+        },
     })?;
     Ok(Some(channel))
 }
@@ -102,6 +116,7 @@ pub(super) fn received(
     let destination = match channel.receive(message.bytes()) {
         Event::Foreign(_) => Destination::One,
         Event::Failed { .. } => Destination::Callback(None),
+        Event::Message { .. } if !channel.is_settled() => Destination::Done,
         Event::Message { header, extent } => {
             if let Extent::First(placed) = extent {
                 // Its parts need Receives, all at once.
@@ -118,7 +133,11 @@ pub(super) fn received(
             channel.abandon();
             Destination::Done
         }
-        Event::Nothing | Event::Properties { .. } | Event::Fallback { .. } => Destination::Done,
+        Event::Properties { host_auth, last } => {
+            channel.told(host_auth, last);
+            Destination::Done
+        }
+        Event::Nothing | Event::Fallback { .. } => Destination::Done,
     };
     match destination {
         Destination::One => Connection::received_one(this, message),
@@ -177,6 +196,10 @@ pub(super) fn act(this: &Connection, channel: &Channel, endpoint: &Arc<Endpoint<
     }
     this.stats().refused_at_once(outcome.errors);
     if outcome.close.is_some() {
+        if let Some(why) = channel.refusal() {
+            let client = this.addresses().0;
+            pr_warn_ratelimited!("client {client} is refused: {}\n", why.text());
+        }
         this.close();
     }
 }

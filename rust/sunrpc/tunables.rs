@@ -3,6 +3,7 @@
 //! What an administrator may change at any time: the sysctls under `/proc/sys/sunrpc`, and of the server under `svc_rdma`
 //! there; and the module parameters under `/sys/module/rpcrdma/parameters`.
 
+use crate::proto::auth::Mode;
 use crate::sys;
 use kernel::{
     error::to_result,
@@ -75,6 +76,38 @@ pub(crate) fn client_version() -> u32 {
 pub(crate) fn server_version() -> u32 {
     // SAFETY: The variable is static.
     unsafe { read(&raw const sys::rpcrdma_parameter_server_version) }
+}
+
+/// What one of the parameters about host authentication says.
+///
+/// # Safety
+///
+/// `value` is valid.
+unsafe fn host_auth(value: *const u32) -> Mode {
+    // SAFETY: The caller guarantees it.
+    match unsafe { read(value) } {
+        sys::rpcrdma_host_auth_RPCRDMA_HOST_AUTH_OFF => Mode::Off,
+        sys::rpcrdma_host_auth_RPCRDMA_HOST_AUTH_OFFER => Mode::Offer,
+        _ => Mode::Require,
+    }
+}
+
+/// Whether servers are to authenticate themselves, on new connections of the client.
+pub(crate) fn client_host_auth() -> Mode {
+    // SAFETY: The variable is static.
+    unsafe { host_auth(&raw const sys::rpcrdma_parameter_client_host_auth) }
+}
+
+/// Whether clients are to authenticate themselves, on new connections of the server.
+pub(crate) fn server_host_auth() -> Mode {
+    // SAFETY: The variable is static.
+    unsafe { host_auth(&raw const sys::rpcrdma_parameter_server_host_auth) }
+}
+
+/// Octets that make host authentication material longer.
+pub(crate) fn host_auth_padding() -> u32 {
+    // SAFETY: The variable is static.
+    unsafe { read(&raw const sys::rpcrdma_parameter_host_auth_padding) }
 }
 
 /// Calls that a peer of a new connection of the server may have unanswered: 4 to 16384.

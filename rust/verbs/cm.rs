@@ -221,6 +221,12 @@ impl<H: ConnectionEvents> CmId<H> {
         NonNull::new(unsafe { (*self.id.as_ptr()).device })
     }
 
+    /// Our address, once that of the peer has been resolved.
+    pub(crate) fn local(&self) -> SockAddr<'_> {
+        // SAFETY: The id is live, and its addresses are of the size of a `sockaddr_storage`.
+        unsafe { SockAddr::copy(&raw const (*self.id.as_ptr()).route.addr.src_addr) }
+    }
+
     /// The limits of the device, once the address has been resolved.
     pub(crate) fn device_limits(&self) -> Option<DeviceLimits> {
         // SAFETY: The id is live. With the device it was given a port of it.

@@ -198,9 +198,19 @@ def umount(path, before, problems):
     return took
 
 
+def host_authentication(mode):
+    """What the next mounts ask of the server."""
+    for name, value in (("host_auth_key", "5a" * 32), ("client_host_auth", mode)):
+        with open(f"/sys/module/rpcrdma/parameters/{name}", "w", encoding="ascii") as f:
+            f.write(value)
+
+
 def first_message(name, path, before, problems):
     """A case about the first message of the server: a mount of its own, and a good one afterwards."""
     remote_call("set_case", name=name, procedure="")
+    # The server has no key, so nothing that it says is a proof.
+    required = name.startswith("first_required_")
+    host_authentication("require" if required else "off")
     began = time.monotonic()
     try:
         mount(path)
@@ -208,15 +218,20 @@ def first_message(name, path, before, problems):
     except Failure as e:
         outcome = str(e).rsplit(" ", 1)[-1]
     took = time.monotonic() - began
-    spoken = [read_file(f) for f in glob.glob("/sys/kernel/debug/rpcrdma/[0-9]*/state")]
+    # Without a mount the transport may be about to go, and its files with it.
+    states = glob.glob("/sys/kernel/debug/rpcrdma/[0-9]*/state") if os.path.ismount(path) else []
+    spoken = [read_file(f) for f in states]
     spoken = [line for text in spoken for line in text.splitlines() if line.startswith("version")]
     hits = remote_call("set_case", name="", procedure="")["hits"]
     if not hits:
         problems.append(f"{name}: the server was never asked")
     if took > 2 * BOUND * slowness():
         problems.append(f"{name}: took {took:.0f} s")
+    if required and (outcome == "ok" or os.path.ismount(path)):
+        problems.append(f"{name}: mounted, {outcome}")
     if os.path.ismount(path):
         umount(path, before, problems)
+    host_authentication("off")
     wait_for("the end of the transport", 60, lambda: module_refs() == before)
     mount(path)
     if attempt(getattr_, path)[0] != "ok":

@@ -37,6 +37,7 @@ expected() {
 	decode_error: xid=0x11223349 fault=version len=28
 	error: xid=0x1122334c error=SEGMENTS sent=1
 	closing: reason=stalled
+	host_auth: verdict=refused-wrong-key
 	reverse_call: xid=0x1122334a len=108
 	reverse_reply: xid=0x1122334b len=92
 	sent: server sequence=1099511627776 status=SUCCESS

@@ -3,8 +3,8 @@
 
 import struct
 
-from rpcrdma2_header import (CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL, Header, INLINE,
-                             REPLY_MIDDLE, error, middle, prefix, properties, reply, reply_external)
+from rpcrdma2_header import (CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL,
+                             CONNPROP_MIDDLE, Header, INLINE, REPLY_MIDDLE, error, middle, prefix, properties, reply, reply_external)
 
 #: How many messages the client may have on their way to us.
 WINDOW = 32
@@ -109,7 +109,9 @@ class Two:
         self.received += 1
         header = Header(data)
         server = self.connection.server
-        if header.htype == CONNPROP_FINAL:
+        # So begins a client that authenticates itself.
+        begun = header.htype == CONNPROP_MIDDLE and server.first
+        if header.htype == CONNPROP_FINAL or begun:
             name = server.first
             if name:
                 server.hits += 1

@@ -6,10 +6,10 @@ import time
 
 from common import Gone
 from hostile_two import CASES, FIRST, case, first
-from rpcrdma2_header import (BAD_PROPVAL, BAD_XDR, CALL_INLINE, CONNPROP_MIDDLE, GRANT, INVAL_CONT,
-                             INVAL_HTYPE, READ_CHUNKS, REPLY_INLINE, REPLY_MIDDLE, REPLY_RESOURCE,
-                             SEGMENTS, SYSTEM, VERS, VERS_MISMATCH, WRITE_CHUNKS, WRITE_RESOURCE, call,
-                             error, middle, prefix, properties, reply, reply_external)
+from rpcrdma2_header import (BAD_PROPVAL, BAD_XDR, CALL_INLINE, CONNPROP_MIDDLE, GRANT, HOST_AUTH,
+                             INVAL_CONT, INVAL_HTYPE, READ_CHUNKS, REPLY_INLINE, REPLY_MIDDLE,
+                             REPLY_RESOURCE, SEGMENTS, SYSTEM, VERS, VERS_MISMATCH, WRITE_CHUNKS,
+                             WRITE_RESOURCE, call, error, middle, prefix, properties, reply, reply_external)
 
 __all__ = ["CASES", "FIRST"]
 
@@ -550,6 +550,33 @@ one_message("properties_endless", lambda c: properties(c)[:-4] + struct.pack(">I
 one_message("smallest", lambda c: properties(c, [(n, 0) for n in range(1, 6)]), False)
 one_message("largest", lambda c: properties(c, [(n, 0xFFFFFFFF) for n in range(1, 6)]), False)
 one_message("unknown", lambda c: properties(c, [(n, bytes(40)) for n in range(50, 90)]), False)
+
+
+def material(credit, octets, last=True):
+    """A CONNPROP message with host authentication material."""
+    value = struct.pack(">I", len(octets)) + octets + bytes(-len(octets) % 4)
+    return properties(credit, [(HOST_AUTH, value)], last=last)
+
+
+# To a client that does not ask for host authentication.
+one_message("refusal", lambda c: material(c, b"RPRX" + bytes(4)), False)
+one_message("material", lambda c: material(c, b"something" * 100), False)
+# To one that requires it, see tests/guest/hostile.py.
+one_message("required_none", properties, False)
+one_message("required_refusal", lambda c: material(c, b"RPRX" + bytes(4)), False)
+one_message("required_other", lambda c: material(c, b"something" * 100), False)
+one_message("required_proof", lambda c: material(
+    c, b"RPRX" + struct.pack(">II", 68, 2) + bytes(64), last=False), False)
+one_message("required_proof_last", lambda c: material(
+    c, b"RPRX" + struct.pack(">II", 68, 2) + bytes(64)), False)
+one_message("required_echo", lambda c: material(
+    c, b"RPRX" + struct.pack(">II", 36, 1) + bytes(32), last=False), False)
+one_message("required_endless", lambda c: material(
+    c, b"RPRX" + struct.pack(">I", 0xFFFFFFFF) + bytes(1000), last=False), False)
+one_message("required_half", lambda c: material(
+    c, b"RPRX" + struct.pack(">II", 68, 2), last=False), False)
+one_message("required_call", lambda c: call(9, c, struct.pack(">II", 9, 0)), False)
+one_message("required_one", lambda c: error(0, c, VERS, 1, 1), False)
 
 
 @first()

@@ -5,6 +5,7 @@
 //! Each function takes arbitrary bytes, lets the core work on them and panics if the outcome is not
 //! consistent with itself. Fuzz targets and property tests share them.
 
+mod auth;
 mod chunk_lists;
 mod cm_private;
 mod credits;
@@ -16,6 +17,7 @@ mod xdr;
 #[cfg(test)]
 pub(crate) use self::format::plan_fits;
 pub use self::{
+    auth::auth,
     chunk_lists::chunk_lists,
     cm_private::cm_private,
     credits::credits,

@@ -762,6 +762,30 @@ TRACE_EVENT(rpcrdma_rs_closing,
 	)
 );
 
+/* The result of host authentication: what is thought of the peer. */
+TRACE_EVENT(rpcrdma_rs_host_auth,
+	TP_PROTO(
+		u32 xprt,
+		const char *verdict
+	),
+
+	TP_ARGS(xprt, verdict),
+
+	TP_STRUCT__entry(
+		RPCRDMA_RS_XPRT_FIELDS
+		__string(verdict, verdict)
+	),
+
+	TP_fast_assign(
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
+		__assign_str(verdict);
+	),
+
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " verdict=%s",
+		RPCRDMA_RS_XPRT_ARGS, __get_str(verdict)
+	)
+);
+
 /*
  * The reverse direction
  */

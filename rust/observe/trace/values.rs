@@ -3,6 +3,7 @@
 //! What trace events have as arguments, and what C sees of it.
 
 use crate::kext::debugfs::Number;
+use crate::proto::auth;
 use crate::proto::error::Fault;
 use crate::proto::format::{
     CallFormat,
@@ -280,7 +281,32 @@ unsafe impl Field for Reason {
             Self::TooManyErrors => c"too-many-errors",
             Self::Stalled => c"stalled",
             Self::Starved => c"starved",
+            Self::NotAuthenticated => c"not-authenticated",
             Self::Owner => c"owner",
+        };
+        name.as_char_ptr()
+    }
+}
+
+// SAFETY: The string is static.
+unsafe impl Field for auth::Verdict {
+    type Raw = *const c_char;
+
+    fn raw(self) -> *const c_char {
+        let name = match self {
+            Self::Accept => c"accepted",
+            Self::Ignore => c"none",
+            Self::Refuse(why) => match why {
+                auth::Why::Absent => c"refused-absent",
+                auth::Why::Malformed => c"refused-malformed",
+                auth::Why::TooLong => c"refused-too-long",
+                auth::Why::TooMany => c"refused-too-many",
+                auth::Why::WrongKey => c"refused-wrong-key",
+                auth::Why::ByPeer => c"refused-by-peer",
+                auth::Why::Version => c"refused-version",
+                auth::Why::NoKey => c"refused-no-key",
+                auth::Why::NoMemory => c"refused-no-memory",
+            },
         };
         name.as_char_ptr()
     }

@@ -151,6 +151,13 @@ impl Session {
         told: Told<'a>,
         last: bool,
     ) -> Option<ConnProp<'a>> {
+        let message = self.tell(told, last)?;
+        self.in_transit = self.in_transit.saturating_add(1);
+        Some(message)
+    }
+
+    /// As [`Self::send_properties`], but does not count it as in transit.
+    fn tell<'a>(&mut self, told: Told<'a>, last: bool) -> Option<ConnProp<'a>> {
         // A client sends one message, and another one only when the server has answered (4.3).
         let possible = match self.stage {
             Stage::Opening => self.config.role == Role::Client,
@@ -229,7 +236,7 @@ impl Session {
             return None;
         }
         let told = Told::all(&self.config.own);
-        self.send_properties(told, true).map(Control::Properties)
+        self.tell(told, true).map(Control::Properties)
     }
 
     /// Returns the error that has waited longest, if it may be sent.

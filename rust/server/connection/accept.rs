@@ -103,7 +103,7 @@ impl Connection {
         let room = limits.queue_depth.saturating_sub(OTHER_RECEIVES + 1);
         let credits = tunables::max_requests().min(room / 2).max(1);
         let stats = Arc::new(Stats::new(number), GFP_KERNEL)?;
-        let channel = two::channel(number, inline, credits, FIRST_CREDITS + 1)?;
+        let channel = two::channel(number, inline, credits, FIRST_CREDITS + 1, addresses)?;
         // What a peer may send before it was told anything, whatever Version One may be limited to.
         let buffer_size = match &channel {
             Some(_) => two::message_size(inline),

@@ -125,6 +125,9 @@ fn state(connection: &Connection, m: &SeqFile) {
         "peer_receive_size": connection.peer.receive_size,
         "peer_remote_invalidation": u8::from(connection.peer.remote_invalidation),
     );
+    if let Some(channel) = connection.channel() {
+        lines!(m, "host_authentication": channel.authentication());
+    }
 }
 
 /// How large the connection was made.

@@ -10,6 +10,7 @@
 
 #include "barrier.c"
 #include "completion.c"
+#include "crypto_utils.c"
 #include "highmem.c"
 #include "ib_verbs.c"
 #include "jiffies.c"

@@ -465,6 +465,7 @@ pub fn session(bytes: &[u8]) {
                 };
                 if let Some(message) = end.session.send_properties(told, amount & 1 != 0) {
                     end.sent = end.sent.wrapping_add(1);
+                    end.in_transit += 1;
                     end.tell(message.credits);
                 }
             }

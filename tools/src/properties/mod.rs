@@ -2,6 +2,7 @@
 
 //! Property tests.
 
+mod auth;
 mod bytes;
 mod format;
 mod generate;

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Host authentication of a connection (section 5.2.6 of the draft): what [`crate::proto::auth`] wants kept and sent.
+//!
+//! # Who owns what, and what ends it
+//!
+//! An [`Auth`] is part of a [`Channel`](super::channel::Channel). Its mutex is taken by the handler of Receives only,
+//! and by the maker of the channel, so nobody waits for it. What the peer says is kept here until it is complete, in
+//! memory that counts like that of RPC messages in parts ([`super::assembly`]), and given back then. What is to be
+//! sent, a [`Speech`], is handed to the channel, which has a spinlock around it.
+
+use crate::kext::host_key;
+use crate::kext::memalloc::NoFs;
+use crate::link::assembly::Whole;
+use crate::proto::auth::psk::{Address, Crypto, Ends, PreSharedKey, MAC_LEN};
+use crate::proto::auth::saying::Saying;
+use crate::proto::auth::{Exchange, Mode, Say, Step, Store, Verdict, Why};
+use crate::proto::session::Role;
+use crate::sunrpc::AddressText;
+use kernel::prelude::*;
+use kernel::sync::{new_mutex, Mutex};
+
+/// What an administrator wants of connections that are made now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// Whether peers are to authenticate themselves.
+    pub(crate) mode: Mode,
+    /// Octets that make the material longer.
+    pub(crate) padding: u32,
+}
+
+impl Wanted {
+    /// Whether peers that do not authenticate themselves are refused.
+    pub(crate) fn is_required(&self) -> bool {
+        self.mode == Mode::Require
+    }
+}
+
+/// What the authentication of a connection needs.
+pub(crate) struct Parameters {
+    /// What an administrator wants.
+    pub(crate) wanted: Wanted,
+    /// The client's address.
+    pub(crate) client: AddressText,
+    /// The server's.
+    pub(crate) server: AddressText,
+}
+
+impl Parameters {
+    /// Whether there is any authentication. Who offers it without a key has nothing to offer; who requires it without
+    /// one refuses everybody.
+    pub(super) fn is_on(&self) -> bool {
+        match self.wanted.mode {
+            Mode::Off => false,
+            Mode::Offer => host_key::exists(),
+            Mode::Require => true,
+        }
+    }
+}
+
+/// The key that an administrator has set, whichever that is at the time.
+#[derive(Clone, Copy)]
+struct HostKey;
+
+impl Crypto for HostKey {
+    fn mac(&self, data: &[u8]) -> Option<[u8; MAC_LEN]> {
+        host_key::mac(data)
+    }
+
+    fn is_equal(&self, one: &[u8; MAC_LEN], other: &[u8; MAC_LEN]) -> bool {
+        host_key::is_equal(one, other)
+    }
+}
+
+/// What has come of a token.
+struct Kept(Option<Whole>);
+
+impl Store for Kept {
+    fn begin(&mut self, len: u32) -> Option<()> {
+        // The former one goes first.
+        self.0 = None;
+        self.0 = Some(Whole::new(usize::try_from(len).ok()?).ok()?);
+        Some(())
+    }
+
+    fn put(&mut self, offset: u32, piece: &[u8]) -> Option<()> {
+        self.0.as_mut()?.put(offset, piece).then_some(())
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.0.as_ref().map_or(&[], Whole::bytes)
+    }
+}
+
+/// What is to be sent.
+pub(super) struct Speech {
+    /// The material.
+    pub(super) bytes: KVec<u8>,
+    /// What of it has been sent.
+    pub(super) saying: Saying,
+}
+
+impl Speech {
+    /// A message that tells nothing: that somebody is here.
+    pub(super) fn greeting() -> Self {
+        Self {
+            bytes: KVec::new(),
+            saying: Saying::greeting(),
+        }
+    }
+
+    /// Of what is to be said. Sleeps.
+    fn new(say: &Say) -> Result<Self> {
+        let mut bytes = KVec::new();
+        if let Some(token) = &say.token {
+            // Writeback may wait for this very connection.
+            let _nofs = NoFs::enter();
+            bytes = KVec::from_elem(0, token.len(), GFP_KERNEL)?;
+            token.write(&mut bytes).ok_or(EINVAL)?;
+        }
+        Ok(Self {
+            bytes,
+            saying: Saying::new(say),
+        })
+    }
+}
+
+/// What has to be done next.
+#[derive(Default)]
+pub(super) struct Next {
+    /// What is to be sent, in place of what was to be sent before.
+    pub(super) speech: Option<Speech>,
+    /// What is thought of the peer from now on.
+    pub(super) verdict: Option<Verdict>,
+}
+
+impl Next {
+    /// Of what the protocol says. Sleeps.
+    fn new(step: &Step) -> Self {
+        match step.say.as_ref().map(Speech::new).transpose() {
+            Ok(speech) => Self {
+                speech,
+                verdict: step.verdict,
+            },
+            Err(_) => Self {
+                speech: None,
+                verdict: Some(match step.verdict {
+                    Some(Verdict::Refuse(why)) => Verdict::Refuse(why),
+                    _ => Verdict::Refuse(Why::NoMemory),
+                }),
+            },
+        }
+    }
+}
+
+/// What the mutex protects.
+struct State {
+    /// Who decides, and how far it has come.
+    exchange: Exchange<PreSharedKey<HostKey>>,
+    /// What has come of a token.
+    kept: Kept,
+}
+
+/// The authentication of a connection.
+#[pin_data]
+pub(super) struct Auth {
+    /// [`None`] if there is none.
+    #[pin]
+    state: Mutex<Option<State>>,
+}
+
+impl Auth {
+    /// Of a new connection. `on` says whether there is any.
+    pub(super) fn new(role: Role, parameters: &Parameters, on: bool) -> impl PinInit<Self> {
+        let state = on.then(|| {
+            let policy = PreSharedKey::new(
+                role,
+                parameters.wanted.is_required(),
+                HostKey,
+                host_key::random(),
+                Ends {
+                    client: Address::new(parameters.client.address()),
+                    server: Address::new(parameters.server.address()),
+                },
+                parameters.wanted.padding,
+            );
+            State {
+                exchange: Exchange::new(role, policy),
+                kept: Kept(None),
+            }
+        });
+        pin_init!(Self {
+            state <- new_mutex!(state, "rpcrdma::Auth::state"),
+        })
+    }
+
+    /// What is sent first.
+    pub(super) fn open(&self) -> Next {
+        self.with(|state| state.exchange.open())
+    }
+
+    /// Takes in the material of one CONNPROP message, if it has any. Sleeps.
+    pub(super) fn receive(&self, material: Option<&[u8]>, last: bool) -> Next {
+        self.with(|state| state.exchange.receive(material, last, &mut state.kept))
+    }
+
+    /// The peer does something else than to tell its properties. Sleeps.
+    pub(super) fn skipped(&self) -> Next {
+        self.with(|state| state.exchange.skipped(&mut state.kept))
+    }
+
+    /// Does something, if there is any authentication.
+    fn with(&self, act: impl FnOnce(&mut State) -> Step) -> Next {
+        let mut guard = self.state.lock();
+        let Some(state) = &mut *guard else {
+            return Next::default();
+        };
+        let next = Next::new(&act(state));
+        if !state.exchange.is_collecting() {
+            state.kept = Kept(None);
+        }
+        next
+    }
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Host authentication, whatever a peer says.
+
+use crate::proto::{
+    auth::{
+        psk::{
+            Address,
+            Crypto,
+            Ends,
+            PreSharedKey, //
+        },
+        Exchange,
+        Step,
+        Store,
+        Verdict,
+        MAX_MESSAGES,
+        MAX_TOKEN, //
+    },
+    session::Role,
+    xdr::Reader, //
+};
+
+/// Signs with something that no input of a fuzzer knows, and proves no one.
+#[derive(Clone, Copy)]
+struct Unknown;
+
+impl Crypto for Unknown {
+    fn mac(&self, data: &[u8]) -> Option<[u8; 32]> {
+        let last = data.last().copied().unwrap_or(0);
+        Some([0x5a ^ last; 32])
+    }
+
+    fn is_equal(&self, _: &[u8; 32], _: &[u8; 32]) -> bool {
+        false
+    }
+}
+
+/// Keeps a token; looks whether there is a place for everything.
+#[derive(Default)]
+struct Kept(Vec<u8>);
+
+impl Store for Kept {
+    fn begin(&mut self, len: u32) -> Option<()> {
+        assert!(len <= MAX_TOKEN, "what a peer says is bounded");
+        self.0 = vec![0; len as usize];
+        Some(())
+    }
+
+    fn put(&mut self, offset: u32, piece: &[u8]) -> Option<()> {
+        let place = self.0[offset as usize..].get_mut(..piece.len());
+        place.expect("there is room").copy_from_slice(piece);
+        Some(())
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// What a peer says in its CONNPROP messages: each begins with two octets that say how long its
+/// material is, if it has any, and whether it is the last one.
+pub fn auth(bytes: &[u8]) {
+    for (role, required) in [
+        (Role::Client, false),
+        (Role::Client, true),
+        (Role::Server, false),
+        (Role::Server, true),
+    ] {
+        let ends = Ends {
+            client: Address::new("192.0.2.1"),
+            server: Address::new("192.0.2.2"),
+        };
+        let policy = PreSharedKey::new(role, required, Unknown, [7; 32], ends, 0);
+        let mut exchange = Exchange::new(role, policy);
+        let _ = exchange.open();
+        let mut kept = Kept::default();
+        let mut verdict = None;
+        let mut messages = 0;
+        let mut said_all = false;
+        let mut reader = Reader::new(bytes);
+        while let Ok([len, flags]) = reader.array::<2>() {
+            let len = usize::from(*len).min(reader.rest().len());
+            let material = reader.bytes(len).ok().filter(|_| flags & 2 == 0);
+            let last = flags & 1 != 0;
+            let step = exchange.receive(material, last, &mut kept);
+            messages += 1;
+            if verdict.is_some() {
+                assert_eq!(step, Step::default(), "a verdict is the end");
+                continue;
+            }
+            if let Some(say) = step.say {
+                assert!(!said_all, "nothing is said behind the last token");
+                said_all = say.last;
+                assert!(!say.properties || say.last);
+            }
+            verdict = step.verdict;
+            assert_ne!(verdict, Some(Verdict::Accept), "nobody has proved himself");
+            assert!(!required || verdict != Some(Verdict::Ignore));
+            assert!(!last || verdict.is_some(), "the last message decides");
+            assert!(messages <= MAX_MESSAGES || verdict.is_some());
+            if let Some(Verdict::Ignore) = verdict {
+                assert!(said_all, "our properties are told");
+            }
+        }
+    }
+}
