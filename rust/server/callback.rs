@@ -10,8 +10,9 @@
 //! from there, and so waits for such a Reply.
 
 use crate::kext::errno::EOPNOTSUPP;
+use crate::link::assembly::Whole;
 use crate::link::{Link, Reverse};
-use crate::proto::message::{self, Version};
+use crate::proto::message::Version;
 use crate::proto::v1::DecodeError;
 use crate::requester::call::Call;
 use crate::requester::reply::Source;
@@ -81,6 +82,7 @@ impl Callback {
                 peer: self.connection.peer(),
                 credits: SLOTS,
                 channel: self.connection.two(),
+                regions: false,
             },
         )?;
         if link.version() == Version::Two {
@@ -109,9 +111,9 @@ impl Host for Callback {
     // The connection gives us no Calls.
     fn reverse_call(
         _this: &Arc<Self>,
-        _message: &Received<Connection>,
+        _message: Received<Connection>,
         _version: Version,
-        _call: &message::Call<'_>,
+        _whole: Option<Whole>,
     ) {
     }
 
@@ -155,7 +157,7 @@ impl Transport for Callback {
         requester::send::call(this, &rqst)
     }
 
-    fn send_bc_reply(_this: &Arc<Self>, _rqst: BcReply<'_>) -> Result<(), SendError> {
+    fn send_bc_reply(_this: &Arc<Self>, _rqst: BcReply<'_, Self::Call>) -> Result<(), SendError> {
         // No Call was given to a service on behalf of this transport.
         Err(SendError::Io)
     }

@@ -28,8 +28,8 @@ pub(super) struct Plan {
 
 impl Plan {
     /// Looks at the Read list: RFC 8166 sections 3.4.5 and 3.5. [`None`] if it can't be followed: positions that
-    /// go backwards, or beyond the message.
-    pub(super) fn new(header: &message::Call<'_>) -> Option<Self> {
+    /// go backwards, or beyond the message. `splits` says whether a data item may be delivered apart.
+    pub(super) fn new(header: &message::Call<'_>, splits: bool) -> Option<Self> {
         let payload = header.payload.len();
         let mut positions = header.reads().map(|entry| entry.position as usize);
         if header.reads_nothing() {
@@ -44,7 +44,7 @@ impl Plan {
             return None;
         }
         let first = positions.next()?;
-        if !header.special && positions.all(|position| position == first) {
+        if splits && !header.special && positions.all(|position| position == first) {
             if first > payload {
                 return None;
             }

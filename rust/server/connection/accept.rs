@@ -104,6 +104,11 @@ impl Connection {
         let credits = tunables::max_requests().min(room / 2).max(1);
         let stats = Arc::new(Stats::new(number), GFP_KERNEL)?;
         let channel = two::channel(number, inline, credits, FIRST_CREDITS + 1)?;
+        // Only Calls of ours may have Read chunks that it reads, and those of Version Two only.
+        let answer_depth = match &channel {
+            Some(_) => incoming.answer_depth().min(limits.inbound_reads),
+            None => 0,
+        };
         // What a peer may send before it was told anything, whatever Version One may be limited to.
         let buffer_size = match &channel {
             Some(_) => two::message_size(inline),
@@ -175,7 +180,7 @@ impl Connection {
             this.set_endpoint(Some(endpoint.clone()));
         }
         owner
-            .accept(&own.encode(), read_depth)
+            .accept(&own.encode(), read_depth, answer_depth)
             .inspect_err(|_| this.set_endpoint(None))?;
         *this.owner.lock() = Some(owner);
         Ok(this)
