@@ -97,8 +97,6 @@ pub(crate) struct Reverse {
     pub(crate) credits: u32,
     /// The connection's channel, if it speaks Version Two.
     pub(crate) channel: Option<Arc<Channel>>,
-    /// Whether the endpoint can have memory regions.
-    pub(crate) regions: bool,
 }
 
 /// A connection that is up, or was.
@@ -228,6 +226,7 @@ impl<H: EndpointEvents> Link<H> {
     /// `ENOMEM`.
     pub(crate) fn reverse(endpoint: Arc<Endpoint<H>>, reverse: Reverse) -> Result<Arc<Self>> {
         let two = reverse.channel.as_ref().filter(|channel| channel.is_two());
+        let regions = endpoint.sizes().regions > 0;
         let level = two.map_or(ReverseLevel::None, |channel| channel.reverse());
         Arc::pin_init(
             try_pin_init!(Self {
@@ -235,7 +234,7 @@ impl<H: EndpointEvents> Link<H> {
                 agreed: reverse.agreed,
                 peer: reverse.peer,
                 credits_wanted: reverse.credits,
-                chunks: level >= ReverseLevel::General && reverse.regions,
+                chunks: level >= ReverseLevel::General && regions,
                 parts: level >= ReverseLevel::Continued,
                 channel: reverse.channel,
                 grant <- new_spinlock!(Grant::new(reverse.credits), "rpcrdma::Link::grant"),

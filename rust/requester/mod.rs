@@ -70,7 +70,7 @@ pub(crate) trait Host: Transport<Call = Call<Self>> {
         self.wire().number()
     }
 
-    /// More regions are wanted. Must not sleep.
+    /// More regions are wanted. The caller is sending, and holds no spinlock.
     fn want_regions(this: &Arc<Self>);
 
     /// A Call of the other direction has arrived: `message`, or `whole` if it came in parts, of which `message` is the

@@ -147,7 +147,7 @@ fn parse<'a, T: Host>(
             credits: None,
             reply: message::Reply::decode(Version::Two, bytes),
             whole,
-            // Its Calls have no chunks, so there is no other form of them.
+            // Its Calls have chunks only if there was no other form of them.
             error: None,
         }),
         Source::New(channel) => match channel.receive(bytes) {

@@ -10,6 +10,7 @@
 //! from there, and so waits for such a Reply.
 
 use crate::kext::errno::EOPNOTSUPP;
+use crate::kext::memalloc::NoFs;
 use crate::link::assembly::Whole;
 use crate::link::{Link, Reverse};
 use crate::proto::message::Version;
@@ -26,9 +27,23 @@ use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::sync::Arc;
+use kernel::time::delay::fsleep;
+use kernel::time::Delta;
 
 /// Calls that may wait for their Replies at a time. Each has a Receive on the connection.
 pub(super) const SLOTS: u32 = 8;
+
+/// Memory regions at most, where the client takes chunks: for head and tail of a Call, and for its Reply.
+pub(super) const REGIONS: u32 = 3 * SLOTS;
+
+/// Pages of each: a page that does not begin on a page boundary.
+pub(super) const REGION_DEPTH: u32 = 2;
+
+/// How many of them are made at a time.
+const REGION_STEP: u32 = 3;
+
+/// How long to wait for memory.
+const MEMORY_DELAY: Delta = Delta::from_millis(125);
 
 /// Octets of a slot's buffers to begin with.
 const SLOT_BUFFER: usize = 512;
@@ -82,7 +97,6 @@ impl Callback {
                 peer: self.connection.peer(),
                 credits: SLOTS,
                 channel: self.connection.two(),
-                regions: false,
             },
         )?;
         if link.version() == Version::Two {
@@ -105,8 +119,25 @@ impl Host for Callback {
         &self.connection
     }
 
-    // Such Calls have no chunks.
-    fn want_regions(_this: &Arc<Self>) {}
+    // Such Calls are sent with chunks when they don't fit one message and there are no credits for more, so hardly ever. So
+    // the first one waits for its regions here; a worker might outlive the connection.
+    fn want_regions(this: &Arc<Self>) {
+        let Some(link) = this.requester.link() else {
+            return;
+        };
+        let _scope = NoFs::enter();
+        match link.endpoint().add_regions(REGION_STEP) {
+            Ok(added) => {
+                let allocated = &this.requester.stats.regions_allocated;
+                allocated.add_value(added.into());
+            }
+            // Nothing may be under way that would bring one back; SUNRPC shall call again.
+            Err(_) => {
+                fsleep(MEMORY_DELAY);
+                this.xprt.write_space();
+            }
+        }
+    }
 
     // The connection gives us no Calls.
     fn reverse_call(
@@ -130,7 +161,7 @@ impl Host for Callback {
 
 impl Transport for Callback {
     type Call = Call<Callback>;
-    // There are no chunks, and a buffer of the client has a page.
+    // A buffer of the client has a page.
     const MAX_PAYLOAD: usize = PAGE_SIZE;
 
     fn xprt(&self) -> &XprtHandle {
