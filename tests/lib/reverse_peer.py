@@ -14,6 +14,7 @@ import socket
 import struct
 import threading
 import time
+import traceback
 
 import pyverbs.enums as e
 from pyverbs.mr import MW, MWBindInfo
@@ -46,7 +47,7 @@ class Nfsd:
     """The NFS server of this guest, and what is to be known of the client's session."""
 
     def __init__(self):
-        self.connection = socket.create_connection(("127.0.0.1", 2049))
+        self.connection = socket.create_connection((os.environ["OWN_ADDR"], 2049))
         self.session = None
 
     def receive(self):
@@ -154,7 +155,11 @@ class Peer(hostile_server.Server):
                 continue
             try:
                 self.made.put({"result": self.reverse(**wanted)})
+            except Gone as x:
+                self.drop(str(x))
+                self.made.put({"result": f"lost: {x}"})
             except Exception as x:  # noqa: BLE001 - the client shows it
+                traceback.print_exc()
                 self.made.put({"error": f"{type(x).__name__}: {x}"})
 
     def step(self, wait):
