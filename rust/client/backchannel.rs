@@ -502,8 +502,10 @@ fn send(
             drop(ready);
             Err(wait(this, link, load.requests, parts))
         }
-        Err((error, _)) => {
+        Err((error, ready)) => {
             trace::post_failed(this.number(), xid, error.into());
+            // The end of the connection waits for its RDMA Writes.
+            drop(ready);
             Client::disconnect(this);
             Err(SendError::NotConnected)
         }
