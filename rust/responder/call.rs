@@ -63,7 +63,7 @@ pub(crate) trait CallSink {
     ///
     /// # Errors
     ///
-    /// There are not as many: the Call is too long.
+    /// `ENOMEM`; else there are not as many, since the Call is too long.
     fn take_pages(&mut self, count: usize) -> Result<Pages>;
 }
 
@@ -326,8 +326,10 @@ where
         call.buffer = buffer.take();
         return Taken::Ready(call, sink);
     }
-    let Ok(mut pages) = sink.take_pages(plan.len.div_ceil(PAGE_SIZE)) else {
-        return Taken::Refused(call_message(call), Refusal::Chunks(Why::CallTooLong));
+    let mut pages = match sink.take_pages(plan.len.div_ceil(PAGE_SIZE)) {
+        Ok(pages) => pages,
+        Err(ENOMEM) => return Taken::Refused(None, Refusal::Lost(ENOMEM)),
+        Err(_) => return Taken::Refused(call_message(call), Refusal::Chunks(Why::CallTooLong)),
     };
     let mut waits = false;
     let prepared = patiently(&mut || {
