@@ -108,7 +108,12 @@ def client():
         for name, wanted, expected in cases:
             one(name, wanted, expected, path, problems)
     state = remote_call("state")
-    log(f"{state}; {counters()}")
+    seen = counters()
+    log(f"{state}; {seen}")
+    for name in ("reverse_reads", "reverse_writes"):
+        check(seen[name] > 0, f"no {name}: the chunks were not used")
+    if os.environ["FABRIC"] == "rxe":
+        check(seen["reverse_invalidations"] == len(WINDOWS) * rounds(), "not every handle was invalidated")
     check(state["connections"] == 1, f"connected {state['connections']} times")
     # A chunk that can't be read ends the connection; the mount goes on with the next one.
     log(f"a chunk that is no memory: {remote_call('reverse', form='foreign', length=9000, patience=5)}")
