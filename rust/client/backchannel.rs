@@ -300,7 +300,8 @@ pub(super) fn pulled(this: &Arc<Client>, pull: Pulling<Client>, done: bool) {
     }
     let _scope = NoFs::enter();
     if !pull.is_sound() {
-        this.responder.refused(xid, Answer::Error, Why::OtherCall, 0);
+        this.responder
+            .refused(xid, Answer::Error, Why::OtherCall, 0);
         give_up(this, Version::Two, xid, v2::RdmaError::BadXdr);
         return;
     }
@@ -413,10 +414,7 @@ impl ReplySource<Client> for Answering<'_> {
 ///
 /// As for [`crate::requester::send::call`]. With `NotConnected` it is not sent at all: the server sends its Call again on
 /// the next connection.
-pub(super) fn reply(
-    this: &Arc<Client>,
-    rqst: &BcReply<'_, Call<Client>>,
-) -> Result<(), SendError> {
+pub(super) fn reply(this: &Arc<Client>, rqst: &BcReply<'_, Call<Client>>) -> Result<(), SendError> {
     if !this.xprt.is_connected() {
         return Err(SendError::NotConnected);
     }
@@ -493,7 +491,10 @@ fn send(
         Ok(sequence) => {
             trace::reverse_reply(this.number(), xid, len);
             let requests = load.requests.saturating_add(parts);
-            this.requester.stats.work_requests.add_value(requests.into());
+            this.requester
+                .stats
+                .work_requests
+                .add_value(requests.into());
             this.responder.replied(xid, len, load, invalidate, sequence);
             Ok(())
         }

@@ -190,12 +190,7 @@ where
 }
 
 /// Writes the error that takes the place of a Reply. Returns its length.
-fn answer<H, R>(
-    rqst: &R,
-    buffer: &mut [u8],
-    terms: &Terms,
-    error: Error,
-) -> Option<usize>
+fn answer<H, R>(rqst: &R, buffer: &mut [u8], terms: &Terms, error: Error) -> Option<usize>
 where
     H: EndpointEvents,
     R: ReplySource<H>,

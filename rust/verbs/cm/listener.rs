@@ -314,12 +314,13 @@ impl<L: ConnectionRequests> Listener<L> {
             Accepted::new(&[], 0)
         } else {
             // SAFETY: The CM gives `private_data_len` octets, which stay as they are during the event.
-            Accepted::new(unsafe {
+            let data = unsafe {
                 slice::from_raw_parts(
                     conn.private_data.cast::<u8>(),
                     usize::from(conn.private_data_len),
                 )
-            }, 0)
+            };
+            Accepted::new(data, 0)
         };
         // SAFETY: The id is live, and the CM reads these members under the handler lock, which it holds now.
         unsafe { (*id.as_ptr()).event_handler = Some(Incoming::<L>::pending_callback) };

@@ -309,12 +309,7 @@ impl<H: EndpointEvents> EndpointOwner<H> {
     /// # Errors
     ///
     /// See [`CmId::accept`].
-    pub(crate) fn accept(
-        &self,
-        private_data: &[u8],
-        read_depth: u8,
-        answer_depth: u8,
-    ) -> Result {
+    pub(crate) fn accept(&self, private_data: &[u8], read_depth: u8, answer_depth: u8) -> Result {
         let mut objects = self.endpoint.objects.lock();
         let objects = (*objects).as_mut().ok_or(ENOTCONN)?;
         objects.cm.accept(private_data, read_depth, answer_depth)
