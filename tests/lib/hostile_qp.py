@@ -23,7 +23,8 @@ SENDS = 256
 ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ
 #: pyverbs has no name for it in every release.
 SEND_WITH_INV = getattr(e, "IBV_WR_SEND_WITH_INV", 9)
-WITH_INV = getattr(e, "IBV_WC_WITH_INV", 8)
+#: That a key was invalidated. rxe has the number that the kernel has for it.
+WITH_INV = getattr(e, "IBV_WC_WITH_INV", 8) | 4
 #: Objects of connections that have ended. pyverbs frees them in no safe order.
 GRAVEYARD = []
 # Each of them keeps a descriptor.

@@ -214,7 +214,7 @@ class Peer(hostile_server.Server):
         rest = struct.pack(">II", CB_RECALL_ANY, 0) * operations
         return rpc, answer, rest, len(rpc)
 
-    def memory(self):
+    def chunk_memory(self):
         """Memory of its own for chunks, which the client may be given the key of."""
         if self.own is None:
             access = ACCESS | e.IBV_ACCESS_MW_BIND if os.environ["FABRIC"] == "rxe" else ACCESS
@@ -223,7 +223,7 @@ class Peer(hostile_server.Server):
 
     def segments(self, at, length, count=1):
         """Segments for memory from `at` on."""
-        memory, out = self.memory(), []
+        memory, out = self.chunk_memory(), []
         step = -(-length // count) + 3 & ~3
         while length > 0:
             out.append((memory.rkey, min(step, length), memory.buf + at))
@@ -232,7 +232,7 @@ class Peer(hostile_server.Server):
 
     def window(self, at, length):
         """A memory window, which the client is to invalidate. Needs rxe."""
-        memory, connection = self.memory(), self.connection
+        memory, connection = self.chunk_memory(), self.connection
         window = MW(connection.memory.pd, e.IBV_MW_TYPE_2)
         # The key has an octet that its owner counts.
         key = window.rkey & ~0xFF | window.rkey + 1 & 0xFF
@@ -270,7 +270,7 @@ class Peer(hostile_server.Server):
         """As `reverse`, with a transaction ID."""
         connection, two = self.connection, self.connection.two
         rpc, answer, rest, size = self.compound(xid, length, operations, tag)
-        memory = self.memory()
+        memory = self.chunk_memory()
         chunks = {}
         if reply:
             memory.write(b"\xee" * REPLIES, REPLIES, CHUNKS)
@@ -337,8 +337,8 @@ class Peer(hostile_server.Server):
             used = sum(s[1] for s in header.reply)
             assert [s[::2] for s in header.reply] == [s[::2] for s in self.segments(CHUNKS, reply, 2)], header.reply
             assert not rpc, "a Reply behind the header of a special Reply"
-            rpc, how = self.memory().read(used, CHUNKS), "chunk"
-            rest_of_it = self.memory().read(REPLIES - used, CHUNKS + used)
+            rpc, how = self.chunk_memory().read(used, CHUNKS), "chunk"
+            rest_of_it = self.chunk_memory().read(REPLIES - used, CHUNKS + used)
             assert rest_of_it == b"\xee" * len(rest_of_it), "more was written than the Reply"
         if writes:
             assert [sum(s[1] for s in c) for c in header.writes] == [0], header.writes
