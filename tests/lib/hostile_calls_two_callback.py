@@ -169,11 +169,11 @@ def forms(t):
             t.problem(f"{name}: no delegation is granted")
             continue
         if starved:
-            # Two messages are left, and the Call takes three.
+            # One message is left, and the Call takes two.
             connection.take()
             last = connection.credit()
             connection.credit = lambda last=last: last
-            while (last - connection.received) & 0xFFFFFFFF > 2:
+            while (last - connection.received) & 0xFFFFFFFF > 1:
                 if not connection.null():
                     t.problem(f"{name}: no answer to a NULL Call")
                     break
@@ -186,13 +186,13 @@ def forms(t):
             continue
         headers, rpc = came
         last = headers[-1]
-        if struct.unpack_from(">III", rpc) != (last.xid, 0, 2) or len(rpc) < 150:
+        if struct.unpack_from(">III", rpc) != (last.xid, 0, 2) or len(rpc) <= 100:
             t.problem(f"{name}: a wrong Call: {rpc.hex()}")
         types = [header.htype for header in headers]
         if starved:
             if types != [CALL_EXTERNAL] or last.inv not in [s[0] for s in last.chunk]:
                 t.problem(f"{name}: header types {types}, handle {last.inv:x}")
-        elif len(types) < 3 or types != [CALL_MIDDLE] * (len(types) - 1) + [CALL_INLINE] or last.reads:
+        elif len(types) < 2 or types != [CALL_MIDDLE] * (len(types) - 1) + [CALL_INLINE] or last.reads:
             t.problem(f"{name}: header types {types}")
         connection.wait_room(1)
         answer = reply(last.xid, connection.credit(), struct.pack(">IIIIII", last.xid, 1, 0, 0, 0, 0))
