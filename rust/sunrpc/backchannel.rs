@@ -70,7 +70,7 @@ fn enqueue<T: Transport>(
         return Err((slot, EBUSY));
     };
     // SAFETY: The slot was just lent, and SUNRPC does not know it yet.
-    let copied = unsafe { slot.ensure_receive(len) }.and_then(|_| {
+    let copied = unsafe { slot.ensure_receive(len) }.and_then(|()| {
         // SAFETY: As above.
         let [(send, send_size), (receive, _)] = unsafe { slot.buffers() };
         if send_size < PAGE_SIZE {

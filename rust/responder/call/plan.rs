@@ -226,6 +226,9 @@ mod tests {
     use crate::proto::message::{Call, CallHeader, Version};
     use kernel::prelude::*;
 
+    /// Pieces as place, length, and whether they are read.
+    type Pieces = KVec<(usize, usize, bool)>;
+
     /// A Read segment of so many octets at a position.
     fn segment(position: u32, length: u32) -> ReadSegment {
         ReadSegment {
@@ -238,13 +241,8 @@ mod tests {
         }
     }
 
-    /// What is planned for a Call of Version Two with `inline` octets behind the header, and the pieces of it as place,
-    /// length, and whether they are read.
-    fn plan(
-        read: &[ReadSegment],
-        inline: usize,
-        splits: bool,
-    ) -> Result<(Option<Plan>, KVec<(usize, usize, bool)>)> {
+    /// What is planned for a Call of Version Two with `inline` octets behind the header, and its pieces.
+    fn plan(read: &[ReadSegment], inline: usize, splits: bool) -> Result<(Option<Plan>, Pieces)> {
         let mut message = KVec::from_elem(0, 4096, GFP_KERNEL)?;
         let header = CallHeader {
             version: Version::Two,
