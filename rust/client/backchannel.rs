@@ -1,26 +1,51 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Calls that the server sends to the client: NFSv4.1 callbacks (RFC 8167).
+//! Calls that the server sends to the client: NFSv4.1 callbacks (RFC 8167; section 4.6 of the draft).
 //!
-//! No chunks are used in this direction, which RFC 8167 section 5.3 leaves to the implementation: a Call and
-//! its Reply are one inline message each. In Version Two the server is told so by a property (level
-//! RDMA2_RVRSDIR_SIMPLE, section 5.2.5 of the draft).
+//! The client is a Responder here, and [`crate::responder`] does its work. Only what becomes of a Call that is there, and
+//! where its Reply comes from, is different from a server: SUNRPC's service for such Calls wants them in one piece of
+//! memory, and hands the Reply, a page at most, to `send_request`.
+//!
+//! In Version One there are no chunks in this direction, which RFC 8167 section 5.3 leaves to the implementation. In
+//! Version Two the server is told that everything is possible (level RDMA2_RVRSDIR_GENL, section 5.2.5 of the draft),
+//! unless its end of the connection answers no RDMA Reads; then there are no chunks (RDMA2_RVRSDIR_CONT).
+//!
+//! # Who owns what, and what ends it
+//!
+//! A Call belongs to the handler of its last Receive; then, if it has Read chunks, with their RDMA Reads to the endpoint;
+//! then to [`ReverseSlots`], under the index of the slot that SUNRPC was lent. It is taken out by [`reply`], which puts it
+//! back if SUNRPC has to try again, and dropped when the Reply was posted, or when SUNRPC gives the slot back without one.
+//! A Call keeps its Receive, and with it the endpoint's memory, but not the connection: when that ends, Calls that SUNRPC
+//! works on stay until they are given back, and their Replies are not sent. RDMA Writes of a Reply are made from a copy of
+//! it, which goes with the Send, since SUNRPC uses its own memory again when the Reply was posted.
+//!
+//! The transport can't go away before: SUNRPC has a reference to it for each slot that it was lent.
+//!
+//! # How much memory
+//!
+//! There is a slot for each Receive that is kept for this direction, and no more Calls are taken in than there are slots.
+//! A Call has [`MAX_CALL`] octets at most; one that is longer is refused before anything is allocated for it.
 
 use crate::client::Client;
+use crate::kext::memalloc::NoFs;
 use crate::kext::ratelimit::pr_warn_ratelimited;
-use crate::link::middles::Middles;
+use crate::link::assembly::{Whole, MAX_WHOLE};
 use crate::link::sizing::{REVERSE_CREDITS, REVERSE_RECEIVES};
-use crate::link::{Link, Unposted};
-use crate::observe::trace;
+use crate::link::Link;
+use crate::observe::trace::{self, Answer, Why};
 use crate::proto::message::{self, Version};
 use crate::proto::v1::{self, DecodeError, ErrorHeader, RdmaError};
 use crate::proto::v2::{self, Direction};
 use crate::requester::call::Call;
-use crate::requester::send::{wait_for_credits, wait_for_send_room};
+use crate::requester::send::wait_for_send_room;
 use crate::requester::Host;
-use crate::sunrpc::{enqueue_bc_call, BcReply, SendError, Slot};
+use crate::responder::call::{self, CallSink, Pulling, Refusal, Taken};
+use crate::responder::post;
+use crate::responder::reply::{self, ReplySource};
+use crate::sunrpc::svc::{CallContext, Pages};
+use crate::sunrpc::{enqueue_bc_call, BcReply, KeptMessage, SendError, Slot, XdrBuf};
 use crate::verbs::cm::ConnectionEvents;
-use crate::verbs::endpoint::{PostError, Received};
+use crate::verbs::endpoint::{Cargo, PostError, Received};
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
@@ -29,31 +54,58 @@ use kernel::sync::{new_spinlock, Arc, SpinLock};
 /// back some time after the Reply was sent, and the peer may send the next Call as soon as it has that.
 const SLOTS: u32 = REVERSE_RECEIVES;
 
+/// Octets of the longest Call that is taken in: as much in chunks as in parts. A slot's memory is one piece, and stays as
+/// large as the longest Call that it has had.
+const MAX_CALL: usize = MAX_WHOLE as usize;
+
+/// A Call that was taken in.
+type ReverseCall = call::Call<Client>;
+
+/// The slot of a reverse-direction Call.
+type ReverseSlot = Slot<Call<Client>>;
+
 /// Slots for reverse-direction Calls, made when the callback service is set up.
 #[pin_data]
-pub(super) struct ReverseSlots<T: Host> {
+pub(super) struct ReverseSlots {
     /// All of them, and whether there is a service.
     #[pin]
-    slots: SpinLock<Slots<T>>,
+    slots: SpinLock<Slots>,
 }
 
 /// What the lock of [`ReverseSlots`] protects.
-struct Slots<T: Host> {
+struct Slots {
     /// Those that are not with SUNRPC. Never more than its capacity, [`SLOTS`].
-    free: KVec<Arc<Slot<Call<T>>>>,
-    /// How many exist: in `free` or with SUNRPC.
+    free: KVec<Arc<ReverseSlot>>,
+    /// The Calls of those that are with SUNRPC, by the index of the slot.
+    calls: [Option<KBox<ReverseCall>>; SLOTS as usize],
+    /// One bit for each index of which there is a slot, in `free` or with SUNRPC.
     made: u32,
     /// The service has ended: what comes back is freed.
     closed: bool,
 }
 
-impl<T: Host> ReverseSlots<T> {
+kernel::prelude::static_assert!(SLOTS == u32::BITS);
+
+impl Slots {
+    /// There is no slot of this index any more.
+    fn forget(&mut self, index: u32) {
+        self.made &= !1_u32.checked_shl(index).unwrap_or(0);
+    }
+
+    /// The place for the Call of a slot.
+    fn place(&mut self, index: u32) -> Option<&mut Option<KBox<ReverseCall>>> {
+        self.calls.get_mut(usize::try_from(index).ok()?)
+    }
+}
+
+impl ReverseSlots {
     /// No slots yet.
     pub(super) fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             slots <- new_spinlock!(
                 Slots {
                     free: KVec::with_capacity(SLOTS as usize, GFP_KERNEL)?,
+                    calls: [const { None }; SLOTS as usize],
                     made: 0,
                     closed: false,
                 },
@@ -67,39 +119,70 @@ impl<T: Host> ReverseSlots<T> {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(super) fn fill(&self, owner: &Arc<T>) -> Result {
-        // The service may have ended before, and begins again.
+    pub(super) fn fill(&self, owner: &Arc<Client>) -> Result {
+        // The service may have ended before, and begins again; slots of that time may still be with SUNRPC.
         self.slots.lock().closed = false;
         loop {
-            if self.slots.lock().made >= SLOTS {
-                return Ok(());
-            }
-            let slot = Slot::new_bc(owner, Call::new(u32::MAX), PAGE_SIZE, GFP_KERNEL)?;
             let mut slots = self.slots.lock();
-            if slots.made >= SLOTS || slots.closed {
+            let index = slots.made.trailing_ones();
+            if index >= SLOTS {
                 return Ok(());
             }
-            slots.free.push_within_capacity(slot).map_err(|_| ENOMEM)?;
-            slots.made += 1;
+            slots.made |= 1 << index;
+            drop(slots);
+            let slot = Slot::new_bc(owner, Call::new(index), PAGE_SIZE, GFP_KERNEL);
+            let mut slots = self.slots.lock();
+            match slot {
+                Ok(slot) if !slots.closed => {
+                    slots.free.push_within_capacity(slot).map_err(|_| ENOMEM)?;
+                }
+                slot => {
+                    slots.forget(index);
+                    drop(slots);
+                    return slot.map(drop);
+                }
+            }
         }
     }
 
     /// Takes a free slot.
-    fn take(&self) -> Option<Arc<Slot<Call<T>>>> {
+    fn take(&self) -> Option<Arc<ReverseSlot>> {
         self.slots.lock().free.pop()
     }
 
-    /// Takes a slot back from SUNRPC.
-    pub(super) fn put(&self, slot: Arc<Slot<Call<T>>>) {
+    /// Keeps the Call of a slot that SUNRPC has, or is about to get.
+    fn keep(&self, index: u32, call: KBox<ReverseCall>) {
         let mut slots = self.slots.lock();
+        let former = match slots.place(index) {
+            Some(place) => place.replace(call),
+            None => Some(call),
+        };
+        drop(slots);
+        // There is none.
+        drop(former);
+    }
+
+    /// Takes the Call of a slot out.
+    fn take_call(&self, index: u32) -> Option<KBox<ReverseCall>> {
+        self.slots.lock().place(index)?.take()
+    }
+
+    /// Takes a slot back from SUNRPC.
+    pub(super) fn put(&self, slot: Arc<ReverseSlot>) {
+        let index = slot.call.index();
+        let mut slots = self.slots.lock();
+        let call = slots.place(index).and_then(Option::take);
         if slots.closed {
-            slots.made = slots.made.saturating_sub(1);
+            slots.forget(index);
             drop(slots);
             drop(slot);
-            return;
+        } else {
+            // Never more than the capacity: `fill` made no more.
+            let _ = slots.free.push_within_capacity(slot);
+            drop(slots);
         }
-        // Never more than the capacity: `fill` made no more.
-        let _ = slots.free.push_within_capacity(slot);
+        // Outside the lock: its Receive is posted again.
+        drop(call);
     }
 
     /// Frees what is not with SUNRPC.
@@ -108,25 +191,48 @@ impl<T: Host> ReverseSlots<T> {
             let mut slots = self.slots.lock();
             slots.closed = true;
             let Some(slot) = slots.free.pop() else { return };
-            slots.made = slots.made.saturating_sub(1);
+            slots.forget(slot.call.index());
             drop(slots);
             drop(slot);
         }
     }
 }
 
-/// A reverse-direction Call has arrived.
+/// Takes Calls in for SUNRPC's service.
+struct Backchannel;
+
+impl CallSink for Backchannel {
+    // What is in pages is copied to the slot, in the order of the message.
+    const SPLITS: bool = false;
+
+    fn take_pages(&mut self, count: usize) -> Result<Pages> {
+        if count > MAX_CALL / PAGE_SIZE {
+            return Err(E2BIG);
+        }
+        Pages::allocate(count)
+    }
+}
+
+/// A reverse-direction Call has arrived: `message`, or `whole` if it came in parts. Sleeps.
 pub(super) fn received(
     this: &Arc<Client>,
-    message: &Received<Client>,
+    message: Received<Client>,
     version: Version,
-    header: &message::Call<'_>,
+    whole: Option<Whole>,
 ) {
+    // It was decoded before.
+    let Some(header) = message::Call::decode(version, message.bytes()) else {
+        return;
+    };
     let xid = header.xid;
-    let call = header.payload;
-    trace::reverse_call(this.number(), xid, call.len());
-    // In Version Two the session has seen to that.
-    if version == Version::One && (header.special || header.has_chunks()) {
+    let has_chunks = header.special || header.has_chunks();
+    let inline_len = match &whole {
+        Some(whole) => whole.bytes().len(),
+        None => header.payload.len(),
+    };
+    trace::reverse_call(this.number(), xid, inline_len);
+    // In Version Two the session has seen to what we have told.
+    if version == Version::One && has_chunks {
         // RFC 8167 section 5.3: there are no chunks in this direction.
         let answer = ErrorHeader {
             xid,
@@ -134,18 +240,90 @@ pub(super) fn received(
             credits: REVERSE_CREDITS,
             error: RdmaError::Chunk,
         };
-        send_error(this, message, &answer);
+        send_error(this, &message, &answer);
         return;
     }
     // Without a callback service there is nobody to answer, and no credit was ever granted in Version One.
     if !this.xprt.has_bc_server() {
-        give_up(this, version, xid);
+        give_up(this, version, xid, v2::RdmaError::System);
         return;
     }
+    // Writeback may wait for messages behind this one.
+    let _scope = NoFs::enter();
+    let endpoint = message.endpoint().clone();
+    // Nobody waits here for memory regions, as a thread of a server does: all other messages would wait too.
+    let taken = call::take(
+        version,
+        message,
+        whole,
+        &mut None,
+        Backchannel,
+        &this.responder,
+        |attempt| attempt(),
+    );
+    match taken {
+        Taken::Ready(call, Backchannel) => {
+            deliver(this, version, call, inline_len, |call, to| {
+                to.copy_from_slice(call.message().get(..to.len())?);
+                Some(())
+            });
+        }
+        Taken::Pull(pull) => {
+            let load = pull.load();
+            match endpoint.post_pull(pull) {
+                Ok(()) => this.responder.reads_posted(xid, load),
+                Err((PostError::Full, _)) => give_up(this, version, xid, v2::RdmaError::System),
+                // The connection is at its end.
+                Err(_) => Client::lost(this),
+            }
+        }
+        Taken::Refused(_, refusal) => {
+            let error = match refusal {
+                Refusal::Header(_) | Refusal::Drop => v2::RdmaError::BadXdr,
+                // For want of memory or of memory regions; another time there may be enough.
+                Refusal::Lost(_) | Refusal::Chunks(Why::TooManySegments) => v2::RdmaError::System,
+                Refusal::Chunks(_) => v2::RdmaError::BadXdr,
+            };
+            let (answer, why) = refusal.traced(version);
+            this.responder.refused(xid, answer, why, inline_len);
+            give_up(this, version, xid, error);
+        }
+    }
+}
+
+/// The RDMA Reads of a Call have completed. If they are not `done`, the connection is lost. Sleeps.
+pub(super) fn pulled(this: &Arc<Client>, pull: Pulling<Client>, done: bool) {
+    let xid = pull.xid();
+    this.responder.reads_done(xid, done);
+    if !done {
+        return;
+    }
+    let _scope = NoFs::enter();
+    if !pull.is_sound() {
+        this.responder
+            .refused(xid, Answer::Error, Why::OtherCall, 0);
+        give_up(this, Version::Two, xid, v2::RdmaError::BadXdr);
+        return;
+    }
+    // It was prepared for `Backchannel`, so it is not split.
+    if let Some((call, pages, len)) = pull.into_pages() {
+        deliver(this, Version::Two, call, len, |_, to| pages.read(to));
+    }
+}
+
+/// Gives a Call of `len` octets, which `copy` copies, to SUNRPC's service.
+fn deliver(
+    this: &Arc<Client>,
+    version: Version,
+    call: KBox<ReverseCall>,
+    len: usize,
+    copy: impl FnOnce(&ReverseCall, &mut [u8]) -> Option<()>,
+) {
+    let xid = call.xid();
     let Some(slot) = this.reverse.take() else {
         if version == Version::Two {
             // Credits are for messages of all kinds there, so this may happen.
-            give_up(this, version, xid);
+            give_up(this, version, xid, v2::RdmaError::System);
             return;
         }
         // More Calls than credits. RFC 8166 section 3.3.1: the connection may be ended.
@@ -154,20 +332,27 @@ pub(super) fn received(
         return;
     };
     this.requester.stats.reverse_calls.count();
-    if let Err((slot, _)) = enqueue_bc_call(this, slot, xid, call) {
+    let index = slot.call.index();
+    let fill = |to: &mut [u8]| {
+        copy(&call, to)?;
+        // Before SUNRPC knows it: the Reply may be made at once.
+        this.reverse.keep(index, call);
+        Some(())
+    };
+    if let Err((slot, _)) = enqueue_bc_call(this, slot, xid, len, fill) {
         this.reverse.put(slot);
-        give_up(this, version, xid);
+        give_up(this, version, xid, v2::RdmaError::System);
     }
 }
 
-/// A reverse-direction Call is not taken in. Version Two has an error for that (7.4.1); it is sent when the message has
+/// A reverse-direction Call is not taken in. Version Two has errors for that (7.4.1); this one is sent when the message has
 /// been dealt with.
-fn give_up(this: &Arc<Client>, version: Version, xid: u32) {
+fn give_up(this: &Arc<Client>, version: Version, xid: u32, error: v2::RdmaError) {
     let link = this.requester.link();
     let channel = link.as_ref().and_then(|link| link.channel());
     if let (Version::Two, Some(channel)) = (version, channel) {
         // If many errors wait already the server is beyond help; its Call ends with its timeout.
-        let _ = channel.report(xid, v2::RdmaError::System);
+        let _ = channel.report(xid, error);
     }
 }
 
@@ -192,57 +377,157 @@ fn send_error(this: &Arc<Client>, message: &Received<Client>, error: &ErrorHeade
     }
 }
 
-/// Sends the Reply of a reverse-direction Call. The caller holds the send lock.
+/// A Reply that SUNRPC sends, and its Call.
+struct Answering<'a> {
+    /// The Call.
+    call: &'a ReverseCall,
+    /// The Reply, in SUNRPC's memory.
+    reply: &'a XdrBuf,
+    /// A copy of it, if there may be RDMA Writes.
+    kept: Option<KeptMessage>,
+}
+
+impl ReplySource<Client> for Answering<'_> {
+    fn call(&self) -> &ReverseCall {
+        self.call
+    }
+
+    fn reply(&self) -> &XdrBuf {
+        match &self.kept {
+            Some(kept) => kept.message(),
+            None => self.reply,
+        }
+    }
+
+    fn take_pages(&mut self) -> Result<Pages> {
+        // Without a copy there is no chunk, and nobody asks.
+        self.kept
+            .as_mut()
+            .map(KeptMessage::take_pages)
+            .ok_or(EINVAL)
+    }
+}
+
+/// Sends the Reply of a reverse-direction Call. The caller holds the send lock. Sleeps.
 ///
 /// # Errors
 ///
-/// As for [`crate::requester::send::call`].
-pub(super) fn reply(this: &Arc<Client>, rqst: &BcReply<'_>) -> Result<(), SendError> {
+/// As for [`crate::requester::send::call`]. With `NotConnected` it is not sent at all: the server sends its Call again on
+/// the next connection.
+pub(super) fn reply(this: &Arc<Client>, rqst: &BcReply<'_, Call<Client>>) -> Result<(), SendError> {
     if !this.xprt.is_connected() {
         return Err(SendError::NotConnected);
     }
     let Some(link) = this.requester.link() else {
         return Err(SendError::NotConnected);
     };
-    let endpoint = link.endpoint();
-    let Some(mut buffer) = endpoint.send_buffer() else {
-        return Err(wait_for_send_room(this, &link, rqst.xid(), 0, 1));
+    let index = rqst.call().index();
+    let Some(call) = this.reverse.take_call(index) else {
+        return Err(SendError::Io);
     };
-    let header = message::ReplyHeader {
-        version: link.version(),
-        xid: rqst.xid(),
+    let sent = send(this, &link, rqst, &call);
+    match sent {
+        Ok(()) => {
+            drop(call);
+            // Its Receive is posted again.
+            this.act();
+        }
+        // SUNRPC tries again, or gives the slot back.
+        Err(_) => this.reverse.keep(index, call),
+    }
+    sent
+}
+
+/// As [`reply`], to `call`.
+fn send(
+    this: &Arc<Client>,
+    link: &Arc<Link<Client>>,
+    rqst: &BcReply<'_, Call<Client>>,
+    call: &ReverseCall,
+) -> Result<(), SendError> {
+    let endpoint = link.endpoint();
+    // What the Call has offered belongs to the connection that it came on.
+    if !call
+        .endpoint()
+        .is_some_and(|of_call| Arc::ptr_eq(of_call, endpoint))
+    {
+        return Err(SendError::NotConnected);
+    }
+    // Writeback may wait for this connection.
+    let _scope = NoFs::enter();
+    let xid = rqst.xid();
+    let Some(buffer) = endpoint.send_buffer() else {
+        return Err(wait_for_send_room(this, link, xid, 0, 1));
+    };
+    let has_chunk = call.header().is_some_and(|header| header.reply.is_some());
+    let kept = match has_chunk {
+        true => Some(KeptMessage::copy(rqst.snd_buf()).map_err(|_| SendError::NoBufs)?),
+        false => None,
+    };
+    let mut answering = Answering {
+        call,
+        reply: rqst.snd_buf(),
+        kept,
+    };
+    let version = link.version();
+    let terms = reply::Terms {
+        version,
+        inline_max: link.inline_send() as usize,
+        // The Call says which handle, if any (6.5 of the draft).
+        may_invalidate: version == Version::Two,
+        parts: link.reply_parts(),
         // In Version One grants of the two directions are separate, RFC 8167 section 4.1.
         credits: REVERSE_CREDITS,
-        write: &[],
-        reply: None,
     };
-    let header_len = header.encode(&mut buffer).map_err(|_| SendError::Io)?;
-    let rest = buffer.get_mut(header_len..).ok_or(SendError::Io)?;
-    let len = rqst.snd_buf().copy_message(rest).ok_or(SendError::Io)? + header_len;
-    if len > link.inline_send() as usize {
-        return Err(SendError::Io);
-    }
-    let mut middles = Middles::none();
-    let error = match link.post(Direction::Reply, &mut middles, buffer, len, &mut []) {
-        Err(Unposted::Credits) => {
-            return Err(wait_for_credits(this, &link, Direction::Reply, false));
+    let prepared = reply::prepare(&mut answering, buffer, &terms, |attempt| attempt());
+    let ready = prepared.map_err(|error| match error {
+        ENOMEM => SendError::NoBufs,
+        _ => SendError::NotConnected,
+    })?;
+    let (len, invalidate) = (ready.len, ready.invalidate);
+    let load = ready.cargo.as_ref().map(Cargo::load).unwrap_or_default();
+    let parts = ready.long.as_ref().map_or(1, |long| long.split.len());
+    match post::reply(ready, endpoint, link.channel()) {
+        Ok(sequence) => {
+            trace::reverse_reply(this.number(), xid, len);
+            let requests = load.requests.saturating_add(parts);
+            this.requester
+                .stats
+                .work_requests
+                .add_value(requests.into());
+            this.responder.replied(xid, len, load, invalidate, sequence);
+            Ok(())
         }
-        Err(Unposted::Unsupported) => return Err(SendError::Io),
-        Err(Unposted::Post(error)) => error,
-        Ok(_) => {
-            trace::reverse_reply(this.number(), rqst.xid(), len);
-            this.requester.stats.work_requests.count();
-            return Ok(());
+        Err((error @ PostError::Full, ready)) => {
+            trace::post_failed(this.number(), xid, error.into());
+            drop(ready);
+            Err(wait(this, link, load.requests, parts))
         }
-    };
-    trace::post_failed(this.number(), rqst.xid(), error.into());
-    match error {
-        PostError::Full => Err(wait_for_send_room(this, &link, rqst.xid(), 0, 1)),
-        PostError::Closed | PostError::Refused => {
+        Err((error, ready)) => {
+            trace::post_failed(this.number(), xid, error.into());
+            // The end of the connection waits for its RDMA Writes.
+            drop(ready);
             Client::disconnect(this);
             Err(SendError::NotConnected)
         }
     }
+}
+
+/// There is no room in the Send Queue for a Reply in so many `parts` with so many RDMA Writes, or there are no credits:
+/// SUNRPC shall call again when there may be both.
+fn wait(this: &Arc<Client>, link: &Link<Client>, writes: u32, parts: u32) -> SendError {
+    this.requester.stats.send_queue_full.count();
+    // For the credits.
+    Client::watch(this);
+    this.xprt.wait_for_buffer_space();
+    // What is missing may have come before the flag was set.
+    let writes_too = usize::try_from(writes).unwrap_or(usize::MAX);
+    if link.endpoint().has_send_room(writes_too, parts)
+        && link.admits(Direction::Reply, parts, writes > 0)
+    {
+        this.xprt.write_space();
+    }
+    SendError::Again
 }
 
 /// The largest reverse-direction message, header not counted: RFC 8167 section 4.2.

@@ -117,4 +117,11 @@ fn counters(client: &Client, m: &SeqFile) {
         "bad_xids": xprt.bad_xids,
     );
     client.requester.stats.show(m);
+    let reverse = &client.responder.counts;
+    lines!(m,
+        "reverse_reads": reverse.reads.get(),
+        "reverse_writes": reverse.writes.get(),
+        "reverse_invalidations": reverse.invalidations.get(),
+        "reverse_refused": reverse.refused.get(),
+    );
 }

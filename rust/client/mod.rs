@@ -10,6 +10,7 @@
 //!   (`xprt_lock_connect`), and ended by [`Client::disconnect`], whose callers hold that lock too or are the
 //!   last to know the transport. So there is one connection at the most, and nobody is sending on it when it
 //!   ends.
+//! - The server's Calls are answered by the Responder, see [`backchannel`].
 //! - Endpoint, CM id and slots refer to the [`Client`] while a connection lives. `disconnect` drops all of these
 //!   references, and `destroy` begins with it; so the transport's own reference is the last.
 
@@ -22,13 +23,17 @@ use crate::kext::debugfs::Directory;
 use crate::kext::delayed_work::{
     impl_has_delayed_work_ext, new_delayed_work_ext, DelayedWork, DelayedWorkItem,
 };
+use crate::link::assembly::Whole;
 use crate::link::channel::PATIENCE;
 use crate::link::sizing::{MAX_PAYLOAD, REVERSE_CREDITS};
 use crate::observe::trace;
-use crate::proto::message::{self, Version};
+use crate::proto::message::Version;
 use crate::proto::v1::DecodeError;
 use crate::requester::call::Call;
 use crate::requester::{self, Host, Requester};
+use crate::responder::call::Pulling;
+use crate::responder::stats::Stats;
+use crate::sunrpc::svc::Pages;
 use crate::sunrpc::{
     self, BcReply, ConnectingTransport, RpcTask, SendError, SendRqst, Slot, Transport, XprtHandle,
 };
@@ -60,7 +65,9 @@ pub(crate) struct Client {
     requester: Requester<Client>,
     /// Slots for the server's Calls.
     #[pin]
-    reverse: ReverseSlots<Client>,
+    reverse: ReverseSlots,
+    /// What was counted of these.
+    responder: Arc<Stats>,
     /// The connection's owner. Locked by connecting and disconnecting only.
     #[pin]
     owner: Mutex<Option<EndpointOwner<Client>>>,
@@ -170,11 +177,11 @@ impl Host for Client {
 
     fn reverse_call(
         this: &Arc<Self>,
-        message: &Received<Self>,
+        message: Received<Self>,
         version: Version,
-        call: &message::Call<'_>,
+        whole: Option<Whole>,
     ) {
-        backchannel::received(this, message, version, call);
+        backchannel::received(this, message, version, whole);
     }
 
     fn reverse_error(this: &Arc<Self>, message: &Received<Self>, error: &DecodeError) {
@@ -202,12 +209,18 @@ impl ConnectionEvents for Client {
 }
 
 impl EndpointEvents for Client {
-    // A client neither reads from its server nor writes to it.
-    type Pull = ();
-    type Push = ();
+    // Of Calls in the reverse direction.
+    type Pull = Pulling<Client>;
+    type Push = Pages;
 
     fn received(this: &Arc<Self>, message: Received<Self>) {
         requester::reply::received(this, message);
+    }
+
+    fn pulled(this: &Arc<Self>, pull: Pulling<Client>, done: bool) {
+        backchannel::pulled(this, pull, done);
+        // What was read may have been refused, and its Receive is back.
+        this.act();
     }
 
     fn fenced(this: &Arc<Self>, tag: u32, done: bool) {
@@ -253,7 +266,7 @@ impl Transport for Client {
         requester::send::call(this, &rqst)
     }
 
-    fn send_bc_reply(this: &Arc<Self>, rqst: BcReply<'_>) -> Result<(), SendError> {
+    fn send_bc_reply(this: &Arc<Self>, rqst: BcReply<'_, Self::Call>) -> Result<(), SendError> {
         backchannel::reply(this, &rqst)
     }
 
@@ -293,6 +306,8 @@ impl Transport for Client {
 
     fn bc_free_rqst(this: &Arc<Self>, slot: Arc<Slot<Self::Call>>) {
         this.reverse.put(slot);
+        // The Call's Receive may have come back with it.
+        this.act();
     }
 
     fn bc_destroy(this: &Arc<Self>) {
@@ -315,11 +330,14 @@ impl Transport for Client {
 impl ConnectingTransport for Client {
     fn setup(xprt: XprtHandle) -> Result<Arc<Self>> {
         let slots = xprt.max_reqs();
+        let number = trace::Number::Client(xprt.number());
+        let responder = Arc::new(Stats::new(number), GFP_KERNEL)?;
         let this = Arc::pin_init(
             try_pin_init!(Self {
                 xprt,
                 requester <- Requester::new(slots, SLOT_BUFFER),
                 reverse <- ReverseSlots::new(),
+                responder,
                 owner <- new_mutex!(None, "rpcrdma::Client::owner"),
                 connecting <- Connecting::new(),
                 connect_work <- new_delayed_work_ext!("rpcrdma_connect"),

@@ -679,11 +679,11 @@ impl Channel {
         })
     }
 
-    /// Whether [`Self::begin`] would succeed for a message in one part.
-    pub(crate) fn admits(&self, direction: Direction, chunks: bool) -> bool {
+    /// Whether [`Self::begin`] would succeed.
+    pub(crate) fn admits(&self, direction: Direction, parts: u32, chunks: bool) -> bool {
         self.state.lock().session.admits(&Outbound {
             direction,
-            parts: 1,
+            parts,
             chunks,
         })
     }
@@ -691,6 +691,11 @@ impl Channel {
     /// How much of reverse-direction operation is possible.
     pub(crate) fn reverse(&self) -> Reverse {
         self.state.lock().session.reverse()
+    }
+
+    /// Sets how much of reverse-direction operation this end, a client, can do, as the code of a level. Before anything is sent.
+    pub(crate) fn set_reverse(&self, code: u32) {
+        self.state.lock().session.set_reverse(code);
     }
 
     /// Reports an error about a Call. It is sent by [`Self::act`].

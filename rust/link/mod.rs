@@ -36,7 +36,10 @@ use kernel::sync::{new_spinlock, Arc, SpinLock};
 use kernel::time::delay::fsleep;
 use kernel::time::{Delta, Msecs};
 use middles::{most_parts, Middles, DATA_PARTS};
-use sizing::{Wanted, MAX_SEGMENTS, MAX_SEGMENT_SIZE, REVERSE_CREDITS};
+use sizing::{
+    Wanted, MAX_SEGMENTS, MAX_SEGMENT_SIZE, REVERSE_CHUNKS, REVERSE_CREDITS, REVERSE_READS,
+    REVERSE_RECEIVES,
+};
 
 /// How long to wait for the resolution of an address, or of a route.
 const RESOLVE_TIMEOUT: Msecs = 5_000;
@@ -111,6 +114,8 @@ pub(crate) struct Link<H: EndpointEvents> {
     credits_wanted: u32,
     /// Whether Calls may use chunks.
     chunks: bool,
+    /// Whether Calls may go in parts, in Version Two.
+    parts: bool,
     /// Where Version Two may be spoken.
     channel: Option<Arc<Channel>>,
     #[pin]
@@ -167,14 +172,13 @@ impl<H: EndpointEvents> Link<H> {
                         receive_size: wanted.inline_receive.max(LEAST_RECEIVE),
                         segment_size: MAX_SEGMENT_SIZE,
                         segment_count: 2 * MAX_SEGMENTS,
-                        reverse: ReverseLevel::SIMPLE,
+                        reverse: ReverseLevel::CONTINUED,
                     },
                     // Up to a batch may be idle.
                     capacity: sizes.receives.saturating_sub(RECEIVE_BATCH),
                     credits_in_one: REVERSE_CREDITS,
-                    // Of these the server learns by the level of what we support.
-                    read_chunks: 0,
-                    write_chunks: 0,
+                    read_chunks: REVERSE_CHUNKS,
+                    write_chunks: REVERSE_CHUNKS,
                     auth: auth::Parameters {
                         wanted: parameters.auth,
                         client: cm.local().text(),
@@ -183,8 +187,21 @@ impl<H: EndpointEvents> Link<H> {
                 })?)
             }
         };
+        let read_depth = match channel {
+            // Nothing is read.
+            None => 0,
+            Some(_) => {
+                sizes.pulls = REVERSE_RECEIVES;
+                sizes.transfers = REVERSE_CREDITS;
+                limits.outbound_reads.min(REVERSE_READS)
+            }
+        };
         let owner = EndpointOwner::new(cm, sizes)?;
-        let accepted = owner.connect(&own.encode(), CONNECT_TIMEOUT)?;
+        let accepted = owner.connect(&own.encode(), read_depth, CONNECT_TIMEOUT)?;
+        // A server that answers no RDMA Reads may send us no Read chunks.
+        if let Some(channel) = channel.as_ref().filter(|_| accepted.answers_reads()) {
+            channel.set_reverse(ReverseLevel::GENERAL);
+        }
         if limits.iwarp {
             fsleep(IWARP_PAUSE);
         }
@@ -199,6 +216,7 @@ impl<H: EndpointEvents> Link<H> {
                 peer,
                 credits_wanted: wanted.credits,
                 chunks: true,
+                parts: true,
                 channel,
                 grant <- new_spinlock!(Grant::new(wanted.credits), "rpcrdma::Link::grant"),
                 usable <- new_spinlock!(Usable::ALL, "rpcrdma::Link::usable"),
@@ -208,20 +226,25 @@ impl<H: EndpointEvents> Link<H> {
         Ok((owner, link))
     }
 
-    /// The link for Calls to the peer that made the connection. Credits are counted apart in this direction,
-    /// RFC 8167 section 4.1, and there are no chunks, section 5.3.
+    /// The link for Calls to the peer that made the connection. In Version One credits are counted apart in this
+    /// direction, RFC 8167 section 4.1, and there are no chunks, section 5.3. In Version Two the peer has said what it
+    /// can take (5.2.5 of the draft).
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     pub(crate) fn reverse(endpoint: Arc<Endpoint<H>>, reverse: Reverse) -> Result<Arc<Self>> {
+        let two = reverse.channel.as_ref().filter(|channel| channel.is_two());
+        let regions = endpoint.sizes().regions > 0;
+        let level = two.map_or(ReverseLevel::None, |channel| channel.reverse());
         Arc::pin_init(
             try_pin_init!(Self {
                 endpoint,
                 agreed: reverse.agreed,
                 peer: reverse.peer,
                 credits_wanted: reverse.credits,
-                chunks: false,
+                chunks: level >= ReverseLevel::General && regions,
+                parts: level >= ReverseLevel::Continued,
                 channel: reverse.channel,
                 grant <- new_spinlock!(Grant::new(reverse.credits), "rpcrdma::Link::grant"),
                 usable <- new_spinlock!(Usable::ALL, "rpcrdma::Link::usable"),
@@ -283,21 +306,31 @@ impl<H: EndpointEvents> Link<H> {
         })
     }
 
-    /// Whether there is a credit for a message. In Version One others count them.
-    pub(crate) fn admits(&self, direction: Direction, chunks: bool) -> bool {
+    /// Whether there are credits for a message in so many parts. In Version One others count them.
+    pub(crate) fn admits(&self, direction: Direction, parts: u32, chunks: bool) -> bool {
         self.two()
-            .is_none_or(|channel| channel.admits(direction, chunks))
+            .is_none_or(|channel| channel.admits(direction, parts, chunks))
     }
 
     /// In how many parts a Call of ours may be sent, and in how many its Reply may come.
     ///
     /// What has data that a chunk would place without a copy travels in fewer. A Call is sent in parts only while there
-    /// are credits for all of them, since a chunk does not have to wait.
+    /// are credits for all of them, since a chunk does not have to wait; unless there may be no chunks.
     pub(crate) fn continuation(&self) -> (Continuation, Continuation) {
-        let Some(channel) = self.two().filter(|_| self.chunks) else {
+        let Some(channel) = self.two().filter(|_| self.parts) else {
             return (Continuation::NONE, Continuation::NONE);
         };
-        let now = channel.parts().min(most_parts(self.inline_send()));
+        let most = most_parts(self.inline_send());
+        if !self.chunks {
+            let parts = channel.max_parts().min(most);
+            let call = Continuation {
+                data: parts,
+                rest: parts,
+            };
+            // Nothing can be offered for a Reply, so nothing depends on this.
+            return (call, Continuation::NONE);
+        }
+        let now = channel.parts().min(most);
         let call = Continuation {
             data: now.min(DATA_PARTS),
             rest: now,
@@ -308,6 +341,12 @@ impl<H: EndpointEvents> Link<H> {
             rest: most,
         };
         (call, reply)
+    }
+
+    /// In how many parts a Reply of ours may be sent.
+    pub(crate) fn reply_parts(&self) -> u32 {
+        self.two()
+            .map_or(1, |channel| channel.max_parts().min(MAX_PARTS as u32))
     }
 
     /// What the peer is not known to refuse.

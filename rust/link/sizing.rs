@@ -27,6 +27,12 @@ pub(crate) const REVERSE_CREDITS: u32 = 16;
 /// one of its Calls up does not find the queue empty.
 pub(crate) const REVERSE_RECEIVES: u32 = 2 * REVERSE_CREDITS;
 
+/// RDMA Reads that may be under way at once for the Read chunks of reverse-direction Calls.
+pub(crate) const REVERSE_READS: u8 = 4;
+
+/// How many Read chunks, and how many Write chunks, a reverse-direction Call may have.
+pub(crate) const REVERSE_CHUNKS: u32 = 16;
+
 /// Regions that one credit may use. One is enough for an aligned payload on most devices.
 const REGIONS_PER_CREDIT: u32 = 4;
 

@@ -415,6 +415,11 @@ impl Session {
         Reverse::from_code(code)
     }
 
+    /// Sets how much of reverse-direction operation this client can do, as the code of a level. Before anything is sent.
+    pub(crate) fn set_reverse(&mut self, code: u32) {
+        self.config.own.reverse = code;
+    }
+
     /// Returns how many messages other than GRANTs may be sent now.
     pub(crate) fn credits(&self) -> u32 {
         self.outgoing.available()

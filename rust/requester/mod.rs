@@ -36,10 +36,11 @@ pub(crate) mod send;
 pub(crate) mod stats;
 
 use crate::kext::debugfs::lines;
+use crate::link::assembly::Whole;
 use crate::link::Link;
 use crate::observe::trace::Number;
 use crate::proto::format::Asked;
-use crate::proto::message::{self, Version};
+use crate::proto::message::Version;
 use crate::proto::v1::DecodeError;
 use crate::proto::v2::RdmaError;
 use crate::sunrpc::{Slot, Transport};
@@ -69,15 +70,16 @@ pub(crate) trait Host: Transport<Call = Call<Self>> {
         self.wire().number()
     }
 
-    /// More regions are wanted. Must not sleep.
+    /// More regions are wanted. The caller is sending, and holds no spinlock.
     fn want_regions(this: &Arc<Self>);
 
-    /// A Call of the other direction has arrived: `message`, as `call`.
+    /// A Call of the other direction has arrived: `message`, or `whole` if it came in parts, of which `message` is the
+    /// last.
     fn reverse_call(
         this: &Arc<Self>,
-        message: &Received<Self::Wire>,
-        version: message::Version,
-        call: &message::Call<'_>,
+        message: Received<Self::Wire>,
+        version: Version,
+        whole: Option<Whole>,
     );
 
     /// A Call of the other direction has arrived, with a header that makes no sense.

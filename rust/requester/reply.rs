@@ -128,25 +128,30 @@ pub(crate) fn act<T: Host>(this: &T, channel: &Channel, endpoint: &Arc<Endpoint<
     }
 }
 
-/// Finds out what a message is that has come from `source`. [`None`] if it has been dealt with: it was no Reply.
+/// A Call of the other direction: its version, and the RPC message if it has come in parts.
+type Reverse = (Version, Option<Whole>);
+
+/// Finds out what a message is that has come from `source`. [`None`] if it is no Reply: it has been dealt with, or is a
+/// Call, which is put into `reverse`.
 fn parse<'a, T: Host>(
     this: &Arc<T>,
     message: &'a Received<T::Wire>,
     source: Source<'_>,
+    reverse: &mut Option<Reverse>,
 ) -> Option<Parsed<'a>> {
     let bytes = message.bytes();
     match source {
-        Source::One => parse_one(this, message),
+        Source::One => parse_one(this, message, reverse),
         Source::Seen(whole) => Some(Parsed {
             xid: Prefix::get(&mut Reader::new(bytes)).ok()?.xid,
             credits: None,
             reply: message::Reply::decode(Version::Two, bytes),
             whole,
-            // Its Calls have no chunks, so there is no other form of them.
+            // Its Calls have chunks only if there was no other form of them.
             error: None,
         }),
         Source::New(channel) => match channel.receive(bytes) {
-            Event::Foreign(_) => parse_one(this, message),
+            Event::Foreign(_) => parse_one(this, message, reverse),
             Event::Failed { xid, error } => Some(Parsed::failed(xid, Some(error))),
             Event::Message { .. } if !channel.is_settled() => None,
             Event::Message { header, extent } => {
@@ -154,11 +159,8 @@ fn parse<'a, T: Host>(
                     Collected::All(whole) => whole,
                     Collected::Some | Collected::Refused => return None,
                 };
-                if let Some(mut call) = message::Call::from_two(&header) {
-                    if let Some(whole) = &whole {
-                        call.payload = whole.bytes();
-                    }
-                    T::reverse_call(this, message, Version::Two, &call);
+                if !is_reply {
+                    *reverse = Some((Version::Two, whole));
                     return None;
                 }
                 Some(Parsed {
@@ -183,7 +185,11 @@ fn parse<'a, T: Host>(
 }
 
 /// As [`parse`], of a message of Version One.
-fn parse_one<'a, T: Host>(this: &Arc<T>, message: &'a Received<T::Wire>) -> Option<Parsed<'a>> {
+fn parse_one<'a, T: Host>(
+    this: &Arc<T>,
+    message: &'a Received<T::Wire>,
+    reverse: &mut Option<Reverse>,
+) -> Option<Parsed<'a>> {
     let stats = &this.requester().stats;
     let header = match v1::decode(message.bytes()) {
         Ok(header) => header,
@@ -201,8 +207,8 @@ fn parse_one<'a, T: Host>(this: &Arc<T>, message: &'a Received<T::Wire>) -> Opti
             return error.prefix.map(|prefix| Parsed::failed(prefix.xid, None));
         }
     };
-    if let Some(call) = message::Call::from_one(&header) {
-        T::reverse_call(this, message, Version::One, &call);
+    if header.rpc_direction() == Direction::Call {
+        *reverse = Some((Version::One, None));
         return None;
     }
     Some(Parsed {
@@ -221,13 +227,20 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
     let xprt = this.xprt();
     // The connection works: the next one need not be delayed.
     xprt.set_reestablish_timeout(0);
+    let mut reverse = None;
+    let parsed = parse(this, &message, source, &mut reverse);
+    if let Some((version, whole)) = reverse {
+        drop(parsed);
+        T::reverse_call(this, message, version, whole);
+        return;
+    }
     let Some(Parsed {
         xid,
         credits,
         reply,
         whole,
         error,
-    }) = parse(this, &message, source)
+    }) = parsed
     else {
         return;
     };

@@ -211,7 +211,11 @@ fn marshal_and_post<T: Host>(
             drop(state);
             call.set_idle(regions);
             Err(match error {
-                Unposted::Credits => wait_for_credits(this, link, RpcDirection::Call, count != 0),
+                Unposted::Credits => {
+                    // With chunks there is another form of it, which takes one message.
+                    let parts = if link.chunks_allowed() { 1 } else { parts };
+                    wait_for_credits(this, link, parts, count != 0)
+                }
                 // As for what is too large: it can't be sent, now or later.
                 _ => SendError::MsgSize,
             })
@@ -400,18 +404,18 @@ pub(crate) fn wait_for_send_room<T: Host>(
     SendError::Again
 }
 
-/// The peer has promised no Receive for the message: SUNRPC shall call again when it has.
-pub(crate) fn wait_for_credits<T: Host>(
+/// The peer has promised no Receives for a Call in so many `parts`: SUNRPC shall call again when it has.
+fn wait_for_credits<T: Host>(
     this: &Arc<T>,
     link: &Link<T::Wire>,
-    direction: RpcDirection,
+    parts: u32,
     chunks: bool,
 ) -> SendError {
     this.requester().stats.credit_waits.count();
     T::watch(this);
     this.xprt().wait_for_buffer_space();
     // The credits may have come before the flag was set.
-    if link.admits(direction, chunks) {
+    if link.admits(RpcDirection::Call, parts, chunks) {
         this.xprt().write_space();
     }
     SendError::Again

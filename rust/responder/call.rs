@@ -45,7 +45,7 @@ pub(crate) struct Call<H: EndpointEvents> {
     empty: [bool; MAX_RESULTS],
     /// How many Write chunks there are.
     chunk_count: usize,
-    /// Where the Reply goes. It was there before the Call was taken in.
+    /// Where the Reply goes, if it was there before the Call was taken in.
     buffer: Option<SendBuffer<H>>,
     /// Its transaction ID.
     xid: u32,
@@ -53,17 +53,40 @@ pub(crate) struct Call<H: EndpointEvents> {
     work: InWork,
 }
 
+/// Where Calls are taken in: a thread of a service on a server, the service for reverse-direction Calls on a client.
+pub(crate) trait CallSink {
+    /// Whether a Call may be delivered with a data item in pages of its own, between two parts of the inline message. Else
+    /// all of what is not inline as a whole is put together in pages.
+    const SPLITS: bool;
+
+    /// Takes `count` pages for a Call that is to be read. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; else there are not as many, since the Call is too long.
+    fn take_pages(&mut self, count: usize) -> Result<Pages>;
+}
+
+impl<T: ServerTransport> CallSink for CallRqst<'_, T> {
+    const SPLITS: bool = true;
+
+    fn take_pages(&mut self, count: usize) -> Result<Pages> {
+        CallRqst::take_pages(self, count)
+    }
+}
+
 /// A Call, and how it is put together.
 type Decoded<H> = (Call<H>, Option<Plan>);
 
 impl<H: EndpointEvents> Call<H> {
     /// A Call in a message, and how it is put together; [`None`] if its Read list can't be followed. `whole` is the RPC
-    /// message, if it came in parts.
+    /// message, if it came in parts. `splits` is that of the [`CallSink`].
     fn new(
         version: Version,
         message: Received<H>,
         whole: Option<Whole>,
         stats: &Arc<Stats>,
+        splits: bool,
     ) -> Result<Decoded<H>, (Received<H>, Refusal)> {
         let mut empty = [false; MAX_RESULTS];
         let mut chunk_count = 0;
@@ -76,7 +99,7 @@ impl<H: EndpointEvents> Call<H> {
                 *empty = chunk.is_empty();
                 chunk_count += 1;
             }
-            (call.xid, call.header_len, Plan::new(&call))
+            (call.xid, call.header_len, Plan::new(&call, splits))
         });
         match decoded {
             Ok((xid, inline_at, plan)) => Ok((
@@ -226,6 +249,15 @@ impl<H: EndpointEvents> Pulling<H> {
         (call.message, buffer)
     }
 
+    /// The Call, all of which has been read, as so many octets at the start of pages. [`None`] if it was prepared for a
+    /// [`CallSink`] that splits, and is split.
+    pub(crate) fn into_pages(self) -> Option<(KBox<Call<H>>, Pages, usize)> {
+        match self.layout {
+            Layout::Split { .. } => None,
+            Layout::Whole => Some((self.call, self.pages, self.len)),
+        }
+    }
+
     /// Delivers the Call, all of which has been read. Returns its length.
     ///
     /// # Errors
@@ -250,9 +282,9 @@ impl<H: EndpointEvents> Pulling<H> {
 }
 
 /// What became of a message.
-pub(crate) enum Taken<'a, H: EndpointEvents, T: ServerTransport> {
+pub(crate) enum Taken<H: EndpointEvents, S: CallSink> {
     /// All of it is there: to be delivered.
-    Ready(KBox<Call<H>>, CallRqst<'a, T>),
+    Ready(KBox<Call<H>>, S),
     /// Its Reads are to be posted.
     Pull(KBox<Pull<H>>),
     /// It is refused.
@@ -263,23 +295,23 @@ pub(crate) enum Taken<'a, H: EndpointEvents, T: ServerTransport> {
 type Reads<H> = KVec<Transfer<H>>;
 
 /// Decodes a message, and prepares the Reads that it asks for. Sleeps. Unless it is refused, the Call takes `buffer`
-/// for its Reply.
+/// for its Reply, if there is one.
 ///
 /// `patiently` repeats what it is given while that returns `EAGAIN`, whenever a transfer has ended.
-pub(crate) fn take<'a, H, T>(
+pub(crate) fn take<H, S>(
     version: Version,
     message: Received<H>,
     whole: Option<Whole>,
     buffer: &mut Option<SendBuffer<H>>,
-    mut rqst: CallRqst<'a, T>,
+    mut sink: S,
     stats: &Arc<Stats>,
     patiently: impl FnOnce(&mut dyn FnMut() -> Result<Reads<H>>) -> Result<Reads<H>>,
-) -> Taken<'a, H, T>
+) -> Taken<H, S>
 where
     H: EndpointEvents<Pull = Pulling<H>>,
-    T: ServerTransport<Context = Call<H>>,
+    S: CallSink,
 {
-    let (call, plan) = match Call::new(version, message, whole, stats) {
+    let (call, plan) = match Call::new(version, message, whole, stats, S::SPLITS) {
         Ok(decoded) => decoded,
         Err((message, refusal)) => return Taken::Refused(Some(message), refusal),
     };
@@ -292,10 +324,12 @@ where
     };
     if !plan.reads {
         call.buffer = buffer.take();
-        return Taken::Ready(call, rqst);
+        return Taken::Ready(call, sink);
     }
-    let Ok(mut pages) = rqst.take_pages(plan.len.div_ceil(PAGE_SIZE)) else {
-        return Taken::Refused(call_message(call), Refusal::Chunks(Why::CallTooLong));
+    let mut pages = match sink.take_pages(plan.len.div_ceil(PAGE_SIZE)) {
+        Ok(pages) => pages,
+        Err(ENOMEM) => return Taken::Refused(None, Refusal::Lost(ENOMEM)),
+        Err(_) => return Taken::Refused(call_message(call), Refusal::Chunks(Why::CallTooLong)),
     };
     let mut waits = false;
     let prepared = patiently(&mut || {

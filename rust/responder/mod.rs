@@ -12,5 +12,6 @@
 //! What a Reply's RDMA Writes are made from goes with the Send, see [`crate::verbs::endpoint`].
 
 pub(crate) mod call;
+pub(crate) mod post;
 pub(crate) mod reply;
 pub(crate) mod stats;

@@ -66,6 +66,41 @@ pub(crate) struct Terms {
     pub(crate) credits: u32,
 }
 
+/// A Reply that is to be sent, and the Call that it answers.
+pub(crate) trait ReplySource<H: EndpointEvents> {
+    /// The Call.
+    fn call(&self) -> &Call<H>;
+
+    /// The Reply.
+    fn reply(&self) -> &XdrBuf;
+
+    /// Takes out the pages that the Reply is in, for which RDMA Writes are prepared. Called once, after the last look at
+    /// the Reply.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`: the connection is to be ended.
+    fn take_pages(&mut self) -> Result<Pages>;
+}
+
+impl<H, T> ReplySource<H> for ReplyRqst<'_, T>
+where
+    H: EndpointEvents,
+    T: ServerTransport<Context = Call<H>>,
+{
+    fn call(&self) -> &Call<H> {
+        self.context()
+    }
+
+    fn reply(&self) -> &XdrBuf {
+        ReplyRqst::reply(self)
+    }
+
+    fn take_pages(&mut self) -> Result<Pages> {
+        ReplyRqst::take_pages(self)
+    }
+}
+
 /// A message, and the Writes that go before it.
 pub(crate) struct Filled<H: EndpointEvents> {
     /// How long the message is.
@@ -85,21 +120,21 @@ pub(crate) struct Filled<H: EndpointEvents> {
 /// # Errors
 ///
 /// `ENOTCONN`, `ENOMEM`: the connection is to be ended, and the Call will be sent again.
-pub(crate) fn prepare<H, T>(
-    rqst: &mut ReplyRqst<'_, T>,
+pub(crate) fn prepare<H, R>(
+    rqst: &mut R,
     mut message: SendBuffer<H>,
     terms: &Terms,
     patiently: impl FnOnce(&mut dyn FnMut() -> Result<Filled<H>>) -> Result<Filled<H>>,
 ) -> Result<Ready<H>>
 where
     H: EndpointEvents<Push = Pages>,
-    T: ServerTransport<Context = Call<H>>,
+    R: ReplySource<H>,
 {
     let mut waits = false;
     let filled = patiently(&mut || {
         let filled = fill(rqst, &mut message, terms);
         if matches!(filled, Err(EAGAIN)) && !core::mem::replace(&mut waits, true) {
-            let call = rqst.context();
+            let call = rqst.call();
             call.stats().out_of_regions(call.xid());
         }
         filled
@@ -118,7 +153,7 @@ where
                 Some(Cargo::new(transfers, keeper))
             };
             Ok(Ready {
-                xid: rqst.context().xid(),
+                xid: rqst.call().xid(),
                 message,
                 len,
                 cargo,
@@ -128,7 +163,7 @@ where
         }
         // There is no way to send this Reply.
         Err(unfit @ (EMSGSIZE | EAGAIN)) => {
-            let call = rqst.context();
+            let call = rqst.call();
             let xid = call.xid();
             let answered = match terms.version {
                 Version::One => Answer::ErrChunk,
@@ -140,7 +175,7 @@ where
                 Why::ReplyTooLong
             };
             call.stats().refused(xid, answered, why, rqst.reply().len());
-            let len = answer(rqst, &mut message, terms, unfit).ok_or(ENOTCONN)?;
+            let len = answer::<H, R>(rqst, &mut message, terms, unfit).ok_or(ENOTCONN)?;
             Ok(Ready {
                 xid,
                 message,
@@ -155,17 +190,12 @@ where
 }
 
 /// Writes the error that takes the place of a Reply. Returns its length.
-fn answer<H, T>(
-    rqst: &ReplyRqst<'_, T>,
-    buffer: &mut [u8],
-    terms: &Terms,
-    error: Error,
-) -> Option<usize>
+fn answer<H, R>(rqst: &R, buffer: &mut [u8], terms: &Terms, error: Error) -> Option<usize>
 where
     H: EndpointEvents,
-    T: ServerTransport<Context = Call<H>>,
+    R: ReplySource<H>,
 {
-    let call = rqst.context();
+    let call = rqst.call();
     let (xid, credits) = (call.xid(), terms.credits);
     match terms.version {
         // RFC 8166 section 4.5.3.
@@ -181,7 +211,7 @@ where
             version: v2::VERSION,
             credits,
             error: match error {
-                EMSGSIZE => shortage(rqst, &call.header()?)?,
+                EMSGSIZE => shortage::<H, R>(rqst, &call.header()?)?,
                 _ => v2::RdmaError::System,
             },
         }
@@ -191,12 +221,12 @@ where
 }
 
 /// What a Call of Version Two has offered too little of for its Reply: sections 7.3.4 and 7.3.5.
-fn shortage<H, T>(rqst: &ReplyRqst<'_, T>, call: &message::Call<'_>) -> Option<v2::RdmaError>
+fn shortage<H, R>(rqst: &R, call: &message::Call<'_>) -> Option<v2::RdmaError>
 where
     H: EndpointEvents,
-    T: ServerTransport<Context = Call<H>>,
+    R: ReplySource<H>,
 {
-    let results = rqst.context().results();
+    let results = rqst.call().results();
     for ((chunk, &(_, len)), index) in call.write.iter().zip(results).zip(1..) {
         if len > chunk.total() {
             return Some(v2::RdmaError::WriteResource { index, needed: len });
@@ -211,12 +241,12 @@ where
 /// # Errors
 ///
 /// `EMSGSIZE` if the Reply fits neither inline nor the chunks; else what [`prepare`] returns.
-fn fill<H, T>(rqst: &ReplyRqst<'_, T>, message: &mut [u8], terms: &Terms) -> Result<Filled<H>>
+fn fill<H, R>(rqst: &R, message: &mut [u8], terms: &Terms) -> Result<Filled<H>>
 where
     H: EndpointEvents,
-    T: ServerTransport<Context = Call<H>>,
+    R: ReplySource<H>,
 {
-    let call = rqst.context();
+    let call = rqst.call();
     let header = call.header().ok_or(ENOTCONN)?;
     let endpoint = call.endpoint().ok_or(ENOTCONN)?;
     let reply = rqst.reply();

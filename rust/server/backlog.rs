@@ -16,10 +16,7 @@
 
 use crate::kext::errno::ENOTCONN;
 use crate::link::channel::Channel;
-use crate::link::middles::{Middles, Unmade};
-use crate::proto::message;
-use crate::proto::session::Refusal;
-use crate::proto::v2::Direction;
+use crate::responder::post;
 use crate::responder::reply::Ready;
 use crate::responder::stats::Stats;
 use crate::server::connection::Connection;
@@ -68,94 +65,13 @@ impl Outgoing {
             Self::Reply(ready) => {
                 let (len, invalidate) = (ready.len, ready.invalidate);
                 let load = ready.cargo.as_ref().map(Cargo::load).unwrap_or_default();
-                let sequence = post_reply(ready, endpoint, channel)
+                let sequence = post::reply(ready, endpoint, channel)
                     .map_err(|(error, back)| (error, back.map(Self::Reply)))?;
                 stats.replied(xid, len, load, invalidate, sequence);
             }
         }
         Ok(())
     }
-}
-
-/// Posts a Reply, or an error. Returns its place, see [`Endpoint::post_reply`].
-///
-/// # Errors
-///
-/// As for [`Outgoing::post`].
-fn post_reply(
-    ready: Ready<Connection>,
-    endpoint: &Arc<Endpoint<Connection>>,
-    channel: Option<&Channel>,
-) -> Result<u64, (PostError, Option<Ready<Connection>>)> {
-    let Some(channel) = channel.filter(|channel| channel.is_two()) else {
-        return post_counted(ready, endpoint, &mut []);
-    };
-    let middles = match &ready.long {
-        None => Ok(Middles::none()),
-        Some(long) => Middles::new(
-            endpoint,
-            Direction::Reply,
-            ready.xid,
-            &long.split,
-            |offset, to| long.copy(offset, to),
-        ),
-    };
-    let mut middles = match middles {
-        Ok(middles) => middles,
-        // There will be, when what is posted has been sent.
-        Err(Unmade::NoBuffers) => return Err((PostError::Full, Some(ready))),
-        Err(Unmade::Impossible) => return Err((PostError::Closed, None)),
-    };
-    let parts = middles.len().saturating_add(1);
-    let sending = match channel.begin(endpoint, Direction::Reply, parts, ready.cargo.is_some()) {
-        Ok(sending) => sending,
-        Err(Refusal::Wait | Refusal::TooLong) => return Err((PostError::Full, Some(ready))),
-        Err(_) => return Err((PostError::Closed, None)),
-    };
-    let mut ready = ready;
-    // What is posted in its stead is in the parts. To free it may sleep.
-    let long = ready.long.take();
-    message::set_credits(&mut ready.message, sending.credits());
-    middles.set_credits(sending.credits());
-    let posted = post_counted(ready, endpoint, middles.as_mut_slice());
-    // Before anything is dropped that came back.
-    match posted {
-        Ok(_) => drop(sending),
-        Err(_) => sending.undo(),
-    }
-    posted.map_err(|(error, back)| (error, back.map(|ready| Ready { long, ..ready })))
-}
-
-/// Posts a Reply for which there is a credit, and its `parts` before.
-///
-/// # Errors
-///
-/// As for [`Outgoing::post`].
-fn post_counted(
-    ready: Ready<Connection>,
-    endpoint: &Endpoint<Connection>,
-    parts: &mut [Option<(SendBuffer<Connection>, usize)>],
-) -> Result<u64, (PostError, Option<Ready<Connection>>)> {
-    let Ready {
-        xid,
-        message,
-        len,
-        cargo,
-        invalidate,
-        long,
-    } = ready;
-    let posted = endpoint.post_reply(parts, message, len, cargo, invalidate);
-    posted.map_err(|(error, back)| {
-        let back = back.map(|(message, cargo)| Ready {
-            xid,
-            message,
-            len,
-            cargo,
-            invalidate,
-            long,
-        });
-        (error, back)
-    })
 }
 
 /// What the lock protects.

@@ -10,8 +10,10 @@
 //! from there, and so waits for such a Reply.
 
 use crate::kext::errno::EOPNOTSUPP;
+use crate::kext::memalloc::NoFs;
+use crate::link::assembly::Whole;
 use crate::link::{Link, Reverse};
-use crate::proto::message::{self, Version};
+use crate::proto::message::Version;
 use crate::proto::v1::DecodeError;
 use crate::requester::call::Call;
 use crate::requester::reply::Source;
@@ -25,9 +27,23 @@ use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::sync::Arc;
+use kernel::time::delay::fsleep;
+use kernel::time::Delta;
 
 /// Calls that may wait for their Replies at a time. Each has a Receive on the connection.
 pub(super) const SLOTS: u32 = 8;
+
+/// Memory regions at most, where the client takes chunks: for head and tail of a Call, and for its Reply.
+pub(super) const REGIONS: u32 = 3 * SLOTS;
+
+/// Pages of each: a page that does not begin on a page boundary.
+pub(super) const REGION_DEPTH: u32 = 2;
+
+/// How many of them are made at a time.
+const REGION_STEP: u32 = 3;
+
+/// How long to wait for memory.
+const MEMORY_DELAY: Delta = Delta::from_millis(125);
 
 /// Octets of a slot's buffers to begin with.
 const SLOT_BUFFER: usize = 512;
@@ -103,15 +119,32 @@ impl Host for Callback {
         &self.connection
     }
 
-    // Such Calls have no chunks.
-    fn want_regions(_this: &Arc<Self>) {}
+    // Such Calls are sent with chunks when they don't fit one message and there are no credits for more, so hardly ever. So
+    // the first one waits for its regions here; a worker might outlive the connection.
+    fn want_regions(this: &Arc<Self>) {
+        let Some(link) = this.requester.link() else {
+            return;
+        };
+        let _scope = NoFs::enter();
+        match link.endpoint().add_regions(REGION_STEP) {
+            Ok(added) => {
+                let allocated = &this.requester.stats.regions_allocated;
+                allocated.add_value(added.into());
+            }
+            // Nothing may be under way that would bring one back; SUNRPC shall call again.
+            Err(_) => {
+                fsleep(MEMORY_DELAY);
+                this.xprt.write_space();
+            }
+        }
+    }
 
     // The connection gives us no Calls.
     fn reverse_call(
         _this: &Arc<Self>,
-        _message: &Received<Connection>,
+        _message: Received<Connection>,
         _version: Version,
-        _call: &message::Call<'_>,
+        _whole: Option<Whole>,
     ) {
     }
 
@@ -128,7 +161,7 @@ impl Host for Callback {
 
 impl Transport for Callback {
     type Call = Call<Callback>;
-    // There are no chunks, and a buffer of the client has a page.
+    // A buffer of the client has a page.
     const MAX_PAYLOAD: usize = PAGE_SIZE;
 
     fn xprt(&self) -> &XprtHandle {
@@ -155,7 +188,7 @@ impl Transport for Callback {
         requester::send::call(this, &rqst)
     }
 
-    fn send_bc_reply(_this: &Arc<Self>, _rqst: BcReply<'_>) -> Result<(), SendError> {
+    fn send_bc_reply(_this: &Arc<Self>, _rqst: BcReply<'_, Self::Call>) -> Result<(), SendError> {
         // No Call was given to a service on behalf of this transport.
         Err(SendError::Io)
     }

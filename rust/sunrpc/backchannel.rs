@@ -22,26 +22,28 @@ pub(crate) type Refused<T> = (Arc<Slot<<T as Transport>::Call>>, Error);
 
 /// Gives a reverse-direction Call to the service that answers such Calls.
 ///
-/// `call` is the RPC message, `xid` its XID in host order. The slot comes back by
+/// `len` is the length of the RPC message, `xid` its XID in host order. `fill` copies the message to where it is told,
+/// all of it, or returns [`None`]; after that nothing fails any more. The slot comes back by
 /// [`Transport::bc_free_rqst`]: when the Reply was sent, or at once if there is no service. If the
 /// service finds the Call worth a Reply, it comes by [`Transport::send_bc_reply`].
 ///
 /// # Errors
 ///
-/// With the slot given back: `EPROTO` if this is no Call, `E2BIG` if it is too large for the slot's memory,
+/// With the slot given back: `EPROTO` if this is no Call, or `fill` fails, `ENOMEM`,
 /// `EINVAL` if the slot was not made for this ([`Slot::new_bc`]), `EBUSY` if it is in use, `EOPNOTSUPP` if the
 /// kernel has no such services.
 pub(crate) fn enqueue_bc_call<T: Transport>(
     owner: &Arc<T>,
     slot: Arc<Slot<T::Call>>,
     xid: u32,
-    call: &[u8],
+    len: usize,
+    fill: impl FnOnce(&mut [u8]) -> Option<()>,
 ) -> Result<(), Refused<T>> {
     #[cfg(CONFIG_SUNRPC_BACKCHANNEL)]
-    return enqueue(owner, slot, xid, call);
+    return enqueue(owner, slot, xid, len, fill);
     #[cfg(not(CONFIG_SUNRPC_BACKCHANNEL))]
     {
-        let _ = (owner, xid, call);
+        let _ = (owner, xid, len, fill);
         Err((slot, crate::kext::errno::EOPNOTSUPP))
     }
 }
@@ -52,7 +54,8 @@ fn enqueue<T: Transport>(
     owner: &Arc<T>,
     slot: Arc<Slot<T::Call>>,
     xid: u32,
-    call: &[u8],
+    len: usize,
+    fill: impl FnOnce(&mut [u8]) -> Option<()>,
 ) -> Result<(), Refused<T>> {
     use crate::{
         kext::errno::EPROTO,
@@ -60,36 +63,44 @@ fn enqueue<T: Transport>(
     };
     use kernel::page::PAGE_SIZE;
 
-    if call.len() < MIN_CALL {
+    if len < MIN_CALL {
         return Err((slot, EPROTO));
     }
     let Some(rqst) = Slot::lend(slot.clone()) else {
         return Err((slot, EBUSY));
     };
     // SAFETY: The slot was just lent, and SUNRPC does not know it yet.
-    let [(send, send_size), (receive, receive_size)] = unsafe { slot.buffers() };
-    let len = match u32::try_from(call.len()) {
-        Ok(len) if send_size >= PAGE_SIZE && call.len() <= receive_size => len,
-        _ => {
+    let copied = unsafe { slot.ensure_receive(len) }.and_then(|()| {
+        // SAFETY: As above.
+        let [(send, send_size), (receive, _)] = unsafe { slot.buffers() };
+        if send_size < PAGE_SIZE {
+            return Err(EINVAL);
+        }
+        // SAFETY: The buffer has so many octets, all of them initialised, and nobody else uses it.
+        let place = unsafe { core::slice::from_raw_parts_mut(receive, len) };
+        fill(place).ok_or(EPROTO)?;
+        Ok((send, receive, u32::try_from(len)?))
+    });
+    let (send, receive, octets) = match copied {
+        Ok(copied) => copied,
+        Err(error) => {
             // SAFETY: The pointer comes from `lend`, and nobody got to see it.
             drop(unsafe { Slot::<T::Call>::take_back(rqst) });
-            let error = if send_size < PAGE_SIZE { EINVAL } else { E2BIG };
             return Err((slot, error));
         }
     };
     let xprt = owner.xprt().as_ptr();
 
     // SAFETY: The slot was just lent, and SUNRPC does not know it yet: request and buffers are ours. `rqst` was
-    // all zeros. The Call fits the receive buffer, which `call` is no part of.
+    // all zeros. The Call is in the receive buffer.
     unsafe {
-        core::ptr::copy_nonoverlapping(call.as_ptr(), receive, call.len());
         (*rqst).rq_xprt = xprt;
         (*rqst).rq_xid = xid.to_be();
         // The service copies both, and finds the end of the Call by `rq_private_buf`.
         sys::xdr_buf_init(&raw mut (*rqst).rq_snd_buf, send.cast(), PAGE_SIZE);
-        sys::xdr_buf_init(&raw mut (*rqst).rq_rcv_buf, receive.cast(), call.len());
-        (*rqst).rq_rcv_buf.len = len;
-        (*rqst).rq_private_buf.len = len;
+        sys::xdr_buf_init(&raw mut (*rqst).rq_rcv_buf, receive.cast(), len);
+        (*rqst).rq_rcv_buf.len = octets;
+        (*rqst).rq_private_buf.len = octets;
         // Tells `xprt_release` to give the request back by `bc_free_rqst`.
         (*rqst).rq_bc_pa_state = 1 << sys::RPC_BC_PA_IN_USE;
         // The service counts it down when it has taken the Call.

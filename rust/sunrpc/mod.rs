@@ -107,6 +107,7 @@ pub(crate) use self::{
     pinned::Pinned,
     send::{
         BcReply,
+        KeptMessage,
         SendRqst, //
     },
     slot::Slot,

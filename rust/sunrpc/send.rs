@@ -4,6 +4,7 @@
 
 use super::{
     slot::Slot,
+    svc::Pages,
     transport::{
         SendError,
         Transport, //
@@ -14,7 +15,12 @@ use crate::{
     kext::time,
     sys, //
 };
-use kernel::sync::Arc;
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::Arc,
+    types::Opaque, //
+};
 
 /// A Call to send.
 ///
@@ -158,26 +164,34 @@ impl<'a, T: Transport> SendRqst<'a, T> {
 }
 
 /// The Reply of a reverse-direction Call, to send.
-pub(crate) struct BcReply<'a> {
+pub(crate) struct BcReply<'a, C> {
+    /// The slot.
+    slot: &'a Slot<C>,
     /// The Reply.
     snd_buf: &'a XdrBuf,
     /// The XID, in host order.
     xid: u32,
 }
 
-impl<'a> BcReply<'a> {
+impl<'a, C> BcReply<'a, C> {
     /// Wraps the request that SUNRPC is sending.
     ///
     /// # Safety
     ///
     /// `slot` is lent, and `'a` ends before the `send_request` operation for it returns.
-    pub(super) unsafe fn new<C>(slot: &'a Slot<C>) -> Self {
+    pub(super) unsafe fn new(slot: &'a Slot<C>) -> Self {
         Self {
+            slot,
             // SAFETY: SUNRPC does not change the message while it is being sent.
             snd_buf: unsafe { slot.snd_buf() },
             // SAFETY: The request is valid.
             xid: u32::from_be(unsafe { (*slot.rqst()).rq_xid }),
         }
+    }
+
+    /// The transport's part of the slot that the Call was given in.
+    pub(crate) fn call(&self) -> &C {
+        &self.slot.call
     }
 
     /// The XID, in host order.
@@ -188,5 +202,55 @@ impl<'a> BcReply<'a> {
     /// The Reply.
     pub(crate) fn snd_buf(&self) -> &XdrBuf {
         self.snd_buf
+    }
+}
+
+/// A short RPC message in a page of its own, which RDMA Writes may be made from.
+pub(crate) struct KeptMessage {
+    /// The page.
+    pages: Pages,
+    /// Where the message is in it.
+    buf: Opaque<sys::xdr_buf>,
+}
+
+impl KeptMessage {
+    /// Copies a message of a page at most. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EMSGSIZE` if it is longer, `ENOMEM`.
+    pub(crate) fn copy(message: &XdrBuf) -> Result<Self> {
+        let len = message.len();
+        if len > PAGE_SIZE {
+            return Err(EMSGSIZE);
+        }
+        let pages = Pages::allocate(1)?;
+        let start = pages.start().ok_or(EMSGSIZE)?;
+        // SAFETY: The page was allocated by us, zeroed, and nobody else knows it.
+        let place = unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), len) };
+        message.copy_range(0, place).ok_or(EMSGSIZE)?;
+        let kept = Self {
+            pages,
+            buf: Opaque::zeroed(),
+        };
+        // SAFETY: The object is ours. The page has so many octets.
+        unsafe {
+            sys::xdr_buf_init(kept.buf.get(), start.as_ptr().cast(), len);
+            (*kept.buf.get()).len = u32::try_from(len)?;
+        }
+        Ok(kept)
+    }
+
+    /// The message.
+    pub(crate) fn message(&self) -> &XdrBuf {
+        // SAFETY: The message lies in `pages`, which stay as long as there is a reference to `self` and are changed by
+        // nobody; after `take_pages` it is empty.
+        unsafe { XdrBuf::from_raw(self.buf.get()) }
+    }
+
+    /// Takes the page out. The message is empty afterwards.
+    pub(crate) fn take_pages(&mut self) -> Pages {
+        self.buf = Opaque::zeroed();
+        core::mem::replace(&mut self.pages, Pages::none())
     }
 }

@@ -105,7 +105,7 @@ impl<C> Slot<C> {
         )
     }
 
-    /// Makes a free slot for reverse-direction Calls of at most `call_size` octets.
+    /// Makes a free slot for reverse-direction Calls, with memory for one of `call_size` octets; it grows as needed.
     ///
     /// The Reply is encoded into a whole page, because that is what the XDR encoder of the service
     /// takes for granted.
@@ -198,6 +198,21 @@ impl<C> Slot<C> {
             (*rqst).rq_rbuffer = receive.as_ptr().cast();
         }
         Ok(grown)
+    }
+
+    /// Sees to it that the memory for what is received has `size` octets at least. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    ///
+    /// # Safety
+    ///
+    /// The slot was lent, and SUNRPC was not told yet: nobody uses the buffers.
+    pub(super) unsafe fn ensure_receive(&self, size: usize) -> Result {
+        // SAFETY: The caller guarantees that nobody else uses it.
+        let receive = unsafe { &mut *self.receive.get() };
+        receive.ensure(size, sys::GFP_KERNEL).map(|_| ())
     }
 
     /// Start and size of the memory for what is sent, and for what is received.

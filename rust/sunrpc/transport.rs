@@ -66,7 +66,7 @@ pub(crate) trait Transport: Send + Sync + Sized + 'static {
     /// # Errors
     ///
     /// See [`SendError`].
-    fn send_bc_reply(this: &Arc<Self>, rqst: BcReply<'_>) -> Result<(), SendError>;
+    fn send_bc_reply(this: &Arc<Self>, rqst: BcReply<'_, Self::Call>) -> Result<(), SendError>;
 
     /// Begins to connect. `task` holds the send lock; see [`XprtHandle::lock_connect`].
     fn connect(this: &Arc<Self>, task: &RpcTask);

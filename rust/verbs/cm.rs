@@ -84,8 +84,11 @@ impl<H: ConnectionEvents> CmId<H> {
             sys::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED
             | sys::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED => context.set_done(),
             sys::rdma_cm_event_type_RDMA_CM_EVENT_ESTABLISHED => {
+                // SAFETY: The id is live, and has a device with a port now.
+                let limits = NonNull::new(id).and_then(|id| unsafe { device_limits(id) });
+                let iwarp = limits.is_some_and(|limits| limits.iwarp);
                 // SAFETY: For this event the connection arm is the valid one.
-                let accepted = unsafe { Self::accepted(&event.param.conn) };
+                let accepted = unsafe { Self::accepted(&event.param.conn, iwarp) };
                 context.set_established(accepted);
                 context.handler().established();
             }
@@ -108,9 +111,14 @@ impl<H: ConnectionEvents> CmId<H> {
     /// # Safety
     ///
     /// `conn` must be the parameters of an event being handled.
-    unsafe fn accepted(conn: &sys::rdma_conn_param) -> Accepted {
+    unsafe fn accepted(conn: &sys::rdma_conn_param, iwarp: bool) -> Accepted {
+        // The CM names the two numbers of iWARP the other way round.
+        let reads = match iwarp {
+            true => conn.responder_resources,
+            false => conn.initiator_depth,
+        };
         if conn.private_data.is_null() {
-            return Accepted::new(&[]);
+            return Accepted::new(&[], reads);
         }
         // SAFETY: The CM gives `private_data_len` octets, which stay as they are during the event.
         let data = unsafe {
@@ -119,7 +127,7 @@ impl<H: ConnectionEvents> CmId<H> {
                 usize::from(conn.private_data_len),
             )
         };
-        Accepted::new(data)
+        Accepted::new(data, reads)
     }
 
     /// Begins a step with `begin` and waits for its event.
@@ -161,7 +169,8 @@ impl<H: ConnectionEvents> CmId<H> {
         .map(drop)
     }
 
-    /// Asks the peer for a connection and waits for its answer. The QP must exist and be ready to receive.
+    /// Asks the peer for a connection and waits for its answer. The QP must exist and be ready to receive. So many RDMA
+    /// Reads as `read_depth` may be under way at once; the peer may allow fewer.
     ///
     /// # Errors
     ///
@@ -171,15 +180,16 @@ impl<H: ConnectionEvents> CmId<H> {
         &mut self,
         private_data: &[u8],
         limits: &DeviceLimits,
+        read_depth: u8,
         timeout: Msecs,
     ) -> Result<Accepted> {
         let len = u8::try_from(private_data.len()).map_err(|_| EINVAL)?;
         let mut parameters = sys::rdma_conn_param {
             private_data: private_data.as_ptr().cast(),
             private_data_len: len,
-            // The peer reads from us (Read chunks); we never start RDMA Reads in Version One.
+            // The peer reads from us (Read chunks). We read from it only where it may give us such, in Version Two.
             responder_resources: limits.inbound_reads,
-            initiator_depth: 0,
+            initiator_depth: read_depth,
             // Flow control is the credits' work. A Receive that is missing is a bug that should be seen, so
             // the fabric shall not hide it by trying again.
             flow_control: 0,

@@ -13,9 +13,10 @@ from hostile_two_caller import TwoCaller
 from nfs41_session import Session
 from nfs_server import EXPORT
 from rpc_message import null_rpc
-from rpcrdma2_header import (BAD_XDR, CALL_INLINE, INVAL_HTYPE, READ_CHUNKS, REPLY_MIDDLE,
-                             REPLY_RESOURCE, REVERSE, SEGMENTS, SYSTEM, call, error, middle, prefix,
-                             reply, reply_external)
+from rpcrdma2_header import (BAD_XDR, CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, INVAL_HTYPE,
+                             READ_CHUNKS, RECEIVE_SIZE, REPLY_MIDDLE, REPLY_RESOURCE, REVERSE,
+                             SEGMENTS, SYSTEM, call, error, middle, prefix, reply,
+                             reply_external)
 
 #: Wrong answers that end the connection, since nothing else could end the RPC.
 FATAL = {"an error without a code", "another transaction", "a lie about the rest", "a part is missing"}
@@ -134,6 +135,76 @@ def recalls(t):
         t.well()
     for connection in held:
         connection.close()
+
+
+def long_call(connection, limit):
+    """Waits for a Call of the server's that may not fit one message; returns its headers and the RPC message."""
+    deadline = time.monotonic() + limit * slowness()
+    headers, rpc = [], b""
+    while time.monotonic() < deadline:
+        connection.take()
+        for answer in list(connection.answers):
+            header = answer.header
+            if header.htype not in (CALL_MIDDLE, CALL_INLINE, CALL_EXTERNAL):
+                continue
+            connection.answers.remove(answer)
+            headers.append(header)
+            rpc += header.rpc
+            if header.htype == CALL_EXTERNAL:
+                rpc += b"".join(connection.rdma_read(h, o, n) for h, n, o in header.chunk)
+            if header.htype != CALL_MIDDLE:
+                return headers, rpc
+        time.sleep(0.01)
+    return None
+
+
+@case
+def forms(t):
+    """A recall that is too long for one message of the client's: in parts, or in a chunk that is invalidated."""
+    for n, (level, starved) in enumerate(((2, False), (3, False), (3, True))):
+        name = f"level {level}, {'no' if starved else 'enough'} credits"
+        connection = TwoCaller().open([(REVERSE, level), (RECEIVE_SIZE, 100)])
+        file = delegated(connection, f"forms{n}", 8)
+        if file is None:
+            t.problem(f"{name}: no delegation is granted")
+            continue
+        if starved:
+            # One message is left, and the Call takes two.
+            connection.take()
+            last = connection.credit()
+            connection.credit = lambda last=last: last
+            while (last - connection.received) & 0xFFFFFFFF > 1:
+                if not connection.null():
+                    t.problem(f"{name}: no answer to a NULL Call")
+                    break
+        remote(f"exec 3<>{EXPORT}/{file}", wait=False)
+        came = long_call(connection, 5)
+        if starved:
+            del connection.credit
+        if came is None:
+            t.problem(f"{name}: no delegation is recalled")
+            continue
+        headers, rpc = came
+        last = headers[-1]
+        if struct.unpack_from(">III", rpc) != (last.xid, 0, 2) or len(rpc) <= 100:
+            t.problem(f"{name}: a wrong Call: {rpc.hex()}")
+        types = [header.htype for header in headers]
+        if starved:
+            if types != [CALL_EXTERNAL] or last.inv not in [s[0] for s in last.chunk]:
+                t.problem(f"{name}: header types {types}, handle {last.inv:x}")
+        elif len(types) < 2 or types != [CALL_MIDDLE] * (len(types) - 1) + [CALL_INLINE] or last.reads:
+            t.problem(f"{name}: header types {types}")
+        connection.wait_room(1)
+        answer = reply(last.xid, connection.credit(), struct.pack(">IIIIII", last.xid, 1, 0, 0, 0, 0))
+        connection.send_message(answer, last.inv or None)
+        connection.sent += 1
+        if not connection.null():
+            t.problem(f"{name}: no answers any more")
+        for text in connection.wrong:
+            t.problem(f"{name}: {text}")
+        log(f"  {name}: header types {types}, {len(rpc)} octets")
+        connection.close()
+        t.well()
 
 
 @case

@@ -23,6 +23,8 @@ SENDS = 256
 ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ
 #: pyverbs has no name for it in every release.
 SEND_WITH_INV = getattr(e, "IBV_WR_SEND_WITH_INV", 9)
+#: That a key was invalidated. rxe has the number that the kernel has for it.
+WITH_INV = getattr(e, "IBV_WC_WITH_INV", 8) | 4
 #: Objects of connections that have ended. pyverbs frees them in no safe order.
 GRAVEYARD = []
 # Each of them keeps a descriptor.
@@ -76,6 +78,8 @@ class QueuePair:
         self.qp = QP(memory.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq,
                                            cap=cap, sq_sig_all=1))
         self.arrived, self.done = [], set()
+        #: Keys that came with messages as invalidated.
+        self.invalidated = []
         self.wr_id = 1000
         #: How long a work request may take, in seconds.
         self.patience = 20
@@ -101,6 +105,8 @@ class QueuePair:
                 raise Gone(f"completion status {wc.status}")
             if wc.wr_id < DEPTH:
                 self.arrived.append(self.memory.recv.read(wc.byte_len, wc.wr_id * INLINE))
+                if wc.wc_flags & WITH_INV:
+                    self.invalidated.append(wc.imm_data)
                 self.post_recv(wc.wr_id)
             else:
                 self.done.add(wc.wr_id)

@@ -489,7 +489,7 @@ def reverse_flood(r):
 
 @case("GETATTR", "ok")
 def reverse_chunks(r):
-    """Calls with chunks, or in parts, beyond what the client has told."""
+    """Calls with chunks, or in parts, to a client without a service for them."""
     segment = (0x1234, 4096, 0x10000)
     r.send(reverse_call(r, 5, reads=[(8, *segment)]))
     r.send(reverse_call(r, 6, writes=[[segment]]))

@@ -172,6 +172,7 @@ mod tests {
         super::{
             super::{
                 error::Result,
+                props::Reverse,
                 testing::Bytes,
                 v2::MAX_FIRST, //
             },
@@ -231,6 +232,20 @@ mod tests {
         assert_eq!(settle(&mut session), 0);
         assert_eq!(session.start_send(&CALL), Err(Refusal::NotConnected));
         assert_eq!(session.dialect(), None);
+        Ok(())
+    }
+
+    /// Section 5.2.5: a client may find out what it can do when the connection is there.
+    #[test]
+    fn a_client_tells_its_level() -> Result {
+        for (level, expected) in [(2, Reverse::Continued), (3, Reverse::General)] {
+            let mut client = Session::new(&config(Role::Client));
+            client.set_reverse(level);
+            let mut server = Session::new(&config(Role::Server));
+            server.handle_received(message(&mut client)?.get());
+            assert_eq!(client.reverse(), expected);
+            assert_eq!(server.reverse(), expected);
+        }
         Ok(())
     }
 

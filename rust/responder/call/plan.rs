@@ -28,8 +28,8 @@ pub(super) struct Plan {
 
 impl Plan {
     /// Looks at the Read list: RFC 8166 sections 3.4.5 and 3.5. [`None`] if it can't be followed: positions that
-    /// go backwards, or beyond the message.
-    pub(super) fn new(header: &message::Call<'_>) -> Option<Self> {
+    /// go backwards, or beyond the message. `splits` says whether a data item may be delivered apart.
+    pub(super) fn new(header: &message::Call<'_>, splits: bool) -> Option<Self> {
         let payload = header.payload.len();
         let mut positions = header.reads().map(|entry| entry.position as usize);
         if header.reads_nothing() {
@@ -44,7 +44,7 @@ impl Plan {
             return None;
         }
         let first = positions.next()?;
-        if !header.special && positions.all(|position| position == first) {
+        if splits && !header.special && positions.all(|position| position == first) {
             if first > payload {
                 return None;
             }
@@ -215,5 +215,113 @@ impl<'a> Base<'a> {
             skip = 0;
         }
         (all || left == 0).then_some(())
+    }
+}
+
+#[cfg(rpcrdma_kunit)]
+#[kernel::macros::kunit_tests(rpcrdma_responder_plan)]
+mod tests {
+    use super::*;
+    use crate::proto::chunk::ReadSegment;
+    use crate::proto::message::{Call, CallHeader, Version};
+    use kernel::prelude::*;
+
+    /// Pieces as place, length, and whether they are read.
+    type Pieces = KVec<(usize, usize, bool)>;
+
+    /// A Read segment of so many octets at a position.
+    fn segment(position: u32, length: u32) -> ReadSegment {
+        ReadSegment {
+            position,
+            segment: Segment {
+                handle: position | 1,
+                length,
+                offset: 0x1000,
+            },
+        }
+    }
+
+    /// What is planned for a Call of Version Two with `inline` octets behind the header, and its pieces.
+    fn plan(read: &[ReadSegment], inline: usize, splits: bool) -> Result<(Option<Plan>, Pieces)> {
+        let mut message = KVec::from_elem(0, 4096, GFP_KERNEL)?;
+        let header = CallHeader {
+            version: Version::Two,
+            xid: 0,
+            credits: 1,
+            read,
+            read_segments: &[],
+            write: &[],
+            reply: &[],
+            special: false,
+            invalidate: 0,
+        };
+        let len = header.encode(&mut message).map_err(|_| EINVAL)?;
+        let bytes = message.get(..len + inline).ok_or(EINVAL)?;
+        let call = Call::decode(Version::Two, bytes).ok_or(EINVAL)?;
+        let mut pieces = KVec::with_capacity(16, GFP_KERNEL)?;
+        walk(&call, |piece| {
+            let is_read = matches!(piece.source, Source::Segment(_));
+            pieces
+                .push_within_capacity((piece.at, piece.len, is_read))
+                .ok()
+        });
+        Ok((Plan::new(&call, splits), pieces))
+    }
+
+    #[test]
+    fn one_chunk_is_delivered_apart_where_that_is_possible() -> Result {
+        let read = [segment(40, 9), segment(40, 4000)];
+        let (whole, pieces) = plan(&read, 100, false)?;
+        let whole = whole.ok_or(EINVAL)?;
+        assert!(whole.reads && matches!(whole.layout, Layout::Whole));
+        // 4009 octets, and three of padding.
+        assert_eq!(whole.len, 100 + 4012);
+        assert_eq!(
+            pieces.as_slice(),
+            [
+                (0, 40, false),
+                (40, 9, true),
+                (49, 4000, true),
+                (4049, 3, false),
+                (4052, 60, false)
+            ]
+        );
+        let split = plan(&read, 100, true)?.0.ok_or(EINVAL)?;
+        assert!(split.reads && matches!(split.layout, Layout::Split { position: 40 }));
+        assert_eq!(split.len, 4012);
+        Ok(())
+    }
+
+    #[test]
+    fn several_chunks_are_put_together() -> Result {
+        let read = [segment(40, 8), segment(60, 16)];
+        for splits in [false, true] {
+            let (planned, pieces) = plan(&read, 100, splits)?;
+            let planned = planned.ok_or(EINVAL)?;
+            assert!(matches!(planned.layout, Layout::Whole));
+            assert_eq!(planned.len, 124);
+            assert_eq!(
+                pieces.as_slice(),
+                [
+                    (0, 40, false),
+                    (40, 8, true),
+                    (48, 12, false),
+                    (60, 16, true),
+                    (76, 48, false)
+                ]
+            );
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn positions_beyond_the_message_are_refused() -> Result {
+        for splits in [false, true] {
+            assert!(plan(&[segment(104, 8)], 100, splits)?.0.is_none());
+            assert!(plan(&[segment(40, 0)], 100, splits)?.0.is_none());
+            assert!(plan(&[segment(100, 8)], 100, splits)?.0.is_some());
+        }
+        assert!(!plan(&[], 100, false)?.0.ok_or(EINVAL)?.reads);
+        Ok(())
     }
 }

@@ -4,6 +4,7 @@
 
 use super::{inspect, Connection, Returns, SEND_STEP};
 use crate::kext::delayed_work::new_delayed_work_ext;
+use crate::link::sizing::REVERSE_READS;
 use crate::module_parameters;
 use crate::observe::trace::Number;
 use crate::proto::cm_private::{Agreed, CmPrivate};
@@ -104,6 +105,22 @@ impl Connection {
         let credits = tunables::max_requests().min(room / 2).max(1);
         let stats = Arc::new(Stats::new(number), GFP_KERNEL)?;
         let channel = two::channel(number, inline, credits, FIRST_CREDITS + 1, addresses)?;
+        // In Version One there are no chunks in the reverse direction.
+        let may_register = channel.is_some()
+            && limits.memory_management
+            && limits.fast_reg_pages >= callback::REGION_DEPTH;
+        let (region_depth, regions) = match may_register {
+            true => (callback::REGION_DEPTH, callback::REGIONS),
+            false => (1, 0),
+        };
+        // Only Calls of ours may have Read chunks that it reads, and those of Version Two only.
+        let answer_depth = match &channel {
+            Some(_) => incoming
+                .answer_depth()
+                .min(limits.inbound_reads)
+                .min(REVERSE_READS),
+            None => 0,
+        };
         // What a peer may send before it was told anything, whatever Version One may be limited to.
         let buffer_size = match &channel {
             Some(_) => two::message_size(inline),
@@ -149,8 +166,8 @@ impl Connection {
             first_sends: SEND_STEP,
             send_size: buffer_size as usize,
             send_queue: send_queue(credits).min(limits.queue_depth / 2),
-            region_depth: 1,
-            regions: 0,
+            region_depth,
+            regions,
             transfer_sges: limits.send_sges.min(16),
             pulls: credits,
             transfers: credits.min(limits.queue_depth / 8),
@@ -175,7 +192,7 @@ impl Connection {
             this.set_endpoint(Some(endpoint.clone()));
         }
         owner
-            .accept(&own.encode(), read_depth)
+            .accept(&own.encode(), read_depth, answer_depth)
             .inspect_err(|_| this.set_endpoint(None))?;
         *this.owner.lock() = Some(owner);
         Ok(this)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pages that were taken out of a `svc_rqst`.
+//! Pages that RDMA Reads fill, or RDMA Writes are made from: taken out of a `svc_rqst`, or allocated.
 
 use crate::{
     kext::page_fragment::PageFragment,
@@ -19,9 +19,31 @@ pub(crate) struct Pages(KVVec<NonNull<sys::page>>);
 unsafe impl Send for Pages {}
 
 impl Pages {
+    /// No pages, and room for none.
+    pub(in crate::sunrpc) const fn none() -> Self {
+        Self(KVVec::new())
+    }
+
     /// No pages, with room for `count`.
     pub(super) fn with_capacity(count: usize) -> Result<Self> {
         Ok(Self(KVVec::with_capacity(count, GFP_KERNEL)?))
+    }
+
+    /// Pages of its own, zeroed, for who has no `svc_rqst` to take them from. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn allocate(count: usize) -> Result<Self> {
+        let mut pages = Self::with_capacity(count)?;
+        for _ in 0..count {
+            // SAFETY: No preconditions; the caller may sleep.
+            let page = unsafe { sys::alloc_page(sys::GFP_KERNEL | sys::__GFP_ZERO) };
+            let page = NonNull::new(page).ok_or(ENOMEM)?;
+            // SAFETY: The reference is ours. There is room for as many.
+            unsafe { pages.push(page) }?;
+        }
+        Ok(pages)
     }
 
     /// Adds a page if there is room.
@@ -65,6 +87,35 @@ impl Pages {
         })
     }
 
+    /// Start of the first page. It stays where it is while the pages are kept.
+    pub(in crate::sunrpc) fn start(&self) -> Option<NonNull<u8>> {
+        let page = *self.0.first()?;
+        // SAFETY: We have a reference to the page, which is always mapped (64 bits).
+        NonNull::new(unsafe { sys::page_address(page.as_ptr()) }.cast())
+    }
+
+    /// Copies the first octets to `to`, until it is full. Nobody may be writing to the pages. [`None`] if they are too few.
+    pub(crate) fn read(&self, to: &mut [u8]) -> Option<()> {
+        let mut at = 0_usize;
+        while at < to.len() {
+            let place = to.get_mut(at..)?;
+            let fragment = self.fragment(at, place.len())?;
+            let len = fragment.len() as usize;
+            let place = place.get_mut(..len)?;
+            // SAFETY: We have a reference to the page; the range lies within it, and the target is as long.
+            unsafe {
+                sys::memcpy_from_page(
+                    place.as_mut_ptr().cast(),
+                    fragment.page(),
+                    fragment.offset() as usize,
+                    len,
+                )
+            };
+            at = at.checked_add(len)?;
+        }
+        Some(())
+    }
+
     /// Copies `bytes` to octet `at` and what follows.
     ///
     /// # Errors
@@ -75,8 +126,8 @@ impl Pages {
             let fragment = self.fragment(at, bytes.len()).ok_or(EINVAL)?;
             let len = fragment.len() as usize;
             let (now, later) = bytes.split_at_checked(len).ok_or(EINVAL)?;
-            // SAFETY: The page is ours alone: it was taken out of a `svc_rqst` that was to receive a Call. The
-            // range lies within it.
+            // SAFETY: The page is ours alone: it was allocated, or taken out of a `svc_rqst` that was to receive a
+            // Call. The range lies within it.
             unsafe {
                 sys::memcpy_to_page(
                     fragment.page(),
@@ -98,5 +149,38 @@ impl Drop for Pages {
             // SAFETY: The reference is ours.
             unsafe { sys::put_page(page.as_ptr()) };
         }
+    }
+}
+
+#[cfg(rpcrdma_kunit)]
+#[kunit_tests(rpcrdma_sunrpc_pages)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read() -> Result {
+        let mut pages = Pages::allocate(2)?;
+        let mut bytes = KVec::from_elem(0, PAGE_SIZE + 100, GFP_KERNEL)?;
+        pages.read(&mut bytes).ok_or(EINVAL)?;
+        assert!(bytes.iter().all(|&byte| byte == 0));
+        for (byte, value) in bytes.iter_mut().zip((1..=251_u8).cycle()) {
+            *byte = value;
+        }
+        pages.write(0, &bytes)?;
+        let mut back = KVec::from_elem(0, bytes.len(), GFP_KERNEL)?;
+        pages.read(&mut back).ok_or(EINVAL)?;
+        assert_eq!(back.as_slice(), bytes.as_slice());
+        Ok(())
+    }
+
+    #[test]
+    fn no_more_is_read_than_there_is() -> Result {
+        let mut pages = Pages::allocate(1)?;
+        let mut bytes = KVec::from_elem(0, PAGE_SIZE + 1, GFP_KERNEL)?;
+        assert!(pages.read(&mut bytes).is_none());
+        assert!(pages.write(1, &bytes).is_err());
+        assert!(pages.start().is_some());
+        assert!(Pages::allocate(0)?.start().is_none());
+        Ok(())
     }
 }

@@ -32,19 +32,28 @@ pub(crate) struct Accepted {
     data: [u8; MAX_PRIVATE_DATA],
     /// How long it is.
     len: usize,
+    /// How many RDMA Reads of ours it answers at once.
+    reads: u8,
 }
 
 impl Accepted {
     /// Copies private data, of which no more than [`MAX_PRIVATE_DATA`] octets can be there.
-    pub(super) fn new(data: &[u8]) -> Self {
+    /// `reads` RDMA Reads of ours are answered at once.
+    pub(super) fn new(data: &[u8], reads: u8) -> Self {
         let mut accepted = Self {
             data: [0; MAX_PRIVATE_DATA],
             len: data.len().min(MAX_PRIVATE_DATA),
+            reads,
         };
         for (to, from) in accepted.data.iter_mut().zip(data) {
             *to = *from;
         }
         accepted
+    }
+
+    /// Whether the peer answers RDMA Reads.
+    pub(crate) fn answers_reads(&self) -> bool {
+        self.reads > 0
     }
 
     /// The private data of the peer. InfiniBand pads it with zeroes.

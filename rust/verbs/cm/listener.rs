@@ -64,6 +64,8 @@ pub(crate) struct Incoming<L: ConnectionRequests> {
     private: Accepted,
     /// How many RDMA Reads the peer answers at a time.
     read_depth: u8,
+    /// How many RDMA Reads of its own it would have under way at a time.
+    answer_depth: u8,
     /// Whether its device goes away.
     withdrawn: bool,
     /// Who is told if the request is withdrawn.
@@ -82,6 +84,11 @@ impl<L: ConnectionRequests> Incoming<L> {
     /// How many RDMA Reads the peer answers at a time.
     pub(crate) fn read_depth(&self) -> u8 {
         self.read_depth
+    }
+
+    /// How many RDMA Reads of its own it would have under way at a time.
+    pub(crate) fn answer_depth(&self) -> u8 {
+        self.answer_depth
     }
 
     /// The peer's address.
@@ -171,7 +178,7 @@ impl<H: ConnectionEvents> CmId<H> {
         handler: Arc<H>,
     ) -> Result<Self> {
         let context = Context::new(handler)?;
-        context.set_established(Accepted::new(&[]));
+        context.set_established(Accepted::new(&[], 0));
         // SAFETY: The id is live and ours. The CM reads both members under the lock that is taken here. The
         // context outlives the id, see `new`.
         unsafe {
@@ -185,18 +192,24 @@ impl<H: ConnectionEvents> CmId<H> {
         Ok(Self { id, context })
     }
 
-    /// Accepts the connection. The QP must exist, with its Receives posted.
+    /// Accepts the connection, on which so many RDMA Reads as `read_depth` may be under way at once, and so many of the
+    /// peer's as `answer_depth`. The QP must exist, with its Receives posted.
     ///
     /// # Errors
     ///
     /// What the CM reports, for instance because the peer has given up.
-    pub(in crate::verbs) fn accept(&mut self, private_data: &[u8], read_depth: u8) -> Result {
+    pub(in crate::verbs) fn accept(
+        &mut self,
+        private_data: &[u8],
+        read_depth: u8,
+        answer_depth: u8,
+    ) -> Result {
         let len = u8::try_from(private_data.len()).map_err(|_| EINVAL)?;
         let mut parameters = sys::rdma_conn_param {
             private_data: private_data.as_ptr().cast(),
             private_data_len: len,
-            // A Responder reads from its peer; nobody reads from it.
-            responder_resources: 0,
+            // A Responder reads from its peer. It is read from only by who may be given Read chunks, in Version Two.
+            responder_resources: answer_depth,
             initiator_depth: read_depth,
             // As on the active side.
             flow_control: 0,
@@ -298,15 +311,16 @@ impl<L: ConnectionRequests> Listener<L> {
         // SAFETY: For this event the connection arm is the valid one.
         let conn = unsafe { &*event.param.conn };
         let private = if conn.private_data.is_null() {
-            Accepted::new(&[])
+            Accepted::new(&[], 0)
         } else {
             // SAFETY: The CM gives `private_data_len` octets, which stay as they are during the event.
-            Accepted::new(unsafe {
+            let data = unsafe {
                 slice::from_raw_parts(
                     conn.private_data.cast::<u8>(),
                     usize::from(conn.private_data_len),
                 )
-            })
+            };
+            Accepted::new(data, 0)
         };
         // SAFETY: The id is live, and the CM reads these members under the handler lock, which it holds now.
         unsafe { (*id.as_ptr()).event_handler = Some(Incoming::<L>::pending_callback) };
@@ -316,6 +330,7 @@ impl<L: ConnectionRequests> Listener<L> {
             id,
             private,
             read_depth: conn.initiator_depth,
+            answer_depth: conn.responder_resources,
             withdrawn: false,
             listener: ManuallyDrop::new(Arc::clone(&handler)),
         };

@@ -290,11 +290,18 @@ impl<H: EndpointEvents> EndpointOwner<H> {
     /// # Errors
     ///
     /// See [`CmId::connect`].
-    pub(crate) fn connect(&self, private_data: &[u8], timeout: Msecs) -> Result<Accepted> {
+    pub(crate) fn connect(
+        &self,
+        private_data: &[u8],
+        read_depth: u8,
+        timeout: Msecs,
+    ) -> Result<Accepted> {
         let mut objects = self.endpoint.objects.lock();
         let objects = (*objects).as_mut().ok_or(ENOTCONN)?;
         let limits = objects.cm.device_limits().ok_or(ENODEV)?;
-        objects.cm.connect(private_data, &limits, timeout)
+        objects
+            .cm
+            .connect(private_data, &limits, read_depth, timeout)
     }
 
     /// Accepts the connection that the CM id asked for. Sends may be posted afterwards.
@@ -302,10 +309,10 @@ impl<H: EndpointEvents> EndpointOwner<H> {
     /// # Errors
     ///
     /// See [`CmId::accept`].
-    pub(crate) fn accept(&self, private_data: &[u8], read_depth: u8) -> Result {
+    pub(crate) fn accept(&self, private_data: &[u8], read_depth: u8, answer_depth: u8) -> Result {
         let mut objects = self.endpoint.objects.lock();
         let objects = (*objects).as_mut().ok_or(ENOTCONN)?;
-        objects.cm.accept(private_data, read_depth)
+        objects.cm.accept(private_data, read_depth, answer_depth)
     }
 
     /// Begins the end of the connection, without waiting: what is posted is flushed.

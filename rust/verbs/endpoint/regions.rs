@@ -52,15 +52,17 @@ impl<H: EndpointEvents> Endpoint<H> {
     ///
     /// `ENOTCONN` after shutdown, `ENOMEM`, or what the device reports, if not even one could be made.
     pub(crate) fn add_regions(self: &Arc<Self>, count: u32) -> Result<u32> {
-        let objects = self.objects.lock();
-        let pd = objects
-            .as_ref()
-            .and_then(|objects| objects.pd)
-            .ok_or(ENOTCONN)?;
+        let guard = self.objects.lock();
+        let objects = guard.as_ref().ok_or(ENOTCONN)?;
+        let pd = match (objects.pd, &self.shared) {
+            (Some(pd), _) => pd,
+            (None, Some(pool)) => pool.parts()?.pd,
+            (None, None) => return Err(ENOTCONN),
+        };
         let mut added = 0;
         while added < count {
-            // SAFETY: The PD is live while `objects` is locked and present; `tear_down` deregisters every
-            // region before it gives up the PD.
+            // SAFETY: The PD is live while `objects` is locked and present, with the membership in the pool if it is that of
+            // the pool; `tear_down` deregisters every region before it gives either up.
             let region = unsafe {
                 Region::new(
                     pd,
