@@ -345,8 +345,9 @@ impl<H: EndpointEvents> Link<H> {
 
     /// In how many parts a Reply of ours may be sent.
     pub(crate) fn reply_parts(&self) -> u32 {
+        let most = most_parts(self.inline_send());
         self.two()
-            .map_or(1, |channel| channel.max_parts().min(MAX_PARTS as u32))
+            .map_or(1, |channel| channel.max_parts().min(most))
     }
 
     /// What the peer is not known to refuse.
