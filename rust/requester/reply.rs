@@ -9,7 +9,7 @@ use crate::proto::format::Asked;
 use crate::proto::message::{self, Version};
 use crate::proto::session::{Event, Reason};
 use crate::proto::v1::{self, Direction, Prefix};
-use crate::proto::v2::RdmaError;
+use crate::proto::v2::{Purpose, RdmaError};
 use crate::proto::xdr::Reader;
 use crate::requester::call::{CallState, Regions, Segments};
 use crate::requester::Host;
@@ -159,7 +159,7 @@ fn parse<'a, T: Host>(
                     Collected::All(whole) => whole,
                     Collected::Some | Collected::Refused => return None,
                 };
-                if !is_reply {
+                if header.purpose() != Purpose::Reply {
                     *reverse = Some((Version::Two, whole));
                     return None;
                 }

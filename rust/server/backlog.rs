@@ -20,7 +20,7 @@ use crate::responder::post;
 use crate::responder::reply::Ready;
 use crate::responder::stats::Stats;
 use crate::server::connection::Connection;
-use crate::verbs::endpoint::{Cargo, Endpoint, PostError, Pull, SendBuffer};
+use crate::verbs::endpoint::{Cargo, Endpoint, PostError, Pull};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::{new_spinlock, Arc, SpinLock};
