@@ -99,7 +99,9 @@ class Connection(QueuePair):
             self.two = self.two or hostile_two.Two(self)
             self.two.handle(data)
             return
-        self.inspect(data)
+        if not self.server.two:
+            # A client that has been told of other versions tries them: no offence.
+            self.inspect(data)
         call = Header(data)
         if call.vers != 1 or call.proc > 1:
             return
