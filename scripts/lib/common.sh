@@ -144,7 +144,7 @@ step() {
 			explain_log "$log"
 			die "$name failed after $(clock $((SECONDS - start)))"
 		fi
-		grep '^RESULT: ' "$log" | sed "s/^RESULT: /$name: /" >&2
+		sed -n "s/^RESULT: /$name: /p" "$log" >&2
 		touch "$result.ok"
 		say "$name: done in $(clock $((SECONDS - start)))"
 	fi
