@@ -19,9 +19,10 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_spinlock, SpinLock};
 
-/// The longest RPC message that may come in parts, in octets. It is kept in one piece of memory, which gets scarce
+/// The longest RPC message that may come in parts, in octets: three messages of the size that ours have, which is room for
+/// an access control list of NFSv3. It is kept in one piece of memory, which gets scarce
 /// above a few pages.
-pub(crate) const MAX_WHOLE: u32 = 32 << 10;
+pub(crate) const MAX_WHOLE: u32 = 36 << 10;
 
 /// Octets of all such messages together, of all connections: two of the longest for each of a thousand.
 const MAX_ALL: usize = 64 << 20;

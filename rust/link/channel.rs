@@ -65,9 +65,12 @@ use kernel::sync::lock::spinlock::SpinLockBackend;
 use kernel::sync::lock::Guard;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 
-/// The smallest Receive buffers of an end that may speak Version Two, in octets: what a peer may send before it has
-/// been told anything (4.2, 5.2.2 of the draft).
-pub(crate) const LEAST_RECEIVE: u32 = Properties::DEFAULT.receive_size;
+/// The largest messages that an end which may speak Version Two sends and receives, in octets, if the administrator does
+/// not want larger ones. A READ or WRITE of 8 KiB is one such message, which is less work for both ends than a chunk. It is
+/// no less than what a peer may send before it has been told anything (4.2, 5.2.2 of the draft).
+pub(crate) const MESSAGE_SIZE: u32 = 12 << 10;
+
+const _: () = assert!(MESSAGE_SIZE >= Properties::DEFAULT.receive_size);
 
 /// How long a sequence of the peer's may stand still, in jiffies; at most twice as long in fact. Its parts are sent
 /// one after the other, so the connection itself is given up sooner than this.

@@ -10,12 +10,13 @@ use crate::verbs::endpoint::{Endpoint, EndpointEvents, SendBuffer};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// In how many parts an RPC message is sent at most, or may come: 32 KiB in messages of the default size.
+/// In how many parts an RPC message is sent at most, or may come: 32 KiB in messages of the size that a peer has who names
+/// none (5.2.2).
 pub(crate) const MAX_PARTS: usize = 8;
 
-/// The same if there is data in it that could go into a chunk: 8 KiB, and what is around it. A registration, an RDMA
-/// operation and an invalidation cost more than copying that.
-pub(crate) const DATA_PARTS: u32 = 3;
+/// The same if there is data in it that could go into a chunk. A registration, an RDMA operation and an invalidation cost
+/// more than to copy what one message has room for, but less than a second message.
+pub(crate) const DATA_PARTS: u32 = 1;
 
 /// In how many parts an RPC message is sent at most, or may come, if each is a message of up to `threshold` octets: all of
 /// them together are never longer than what either end puts together.
@@ -116,9 +117,11 @@ mod tests {
         for (threshold, most) in [
             (1024, 8),
             (4096, 8),
-            (4100, 7),
-            (16_384, 2),
-            (16_388, 1),
+            (4608, 8),
+            (4612, 7),
+            (12_288, 3),
+            (18_432, 2),
+            (18_436, 1),
             (65_536, 1),
         ] {
             assert_eq!(most_parts(threshold), most);

@@ -29,7 +29,7 @@ use crate::verbs::cm::{AbortHandle, CmId};
 use crate::verbs::endpoint::{
     Endpoint, EndpointEvents, EndpointOwner, PostError, RegionHandle, SendBuffer, RECEIVE_BATCH,
 };
-use channel::{Channel, LEAST_RECEIVE};
+use channel::{Channel, MESSAGE_SIZE};
 use core::ffi::CStr;
 use kernel::prelude::*;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
@@ -162,14 +162,14 @@ impl<H: EndpointEvents> Link<H> {
         let channel = match parameters.version {
             Version::One => None,
             Version::Two => {
-                // A server may send as much before it knows our properties.
-                sizes.receive_size = sizes.receive_size.max(LEAST_RECEIVE as usize);
+                sizes.send_size = sizes.send_size.max(MESSAGE_SIZE as usize);
+                sizes.receive_size = sizes.receive_size.max(MESSAGE_SIZE as usize);
                 Some(Channel::new(&channel::Parameters {
                     number: handler.number(),
                     role: Role::Client,
                     own: Properties {
-                        send_size: wanted.inline_send,
-                        receive_size: wanted.inline_receive.max(LEAST_RECEIVE),
+                        send_size: wanted.inline_send.max(MESSAGE_SIZE),
+                        receive_size: wanted.inline_receive.max(MESSAGE_SIZE),
                         segment_size: MAX_SEGMENT_SIZE,
                         segment_count: 2 * MAX_SEGMENTS,
                         reverse: ReverseLevel::CONTINUED,

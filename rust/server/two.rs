@@ -14,7 +14,7 @@ use crate::kext::delayed_work::{DelayedWork, DelayedWorkItem};
 use crate::kext::ratelimit::pr_warn_ratelimited;
 use crate::link::assembly::Whole;
 use crate::link::auth;
-use crate::link::channel::{self, Channel, Collected, LEAST_RECEIVE, PATIENCE};
+use crate::link::channel::{self, Channel, Collected, MESSAGE_SIZE, PATIENCE};
 use crate::observe::trace::Number;
 use crate::proto::message::Version;
 use crate::proto::props::{Properties, Reverse};
@@ -40,7 +40,7 @@ const CHUNKS: u32 = 16;
 
 /// The largest message of a connection that may speak Version Two, either way, if it is `inline` octets in Version One.
 pub(super) fn message_size(inline: u32) -> u32 {
-    inline.max(LEAST_RECEIVE)
+    inline.max(MESSAGE_SIZE)
 }
 
 /// The channel of a new connection; [`None`] if only Version One is accepted. `inline` is the largest message and

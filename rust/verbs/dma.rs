@@ -37,19 +37,18 @@ impl From<Direction> for trace::Direction {
     }
 }
 
-/// A buffer from the slab, mapped for one device as long as an endpoint lives.
+/// A buffer of whole pages that lie side by side, mapped for one device as long as an endpoint lives. The slab has nothing
+/// between two powers of two, and a message of Version Two is three pages.
 ///
 /// # Invariants
 ///
-/// `ptr` and `capacity` come from a `KVec<u8>` of `len` initialised bytes. If `mapped` is set, `[ptr, len)` is
-/// mapped for that device at `address`.
+/// `ptr` comes from `alloc_pages_exact` for `len` bytes, which are initialised. If `mapped` is set, `[ptr, len)` is mapped
+/// for that device at `address`.
 pub(super) struct DmaBuffer {
     /// The memory.
     ptr: NonNull<u8>,
     /// Its size in octets.
     len: usize,
-    /// The capacity of the vector it came from.
-    capacity: usize,
     /// Which way it is mapped.
     direction: Direction,
     /// The bus address, if it is mapped.
@@ -67,11 +66,14 @@ unsafe impl Sync for DmaBuffer {}
 impl DmaBuffer {
     /// Allocates `len` bytes, zeroed, not yet mapped.
     pub(super) fn new(len: usize, direction: Direction) -> Result<Self> {
-        let (ptr, len, capacity) = KVec::<u8>::from_elem(0, len, GFP_KERNEL)?.into_raw_parts();
+        if len == 0 {
+            return Err(EINVAL);
+        }
+        // SAFETY: It may sleep here, and the size is not zero.
+        let ptr = unsafe { sys::alloc_pages_exact(len, sys::GFP_KERNEL | sys::__GFP_ZERO) };
         Ok(Self {
-            ptr: NonNull::new(ptr).ok_or(ENOMEM)?,
+            ptr: NonNull::new(ptr.cast()).ok_or(ENOMEM)?,
             len,
-            capacity,
             direction,
             address: Cell::new(0),
             mapped: Cell::new(None),
@@ -85,7 +87,7 @@ impl DmaBuffer {
     /// `device` must stay registered until [`Self::unmap`] has been called. Nobody else may ask for the address
     /// or sync the buffer at the same time, and it must not be mapped.
     pub(super) unsafe fn map(&self, device: NonNull<sys::ib_device>) -> Result {
-        // SAFETY: `[ptr, len)` is slab memory that lives until `self` is dropped; the device is live.
+        // SAFETY: `[ptr, len)` is memory of the linear map that lives until `self` is dropped; the device is live.
         let address = unsafe {
             sys::ib_dma_map_single(
                 device.as_ptr(),
@@ -195,7 +197,7 @@ impl DmaBuffer {
 impl Drop for DmaBuffer {
     fn drop(&mut self) {
         // A mapping is ended by the endpoint, which knows when the device is done: see `Endpoint::tear_down`.
-        // SAFETY: By the type invariant these are the parts of a `KVec<u8>`.
-        drop(unsafe { KVec::<u8>::from_raw_parts(self.ptr.as_ptr(), self.len, self.capacity) });
+        // SAFETY: By the type invariant it was allocated so, and nobody has it any more.
+        unsafe { sys::free_pages_exact(self.ptr.as_ptr().cast(), self.len) };
     }
 }

@@ -22,7 +22,7 @@ from common import (ROOT, check, log, module_refs, mount_raw, remote_call, round
                     status, wait_for)
 
 #: Octets of the longest Call that the client takes.
-LONGEST = 32 << 10
+LONGEST = 36 << 10
 #: Operations, and octets of a tag, with which a Reply is too long for one message, and nearly a page.
 LONG = {"operations": 437, "tag": 512}
 #: The same, less, where the operations have to be inline.

@@ -285,7 +285,7 @@ def remaining(t):
                           ("none", lambda i, n: 0), ("three", lambda i, n: 3),
                           ("all", lambda i, n: -1), ("half", lambda i, n: 0x7FFFFFFF),
                           ("long", lambda i, n: 65536 - 24 * i),
-                          ("fits", lambda i, n: (32 << 10) - 24 * (i + 1))):
+                          ("fits", lambda i, n: (36 << 10) - 24 * (i + 1))):
         attempt(t, label, lied(change), {f"error {INVAL_CONT}"}, connection)
     connection.close()
 
@@ -347,7 +347,7 @@ def stalled(t):
     for i in range(count):
         connection = opened()
         xid = next(XIDS)
-        connection.post_politely(middle(xid, connection.credit(), CALL_MIDDLE, (32 << 10) - 8,
+        connection.post_politely(middle(xid, connection.credit(), CALL_MIDDLE, (36 << 10) - 8,
                                         struct.pack(">II", xid, 0)))
         held.append(connection)
     middles = TwoCaller()

@@ -152,7 +152,7 @@ lie("odd", "The rest is an odd number.", lambda i, n: n + 1)
 lie("none", "Nothing remains, says each part.", lambda i, n: 0)
 lie("all", "2^32 - 1 octets remain.", lambda i, n: -1)
 lie("long", "64 KiB remain.", lambda i, n: 65536 - 24 * i)
-lie("fits", "As much remains as may, and then less comes.", lambda i, n: (32 << 10) - 24 * (i + 1))
+lie("fits", "As much remains as may, and then less comes.", lambda i, n: (36 << 10) - 24 * (i + 1))
 
 
 @case("GETATTR", "error")

@@ -12,6 +12,16 @@ struct page *rpcrdma_helper_alloc_page(gfp_t gfp)
 	return alloc_page(gfp);
 }
 
+void *rpcrdma_helper_alloc_pages_exact(size_t size, gfp_t gfp)
+{
+	return alloc_pages_exact(size, gfp);
+}
+
+void rpcrdma_helper_free_pages_exact(void *address, size_t size)
+{
+	free_pages_exact(address, size);
+}
+
 void rpcrdma_helper_put_page(struct page *page)
 {
 	put_page(page);
