@@ -81,6 +81,9 @@ events! {
     /// The connection manager reports something.
     fn cm_event(xprt: Number, event: u32, status: i32);
 
+    /// The device reports something about a Queue Pair.
+    fn qp_event(xprt: Number, event: u32);
+
     /// An established connection is found to be lost.
     fn lost(xprt: Number);
 
@@ -308,6 +311,7 @@ mod tests {
             -111,
         );
         cm_event(XPRT, sys::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED, 28);
+        qp_event(XPRT, sys::ib_event_type_IB_EVENT_QP_ACCESS_ERR);
         lost(XPRT);
         disconnect(XPRT, End::Replaced);
         credits(XPRT, 200, 128);

@@ -20,6 +20,7 @@ expected() {
 	cat <<-EOF
 	connect: peer=[192.0.2.1]:20049 device=device0 inline_send=4096 inline_receive=8192 credits=128 region_depth=257 error=-111
 	cm_event: event=REJECTED status=28
+	qp_event: event=QP_ACCESS_ERR
 	lost:
 	disconnect: reason=replaced
 	credits: granted=200 limit=128

@@ -92,7 +92,7 @@ def watch():
 TRACING = "/sys/kernel/tracing"
 #: Events that tell why a connection has ended.
 ENDINGS = ("closing", "cm_event", "completion_error", "connect", "decode_error", "disconnect", "error",
-           "lost", "post_failed")
+           "lost", "post_failed", "qp_event")
 
 
 def trace_endings():

@@ -219,6 +219,30 @@ TRACE_EVENT(rpcrdma_rs_cm_event,
 	)
 );
 
+/* The device reports something about a Queue Pair. */
+TRACE_EVENT(rpcrdma_rs_qp_event,
+	TP_PROTO(
+		u32 xprt,
+		u32 event
+	),
+
+	TP_ARGS(xprt, event),
+
+	TP_STRUCT__entry(
+		RPCRDMA_RS_XPRT_FIELDS
+		__field(u32, event)
+	),
+
+	TP_fast_assign(
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
+		__entry->event = event;
+	),
+
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " event=%s",
+		RPCRDMA_RS_XPRT_ARGS, rdma_show_ib_event(__entry->event)
+	)
+);
+
 /* An established connection is found to be lost. */
 TRACE_EVENT(rpcrdma_rs_lost,
 	TP_PROTO(

@@ -9,7 +9,8 @@ use crate::verbs::completion::CompletionQueue;
 use crate::verbs::endpoint::quota::SENDS;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents, Sizes};
 use crate::verbs::receive_pool::{Membership, ReceivePools};
-use core::ptr::NonNull;
+use crate::observe::trace;
+use core::ptr::{self, NonNull};
 use kernel::error::{from_err_ptr, to_result};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
@@ -124,8 +125,21 @@ impl<H: EndpointEvents> Endpoint<H> {
             sq_sig_type: sys::ib_sig_type_IB_SIGNAL_REQ_WR,
             qp_type: sys::ib_qp_type_IB_QPT_RC,
             port_num: objects.cm.port().unwrap_or(u32::MAX),
+            event_handler: Some(Self::qp_event),
+            qp_context: ptr::from_ref(self).cast_mut().cast(),
             ..pin_init::zeroed()
         }
+    }
+
+    /// # Safety
+    ///
+    /// Called by a device for a QP made with [`Self::attributes`].
+    unsafe extern "C" fn qp_event(event: *mut sys::ib_event, context: *mut kernel::ffi::c_void) {
+        // SAFETY: It is what `attributes` said; the endpoint outlives its QP, with which the reports end.
+        let this = unsafe { &*context.cast::<Self>() };
+        // SAFETY: The event is there for the call.
+        let kind = unsafe { (*event).event };
+        trace::qp_event(this.context.number(), kind);
     }
 
     /// First half of the end: no more posting, no more completions.
