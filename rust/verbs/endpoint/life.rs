@@ -3,13 +3,13 @@
 //! The beginning and the end of an endpoint.
 
 use crate::kext::errno::ENOTCONN;
+use crate::observe::trace;
 use crate::sys;
 use crate::verbs::cm::{Accepted, CmId};
 use crate::verbs::completion::CompletionQueue;
 use crate::verbs::endpoint::quota::SENDS;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents, Sizes};
 use crate::verbs::receive_pool::{Membership, ReceivePools};
-use crate::observe::trace;
 use core::ptr::{self, NonNull};
 use kernel::error::{from_err_ptr, to_result};
 use kernel::prelude::*;
