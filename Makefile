@@ -64,7 +64,7 @@ bench:
 	@tools/bench
 
 bench-two:
-	@tools/bench --two
+	@tools/bench --only operations
 
 bench-instructions:
 	@tools/bench --instructions
@@ -87,9 +87,9 @@ help:
 	@echo '  make check-interop'
 	@echo '                  every client with every server, ours and the stock ones'
 	@echo '  make soak       the same tests with full counts; takes hours'
-	@echo '  make bench      compare with the stock module'
-	@echo '  make bench-two  the same for Version Two, with more kinds of operations'
+	@echo '  make bench      compare with the stock module, as client and as server, and in Version Two'
+	@echo '  make bench-two  only the part of it that goes operation by operation'
 	@echo '  make bench-instructions'
-	@echo '                  the same by a clock that counts instructions'
+	@echo '                  the same by a clock that counts instructions, and whose they are'
 	@echo '  make guest      a shell in a guest with an RDMA device and an NFS server beside it'
 	@echo '  make setup      only the set-up of everything'

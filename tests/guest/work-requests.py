@@ -29,7 +29,7 @@ def measure(ko):
             f.write(bytes(8 << 20))
         for size in SIZES:
             for writing in (False, True):
-                result[size, writing] = tap.per_operation(path, size, writing)
+                (result[size, writing],) = tap.per_operation(path, size, writing, [tap])
     return result
 
 

@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The client's half of `make bench`: both modules in turn, on one mount each time.
+"""The client's half of `make bench`: all modules in turn, on one mount each time.
 
-Prints tables in Markdown. Options come from the environment: `ROUNDS` (24), how often each module
-has its turn, `SECONDS_EACH` (0.5), how long a row is measured, `PAIRS`, the modules of client and
-server of each turn ("stock-stock ours-stock", see `operations.SIDES`); the first one is what the
-others are compared with. With `OPERATIONS` (1) the rows are those of `operations.py`.
+Prints tables in Markdown. Options come from the environment: `ROUNDS` (12), how often each pair of
+modules has its turn; `MINUTES` (12), after which no round begins that would not end by then;
+`SECONDS_EACH` (0.5), how long a row is measured; `RATES` and `OPERATIONS`, the pairs for which the
+rows of `rates` and those of `operations.py` are measured. A pair are the modules of client and
+server ("stock-stock ours-stock", see `operations.SIDES`); the first one is what the others are
+compared with.
 """
 
 import itertools
 import os
-import random
 import statistics
 import time
 
 import tap
+from bench_tables import check_counts, print_counts, print_rates, print_rnr
 from common import (Mount, children, check, fabric, log, module_refs, read, remote, remote_call,
-                    run, wait_for)
+                    rnr_events, run, wait_for)
 from nfs_server import EXPORT
 from operations import SIDES, rows as operation_rows
 
@@ -84,9 +86,20 @@ def names(top, count=1200, batch=40):
     return result
 
 
-def measure(mount):
-    """One turn: row -> (value, whether more is better)."""
+def rates(mount, prepare, count):
+    """Row -> value, and row -> what was counted at both ends, if `count`."""
     path = f"{mount.path}/bench"
+    if prepare:
+        with open(path, "wb") as f:
+            f.write(b"\xA5" * SPAN)
+    # A first pass, so that nothing is measured that happens only once.
+    rate(path, MIB, False, 0.2)
+    counts = {}
+    if count:
+        for size in COUNTED:
+            for writing in (False, True):
+                name = f"{size >> 10} KiB {'write' if writing else 'read'}"
+                counts[name] = both_ends(tap.per_operation(path, size, writing, ENDS))
     row = {}
     row["4 KiB read, 1 job (us)"] = 1e6 / rate(path, 4 * KIB, False)
     row["4 KiB read, 8 jobs (IOPS)"] = rate_of_jobs(path, 4 * KIB, 8)
@@ -99,7 +112,19 @@ def measure(mount):
     row["create (/s)"] = created
     row["rename (/s)"] = renamed
     row["unlink (/s)"] = removed
-    return row
+    return row, counts
+
+
+def operations(mount, word, count):
+    """As `rates`, with the rows of `operations.py`; `word` is this turn's own."""
+    row, counts = {}, {}
+    for name, make in operation_rows(mount.path, EXPORT, word, lambda c: remote(c, timeout=300), 9):
+        one = make()
+        row[f"{name} (us)"] = one.measure(mount.path)[0] / 1000
+        if count:
+            counts[name] = both_ends(one.count(ENDS))
+        one.close()
+    return row, counts
 
 
 def replace_server(which):
@@ -110,18 +135,6 @@ def replace_server(which):
         "rmmod rpcrdma 2>/dev/null; ! grep -q '^rpcrdma ' /proc/modules && echo gone || true"), 0.2)
     remote(SIDES[which].command())
     remote_call("nfsd_start")
-
-
-def measure_operations(mount, number, count, server):
-    """One turn with the rows of `operations.py`, as `measure`; and the counts of those rows."""
-    row, counts = {}, {}
-    for name, make in operation_rows(mount.path, EXPORT, number, lambda c: remote(c, timeout=300), 9):
-        one = make()
-        row[f"{name} (us)"] = one.measure(mount.path)[0] / 1000
-        if count:
-            counts[name] = one.count(server)
-        one.close()
-    return row, counts
 
 
 def check_version(pair):
@@ -135,144 +148,88 @@ def check_version(pair):
           f"{pair}: not version {wanted}: {states}")
 
 
-def turn(pair, number, prepare, count, server=False):
-    """Inserts a module, mounts, measures, and takes everything down again."""
-    run("rmmod", "rpcrdma")
-    run("insmod", *SIDES[pair.split("-")[0]].arguments())
-    with Mount("4.2", options="rsize=1048576,wsize=1048576") as mount:
-        check_version(pair)
-        if os.environ.get("OPERATIONS") == "1":
-            row, counts = measure_operations(mount, f"{number}{pair}", count, server)
-            return row, counts
-        path = f"{mount.path}/bench"
-        if prepare:
-            with open(path, "wb") as f:
-                f.write(b"\xA5" * SPAN)
-        # A first pass, so that nothing is measured that happens only once.
-        rate(path, MIB, False, 0.2)
-        counts = {}
-        if count:
-            for size in COUNTED:
-                for writing in (False, True):
-                    name = f"{size >> 10} KiB {'write' if writing else 'read'}"
-                    counts[name] = tap.per_operation(path, size, writing, server=server)
-        # Counting costs a little, the same for both.
-        row = measure(mount)
-    return row, counts
+class Part:
+    """Rows that are measured together: for which pairs, and what was found."""
+
+    def __init__(self, variable, measure):
+        self.measure = measure
+        self.rows = {pair: [] for pair in (os.environ.get(variable) or "").split()}
+        self.counts = {}
+
+    def turn(self, pair, *arguments):
+        """One pair's turn, if the pair is of this part; says what was seen."""
+        if pair not in self.rows:
+            return
+        row, counts = self.measure(*arguments)
+        self.rows[pair].append(row)
+        if counts:
+            self.counts[pair] = counts
+        log(f"round {len(self.rows[pair])}, {pair}: "
+            + ", ".join(f"{k} {v:.0f}" for k, v in row.items()))
+
+    def show(self, number):
+        """Prints the tables."""
+        if not self.rows:
+            return
+        print(f"\nClient and server, fabric {fabric()}, NFSv4.2, O_DIRECT, rsize 1 MiB, medians of "
+              f"batches, of which the fastest quarter of {number} turns is averaged. A ratio above "
+              f"1 means better than {next(iter(self.rows))}; 90 % of what chance makes of it lies "
+              "in the interval beside it.\n")
+        print_rates(self.rows)
+        # In the order of the other table, whichever pair was first.
+        counts = {pair: self.counts[pair] for pair in self.rows}
+        for end in ("client", "server"):
+            print_counts(counts, end)
 
 
-def fastest(name, values):
-    """The mean of the fastest quarter: what else the machine does only ever makes a turn slower."""
-    values = sorted(values, reverse="(us)" not in name)
-    return statistics.fmean(values[:max(1, len(values) // 4)])
+def both_ends(found):
+    """What was counted at `ENDS`, by name."""
+    return dict(zip(("client", "server"), found))
 
 
-def ratio(name, own, other):
-    """How much better ours is: above 1 is better, whatever the unit."""
-    own, other = fastest(name, own), fastest(name, other)
-    return other / own if "(us)" in name else own / other
-
-
-def spread(name, own, other, samples=400):
-    """Between which ratios nine of ten lie when the turns are drawn anew: what chance does."""
-    rng = random.Random(1)
-    found = sorted(ratio(name, rng.choices(own, k=len(own)), rng.choices(other, k=len(other)))
-                   for _ in range(samples))
-    return found[samples // 20], found[-samples // 20]
-
-
-#: What is counted at a client's Queue Pair, and at a server's.
-CLIENT_COLUMNS = (
-    ("work requests", tap.work_requests), ("doorbells", lambda f: f["posts"]),
-    ("signaled", lambda f: f["signaled"]), ("completions", lambda f: f["completions"]),
-    ("registrations", lambda f: f["registrations"]),
-    ("local invalidations", lambda f: f["local_invs"]),
-    ("remote invalidations", lambda f: f["remote_invs"]))
-SERVER_COLUMNS = (
-    ("work requests", lambda f: tap.work_requests(f, "server ")),
-    ("doorbells", lambda f: f["server posts"]), ("signaled", lambda f: f["server signaled"]),
-    ("completions", lambda f: f["server completions"]),
-    ("Sends With Invalidate", lambda f: f["server sends_with_inv"]),
-    ("RDMA Reads", lambda f: f["server rdma_reads"]),
-    ("RDMA Writes", lambda f: f["server rdma_writes"]))
-
-
-def print_rates(rows):
-    """The rows of each pair, compared with the first pair."""
-    first, *others = rows
-    print("| | " + " | ".join(rows) + " | "
-          + " | ".join(f"ratio {o} | interval" for o in others)
-          + " |\n" + "|---" * (1 + len(rows) + 2 * len(others)) + "|")
-    for name in rows[first][0]:
-        values = {pair: [r[name] for r in rows[pair]] for pair in rows}
-        cells = [f"{fastest(name, v):,.0f}" for v in values.values()]
-        for other in others:
-            low, high = spread(name, values[other], values[first])
-            cells += [f"{ratio(name, values[other], values[first]):.2f}",
-                      f"{low:.2f} to {high:.2f}"]
-        print(f"| {name} | " + " | ".join(cells) + " |")
-
-
-def print_counts(counts, pairs, columns):
-    """The counts of some pairs."""
-    print("| | " + " | ".join(c for c, _ in columns) + " |\n|---" + "|---" * len(columns) + "|")
-    for name in counts[pairs[0]]:
-        cells = [" / ".join(f"{f(counts[pair][name]):.4g}" for pair in pairs)
-                 for _, f in columns]
-        print(f"| {name} | " + " | ".join(cells) + " |")
-
-
-#: Rows of one large read or write.
-LARGE = ("1024 KiB read", "1024 KiB write", "1 MiB READ", "1 MiB WRITE")
-
-
-def check_counts(counts):
-    """Fails when a count contradicts what is promised."""
-    for pair, rows in counts.items():
-        if pair.startswith("stock"):
-            continue
-        for name, found in rows.items():
-            if name in LARGE and fabric() == "rxe":
-                check((found["registrations"], found["remote_invs"]) == (1, 1),
-                      f"{pair}: {name} takes more than one registration, invalidated remotely")
-            small = name.split(" ")[0] in ("GETATTR", "LOOKUP", "OPEN", "create", "rename",
-                                           "unlink") or name.startswith(("4 KiB", "8 KiB"))
-            if pair == "two-two" and small:
-                rdma = found["server rdma_reads"] + found["server rdma_writes"]
-                check(found["registrations"] == rdma == 0, f"{pair}: {name}: {found}")
+#: Where work requests are counted.
+ENDS = (tap, tap.Server)
 
 
 def client():
     """Measures, and prints the tables. Fails when a count contradicts what is promised."""
-    pairs = (os.environ.get("PAIRS") or "stock-stock ours-stock").split()
-    servers = len({pair.split("-")[1] for pair in pairs}) > 1
-    rows = {pair: [] for pair in pairs}
-    counts = {}
+    rate_rows, operation_part = Part("RATES", rates), Part("OPERATIONS", operations)
+    pairs = list(dict.fromkeys([*rate_rows.rows, *operation_part.rows]))
+    check(pairs, "there is nothing to be measured")
+    servers = {pair.split("-")[1] for pair in pairs}
     tap.insert()
-    if servers:
-        tap.Server.insert()
-    number = int(os.environ.get("ROUNDS") or 24)
-    for n in range(number):
+    tap.Server.insert()
+    number = int(os.environ.get("ROUNDS") or 12)
+    limit = 60 * float(os.environ.get("MINUTES") or 12)
+    rnr = dict.fromkeys(pairs, 0)
+    began, longest, n = time.monotonic(), 0, 0
+    while n < number and (n == 0 or time.monotonic() - began + longest < limit):
+        round_began = time.monotonic()
         order = pairs if n % 2 == 0 else pairs[::-1]
         for pair in order:
-            if servers:
-                replace_server(pair.split("-")[1])
-            row, found = turn(pair, n, n == 0 and pair == order[0], n == 0, servers)
+            own, peer = pair.split("-")
+            # Where there is one module only it is put there once.
+            if len(servers) > 1 or pair == order[0] and n == 0:
+                replace_server(peer)
+            run("rmmod", "rpcrdma")
+            run("insmod", *SIDES[own].arguments())
+            before = rnr_events()
+            with Mount("4.2", options="rsize=1048576,wsize=1048576") as mount:
+                check_version(pair)
+                # Counting costs a little, the same for all.
+                rate_rows.turn(pair, mount, n == 0 and pair == order[0], n == 0)
+                operation_part.turn(pair, mount, f"{n}{pair}", n == 0)
+            rnr[pair] += rnr_events() - before
             wait_for("release of the transport", 60, lambda: module_refs() == 0)
-            rows[pair].append(row)
-            if found:
-                counts[pair] = found
-            log(f"round {n}, {pair}: " + ", ".join(f"{k} {v:.0f}" for k, v in row.items()))
-    print(f"\nClient and server, fabric {fabric()}, NFSv4.2, O_DIRECT, rsize 1 MiB, medians of "
-          f"batches, of which the fastest quarter of {number} turns is averaged. A ratio above 1 "
-          f"means better than {pairs[0]}; 90 % of what chance makes of it lies in the interval.\n")
-    print_rates(rows)
-    ends = [("client", CLIENT_COLUMNS)] + [("server", SERVER_COLUMNS)] * servers
-    for end, columns in ends:
-        # One pair for each module at this end.
-        seen = {pair.split("-")[end == "server"]: pair for pair in reversed(pairs)}
-        shown = sorted(seen.values(), key=pairs.index)
-        print(f"\nFor each operation, counted at the {end}'s Queue Pair: {' / '.join(shown)}.\n")
-        print_counts(counts, shown, columns)
+        n += 1
+        # The first one counts, too, and takes longer for it.
+        if n > 1:
+            longest = max(longest, time.monotonic() - round_began)
+    if n < number:
+        log(f"time for {n} rounds only")
+    for part in (rate_rows, operation_part):
+        part.show(n)
+    print_rnr(rnr)
     print(flush=True)
-    check_counts(counts)
+    for part in (rate_rows, operation_part):
+        check_counts(part.counts)

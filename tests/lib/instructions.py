@@ -7,8 +7,13 @@ operations are done; then the other module has its turn. A row's value is the me
 operations of one kind, until the system call returns. What client, server, device, file system
 and this program execute counts, and all but the transport is the same for both modules.
 
-Options come from the environment: `ROUNDS` (3), how often each module has its turn, and `ROWS`,
-a word that the names of the rows to be measured contain.
+A profile, which leaves out nothing and nobody's time, tells whose instructions they are. So it
+also tells what no transport could save: what remains when all that the transport itself executes
+is taken away, and what remains without verbs, device, checksums and network too.
+
+Options come from the environment: `ROUNDS` (3), how often each module has its turn; `WANTED`, a word
+that the names of the rows to be measured contain; `TOP` (0), how many functions are shown of each
+row; and `MODULES`, what is compared with what comes first there ("stock ours two").
 """
 
 import os
@@ -19,6 +24,7 @@ import traceback
 
 from common import Failure, check, fabric, log, module_refs, run, wait_for
 from operations import SIDES, SPAN, rows
+from profiling import PARTS, RDMA, TRANSPORT, Profile, Symbols
 
 MOUNT = "/mnt"
 EXPORT = "/srv/export"
@@ -29,19 +35,34 @@ def shell(command):
     return run("bash", "-c", f'. "$GUEST_LIB"; {command}', timeout=600)
 
 
-def turn(side, number):
-    """One turn of a module: row -> (instructions, RPCs)."""
+class Found:
+    """What one turn found for one row, for one step: a clock's instructions, RPCs, a profile's."""
+
+    def __init__(self, row, profile):
+        self.clock, self.rpcs = row.measure(MOUNT, profile)
+        steps = row.batch * row.batches
+        parts, functions = profile.parts()
+        self.parts = {part: count / steps for part, count in parts.items()}
+        self.functions = {name: count / steps for name, count in functions.items()}
+        #: All that was executed.
+        self.executed = sum(self.parts.values())
+
+
+def turn(side, number, symbols):
+    """One turn of a module: row -> `Found`."""
     run("insmod", *SIDES[side].arguments())
     shell(f"start_nfs_server; mount_nfs 4.2 {MOUNT} rsize=1048576,wsize=1048576")
-    wanted = os.environ.get("ROWS") or ""
+    wanted = os.environ.get("WANTED") or ""
     found = {}
     with open(f"{MOUNT}/data", "wb") as f:
         f.write(b"\xA5" * SPAN)
+    symbols.modules_changed()
+    profile = Profile(symbols)
     for name, make in rows(MOUNT, EXPORT, f"{number}{side}", shell):
         # Renamed and removed is what was made before.
         if wanted in name or name in ("create", "rename", "unlink"):
             row = make()
-            found[name] = row.measure(MOUNT)
+            found[name] = Found(row, profile)
             row.close()
     run("umount", MOUNT)
     shell("stop_nfs_server")
@@ -56,35 +77,108 @@ def mean(values):
     return middle, max(abs(v - middle) for v in values)
 
 
+def executed(turns, name):
+    """What was executed in a row, mean of the turns."""
+    return statistics.fmean([t[name].executed for t in turns])
+
+
+def part(turns, name, parts):
+    """What some parts executed in a row, mean of the turns."""
+    return statistics.fmean([sum(t[name].parts[p] for p in parts) for t in turns])
+
+
+def heading(*columns):
+    """The first two lines of a table."""
+    print("| | " + " | ".join(columns) + " |\n" + "|---" * (1 + len(columns)) + "|")
+
+
+def row_names(found):
+    """The rows, in their order."""
+    return list(next(iter(found.values()))[0])
+
+
 def table(found):
-    """Prints the table of what was measured: side -> list of turns."""
+    """Prints what one operation takes: side -> list of turns."""
+    first, *others = found
     print(f"\nInstructions of the guest for one operation: fabric {fabric()}, NFSv4.2, direct I/O, "
-          f"the module at both ends (two: ours, in Version Two); {len(found['ours'])} turns each.\n")
-    others = [side for side in found if side != "stock"]
-    print("| | RPCs | stock | " + " | ".join(f"{o} | ratio" for o in others) + " | spread |\n|---"
-          + "|---" * (3 + 2 * len(others)) + "|")
-    for name in found["ours"][0]:
-        means = {side: mean([turn[name][0] for turn in turns]) for side, turns in found.items()}
-        rpcs = " / ".join(f"{statistics.fmean([t[name][1] for t in turns]):.3g}"
+          f"the module at both ends (ours: in Version One, two: in Version Two); "
+          f"{len(found[first])} turns each. Spread: how far the farthest turn is from the mean. "
+          "Clock: the same by the guest's clock, in parts of it.\n")
+    heading("RPCs", first, *[c for o in others for c in (o, "ratio")], "spread", "clock")
+    for name in row_names(found):
+        means = {side: mean([t[name].executed for t in turns]) for side, turns in found.items()}
+        rpcs = " / ".join(f"{statistics.fmean([t[name].rpcs for t in turns]):.3g}"
                           for turns in found.values())
-        stock = means["stock"][0]
-        cells = [f"{means[o][0]:,.0f} | {means[o][0] / stock:.4f}" for o in others]
+        clock = " / ".join(f"{statistics.fmean([t[name].clock for t in turns]) / means[side][0]:.3f}"
+                           for side, turns in found.items())
+        other = means[first][0]
+        cells = [f"{other:,.0f}"] + [f"{means[o][0]:,.0f} | {means[o][0] / other:.4f}" for o in others]
         spread = max(off / value for value, off in means.values())
-        print(f"| {name} | {rpcs} | {stock:,.0f} | {' | '.join(cells)} | {100 * spread:.2f} % |")
-    print(flush=True)
+        print(f"| {name} | {rpcs} | {' | '.join(cells)} | {100 * spread:.2f} % | {clock} |")
+
+
+def shares(found):
+    """Prints whose instructions they are."""
+    print(f"\nWhose they are, in thousands: {' / '.join(found)}. Copies, memory and what follows "
+          "work for all the others.\n")
+    heading(*PARTS, "most")
+    for name in row_names(found):
+        cells = [" / ".join(f"{part(turns, name, [p]) / 1000:.1f}" for turns in found.values())
+                 for p in PARTS]
+        most = [max(PARTS, key=lambda p, t=turns: part(t, name, [p])) for turns in found.values()]
+        print(f"| {name} | {' | '.join(cells)} | {' / '.join(most)} |")
+
+
+def ceiling(found):
+    """Prints how much less a transport could execute at best, and how near each is to it."""
+    first, *others = found
+    print(f"\nThe ceiling, in parts of all that {first} executes. None: {first} with transport, "
+          "verbs, device, checksums and network taken out, as if messages moved by themselves. Free: "
+          "a module with only what is executed in itself taken out, as if it did the same for "
+          "nothing. What others do for it, such as copies and the scheduler, is still in both. "
+          "Reached: how much of the way from what stock takes to its ceiling, free, was gone.\n")
+    heading(f"{first} none", f"{first} free", *[c for o in others for c in (o, f"{o} free", "reached")])
+    for name in row_names(found):
+        whole = executed(found[first], name)
+        free = {side: (executed(turns, name) - part(turns, name, [TRANSPORT])) / whole
+                for side, turns in found.items()}
+        cells = [f"{1 - part(found[first], name, RDMA) / whole:.3f}", f"{free[first]:.3f}"]
+        for side in others:
+            own = executed(found[side], name) / whole
+            cells += [f"{own:.3f}", f"{free[side]:.3f}",
+                      f"{100 * (1 - own) / (1 - min(free.values())):.0f} %"]
+        print(f"| {name} | " + " | ".join(cells) + " |")
+
+
+def functions(found, number):
+    """Prints the functions that execute most, of each row and side."""
+    for name in row_names(found) if number else ():
+        for side, turns in found.items():
+            total = {}
+            for each in turns:
+                for function, count in each[name].functions.items():
+                    total[function] = total.get(function, 0) + count / len(turns)
+            print(f"\n{name}, {side}:")
+            for function in sorted(total, key=total.get, reverse=True)[:number]:
+                print(f"  {total[function]:10,.0f}  {function}")
 
 
 def main():
-    """Measures all sides in turn, and prints the table."""
+    """Measures all sides in turn, and prints the tables."""
     for module in ("nfs", "nfsv4", "nfsd", "rdma_cm", "ib_core"):
         run("modprobe", "-q", module)
-    found = {side: [] for side in SIDES}
+    symbols = Symbols()
+    found = {side: [] for side in (os.environ.get("MODULES") or " ".join(SIDES)).split()}
     for number in range(int(os.environ.get("ROUNDS") or 3)):
         for side in (list(found) if number % 2 == 0 else list(found)[::-1]):
-            found[side].append(turn(side, number))
+            found[side].append(turn(side, number, symbols))
             log(f"round {number}, {side}: " +
-                ", ".join(f"{k} {v[0]:.0f}" for k, v in found[side][-1].items()))
+                ", ".join(f"{k} {v.executed:.0f}" for k, v in found[side][-1].items()))
     table(found)
+    shares(found)
+    ceiling(found)
+    functions(found, int(os.environ.get("TOP") or 0))
+    print(flush=True)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,14 @@ Each is a `Row`. What has to be there before is made by the server itself, of wh
 client knows nothing.
 """
 
+import contextlib
 import ctypes
 import os
 import statistics
 import time
 
 import tap
-from common import LIBC, check, rpc_counts
+from common import LIBC, check, rpc_counts, write
 
 KIB, MIB = 1 << 10, 1 << 20
 #: Octets of the file that is read and written, named `data`.
@@ -42,27 +43,31 @@ class Row:
         """How many steps there are in all, those for `count` included."""
         return self.warm + self.batch * self.batches + PERIOD
 
-    def measure(self, mount):
-        """Nanoseconds for one step, and RPCs for one, of the mount at a path."""
+    def measure(self, mount, around=contextlib.nullcontext()):
+        """Nanoseconds for one step, and RPCs for one, of the mount at a path.
+
+        The steps are done within the context `around`.
+        """
         step = self.step
         for at in range(self.warm):
             step(at)
         before = sum(rpc_counts(mount).values())
         means, at = [], self.warm
-        for _ in range(self.batches):
-            began = time.monotonic_ns()
-            for at in range(at, at + self.batch):
-                step(at)
-            means.append((time.monotonic_ns() - began) / self.batch)
-            at += 1
+        with around:
+            for _ in range(self.batches):
+                began = time.monotonic_ns()
+                for at in range(at, at + self.batch):
+                    step(at)
+                means.append((time.monotonic_ns() - began) / self.batch)
+                at += 1
         rpcs = sum(rpc_counts(mount).values()) - before
         return statistics.median(means), rpcs / (self.batch * self.batches)
 
-    def count(self, server=False):
-        """What one more step takes at the Queue Pair, after `measure`: see `tap.counted`."""
+    def count(self, ends):
+        """What one more step takes at Queue Pairs, after `measure`: see `tap.counted`."""
         first = self.warm + self.batch * self.batches
         steps = iter(range(first, first + PERIOD))
-        return tap.counted(lambda: self.step(next(steps)), PERIOD, server)
+        return tap.counted(lambda: self.step(next(steps)), PERIOD, ends)
 
 
 def force_getattr(path):
@@ -79,6 +84,14 @@ def force_getattr(path):
 def create(path):
     """Makes a file and closes it."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+
+
+def forget():
+    """Has the client forget the files it knows, and give their delegations back.
+
+    It would do so later by itself, while something else is measured.
+    """
+    write("/proc/sys/vm/drop_caches", "2")
 
 
 def listed(path):
@@ -112,7 +125,7 @@ def rows(mount, export, turn, server, batches=BATCHES):
     def unknown(word, step):
         """A row whose steps take files that the client does not know."""
         def make():
-            row = Row(lambda i: step(f"{top}/{word}{i}"), batches=batches)
+            row = Row(lambda i: step(f"{top}/{word}{i}"), batches=batches, close=forget)
             server(f"cd {there}; seq -f {word}%g 0 {row.total() - 1} | xargs touch")
             return row
         return make

@@ -81,38 +81,34 @@ class Direct:
         os.close(self.fd)
 
 
-def counted(step, count, server=False):
-    """Work requests and the like for one step, as means over `count` of them.
+def counted(step, count, ends):
+    """Work requests and the like for one step, as means over `count` of them, at each of `ends`.
 
-    With `server`, those of the server's Queue Pair too, under names that begin with `server `.
+    An end is what has `reset` and `counters`: this module, or `Server`.
     """
     time.sleep(0.1)
-    if server:
-        Server.reset()
-    reset()
+    for end in ends:
+        end.reset()
     for _ in range(count):
         step()
     # The last completions may still be on their way.
     time.sleep(0.1)
-    found = counters()
-    if server:
-        found.update({f"server {name}": value for name, value in Server.counters().items()})
-    return {name: value / count for name, value in found.items()}
+    return [{name: value / count for name, value in end.counters().items()} for end in ends]
 
 
-def per_operation(path, size, writing, count=16, span=8 << 20, server=False):
+def per_operation(path, size, writing, ends, count=16, span=8 << 20):
     """As `counted`, for one direct read or write."""
     io = Direct(path, size, writing)
     # The first steps open what has to be opened.
     for _ in range(4):
         io.step(0)
     places = iter([i * size % span for i in range(count)])
-    found = counted(lambda: io.step(next(places)), count, server)
+    found = counted(lambda: io.step(next(places)), count, ends)
     io.close()
     return found
 
 
-def work_requests(found, end=""):
+def work_requests(found):
     """What was posted to the Send Queue."""
-    return sum(found[end + k] for k in ("sends", "registrations", "local_invs", "sends_with_inv",
+    return sum(found[k] for k in ("sends", "registrations", "local_invs", "sends_with_inv",
                                   "rdma_reads", "rdma_writes", "others"))

@@ -50,6 +50,7 @@ class Guest:
         self.fabric = args.fabric or ("rxe" if self.paired else "")
         self.dir = os.path.join(args.run_dir, role)
         self.console = os.path.join(self.dir, "console")
+        self.profile = os.path.join(self.dir, "profile")
         self.tail = 0
         self.lost = False
         self.process = None
@@ -89,6 +90,8 @@ class Guest:
             "NETDEV": netdev,
             "RDMADEV": f"{self.fabric or 'rxe'}0",
         }
+        if args.profile:
+            env["PROFILE"] = self.profile
         for setting in args.env:
             name, _, value = setting.partition("=")
             env[name] = value
@@ -187,6 +190,12 @@ class Guest:
             # kernel's copies of eight octets at a time are nearer to what a real CPU does.
             accel = ["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"]
             cpu += ",-erms,-fsrm,-fzrm,-fsrs"
+        if args.profile:
+            plugin = f"{self.profile}.so"
+            subprocess.run(["gcc", "-Wall", "-O2", "-shared", "-fPIC", "-fvisibility=hidden",
+                            "-o", plugin, os.path.join(args.tree, "tools/guest.d/profile.c")],
+                           check=True)
+            accel += ["-plugin", f"file={plugin},out={self.profile}"]
         command = ["qemu-system-x86_64", "-M", "q35", *accel,
                    "-cpu", cpu, "-m", self.memory, "-smp", str(args.cpus),
                    "-nodefaults", "-display", "none", "-no-reboot",

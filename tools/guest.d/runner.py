@@ -49,6 +49,7 @@ def parse():
     p.add_argument("--cpus", type=int, default=2)
     p.add_argument("--pin", action="store_true")
     p.add_argument("--icount", action="store_true")
+    p.add_argument("--profile", action="store_true")
     p.add_argument("--qemu", action="append", default=[])
     p.add_argument("--memory")
     p.add_argument("--server-memory")
@@ -73,6 +74,8 @@ def parse():
         p.error("run needs a command after --")
     if args.icount and (args.mode != "run" or args.kernel.startswith("uml")):
         p.error("--icount is for one guest under QEMU")
+    if args.profile and not args.icount:
+        p.error("--profile is for --icount")
     if args.icount:
         # A clock that counts instructions is one CPU's.
         args.cpus = 1
