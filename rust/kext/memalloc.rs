@@ -6,7 +6,21 @@
 
 use crate::sys;
 use core::marker::PhantomData;
+use kernel::alloc::flags::__GFP_ZERO;
+use kernel::alloc::{AllocError, Allocator, Flags, Vec};
 use kernel::ffi::c_uint;
+
+/// A vector of `len` octets, all zero. The allocator clears them, which [`Vec::from_elem`] does one by one.
+///
+/// # Errors
+///
+/// If there is no memory.
+pub(crate) fn zeroed<A: Allocator>(len: usize, flags: Flags) -> Result<Vec<u8, A>, AllocError> {
+    let mut bytes = Vec::with_capacity(len, flags | __GFP_ZERO)?;
+    // SAFETY: There is room for `len`, and what was just allocated is zero.
+    unsafe { bytes.inc_len(len) };
+    Ok(bytes)
+}
 
 /// While it lives, allocations of the current thread do not reclaim memory by means of a filesystem.
 ///

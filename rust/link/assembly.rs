@@ -14,7 +14,7 @@
 //! the connection, so that it is sent again on another. A peer that begins a sequence and does not go on loses its
 //! connection, see [`super::channel::PATIENCE`].
 
-use crate::kext::memalloc::NoFs;
+use crate::kext::memalloc::{self, NoFs};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_spinlock, SpinLock};
@@ -45,7 +45,7 @@ impl Whole {
         let _nofs = NoFs::enter();
         let made = match before.saturating_add(len) > MAX_ALL {
             true => Err(ENOMEM),
-            false => KVec::from_elem(0, len, GFP_KERNEL).map_err(Error::from),
+            false => memalloc::zeroed(len, GFP_KERNEL).map_err(Error::from),
         };
         made.map(Self).inspect_err(|_| {
             KEPT.fetch_sub(len, Relaxed);

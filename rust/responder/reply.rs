@@ -3,6 +3,7 @@
 //! Sending a Reply.
 
 use crate::kext::errno::ENOTCONN;
+use crate::kext::memalloc;
 use crate::kext::page_fragment::PageFragment;
 use crate::observe::trace::{Answer, Why};
 use crate::proto::chunk::{Chunk, Segment};
@@ -357,7 +358,7 @@ fn split(total: usize, header_len: usize, terms: &Terms) -> Result<Split> {
 ///
 /// `ENOMEM`.
 fn gather(results: &[(u32, u32)], reply: &XdrBuf, len: usize) -> Result<KVVec<u8>> {
-    let mut whole = KVVec::from_elem(0, len, GFP_KERNEL)?;
+    let mut whole = memalloc::zeroed(len, GFP_KERNEL)?;
     let mut at = 0_usize;
     for_rest(results, reply.len(), |from, to| {
         let end = at.checked_add(to - from).ok_or(EMSGSIZE)?;

@@ -2,6 +2,7 @@
 
 //! Memory that an RPC is encoded into or decoded from.
 
+use crate::kext::memalloc;
 use crate::sys;
 use core::ptr;
 use kernel::{
@@ -30,7 +31,7 @@ unsafe impl Sync for Buffer {}
 impl Buffer {
     /// Allocates `size` bytes.
     pub(super) fn new(size: usize, flags: Flags) -> Result<Self> {
-        let memory: KVec<u8> = KVec::from_elem(0, size, flags)?;
+        let memory: KVec<u8> = memalloc::zeroed(size, flags)?;
         if size == 0 {
             return Ok(Self {
                 ptr: ptr::null_mut(),

@@ -48,7 +48,7 @@ class Found:
         self.executed = sum(self.parts.values())
 
 
-def turn(side, number, symbols):
+def turn(side, number, profile):
     """One turn of a module: row -> `Found`."""
     run("insmod", *SIDES[side].arguments())
     shell(f"start_nfs_server; mount_nfs 4.2 {MOUNT} rsize=1048576,wsize=1048576")
@@ -56,8 +56,7 @@ def turn(side, number, symbols):
     found = {}
     with open(f"{MOUNT}/data", "wb") as f:
         f.write(b"\xA5" * SPAN)
-    symbols.modules_changed()
-    profile = Profile(symbols)
+    profile.symbols.modules_changed()
     for name, make in rows(MOUNT, EXPORT, f"{number}{side}", shell):
         # Renamed and removed is what was made before.
         if wanted in name or name in ("create", "rename", "unlink"):
@@ -167,11 +166,12 @@ def main():
     """Measures all sides in turn, and prints the tables."""
     for module in ("nfs", "nfsv4", "nfsd", "rdma_cm", "ib_core"):
         run("modprobe", "-q", module)
-    symbols = Symbols()
+    # One for all: the plugin numbers what it writes.
+    profile = Profile(Symbols())
     found = {side: [] for side in (os.environ.get("MODULES") or " ".join(SIDES)).split()}
     for number in range(int(os.environ.get("ROUNDS") or 3)):
         for side in (list(found) if number % 2 == 0 else list(found)[::-1]):
-            found[side].append(turn(side, number, symbols))
+            found[side].append(turn(side, number, profile))
             log(f"round {number}, {side}: " +
                 ", ".join(f"{k} {v.executed:.0f}" for k, v in found[side][-1].items()))
     table(found)

@@ -35,7 +35,19 @@ pub(crate) struct ReadList<'a> {
 
 impl<'a> ReadList<'a> {
     /// Reads and checks a Read list.
+    #[inline]
     pub(crate) fn get(reader: &mut Reader<'a>, limits: &Limits) -> Result<Self> {
+        // Most messages have none.
+        let mut behind = *reader;
+        if !behind.bool()? {
+            *reader = behind;
+            return Ok(Self::default());
+        }
+        Self::get_entries(reader, limits)
+    }
+
+    /// Reads and checks a Read list that is not empty.
+    fn get_entries(reader: &mut Reader<'a>, limits: &Limits) -> Result<Self> {
         let start = reader.rest();
         let mut len = 0_usize;
         let mut count = 0_usize;

@@ -65,6 +65,7 @@ pub(crate) fn decode_with<'a>(
 }
 
 /// Decodes what follows the prefix, up to the RPC message.
+#[inline]
 fn decode_body<'a>(
     reader: &mut Reader<'a>,
     prefix: &Prefix,
@@ -90,6 +91,7 @@ fn decode_body<'a>(
 }
 
 /// Decodes what follows the prefix of an RDMA_MSG message, up to the RPC message.
+#[inline]
 fn decode_msg<'a>(
     reader: &mut Reader<'a>,
     xid: u32,

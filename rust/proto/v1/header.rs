@@ -30,6 +30,7 @@ pub(crate) struct ChunkLists<'a> {
 
 impl<'a> ChunkLists<'a> {
     /// Reads the chunk lists.
+    #[inline]
     pub(super) fn get(reader: &mut Reader<'a>, limits: &Limits) -> Result<Self> {
         Ok(Self {
             read: ReadList::get(reader, limits)?,
