@@ -17,7 +17,7 @@ def names(mount):
     t = Tree(mount, "names")
     entries = 400 if slow() else 5000
     # Those that the client makes, and those that it renames or removes.
-    created, changed = (entries, entries) if soak() else (min(entries, 600), min(entries, 1500))
+    created, changed = (entries, entries) if soak() else (min(entries, 400), min(entries, 800))
     jobs = 4
 
     def create(job):
