@@ -10,7 +10,7 @@
 # smoke: uml-kasan
 # smoke-fabrics: rxe
 # smoke-variants: 4.2@ours-ours
-# timeout: 300 900
+# timeout: 300 1500
 """No setting is touched: two ends of ours speak Version Two with each other.
 
 With the stock module at one end Version One is spoken on the first connection, and debugfs says
