@@ -64,6 +64,7 @@ fn state(client: &Client, m: &SeqFile) {
         lines!(m,
             "segment_size": terms.segment_size,
             "segment_count": terms.segment_count,
+            "reverse_direction": channel.reverse().name(),
         );
     }
 }

@@ -219,6 +219,16 @@ impl Reverse {
             _ => Self::None,
         }
     }
+
+    /// A word for it, for whoever shows it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Simple => "simple",
+            Self::Continued => "continued",
+            Self::General => "general",
+        }
+    }
 }
 
 /// What two ends agree on, seen from one of them: what both can do.

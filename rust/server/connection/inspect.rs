@@ -128,6 +128,14 @@ fn state(connection: &Connection, m: &SeqFile) {
     if let Some(channel) = connection.channel() {
         lines!(m, "host_authentication": channel.authentication());
     }
+    if let Some(channel) = &two {
+        let terms = channel.snapshot().terms;
+        lines!(m,
+            "segment_size": terms.segment_size,
+            "segment_count": terms.segment_count,
+            "reverse_direction": channel.reverse().name(),
+        );
+    }
 }
 
 /// How large the connection was made.
