@@ -44,7 +44,7 @@
 
 use crate::kext::completion::Completion;
 use crate::kext::time::HZ;
-use crate::link::assembly::{Assembly, Whole, MAX_WHOLE};
+use crate::link::assembly::{Assembly, Share, Whole, MAX_WHOLE};
 use crate::link::auth::{self, Auth, Next, Speech};
 use crate::observe::trace::{self, Number};
 use crate::proto::auth::{is_refusal, Verdict, Why};
@@ -228,6 +228,7 @@ impl Channel {
         let session = Session::new(&config);
         let terms = session.terms();
         let settled = !on;
+        let share = Share::new()?;
         let state = State {
             session,
             in_transit: 0,
@@ -245,11 +246,11 @@ impl Channel {
                 own: parameters.own,
                 authenticates: on,
                 only_two: parameters.auth.wanted.is_required(),
-                auth <- Auth::new(parameters.role, &parameters.auth, on),
+                auth <- Auth::new(parameters.role, &parameters.auth, on, share.clone()),
                 settled: Atomic::new(settled),
                 state <- new_spinlock!(state, "rpcrdma::Channel::state"),
                 decided <- Completion::new(),
-                assembly <- Assembly::new(),
+                assembly <- Assembly::new(share),
                 version: Atomic::new(0),
                 capacity: Atomic::new(parameters.capacity),
                 widest: Atomic::new(1),
