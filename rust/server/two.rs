@@ -155,9 +155,9 @@ pub(super) fn received(
 
 impl Connection {
     /// Has [`Channel::look`] called after a while. Only for handlers of the endpoint, which the end of the connection waits
-    /// for before it cancels this, for threads of the service, which keep the transport from being freed, and for the work
-    /// itself.
-    fn watch(this: &Arc<Self>) {
+    /// for before it cancels this, for threads of the service, which keep the transport from being freed or have not given
+    /// it to SUNRPC yet, and for the work itself.
+    pub(super) fn watch(this: &Arc<Self>) {
         DelayedWork::<Self>::schedule(this, PATIENCE);
     }
 

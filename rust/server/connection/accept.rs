@@ -3,7 +3,8 @@
 //! How a connection is accepted, and how large it is made.
 
 use super::{inspect, Connection, Returns, SEND_STEP};
-use crate::kext::delayed_work::new_delayed_work_ext;
+use crate::kext::delayed_work::{new_delayed_work_ext, DelayedWork};
+use crate::link::channel::Channel;
 use crate::link::sizing::REVERSE_READS;
 use crate::module_parameters;
 use crate::observe::trace::Number;
@@ -191,10 +192,19 @@ impl Connection {
         if this.channel.is_some() {
             this.set_endpoint(Some(endpoint.clone()));
         }
-        owner
-            .accept(&own.encode(), read_depth, answer_depth)
-            .inspect_err(|_| this.set_endpoint(None))?;
+        if let Err(error) = owner.accept(&own.encode(), read_depth, answer_depth) {
+            // The peer may have sent something all the same. `free` will not be called, which would see to all this.
+            this.set_endpoint(None);
+            drop(owner);
+            DelayedWork::<Self>::cancel_sync(&this);
+            this.inbox.empty();
+            return Err(error);
+        }
         *this.owner.lock() = Some(owner);
+        if this.channel().is_some_and(Channel::awaits_proof) {
+            // Perhaps no message will ever come.
+            Self::watch(&this);
+        }
         Ok(this)
     }
 }
