@@ -598,7 +598,8 @@ impl Channel {
                         state.in_transit = state.in_transit.saturating_add(1);
                     }
                     None => {
-                        // It is asked for again when a Send has completed. That may be one of those that wait: they
+                        // It is asked for again when a Send has completed: one of these has the buffer that is kept
+                        // for what the session sends, or the queue is full. On an end that keeps none those that wait
                         // may have all Send buffers, and nothing else be under way.
                         state.session = before;
                         outcome.wake |= state.session.poll_wake();
@@ -763,7 +764,7 @@ impl Channel {
 /// Posts a message of the session's own. Returns its place in the Send Queue; [`None`] if it could not be posted, for
 /// want of room or because the connection is at its end, of which others know.
 fn send_control<H: EndpointEvents>(endpoint: &Arc<Endpoint<H>>, control: &Control) -> Option<u64> {
-    let mut buffer = endpoint.send_buffer()?;
+    let mut buffer = endpoint.control_buffer()?;
     let len = control.encode(&mut buffer).ok()?;
     endpoint.post_signaled(buffer, len).ok()
 }
@@ -781,7 +782,7 @@ fn say<H: EndpointEvents>(
         None => MAX_FIRST,
         Some(_) => Properties::DEFAULT.receive_size,
     };
-    let mut buffer = endpoint.send_buffer()?;
+    let mut buffer = endpoint.control_buffer()?;
     let piece = speech.saying.next(buffer.len().min(limit as usize))?;
     let material = speech.bytes.get(piece.start..piece.end)?;
     let told = Told {

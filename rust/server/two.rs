@@ -187,8 +187,8 @@ pub(super) fn act(this: &Connection, channel: &Channel, endpoint: &Arc<Endpoint<
     if !this.is_established() {
         return;
     }
-    // If there is no Send buffer for what it wants, one comes back with a completion, which has us called again. None can
-    // be made here, in a handler that the shutdown waits for.
+    // For what it wants there is a Send buffer that nobody else gets. If that is not free it comes back with a completion,
+    // which has us called again.
     let outcome = channel.act(endpoint);
     if outcome.wake {
         this.flush();

@@ -127,6 +127,9 @@ impl Connection {
             Some(_) => two::message_size(inline),
             None => inline,
         };
+        // For the session's own messages. Each Call takes a buffer when it is taken in, for a Reply which perhaps may not be
+        // sent before one of those: our properties, if a client begins with Calls, or errors, which come first.
+        let kept_sends = u32::from(channel.is_some());
         let this = Arc::pin_init(
             try_pin_init!(Self {
                 xprt <- SvcXprt::new(server),
@@ -163,8 +166,9 @@ impl Connection {
         let sizes = Sizes {
             receives: receives(credits),
             receive_size: buffer_size as usize,
-            sends: sends(credits),
-            first_sends: SEND_STEP,
+            sends: sends(credits) + kept_sends,
+            first_sends: SEND_STEP + kept_sends,
+            kept_sends,
             send_size: buffer_size as usize,
             send_queue: send_queue(credits).min(limits.queue_depth / 2),
             region_depth,
