@@ -40,7 +40,8 @@ const SEND_STEP: u32 = 2;
 /// Octets of memory that RDMA Reads and Writes of a connection may have: with as many no further Call is taken in.
 const TRANSFER_MEMORY: usize = 16 << 20;
 
-/// How long a thread waits for the end of a Read, in milliseconds. The device should have given up before.
+/// How long a thread waits for memory regions for one Call, in milliseconds: in all, or a client whose Reads end one by one
+/// could have it wait for ever. The device should have given up on one Read before.
 const PATIENCE: Msecs = 20_000;
 
 /// See `Connection::returns`.
@@ -475,7 +476,9 @@ impl Connection {
         let answer = call::answer(version, message.bytes(), refusal, credits, &mut buffer);
         drop(message);
         let Some(len) = answer else {
-            self.act();
+            // Nobody shall wait for what is ours still.
+            drop(buffer);
+            self.retry();
             return Ok(());
         };
         let answer = Ready {

@@ -176,6 +176,10 @@ impl DelayedWorkItem for Connection {
         let waits = this.waits();
         let again = this.channel().is_some_and(|channel| channel.look(waits));
         this.act();
+        if waits {
+            // For want of Send buffers, which could not be made then?
+            this.insist();
+        }
         if again || this.waits() {
             Self::watch(&this);
         }

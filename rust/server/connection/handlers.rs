@@ -95,6 +95,8 @@ impl EndpointEvents for Connection {
 
     fn fenced(this: &Arc<Self>, tag: u32, done: bool) {
         this.with_callback(|callback| Callback::fenced(callback, tag, done));
+        // The Reply that was kept for it has given its Receive back.
+        this.act();
     }
 
     fn send_room(&self) {
@@ -167,6 +169,14 @@ impl ServerTransport for Connection {
             this.xprt.close();
         }
         result
+    }
+
+    fn given_up(this: &Arc<Self>) {
+        // In Version One nobody waits for what has come back: `resources_back` tells of the Send buffer, and the client
+        // counts its Call as not answered for ever.
+        if this.channel.is_some() {
+            this.retry();
+        }
     }
 
     fn detach(this: &Arc<Self>) {
