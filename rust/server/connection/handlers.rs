@@ -125,8 +125,9 @@ impl ServerTransport for Connection {
         if !self.established.load(Relaxed) {
             return false;
         }
-        let starved = || self.starved.load(Relaxed) && !self.inbox.has_pulled();
-        let may = || !self.backlog.is_busy() && !starved();
+        let waits = || self.starved.load(Relaxed) || self.is_patient();
+        let held_up = || waits() && !self.inbox.has_pulled();
+        let may = || !self.backlog.is_busy() && !held_up();
         if may() {
             return true;
         }
