@@ -229,6 +229,9 @@ impl EndpointEvents for Client {
         this.act();
     }
 
+    // There is nothing to be done when a Send buffer comes back unposted: nobody waits for one, see the test in `link/sizing.rs`.
+    // A Receive comes back in a handler, or with a slot of the reverse direction, and the session is asked each time.
+
     fn send_room(&self) {
         self.requester.stats.completions.count();
         self.xprt.write_space();

@@ -10,28 +10,101 @@
 //! to the Call or Reply that it is.
 //!
 //! The first part tells how long the message is. Before any octet of it is kept, memory for all of it is allocated,
-//! within a bound for one message and a bound for all that the module keeps; a message for which there is none costs
+//! within a bound for one message and bounds for all that are kept ([`Share`]); a message for which there is none costs
 //! the connection, so that it is sent again on another. A peer that begins a sequence and does not go on loses its
 //! connection, see [`super::channel::PATIENCE`].
+//!
+//! The handler of Receives allocates that memory, and may sleep for it, but others wait behind it on the same CQ. So it
+//! has to be single pages, and not several in a row, which the kernel might have to make room for first.
+//!
+//! # Whose memory it is
+//!
+//! A connection may always keep [`SHARE`] octets: its own share. Only what it keeps beyond is taken out of what all
+//! have together ([`MAX_ALL`]). So a peer that has begun messages on many connections, or has sent many that no thread
+//! has taken yet, takes nothing from the share of another. How much there is of all shares follows from the number of
+//! connections, as it does for Receives.
 
 use crate::kext::memalloc::{self, NoFs};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{new_spinlock, SpinLock};
+use kernel::sync::{new_spinlock, Arc, SpinLock};
+use kernel::task::might_sleep;
 
 /// The longest RPC message that may come in parts, in octets: three messages of the size that ours have, which is room for
-/// an access control list of NFSv3. It is kept in one piece of memory, which gets scarce
-/// above a few pages.
+/// an access control list of NFSv3.
 pub(crate) const MAX_WHOLE: u32 = 36 << 10;
 
-/// Octets of all such messages together, of all connections: two of the longest for each of a thousand.
+/// Octets that each connection may keep whatever others do: four of the longest messages. One that proves who it is says
+/// less than that.
+const SHARE: usize = 4 * MAX_WHOLE as usize;
+
+/// Octets of all such messages together that are beyond the shares of their connections.
 const MAX_ALL: usize = 64 << 20;
 
-/// Octets that are kept.
-static KEPT: Atomic<usize> = Atomic::new(0);
+/// Octets that are kept beyond the shares.
+static BEYOND: Atomic<usize> = Atomic::new(0);
 
-/// An RPC message, put together or about to be. As long as it is, it counts in [`KEPT`].
-pub(crate) struct Whole(KVec<u8>);
+/// What is kept of one connection. Its messages have references to it.
+pub(super) struct Share {
+    /// Octets.
+    kept: Atomic<usize>,
+}
+
+impl Share {
+    /// Nothing is kept yet.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn new() -> Result<Arc<Self>> {
+        let kept = Atomic::new(0);
+        Ok(Arc::new(Self { kept }, GFP_KERNEL)?)
+    }
+}
+
+/// Octets that count as kept. Dropped, they do not any more.
+struct Counted {
+    /// How many.
+    len: usize,
+    /// Of which connection.
+    share: Arc<Share>,
+    /// Whether they count in [`BEYOND`].
+    beyond: bool,
+}
+
+impl Counted {
+    /// Counts `len` octets, if so many more may be kept.
+    fn new(share: &Arc<Share>, len: usize) -> Option<Self> {
+        let own = share.kept.fetch_add(len, Relaxed).saturating_add(len);
+        let counted = Self {
+            len,
+            share: share.clone(),
+            beyond: own > SHARE,
+        };
+        if !counted.beyond {
+            return Some(counted);
+        }
+        let all = BEYOND.fetch_add(len, Relaxed).saturating_add(len);
+        (all <= MAX_ALL).then_some(counted)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.share.kept.fetch_sub(self.len, Relaxed);
+        if self.beyond {
+            BEYOND.fetch_sub(self.len, Relaxed);
+        }
+    }
+}
+
+/// An RPC message, put together or about to be. As long as it is, it counts as kept. To drop it may sleep.
+pub(crate) struct Whole {
+    /// The message.
+    bytes: KVVec<u8>,
+    /// What counts.
+    _counted: Counted,
+}
 
 impl Whole {
     /// Room for a message of `len` octets. Sleeps.
@@ -39,22 +112,19 @@ impl Whole {
     /// # Errors
     ///
     /// `ENOMEM` if there is no memory, or no more may be kept.
-    pub(super) fn new(len: usize) -> Result<Self> {
-        let before = KEPT.fetch_add(len, Relaxed);
+    pub(super) fn new(share: &Arc<Share>, len: usize) -> Result<Self> {
+        let counted = Counted::new(share, len).ok_or(ENOMEM)?;
         // Writeback may wait for this very message.
         let _nofs = NoFs::enter();
-        let made = match before.saturating_add(len) > MAX_ALL {
-            true => Err(ENOMEM),
-            false => memalloc::zeroed(len, GFP_KERNEL).map_err(Error::from),
-        };
-        made.map(Self).inspect_err(|_| {
-            KEPT.fetch_sub(len, Relaxed);
+        Ok(Self {
+            bytes: memalloc::zeroed(len, GFP_KERNEL)?,
+            _counted: counted,
         })
     }
 
     /// The message.
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 
     /// Puts octets at an offset. Returns whether there is a place for them.
@@ -62,7 +132,7 @@ impl Whole {
         let Ok(offset) = usize::try_from(offset) else {
             return false;
         };
-        let rest = self.0.get_mut(offset..);
+        let rest = self.bytes.get_mut(offset..);
         let Some(place) = rest.and_then(|rest| rest.get_mut(..part.len())) else {
             return false;
         };
@@ -73,7 +143,8 @@ impl Whole {
 
 impl Drop for Whole {
     fn drop(&mut self) {
-        KEPT.fetch_sub(self.0.len(), Relaxed);
+        // Whether memory was in one piece depends on chance. Who drops it under a spinlock shall be found out at once.
+        might_sleep();
     }
 }
 
@@ -83,13 +154,16 @@ pub(super) struct Assembly {
     /// What has come of it.
     #[pin]
     current: SpinLock<Option<Whole>>,
+    /// Where it counts.
+    share: Arc<Share>,
 }
 
 impl Assembly {
     /// None.
-    pub(super) fn new() -> impl PinInit<Self> {
+    pub(super) fn new(share: Arc<Share>) -> impl PinInit<Self> {
         pin_init!(Self {
             current <- new_spinlock!(None, "rpcrdma::Assembly::current"),
+            share,
         })
     }
 
@@ -99,7 +173,7 @@ impl Assembly {
     ///
     /// `ENOMEM`.
     pub(super) fn begin(&self, len: u32) -> Result {
-        let whole = Whole::new(usize::try_from(len)?)?;
+        let whole = Whole::new(&self.share, usize::try_from(len)?)?;
         let former = self.current.lock().replace(whole);
         drop(former);
         Ok(())
@@ -128,11 +202,10 @@ impl Assembly {
 #[kernel::prelude::kunit_tests(rpcrdma_link_assembly)]
 mod tests {
     use super::*;
-    use kernel::sync::Arc;
 
     #[test]
     fn parts_become_a_message() -> Result {
-        let assembly = Arc::pin_init(Assembly::new(), GFP_KERNEL)?;
+        let assembly = Arc::pin_init(Assembly::new(Share::new()?), GFP_KERNEL)?;
         assembly.begin(6)?;
         assert!(assembly.add(0, b"abcd"));
         assert!(!assembly.add(4, b"efg"));
@@ -146,13 +219,51 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded() -> Result {
-        let before = KEPT.load(Relaxed);
-        assert!(Whole::new(MAX_ALL + 1).is_err());
-        assert_eq!(KEPT.load(Relaxed), before);
-        let whole = Whole::new(100)?;
-        assert_eq!(KEPT.load(Relaxed), before + 100);
-        drop(whole);
-        assert_eq!(KEPT.load(Relaxed), before);
+        let share = Share::new()?;
+        let before = BEYOND.load(Relaxed);
+        assert!(Whole::new(&share, MAX_ALL + 1).is_err());
+        assert_eq!(BEYOND.load(Relaxed), before);
+        assert_eq!(share.kept.load(Relaxed), 0);
+        let own = Whole::new(&share, SHARE)?;
+        assert_eq!(BEYOND.load(Relaxed), before);
+        let beyond = Whole::new(&share, 100)?;
+        assert_eq!(BEYOND.load(Relaxed), before + 100);
+        drop(own);
+        assert_eq!(BEYOND.load(Relaxed), before + 100);
+        drop(beyond);
+        assert_eq!(BEYOND.load(Relaxed), before);
+        assert_eq!(share.kept.load(Relaxed), 0);
+        Ok(())
+    }
+
+    /// Peers that have begun as much as may be begun leave the shares of others alone.
+    #[test]
+    fn nobody_takes_the_share_of_another() -> Result {
+        let (greedy, other) = (Share::new()?, Share::new()?);
+        let own = Whole::new(&greedy, SHARE)?;
+        // As if there were much more of it.
+        BEYOND.fetch_add(MAX_ALL, Relaxed);
+        let more = Whole::new(&greedy, MAX_WHOLE as usize).is_ok();
+        let mut messages = KVec::new();
+        for _ in 0..4 {
+            messages.push(Whole::new(&other, MAX_WHOLE as usize), GFP_KERNEL)?;
+        }
+        let beyond = Whole::new(&other, 1).is_ok();
+        BEYOND.fetch_sub(MAX_ALL, Relaxed);
+        assert!(!more && !beyond);
+        assert!(messages.iter().all(Result::is_ok));
+        drop(own);
+        assert!(Whole::new(&greedy, SHARE).is_ok());
+        Ok(())
+    }
+
+    /// No pages in a row are needed. So many there never are, but the module's memory is not that short.
+    #[test]
+    fn memory_need_not_be_in_one_piece() -> Result {
+        let share = Share::new()?;
+        let mut whole = Whole::new(&share, 12 << 20)?;
+        assert!(whole.put((12 << 20) - 3, b"end"));
+        assert!(whole.bytes().ends_with(b"\0end"));
         Ok(())
     }
 }

@@ -4,21 +4,23 @@
 //!
 //! # Who owns what, and what ends it
 //!
-//! An [`Auth`] is part of a [`Channel`](super::channel::Channel). Its mutex is taken by the handler of Receives only,
-//! and by the maker of the channel, so nobody waits for it. What the peer says is kept here until it is complete, in
-//! memory that counts like that of RPC messages in parts ([`super::assembly`]), and given back then. What is to be
-//! sent, a [`Speech`], is handed to the channel, which has a spinlock around it.
+//! An [`Auth`] is part of a [`Channel`](super::channel::Channel). Its mutex is taken by the handler of Receives,
+//! by the maker of the channel, and once by who finds that the peer has had its time; so next to nobody waits for it.
+//! What the peer says is kept here until it is complete, in memory that counts like that of RPC messages in parts
+//! ([`super::assembly`]), and given back then. A token is shorter than what each connection may keep, so none is refused
+//! because others keep much, or have said half of theirs. What is to be sent, a [`Speech`], is handed to the channel,
+//! which has a spinlock around it.
 
 use crate::kext::host_key;
 use crate::kext::memalloc::NoFs;
-use crate::link::assembly::Whole;
+use crate::link::assembly::{Share, Whole};
 use crate::proto::auth::psk::{Address, Crypto, Ends, PreSharedKey, MAC_LEN};
 use crate::proto::auth::saying::Saying;
 use crate::proto::auth::{Exchange, Mode, Say, Step, Store, Verdict, Why};
 use crate::proto::session::Role;
 use crate::sunrpc::AddressText;
 use kernel::prelude::*;
-use kernel::sync::{new_mutex, Mutex};
+use kernel::sync::{new_mutex, Arc, Mutex};
 
 /// What an administrator wants of connections that are made now.
 #[derive(Clone, Copy, Debug)]
@@ -73,22 +75,27 @@ impl Crypto for HostKey {
 }
 
 /// What has come of a token.
-struct Kept(Option<Whole>);
+struct Kept {
+    /// The token, as far as it has come.
+    token: Option<Whole>,
+    /// Where it counts.
+    share: Arc<Share>,
+}
 
 impl Store for Kept {
     fn begin(&mut self, len: u32) -> Option<()> {
         // The former one goes first.
-        self.0 = None;
-        self.0 = Some(Whole::new(usize::try_from(len).ok()?).ok()?);
+        self.token = None;
+        self.token = Some(Whole::new(&self.share, usize::try_from(len).ok()?).ok()?);
         Some(())
     }
 
     fn put(&mut self, offset: u32, piece: &[u8]) -> Option<()> {
-        self.0.as_mut()?.put(offset, piece).then_some(())
+        self.token.as_mut()?.put(offset, piece).then_some(())
     }
 
     fn bytes(&self) -> &[u8] {
-        self.0.as_ref().map_or(&[], Whole::bytes)
+        self.token.as_ref().map_or(&[], Whole::bytes)
     }
 }
 
@@ -170,8 +177,13 @@ pub(super) struct Auth {
 }
 
 impl Auth {
-    /// Of a new connection. `on` says whether there is any.
-    pub(super) fn new(role: Role, parameters: &Parameters, on: bool) -> impl PinInit<Self> {
+    /// Of a new connection. `on` says whether there is any. What the peer says counts in `share`.
+    pub(super) fn new(
+        role: Role,
+        parameters: &Parameters,
+        on: bool,
+        share: Arc<Share>,
+    ) -> impl PinInit<Self> {
         let state = on.then(|| {
             let policy = PreSharedKey::new(
                 role,
@@ -186,7 +198,7 @@ impl Auth {
             );
             State {
                 exchange: Exchange::new(role, policy),
-                kept: Kept(None),
+                kept: Kept { token: None, share },
             }
         });
         pin_init!(Self {
@@ -217,7 +229,7 @@ impl Auth {
         };
         let next = Next::new(&act(state));
         if !state.exchange.is_collecting() {
-            state.kept = Kept(None);
+            state.kept.token = None;
         }
         next
     }

@@ -38,13 +38,18 @@
 //!
 //! # Time
 //!
-//! There is no timer here. While the peer is in the middle of a sequence ([`Channel::is_in_sequence`]), and when somebody
-//! has been told to wait for a credit, whoever has the channel calls [`Channel::look`] every [`PATIENCE`]. A sequence that
-//! has not gone on in between ends the connection; so do credits that have not come after [`STARVED_LOOKS`] of them.
+//! There is no timer here. While the peer is in the middle of a sequence ([`Channel::is_in_sequence`]), when somebody
+//! has been told to wait for a credit, and from the beginning where the peer has to authenticate itself
+//! ([`Channel::awaits_proof`]), whoever has the channel calls [`Channel::look`] every [`PATIENCE`]. A sequence that
+//! has not gone on in between ends the connection; so do credits that have not come after [`STARVED_LOOKS`] of them, and
+//! a proof that has not after [`PROOF_LOOKS`].
+//!
+//! A client that need not prove who it is may be silent for as long as it likes, as in Version One: what it costs is what
+//! any connection without a Call costs, and SUNRPC ends such ones when they are old, or too many.
 
 use crate::kext::completion::Completion;
 use crate::kext::time::HZ;
-use crate::link::assembly::{Assembly, Whole, MAX_WHOLE};
+use crate::link::assembly::{Assembly, Share, Whole, MAX_WHOLE};
 use crate::link::auth::{self, Auth, Next, Speech};
 use crate::observe::trace::{self, Number};
 use crate::proto::auth::{is_refusal, Verdict, Why};
@@ -80,6 +85,10 @@ pub(crate) const PATIENCE: usize = 10 * HZ;
 /// SUNRPC waits for the Reply to a Call. Who waits for a credit has sent nothing, so SUNRPC has no timer for him.
 const STARVED_LOOKS: u32 = 6;
 
+/// So many looks find a client that has not proved who it is, though it has to, before the connection is ended. It may have
+/// sent nothing at all, or a little every now and then. A client of ours gives up after five seconds itself.
+const PROOF_LOOKS: u32 = 3;
+
 /// What the two ends of a connection have to know.
 pub(crate) struct Parameters {
     /// By what number trace events name the connection.
@@ -112,6 +121,8 @@ struct State {
     seen: Option<u64>,
     /// How many looks have found that what waits may not be sent, and up to which message something might have been.
     starved: (u32, u32),
+    /// How many looks have found that the peer has not proved who it is.
+    unproved: u32,
     /// Of our authentication, what is to be sent.
     speech: Option<Speech>,
     /// What is thought of the peer, when it is known.
@@ -231,12 +242,14 @@ impl Channel {
         let session = Session::new(&config);
         let terms = session.terms();
         let settled = !on;
+        let share = Share::new()?;
         let state = State {
             session,
             in_transit: 0,
             latest: 0,
             seen: None,
             starved: (0, 0),
+            unproved: 0,
             speech: None,
             verdict: None,
             decided: false,
@@ -248,11 +261,11 @@ impl Channel {
                 own: parameters.own,
                 authenticates: on,
                 only_two: parameters.auth.wanted.is_required(),
-                auth <- Auth::new(parameters.role, &parameters.auth, on),
+                auth <- Auth::new(parameters.role, &parameters.auth, on, share.clone()),
                 settled: Atomic::new(settled),
                 state <- new_spinlock!(state, "rpcrdma::Channel::state"),
                 decided <- Completion::new(),
-                assembly <- Assembly::new(),
+                assembly <- Assembly::new(share),
                 version: Atomic::new(0),
                 capacity: Atomic::new(parameters.capacity),
                 widest: Atomic::new(1),
@@ -315,6 +328,23 @@ impl Channel {
         }
         self.follow(self.auth.skipped());
         self.settled.load(Acquire)
+    }
+
+    /// Whether the peer, a client, has to prove who it is, and has not yet: [`Self::look`] is to be called.
+    pub(crate) fn awaits_proof(&self) -> bool {
+        self.role == Role::Server && self.only_two && !self.settled.load(Relaxed)
+    }
+
+    /// Another look has found that the peer has not proved who it is. Refuses it if it has had its time. Sleeps.
+    fn look_for_proof(&self) {
+        let mut state = self.state.lock();
+        state.unproved = state.unproved.saturating_add(1);
+        let late = state.unproved >= PROOF_LOOKS;
+        drop(state);
+        if late {
+            // If there is a verdict at this moment it stands: the exchange gives only one.
+            self.follow(self.auth.skipped());
+        }
     }
 
     /// Why the peer is refused, if it is: connecting to it again is no use.
@@ -406,9 +436,18 @@ impl Channel {
     }
 
     /// Looks whether the peer's sequence has gone on since the last look, and whether credits have come: some at all, or,
-    /// if something `waits` for them for certain, more than were too few. Returns whether to look again. Else
-    /// [`Self::act`] says what to do, if anything.
+    /// if something `waits` for them for certain, more than were too few; and whether a peer that has to has proved who it
+    /// is. Returns whether to look again. [`Self::act`] says what to do, if anything. Sleeps.
     pub(crate) fn look(&self, waits: bool) -> bool {
+        let unproved = self.awaits_proof();
+        if unproved {
+            self.look_for_proof();
+        }
+        self.look_on(waits) || unproved
+    }
+
+    /// As [`Self::look`], but for the proof.
+    fn look_on(&self, waits: bool) -> bool {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let now = state.session.peer_sequence();
@@ -562,7 +601,8 @@ impl Channel {
                         state.in_transit = state.in_transit.saturating_add(1);
                     }
                     None => {
-                        // It is asked for again when a Send has completed. That may be one of those that wait: they
+                        // It is asked for again when a Send has completed: one of these has the buffer that is kept
+                        // for what the session sends, or the queue is full. On an end that keeps none those that wait
                         // may have all Send buffers, and nothing else be under way.
                         state.session = before;
                         outcome.wake |= state.session.poll_wake();
@@ -727,7 +767,7 @@ impl Channel {
 /// Posts a message of the session's own. Returns its place in the Send Queue; [`None`] if it could not be posted, for
 /// want of room or because the connection is at its end, of which others know.
 fn send_control<H: EndpointEvents>(endpoint: &Arc<Endpoint<H>>, control: &Control) -> Option<u64> {
-    let mut buffer = endpoint.send_buffer()?;
+    let mut buffer = endpoint.control_buffer()?;
     let len = control.encode(&mut buffer).ok()?;
     endpoint.post_signaled(buffer, len).ok()
 }
@@ -745,7 +785,7 @@ fn say<H: EndpointEvents>(
         None => MAX_FIRST,
         Some(_) => Properties::DEFAULT.receive_size,
     };
-    let mut buffer = endpoint.send_buffer()?;
+    let mut buffer = endpoint.control_buffer()?;
     let piece = speech.saying.next(buffer.len().min(limit as usize))?;
     let material = speech.bytes.get(piece.start..piece.end)?;
     let told = Told {

@@ -128,6 +128,9 @@ pub(crate) fn choose(
         receive_size: wanted.inline_receive as usize,
         sends: credits + REVERSE_CREDITS,
         first_sends: credits + REVERSE_CREDITS,
+        // There are so many from the start that those in use at a time, by whoever holds the send lock and by the handler
+        // of Receives, are always less than those that are neither posted nor about to be free again.
+        kept_sends: 0,
         send_size: wanted.inline_send as usize,
         send_queue,
         region_depth,
@@ -143,6 +146,7 @@ pub(crate) fn choose(
 mod tests {
     use super::*;
     use crate::kext::errno::EOPNOTSUPP;
+    use crate::link::middles::MAX_PARTS;
     use kernel::prelude::*;
 
     const DEVICE: DeviceLimits = DeviceLimits {
@@ -207,6 +211,24 @@ mod tests {
             assert!(sizes.send_queue < queue_depth);
             assert!(sizes.receives < queue_depth);
             assert!(wanted.credits >= 2);
+        }
+        Ok(())
+    }
+
+    /// Whoever finds too few Send buffers can wait for a completion: what is posted behind the last signaled Send, up to a
+    /// quarter, and what others have lent and may give back unposted, leave enough for the longest message. Those are an
+    /// error that the handler of Receives sends, and a message of the session's; whoever sends Calls and Replies has the
+    /// send lock.
+    #[test]
+    fn nobody_waits_for_a_buffer_that_comes_back_unposted() -> Result {
+        for queue_depth in [100, 150, 200, 400, 1000, 16_384] {
+            let device = DeviceLimits {
+                queue_depth,
+                ..DEVICE
+            };
+            let sizes = fits(&WANTED, &device)?.1;
+            assert_eq!(sizes.first_sends, sizes.sends);
+            assert!(sizes.sends - sizes.sends / 4 - 2 >= MAX_PARTS as u32);
         }
         Ok(())
     }

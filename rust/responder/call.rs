@@ -191,6 +191,10 @@ impl<H: EndpointEvents> CallContext for Call<H> {
         *place = (offset, if *empty { 0 } else { len });
         self.result_count += 1;
     }
+
+    fn is_unanswered(&self) -> bool {
+        self.buffer.is_some()
+    }
 }
 
 /// Decodes a Call.

@@ -185,7 +185,12 @@ impl Transport for Callback {
     }
 
     fn send_request(this: &Arc<Self>, rqst: SendRqst<'_, Self>) -> Result<(), SendError> {
-        requester::send::call(this, &rqst)
+        let sent = requester::send::call(this, &rqst);
+        if sent.is_err() {
+            // A Reply may wait for Send buffers that it had for a moment.
+            this.connection.flush();
+        }
+        sent
     }
 
     fn send_bc_reply(_this: &Arc<Self>, _rqst: BcReply<'_, Self::Call>) -> Result<(), SendError> {

@@ -32,7 +32,7 @@ use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::{Arc, CondVar, CondVarTimeoutResult, Mutex, SpinLock};
-use kernel::time::{msecs_to_jiffies, Msecs};
+use kernel::time::{msecs_to_jiffies, Jiffies, Msecs};
 
 /// Send buffers to begin with, and how many are added at a time.
 const SEND_STEP: u32 = 2;
@@ -40,7 +40,8 @@ const SEND_STEP: u32 = 2;
 /// Octets of memory that RDMA Reads and Writes of a connection may have: with as many no further Call is taken in.
 const TRANSFER_MEMORY: usize = 16 << 20;
 
-/// How long a thread waits for the end of a Read, in milliseconds. The device should have given up before.
+/// How long a thread waits for memory regions for one Call, in milliseconds: in all, or a client whose Reads end one by one
+/// could have it wait for ever. The device should have given up on one Read before.
 const PATIENCE: Msecs = 20_000;
 
 /// See `Connection::returns`.
@@ -80,6 +81,9 @@ pub(crate) struct Connection {
     /// Held by who waits for memory regions.
     #[pin]
     patience: Mutex<()>,
+    /// How many threads wait for memory regions, or for their turn to do so. Meanwhile no other thread takes a Call in from
+    /// this peer: the threads are for all.
+    patient: Atomic<u32>,
     /// What was agreed on.
     agreed: Agreed,
     /// What the peer's private data said.
@@ -250,13 +254,12 @@ impl Connection {
         drop(place);
     }
 
-    /// Waits until more has come back than `seen`.
+    /// Waits until more has come back than `seen`, `left` jiffies at most, of which it takes away what it needs.
     ///
     /// # Errors
     ///
     /// `ENOTCONN` if the connection ends before, or nothing comes for too long.
-    fn wait_for_return(&self, seen: u64) -> Result {
-        let mut left = msecs_to_jiffies(PATIENCE);
+    fn wait_for_return(&self, seen: u64, left: &mut Jiffies) -> Result {
         let mut returns = self.returns.lock();
         while returns.count == seen {
             // Who closes the connection says so here afterwards.
@@ -265,10 +268,12 @@ impl Connection {
             }
             // Whoever takes the lock after us sees that somebody waits.
             returns.waiting = returns.waiting.saturating_add(1);
-            let outcome = self.returned.wait_interruptible_timeout(&mut returns, left);
+            let outcome = self
+                .returned
+                .wait_interruptible_timeout(&mut returns, *left);
             returns.waiting = returns.waiting.saturating_sub(1);
             match outcome {
-                CondVarTimeoutResult::Woken { jiffies } => left = jiffies,
+                CondVarTimeoutResult::Woken { jiffies } => *left = jiffies,
                 _ => return Err(ENOTCONN),
             }
         }
@@ -290,26 +295,45 @@ impl Connection {
             Err(EAGAIN) => {}
             other => return other,
         }
+        self.patient.fetch_add(1, Full);
         // One at a time, or two might for ever take from each other what both want.
         let turn = self.patience.lock();
-        let result = loop {
+        let result = self.try_for_long(endpoint, attempt);
+        drop(turn);
+        if self.patient.fetch_sub(1, Full) == 1 {
+            self.xprt.enqueue();
+        }
+        result
+    }
+
+    /// As [`Self::patiently`], for who has `patience`.
+    fn try_for_long<R>(
+        &self,
+        endpoint: &Endpoint<Self>,
+        attempt: &mut dyn FnMut() -> Result<R>,
+    ) -> Result<R> {
+        let mut left = msecs_to_jiffies(PATIENCE);
+        loop {
             match attempt() {
                 Err(EAGAIN) => {}
-                other => break other,
+                other => return other,
             }
             // Read now: what the attempt itself has given back is nothing to wait for.
             let seen = self.returns.lock().count;
             if endpoint.has_transfers() {
-                self.wait_for_return(seen)?;
+                self.wait_for_return(seen, &mut left)?;
                 continue;
             }
             match attempt() {
                 Err(EAGAIN) if endpoint.has_transfers() => {}
-                other => break other,
+                other => return other,
             }
-        };
-        drop(turn);
-        result
+        }
+    }
+
+    /// Whether threads have to wait for memory regions for Calls of this peer.
+    fn is_patient(&self) -> bool {
+        self.patient.load(Relaxed) > 0
     }
 
     /// Wakes who waits for something to come back. Any context.
@@ -425,6 +449,42 @@ impl Connection {
         }
     }
 
+    /// A Send buffer or a Receive has come back without a completion that would tell of it: lets everybody try again who may
+    /// wait for one. Sleeps.
+    ///
+    /// # Who waits for what comes back
+    ///
+    /// A message that waits for a Send buffer, or for the credit that goes with a Receive, is sent when there is
+    /// [room](crate::verbs::endpoint::EndpointEvents::send_room): each posted Send brings it about some time later. What
+    /// comes back unposted brings nothing about, and nothing may be under way that would. These are the ways for it:
+    ///
+    /// - A Call that SUNRPC drops without a Reply, with its Send buffer and its Receive: `ServerTransport::given_up`. With the
+    ///   Receive goes a credit of the client's, which may have no other one left, and so would wait for ever for a GRANT.
+    /// - A message that is not answered at all: [`Self::refuse`].
+    /// - A Reply to a Call of ours, whose Receive is kept until its regions are fenced: `EndpointEvents::fenced`.
+    /// - A Call of ours that finds no credits or regions after it had taken Send buffers: `Callback::send_request`. A Reply
+    ///   in parts may have missed them meanwhile.
+    /// - Parts of a Reply that could not be posted: it is in the backlog then, and what brings that on brings on who has
+    ///   missed these buffers.
+    ///
+    /// Calls that wait for Send buffers are told by [`Self::feed`], however those come back. The session's own messages
+    /// have a buffer that nobody else takes.
+    pub(super) fn retry(&self) {
+        self.flush();
+        self.act();
+        self.with_callback(|callback| callback.send_room());
+    }
+
+    /// Tries again to post what waits, for which there may have been no memory before. Sleeps.
+    pub(super) fn insist(&self) {
+        let endpoint = self.endpoint.lock().clone();
+        let Some(endpoint) = endpoint else { return };
+        // Writeback may wait for this connection.
+        let _scope = NoFs::enter();
+        let _ = endpoint.ensure_send_buffers(MAX_PARTS as u32);
+        self.flush();
+    }
+
     /// Sets what [`Self::act`] uses.
     fn set_endpoint(&self, endpoint: Option<Arc<Endpoint<Self>>>) {
         let former = core::mem::replace(&mut *self.endpoint.lock(), endpoint);
@@ -475,7 +535,9 @@ impl Connection {
         let answer = call::answer(version, message.bytes(), refusal, credits, &mut buffer);
         drop(message);
         let Some(len) = answer else {
-            self.act();
+            // Nobody shall wait for what is ours still.
+            drop(buffer);
+            self.retry();
             return Ok(());
         };
         let answer = Ready {

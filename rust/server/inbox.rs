@@ -111,23 +111,20 @@ impl Inbox {
         whole: Option<Whole>,
     ) {
         let mut queue = self.queue.lock();
-        let refused = queue
-            .arrived
-            .push_within_capacity((message, whole))
-            .is_err();
+        let refused = queue.arrived.push_within_capacity((message, whole)).err();
         xprt.set_data();
         drop(queue);
-        Self::announce(xprt, refused);
+        Self::announce(xprt, refused.is_some());
     }
 
     /// Puts a Call in that was read, from any context.
     pub(super) fn put_call(&self, xprt: &SvcXprt, call: Pulling<Connection>) {
         let mut queue = self.queue.lock();
-        let refused = queue.pulled.push_within_capacity(call).is_err();
+        let refused = queue.pulled.push_within_capacity(call).err();
         self.has_pulled.store(true, Relaxed);
         xprt.set_data();
         drop(queue);
-        Self::announce(xprt, refused);
+        Self::announce(xprt, refused.is_some());
     }
 
     /// Tells SUNRPC.

@@ -155,9 +155,9 @@ pub(super) fn received(
 
 impl Connection {
     /// Has [`Channel::look`] called after a while. Only for handlers of the endpoint, which the end of the connection waits
-    /// for before it cancels this, for threads of the service, which keep the transport from being freed, and for the work
-    /// itself.
-    fn watch(this: &Arc<Self>) {
+    /// for before it cancels this, for threads of the service, which keep the transport from being freed or have not given
+    /// it to SUNRPC yet, and for the work itself.
+    pub(super) fn watch(this: &Arc<Self>) {
         DelayedWork::<Self>::schedule(this, PATIENCE);
     }
 
@@ -176,6 +176,10 @@ impl DelayedWorkItem for Connection {
         let waits = this.waits();
         let again = this.channel().is_some_and(|channel| channel.look(waits));
         this.act();
+        if waits {
+            // For want of Send buffers, which could not be made then?
+            this.insist();
+        }
         if again || this.waits() {
             Self::watch(&this);
         }
@@ -187,8 +191,8 @@ pub(super) fn act(this: &Connection, channel: &Channel, endpoint: &Arc<Endpoint<
     if !this.is_established() {
         return;
     }
-    // If there is no Send buffer for what it wants, one comes back with a completion, which has us called again. None can
-    // be made here, in a handler that the shutdown waits for.
+    // For what it wants there is a Send buffer that nobody else gets. If that is not free it comes back with a completion,
+    // which has us called again.
     let outcome = channel.act(endpoint);
     if outcome.wake {
         this.flush();

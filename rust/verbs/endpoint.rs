@@ -93,6 +93,8 @@ pub(crate) struct Sizes {
     pub(crate) sends: u32,
     /// Send buffers to begin with.
     pub(crate) first_sends: u32,
+    /// Send buffers that are for messages of the connection's own only; fewer than those to begin with.
+    pub(crate) kept_sends: u32,
     /// Octets of each.
     pub(crate) send_size: usize,
     /// Work requests of the Send Queue.
@@ -213,6 +215,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             lkey: 0,
             queue: SendQueue::new(sizes.send_queue)?,
             free,
+            kept: sizes.kept_sends,
             made: 0,
             counted: 0,
             port: cm.port().unwrap_or(0),

@@ -125,7 +125,7 @@ impl Region {
     }
 
     /// Takes fragments from `fragments` as long as one registration can hold them, maps them, and chooses a
-    /// fresh rkey. `tag` goes into the upper half of the segment's offset, so that no address of ours is seen on
+    /// fresh rkey. `tag` is the upper half of the segment's offset, so that no address of ours is seen on
     /// the wire.
     ///
     /// Without gaps in hardware a region is one run of memory: only its first fragment may begin, and only its

@@ -24,6 +24,7 @@ import nfs_server  # noqa: E402
 from case import main  # noqa: E402
 from common import (Gone, Mount, check, child, log, pattern, read, remote, slow,  # noqa: E402
                     slowness, status, wait_for, write, xprt_stats)
+from rpcrdma2_header import GRANT, prefix  # noqa: E402
 
 PARAMETERS = "/sys/module/rpcrdma/parameters"
 DEBUGFS = "/sys/kernel/debug/rpcrdma"
@@ -321,10 +322,37 @@ def lies():
         log(f"  {what}: {' or '.join(expected)}")
 
 
+def silence():
+    """Clients that do not get to the point: the server gives each of them half a minute."""
+    from host_auth_caller import Prover
+    begun, lasted = time.monotonic(), {}
+    ones = {name: Prover(bytes(16)) for name in ("nothing", "half a token", "a little", "a GRANT")}
+    ones["half a token"].tell(b"RPRX\0\0\x40\0" + bytes(100), politely=False)
+    ones["a little"].tell(politely=False)
+    ones["a GRANT"].connection.post_message(prefix(0, 40, GRANT))
+    while len(lasted) < len(ones) and time.monotonic() - begun < 60 * slowness():
+        for name, one in ones.items():
+            if name in lasted:
+                continue
+            try:
+                if name == "a little":
+                    one.tell()
+                if one.connection.lost(0.5):
+                    lasted[name] = time.monotonic() - begun
+            except Gone:
+                lasted[name] = time.monotonic() - begun
+    for one in ones.values():
+        one.close()
+    log("  " + ", ".join(f"{name}: {seconds:.1f} s" for name, seconds in lasted.items()))
+    check(set(lasted) == set(ones), f"still there: {set(ones) - set(lasted)}")
+    check(max(lasted.values()) < 45 * slowness(), "too late")
+
+
 def hostile():
     """Many of those, and what the server has afterwards."""
     there(server_host_auth="require", host_auth_key=KEY)
     lies()
+    silence()
     # Half a token each, and gone: nothing of it may be kept.
     from host_auth_caller import Prover
     for _ in range(10 if slow() else 60):

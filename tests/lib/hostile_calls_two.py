@@ -134,6 +134,54 @@ def first_messages(t):
 
 
 @case
+def calls_first(t):
+    """Calls before anything else, one more than may be sent: the server tells its properties, and answers."""
+    for _ in range(5 if slow() else 30):
+        connection = TwoCaller()
+        xids = [next(XIDS), next(XIDS)]
+        try:
+            connection.send_many([call(xid, 40, null_rpc(xid)) for xid in xids])
+            connection.sent += len(xids)
+            kinds = []
+            for xid in xids:
+                answer = connection.answer(xid, 10)
+                kinds.append(answer.kind if answer else "nothing")
+            if kinds != ["reply"] * 2 or not any(a.kind == "properties" for a in connection.answers):
+                t.problem(f"Calls first: {kinds}, {[a.kind for a in connection.answers]}")
+        except Gone as x:
+            t.problem(f"Calls first: lost: {x}")
+        connection.close()
+
+
+@case
+def dropped(t):
+    """Calls that the server's RPC layer drops, all credits of them: credits come all the same.
+
+    What is in the Call chunk is an RPC Reply, which only that layer finds out.
+    """
+    connection = opened()
+    try:
+        for _ in range(5):
+            connection.take()
+            room = connection.room()
+            messages = []
+            for n in range(room):
+                xid = next(XIDS)
+                place = CHUNKS + 64 * n
+                connection.arena.write(struct.pack(">II", xid, 1) + bytes(32), 40, place)
+                messages.append(call_external(xid, connection.credit(),
+                                              [connection.segment(40, place)]))
+            connection.send_many(messages)
+            connection.sent += room
+            connection.wait_room(room // 2 + 1, 5)
+        if not connection.null():
+            t.problem("dropped Calls: no answer afterwards")
+    except Gone as x:
+        t.problem(f"dropped Calls: {x}")
+    connection.close()
+
+
+@case
 def version_one_after_all(t):
     """A Version One client on the same listener, which then sends Version Two."""
     connection = TwoCaller()

@@ -654,6 +654,25 @@ mod tests {
         Ok(())
     }
 
+    /// Section 4.3 lets a client begin with Calls. If it lets one message out that is our properties, whatever waits, and
+    /// the Replies get what comes next.
+    #[test]
+    fn the_first_credit_is_for_properties() -> Result {
+        let mut session = Session::new(&config(Role::Server));
+        for xid in [1, 2] {
+            receive(&mut session, &[xid, 2, 1, 10, 0, 0, 0, 0, xid, 0])?;
+            assert_eq!(session.start_send(&reply(1)), Err(Refusal::Wait));
+        }
+        assert_eq!(session.report(3, RdmaError::System), Ok(()));
+        assert_eq!(message(&mut session)?.prefix(16).last(), Some(&7));
+        assert_eq!(session.start_send(&reply(1)), Err(Refusal::Wait));
+        assert_eq!(act(&mut session), None);
+        receive(&mut session, &[0, 2, 3, 5])?;
+        assert!(message(&mut session)?.is_words(&[3, 2, 11, 4, 100]));
+        assert_eq!(session.start_send(&reply(1)), Ok(11));
+        Ok(())
+    }
+
     /// What is in transit arrives before the connection ends.
     #[test]
     fn errors_are_sent_before_the_end() -> Result {

@@ -3,7 +3,8 @@
 //! How a connection is accepted, and how large it is made.
 
 use super::{inspect, Connection, Returns, SEND_STEP};
-use crate::kext::delayed_work::new_delayed_work_ext;
+use crate::kext::delayed_work::{new_delayed_work_ext, DelayedWork};
+use crate::link::channel::Channel;
 use crate::link::sizing::REVERSE_READS;
 use crate::module_parameters;
 use crate::observe::trace::Number;
@@ -126,6 +127,9 @@ impl Connection {
             Some(_) => two::message_size(inline),
             None => inline,
         };
+        // For the session's own messages. Each Call takes a buffer when it is taken in, for a Reply which perhaps may not be
+        // sent before one of those: our properties, if a client begins with Calls, or errors, which come first.
+        let kept_sends = u32::from(channel.is_some());
         let this = Arc::pin_init(
             try_pin_init!(Self {
                 xprt <- SvcXprt::new(server),
@@ -137,6 +141,7 @@ impl Connection {
                 returns <- new_spinlock!(Returns::default(), "rpcrdma::Connection::returns"),
                 returned <- new_condvar!("rpcrdma::Connection::returned"),
                 patience <- new_mutex!((), "rpcrdma::Connection::patience"),
+                patient: Atomic::new(0),
                 agreed: Agreed::new(&own, &peer),
                 peer,
                 channel,
@@ -162,8 +167,9 @@ impl Connection {
         let sizes = Sizes {
             receives: receives(credits),
             receive_size: buffer_size as usize,
-            sends: sends(credits),
-            first_sends: SEND_STEP,
+            sends: sends(credits) + kept_sends,
+            first_sends: SEND_STEP + kept_sends,
+            kept_sends,
             send_size: buffer_size as usize,
             send_queue: send_queue(credits).min(limits.queue_depth / 2),
             region_depth,
@@ -191,10 +197,19 @@ impl Connection {
         if this.channel.is_some() {
             this.set_endpoint(Some(endpoint.clone()));
         }
-        owner
-            .accept(&own.encode(), read_depth, answer_depth)
-            .inspect_err(|_| this.set_endpoint(None))?;
+        if let Err(error) = owner.accept(&own.encode(), read_depth, answer_depth) {
+            // The peer may have sent something all the same. `free` will not be called, which would see to all this.
+            this.set_endpoint(None);
+            drop(owner);
+            DelayedWork::<Self>::cancel_sync(&this);
+            this.inbox.empty();
+            return Err(error);
+        }
         *this.owner.lock() = Some(owner);
+        if this.channel().is_some_and(Channel::awaits_proof) {
+            // Perhaps no message will ever come.
+            Self::watch(&this);
+        }
         Ok(this)
     }
 }

@@ -95,6 +95,8 @@ impl EndpointEvents for Connection {
 
     fn fenced(this: &Arc<Self>, tag: u32, done: bool) {
         this.with_callback(|callback| Callback::fenced(callback, tag, done));
+        // The Reply that was kept for it has given its Receive back.
+        this.act();
     }
 
     fn send_room(&self) {
@@ -123,8 +125,9 @@ impl ServerTransport for Connection {
         if !self.established.load(Relaxed) {
             return false;
         }
-        let starved = || self.starved.load(Relaxed) && !self.inbox.has_pulled();
-        let may = || !self.backlog.is_busy() && !starved();
+        let waits = || self.starved.load(Relaxed) || self.is_patient();
+        let held_up = || waits() && !self.inbox.has_pulled();
+        let may = || !self.backlog.is_busy() && !held_up();
         if may() {
             return true;
         }
@@ -167,6 +170,14 @@ impl ServerTransport for Connection {
             this.xprt.close();
         }
         result
+    }
+
+    fn given_up(this: &Arc<Self>) {
+        // In Version One nobody waits for what has come back: `resources_back` tells of the Send buffer, and the client
+        // counts its Call as not answered for ever.
+        if this.channel.is_some() {
+            this.retry();
+        }
     }
 
     fn detach(this: &Arc<Self>) {

@@ -70,6 +70,9 @@ pub(crate) trait CallContext: Send + Sync + 'static {
     /// SUNRPC allows an error here. There is none: nfsd can't take back a READ whose pages are in the Reply
     /// already, and warns about it. What has no room is refused when the Reply is sent.
     fn result_payload(&mut self, offset: u32, len: u32);
+
+    /// Whether nobody has begun to send a Reply.
+    fn is_unanswered(&self) -> bool;
 }
 
 /// A transport that has a connection.
@@ -92,6 +95,9 @@ pub(crate) trait ServerTransport: Send + Sync + Sized + 'static {
     ///
     /// The connection is lost.
     fn sendto(this: &Arc<Self>, rqst: ReplyRqst<'_, Self>) -> Result;
+
+    /// A Call was given up without a Reply: its context is gone. May sleep.
+    fn given_up(this: &Arc<Self>);
 
     /// The connection shall end. Threads that send return soon.
     fn detach(this: &Arc<Self>);
@@ -326,10 +332,19 @@ impl<T: ServerTransport> ConnectionOps<T> {
     /// # Safety
     ///
     /// Called by SUNRPC for a transport with these operations, once for each context.
-    unsafe extern "C" fn release_ctxt_callback(_xprt: *mut sys::svc_xprt, context: *mut c_void) {
-        if !context.is_null() {
-            // SAFETY: It is from `CallRqst::finish`, and SUNRPC forgets it now.
-            drop(unsafe { KBox::<T::Context>::from_raw(context.cast()) });
+    unsafe extern "C" fn release_ctxt_callback(xprt: *mut sys::svc_xprt, context: *mut c_void) {
+        if context.is_null() {
+            return;
+        }
+        // SAFETY: It is from `CallRqst::finish`, and SUNRPC forgets it now.
+        let context = unsafe { KBox::<T::Context>::from_raw(context.cast()) };
+        let unanswered = context.is_unanswered();
+        drop(context);
+        if unanswered {
+            // SAFETY: The table belongs to published connections. Whoever calls this has a reference to the transport, or
+            // is about to delete it with one.
+            let this = unsafe { owner::<T>(xprt) };
+            T::given_up(&this);
         }
     }
 

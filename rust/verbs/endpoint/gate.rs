@@ -70,6 +70,8 @@ pub(super) struct SendGate {
     pub(super) queue: SendQueue,
     /// Indices of the buffers that are neither posted nor lent out. With room for all of them.
     pub(super) free: KVVec<u32>,
+    /// So many of them are for [`Purpose::Control`] only.
+    pub(super) kept: u32,
     /// How many of the slots have a buffer: the first ones.
     pub(super) made: u32,
     /// How many of these count among all that were made after their connections.
@@ -97,7 +99,32 @@ pub(super) struct SendGate {
 // SAFETY: A QP may be used from any context; the gate is used under its lock.
 unsafe impl Send for SendGate {}
 
+/// What a Send buffer is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Purpose {
+    /// An RPC message, or a part of it.
+    Rpc,
+    /// A message of the connection's own, which RPC messages may have to wait for: that must not wait for their buffers.
+    Control,
+}
+
 impl SendGate {
+    /// How many buffers are free for a purpose.
+    pub(super) fn free_for(&self, purpose: Purpose) -> usize {
+        match purpose {
+            Purpose::Rpc => self.free.len().saturating_sub(self.kept as usize),
+            Purpose::Control => self.free.len(),
+        }
+    }
+
+    /// Takes a free buffer out, if there is one for the purpose.
+    pub(super) fn take_free(&mut self, purpose: Purpose) -> Option<u32> {
+        match self.free_for(purpose) {
+            0 => None,
+            _ => self.free.pop(),
+        }
+    }
+
     /// Whether a chain of `requests` may be posted as a whole, with `fences` to follow some day.
     pub(super) fn has_room(&self, requests: u32, fences: u32) -> bool {
         self.rest.is_none() && self.queue.has_room(requests, fences)
@@ -214,5 +241,60 @@ impl SendRequest {
     pub(super) fn link(&mut self) -> *mut sys::ib_send_wr {
         self.request.sg_list = &raw mut self.sge;
         &raw mut self.request
+    }
+}
+
+#[kernel::prelude::kunit_tests(rpcrdma_send_gate)]
+mod tests {
+    use super::*;
+
+    /// A gate with `free` buffers, of which `kept` are for messages of the connection's own.
+    fn gate(free: u32, kept: u32) -> Result<SendGate> {
+        let mut indices = KVVec::new();
+        for index in 0..free {
+            indices.push(index, GFP_KERNEL)?;
+        }
+        Ok(SendGate {
+            qp: None,
+            lkey: 0,
+            queue: SendQueue::new(8)?,
+            free: indices,
+            kept,
+            made: free,
+            counted: 0,
+            port: 0,
+            transfers: 0,
+            unanswered: 0,
+            held_up: false,
+            pages: 0,
+            transfer_regions: 0,
+            awaited: false,
+            free_pulls: KVVec::new(),
+            rest: None,
+        })
+    }
+
+    /// Calls that come before anything else has been sent take what they can get, and their Replies wait for the
+    /// properties of this end, which so need a buffer that is left.
+    #[test]
+    fn calls_leave_a_buffer_for_what_their_replies_wait_for() -> Result {
+        let mut gate = gate(3, 1)?;
+        assert_eq!(gate.free_for(Purpose::Rpc), 2);
+        assert!(gate.take_free(Purpose::Rpc).is_some());
+        assert!(gate.take_free(Purpose::Rpc).is_some());
+        assert!(gate.take_free(Purpose::Rpc).is_none());
+        assert!(gate.take_free(Purpose::Control).is_some());
+        assert!(gate.take_free(Purpose::Control).is_none());
+        assert_eq!(gate.free_for(Purpose::Rpc), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn where_none_is_kept_all_are_for_calls() -> Result {
+        let mut gate = gate(2, 0)?;
+        assert!(gate.take_free(Purpose::Rpc).is_some());
+        assert!(gate.take_free(Purpose::Rpc).is_some());
+        assert!(gate.take_free(Purpose::Control).is_none());
+        Ok(())
     }
 }

@@ -20,7 +20,7 @@
 //! The sums are the module's, over all devices: it is one memory that they take. They are not locked, and touched for
 //! Calls and Replies with chunks only.
 
-use crate::verbs::endpoint::gate::SendGate;
+use crate::verbs::endpoint::gate::{Purpose, SendGate};
 use crate::verbs::endpoint::transfer::Transfer;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents};
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -124,7 +124,7 @@ impl SendGate {
         if !self.may_take_in(quota) {
             return None;
         }
-        let index = self.free.pop()?;
+        let index = self.take_free(Purpose::Rpc)?;
         self.unanswered = self.unanswered.saturating_add(1);
         Some(index)
     }

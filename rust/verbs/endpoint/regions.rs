@@ -3,6 +3,7 @@
 //! The memory regions of an endpoint.
 
 use crate::kext::errno::ENOTCONN;
+use crate::kext::host_key::random;
 use crate::kext::page_fragment::PageFragment;
 use crate::observe::trace;
 use crate::proto::chunk::Segment;
@@ -107,7 +108,19 @@ pub(crate) struct RegionHandle<H: EndpointEvents> {
 }
 
 impl<H: EndpointEvents> RegionHandle<H> {
-    /// Puts the next run of `fragments` into the region, see `Region::map`.
+    /// Puts the next run of `fragments` into the region, see `Region::map`. `tag` is what the segment's offset begins with;
+    /// but where the connection shares its PD with others, that is a random number.
+    ///
+    /// # What keeps a peer off the regions of another
+    ///
+    /// A device lets a peer use what is registered in the PD of its QP. A connection with Receives of its own has a PD of its
+    /// own, as each one of the stock server. Connections that share Receives share their PD too. The verbs do not ask for that:
+    /// the RDMA core lets the PD of a QP be another one than that of its SRQ, and siw checks Receives against the latter. But
+    /// rxe checks them against the PD of the QP, and since its keys for all local memory belong to a PD, every Receive
+    /// would fail; and what a device in hardware does can't be tried here. There is only the server's Call to a client with
+    /// chunks (Version Two, level RDMA2_RVRSDIR_GENL) that has regions in such a PD, for as long as that Call goes on. To use
+    /// one, another client would have to guess R_key and offset at the first attempt, since the wrong ones end its
+    /// connection. Devices give R_keys out in order, so the offset has a random number of 32 bits.
     ///
     /// # Errors
     ///
@@ -122,9 +135,14 @@ impl<H: EndpointEvents> RegionHandle<H> {
         if region.state != RegionState::Clean || !region.usable() {
             return Err(EINVAL);
         }
+        // Where regions of several connections are in one PD, what is told of them shall be no help to who was not told.
+        let upper = match self.endpoint.shares_receives() {
+            true => u32::from_ne_bytes(random()),
+            false => tag,
+        };
         // SAFETY: The device is that of the endpoint's PD. `tear_down` waits for every handle before the CM id
         // lets go of the device, and dropping a handle unmaps. The maker of a `PageFragment` vouches for the memory until then.
-        unsafe { region.map(self.endpoint.device, fragments, direction, tag) }?;
+        unsafe { region.map(self.endpoint.device, fragments, direction, upper) }?;
         let segment = region.segment();
         trace::region_map(
             self.endpoint.context.number(),

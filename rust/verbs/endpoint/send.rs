@@ -7,7 +7,7 @@ use crate::observe::trace;
 use crate::sys;
 use crate::verbs::completion::{Completion, CompletionEntry};
 use crate::verbs::dma::{Direction, DmaBuffer};
-use crate::verbs::endpoint::gate::{SendChain, SendGate, SendRequest, SendSlot};
+use crate::verbs::endpoint::gate::{Purpose, SendChain, SendGate, SendRequest, SendSlot};
 use crate::verbs::endpoint::quota::SENDS;
 use crate::verbs::endpoint::regions::RegionHandle;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents, Quota};
@@ -163,7 +163,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     ///
     /// As for [`Self::add_send_buffers`].
     pub(crate) fn ensure_send_buffers(self: &Arc<Self>, count: u32) -> Result<u32> {
-        let free = u32::try_from(self.send.lock().free.len())?;
+        let free = u32::try_from(self.send.lock().free_for(Purpose::Rpc))?;
         match count.saturating_sub(free) {
             0 => Ok(0),
             missing => self.add_send_buffers(missing, u64::MAX),
@@ -225,12 +225,23 @@ impl<H: EndpointEvents> Endpoint<H> {
 
     /// Lends out a Send buffer, if there is one and the queue has room for a Send.
     pub(crate) fn send_buffer(self: &Arc<Self>) -> Option<SendBuffer<H>> {
+        self.lend(Purpose::Rpc)
+    }
+
+    /// As [`Self::send_buffer`], for a message of the connection's own: where `Sizes::kept_sends` says so there is a buffer
+    /// that nobody else gets.
+    pub(crate) fn control_buffer(self: &Arc<Self>) -> Option<SendBuffer<H>> {
+        self.lend(Purpose::Control)
+    }
+
+    /// See [`Self::send_buffer`].
+    fn lend(self: &Arc<Self>, purpose: Purpose) -> Option<SendBuffer<H>> {
         let mut gate = self.send.lock();
         gate.qp?;
         if !gate.has_room(1, 0) {
             return None;
         }
-        let index = gate.free.pop()?;
+        let index = gate.take_free(purpose)?;
         drop(gate);
         Some(SendBuffer {
             index,
@@ -258,7 +269,8 @@ impl<H: EndpointEvents> Endpoint<H> {
             return false;
         };
         let gate = self.send.lock();
-        gate.free.len() >= parts as usize && gate.has_room(fences.saturating_add(parts), fences)
+        gate.free_for(Purpose::Rpc) >= parts as usize
+            && gate.has_room(fences.saturating_add(parts), fences)
     }
 
     /// Posts the registrations of `regions` and then the first `len` octets of `message`, as one chain. Returns
