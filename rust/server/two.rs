@@ -190,6 +190,9 @@ pub(super) fn act(this: &Connection, channel: &Channel, endpoint: &Arc<Endpoint<
     // If there is no Send buffer for what it wants, one comes back with a completion, which has us called again. None can
     // be made here, in a handler that the shutdown waits for.
     let outcome = channel.act(endpoint);
+    if outcome.agreed {
+        this.tell_agreement();
+    }
     if outcome.wake {
         this.flush();
         this.with_callback(|callback| callback.send_room());
