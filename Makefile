@@ -14,7 +14,7 @@ KFLAGS := $(if $(call config_has,CONFIG_CC_IS_CLANG),LLVM=1) \
 	$(if $(call config_has,CONFIG_UML),ARCH=um)
 
 .DEFAULT_GOAL := modules
-.PHONY: modules modules_install check-kdir clean help setup demo demo-one check soak bench
+.PHONY: modules modules_install check-kdir clean help setup demo demo-pair check soak bench
 .PHONY: guest check-interop bench-two bench-instructions
 
 modules: check-kdir
@@ -47,15 +47,15 @@ setup:
 demo:
 	@tools/demo
 
-demo-one:
-	@tools/demo one
+demo-pair:
+	@tools/demo pair
 
 check:
 	@tools/check
 
 # All that clients and servers have to do with each other, ours and the stock ones.
 check-interop:
-	@tools/check --soak 'uml/workload/*' 'uml/nconnect/*' 'uml/netns/*' 'uml/krb5/*'
+	@tools/check --interop
 
 soak:
 	@tools/check --soak
@@ -80,9 +80,9 @@ help:
 	@echo
 	@echo 'With kernels and guests of its own; as root on Debian 12 or 13, x86-64. All'
 	@echo 'set-up is done once, in the directory $$RPCRDMA_CACHE (~/.cache/rpcrdma):'
-	@echo '  make demo       a mount of a stock NFS server through this module, in two guests:'
+	@echo '  make demo       a mount over Version Two in one guest, with this module at both ends:'
 	@echo '                  write, read, compare'
-	@echo '  make demo-one   the same in one guest, with this module at both ends'
+	@echo '  make demo-pair  the same in two guests, through this module from a stock NFS server'
 	@echo '  make check      all tests (tools/check PATTERN for some of them)'
 	@echo '  make check-interop'
 	@echo '                  every client with every server, ours and the stock ones'

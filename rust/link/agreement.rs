@@ -68,16 +68,6 @@ impl Agreement {
         }
     }
 
-    /// The level of reverse-direction operation (5.2.5 of the draft).
-    fn reverse(&self) -> &'static CStr {
-        match self.reverse {
-            Reverse::None => c"none",
-            Reverse::Simple => c"simple",
-            Reverse::Continued => c"continued",
-            Reverse::General => c"general",
-        }
-    }
-
     /// Says so: once for each connection, when it is known what is spoken and what the peer has told. If the peer tells it
     /// later than it might, what holds until then is told before.
     pub(crate) fn tell(&self, number: Number, peer: &AddressText) {
@@ -89,7 +79,7 @@ impl Agreement {
             self.terms.receive_size,
             self.terms.segment_size,
             self.terms.segment_count,
-            self.reverse(),
+            self.reverse.name(),
             self.send_window,
             self.receive_window,
         );
@@ -102,7 +92,7 @@ impl Agreement {
         lines!(m,
             "segment_size": self.terms.segment_size,
             "segment_count": self.terms.segment_count,
-            "reverse": self.reverse().to_str().unwrap_or("?"),
+            "reverse_direction": self.reverse.name().to_str().unwrap_or("?"),
             "peer_send_size": peer.send_size,
             "peer_receive_size": peer.receive_size,
             "peer_segment_size": peer.segment_size,
@@ -130,7 +120,7 @@ impl fmt::Display for Agreement {
              segment_size={segment_size} segment_count={segment_count} reverse={} send_window={} receive_window={}",
             self.version(),
             self.dialect_name(),
-            self.reverse().to_str().unwrap_or("?"),
+            self.reverse.name().to_str().unwrap_or("?"),
             self.send_window,
             self.receive_window,
         )

@@ -17,6 +17,7 @@ use super::{
         UNIT, //
     },
 };
+use core::ffi::CStr;
 
 /// Makes everything that depends on the table of properties.
 macro_rules! properties {
@@ -217,6 +218,16 @@ impl Reverse {
             Self::CONTINUED => Self::Continued,
             Self::GENERAL => Self::General,
             _ => Self::None,
+        }
+    }
+
+    /// A word for it, for whoever shows it.
+    pub(crate) const fn name(self) -> &'static CStr {
+        match self {
+            Self::None => c"none",
+            Self::Simple => c"simple",
+            Self::Continued => c"continued",
+            Self::General => c"general",
         }
     }
 }

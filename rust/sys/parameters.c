@@ -8,8 +8,8 @@
 
 #include "rpcrdma_c.h"
 
-unsigned int rpcrdma_parameter_client_version = 1;
-unsigned int rpcrdma_parameter_server_version = 1;
+unsigned int rpcrdma_parameter_client_version = 2;
+unsigned int rpcrdma_parameter_server_version = 2;
 
 static int set_version(const char *val, const struct kernel_param *kp)
 {

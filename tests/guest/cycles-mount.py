@@ -3,9 +3,10 @@
 # Mount and unmount, again and again; memory and references come back.
 # mode: pair
 # fabrics: rxe siw
-# variants: 4.2
+# variants-rxe: 4.2@ours-ours
+# variants-siw: 4.2
 # kernels: uml
-# soak-variants: 3 4.2 4.2@ours-ours
+# soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one
 # soak-smoke: uml-kasan
 # soak-smoke-variants: 4.2 4.2@ours-ours
 # timeout: 300 1800

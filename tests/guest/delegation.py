@@ -3,10 +3,11 @@
 # NFSv4 callbacks over the mount: delegations are granted, and recalled by the server.
 # mode: pair
 # fabrics: rxe siw
-# variants: 4.1 4.1@ours-ours
+# variants: 4.1@ours-ours
+# variants-rxe: 4.1
 # kernels: uml
 # smoke: uml-kasan
-# soak-variants: 4.1 4.2 4.1@ours-ours 4.2@ours-ours 4.1@stock-ours
+# soak-variants: 4.1 4.2 4.1@ours-ours 4.2@ours-ours 4.1@ours-ours-one 4.1@stock-ours
 # soak-smoke: uml-kasan debug
 # smoke-variants: 4.1
 # soak-smoke-variants: 4.1 4.1@ours-ours

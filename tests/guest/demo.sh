@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# The demonstration: one guest that mounts its own export, our module at both ends.
+# The demonstration: one guest that mounts its own export over Version Two, our module at both ends.
 # mode: run
 # fabrics: rxe
 # insert: yes

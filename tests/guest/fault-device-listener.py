@@ -4,6 +4,7 @@
 # mode: pair
 # server: ours
 # fabrics: rxe siw
+# soak-variants: two one
 # kernels: uml
 # soak-smoke: uml-kasan
 # timeout: 300 1800

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: GPL-2.0
 # The server's RDMA device is removed and comes back under I/O load.
 # mode: pair
-# fabrics: siw rxe
-# variants: 4.2 4.2@ours-ours
+# fabrics: rxe siw
+# variants: 4.2@ours-ours
 # kernels: uml
 # soak-smoke: uml-kasan
-# soak-variants: 4.2 4.2@ours-ours
+# soak-variants: 4.2 4.2@ours-ours 4.2@ours-ours-one
 # soak-smoke-variants: 4.2 4.2@ours-ours
 # timeout: 300 3600
 # rounds: 1 20

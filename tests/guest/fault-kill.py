@@ -3,10 +3,10 @@
 # Processes killed in mid-I/O: they die at once, their memory is safe, the mount goes on.
 # mode: pair
 # fabrics: rxe siw
-# variants: 3 3@ours-ours
+# variants: 3@ours-ours
+# variants-siw: 3
 # kernels: uml
-# smoke: uml-kasan
-# soak-variants: 3 4.2 3@ours-ours 4.2@ours-ours
+# soak-variants: 3 4.2 3@ours-ours 4.2@ours-ours 3@ours-ours-one
 # soak-smoke: uml-kasan debug
 # soak-smoke-variants: 3 3@ours-ours
 # timeout: 300 1800

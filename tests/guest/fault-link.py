@@ -3,11 +3,10 @@
 # The network goes down and comes up, at either end, under I/O load.
 # mode: pair
 # fabrics: rxe siw
-# variants: 4.2
+# variants: 4.2@ours-ours
 # kernels: uml
-# smoke: uml-kasan
 # soak-smoke: uml-kasan
-# soak-variants: 4.2 4.2@ours-ours
+# soak-variants: 4.2 4.2@ours-ours 4.2@ours-ours-one
 # soak-smoke-variants: 4.2 4.2@ours-ours
 # timeout: 300 3600
 # rounds: 1 20

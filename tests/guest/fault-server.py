@@ -3,10 +3,11 @@
 # The NFS server is stopped and started under I/O load.
 # mode: pair
 # fabrics: rxe siw
-# variants: 4.2 4.2@ours-ours
+# variants: 4.2@ours-ours
+# variants-rxe: 4.2
 # kernels: uml
 # smoke: uml-kasan
-# soak-variants: 3 4.2 4.2@ours-ours
+# soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one
 # soak-smoke: uml-kasan debug
 # soak-smoke-variants: 4.2 4.2@ours-ours
 # timeout: 300 3600

@@ -5,7 +5,7 @@
 # server: ours
 # slow-end: server
 # fabrics: rxe siw
-# variants: 4.2 3
+# variants: 4.2@ours-ours 3@ours-ours 4.2@ours-ours-one
 # kernels: debug
 # soak: only
 # timeout: 600 3600

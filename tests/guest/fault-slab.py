@@ -4,6 +4,7 @@
 # mode: pair
 # fabrics: rxe
 # variants: 4.2
+# soak-variants: 4.2 4.2@ours-ours
 # kernels: debug
 # timeout: 300 3600
 # rounds: 1 20 1 3

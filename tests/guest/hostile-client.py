@@ -6,6 +6,7 @@
 # variants: one two
 # fabrics: rxe
 # soak-fabrics: rxe siw
+# soak-variants: one two default
 # kernels: uml
 # soak-smoke: uml-kasan debug
 # timeout: 400 1800

@@ -5,7 +5,10 @@
 # light: yes
 # server: none
 # fabrics: rxe siw
-# variants: one two
+# variants-rxe: one two
+# variants-siw: two
+# smoke-variants: one two
+# soak-variants: one two
 # kernels: uml
 # smoke: uml-kasan
 # soak-smoke: uml-kasan debug

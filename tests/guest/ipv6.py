@@ -6,7 +6,7 @@
 # variants: 4.2
 # kernels: uml
 # soak-fabrics: rxe siw
-# soak-variants: 3 4.2 4.2@ours-ours
+# soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one
 # timeout: 300 300
 """proto=rdma6."""
 

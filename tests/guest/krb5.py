@@ -3,10 +3,16 @@
 # NFSv4.2 with Kerberos: authentication, integrity, privacy. Every octet compared, and seen on the wire.
 # mode: pair
 # fabrics: rxe
-# variants: krb5@ours-ours krb5i krb5p@stock-ours
+# variants: krb5@ours-ours krb5p
+# interop-variants: krb5 krb5i krb5p
+# interop-variants: krb5@ours-ours krb5i@ours-ours krb5p@ours-ours
+# interop-variants: krb5@stock-ours krb5i@stock-ours krb5p@stock-ours
 # kernels: uml
 # soak-fabrics: rxe siw
-# soak-variants: krb5@ours-ours krb5i@ours-ours krb5p@ours-ours krb5 krb5i krb5p krb5@stock-ours krb5i@stock-ours krb5p@stock-ours
+# soak-variants: krb5 krb5i krb5p
+# soak-variants: krb5@ours-ours krb5i@ours-ours krb5p@ours-ours
+# soak-variants: krb5@ours-ours-one krb5i@ours-ours-one krb5p@ours-ours-one
+# soak-variants: krb5@stock-ours krb5i@stock-ours krb5p@stock-ours
 # timeout: 300 600
 """The workload on a mount with sec=krb5, krb5i or krb5p; the variant is the flavour.
 
@@ -21,6 +27,7 @@ import sys
 
 sys.path.insert(0, "tests/lib")
 import kerberos  # noqa: E402
+import versions  # noqa: E402
 import workload  # noqa: E402
 from case import main  # noqa: E402
 from common import (Failure, Mount, check, drop_caches, log, netdev, pattern, read,  # noqa: E402
@@ -209,6 +216,7 @@ def client():
             workload.everything(mount, (files, listing, workload.odd, attributes))
             on_the_wire(mount)
             users(mount)
+            versions.check_version()
             verdict(xprt_stats(mount.path), reduced.count())
     except (Failure, OSError, subprocess.SubprocessError):
         kerberos.explain()

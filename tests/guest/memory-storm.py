@@ -6,6 +6,7 @@
 # client: ours
 # fabrics: rxe
 # soak-fabrics: rxe siw
+# soak-variants: two one
 # kernels: uml
 # memory: 1536M
 # timeout: 300 900

@@ -3,9 +3,11 @@
 # A mount with eight connections: all of them carry I/O, and all go with the mount.
 # mode: pair
 # fabrics: rxe siw
-# variants: 4.2 4.2@ours-ours
+# variants-rxe: 4.2@ours-ours
+# variants-siw: 4.2
+# interop-variants: 4.2 4.2@ours-ours 4.2@stock-ours
 # kernels: uml
-# soak-variants: 3 4.2 4.2@ours-ours
+# soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@stock-ours
 # timeout: 300 300
 """nconnect=8."""
 
@@ -13,6 +15,7 @@ import os
 import sys
 
 sys.path.insert(0, "tests/lib")
+import versions  # noqa: E402
 import workload  # noqa: E402
 from case import main  # noqa: E402
 from common import Mount, check, log, module_refs, wait_for, xprt_stats  # noqa: E402
@@ -23,6 +26,7 @@ def client():
     before = module_refs()
     with Mount(os.environ["VARIANT"], options="nconnect=8") as mount:
         workload.everything(mount, (workload.tree, workload.direct, workload.processes))
+        versions.check_version()
         lines = xprt_stats(mount.path, total=False)
         log(f"sends: {[l['sends'] for l in lines]}")
         check(len(lines) == 8, f"{len(lines)} transports")

@@ -3,7 +3,8 @@
 # A mount inside a network namespace, with its own network and RDMA device.
 # mode: pair
 # fabrics: rxe
-# variants: 4.2 4.2@ours-ours
+# variants: 4.2@ours-ours
+# interop-variants: 4.2 4.2@ours-ours 4.2@stock-ours
 # kernels: uml
 # timeout: 300 300
 """The network device is moved into a namespace, where the mount is made.
@@ -18,6 +19,7 @@ import sys
 import time
 
 sys.path.insert(0, "tests/lib")
+import versions  # noqa: E402
 import workload  # noqa: E402
 from case import main  # noqa: E402
 from common import (LIBC, Mount, check, child, log, module_refs, netdev, rdmadev, run,  # noqa: E402
@@ -44,6 +46,7 @@ def inside():
     configure()
     with Mount(os.environ["VARIANT"], where="ns") as mount:
         workload.everything(mount, (workload.tree, workload.direct))
+        versions.check_version()
     # The server's view of this client must end before the device goes back.
     run("rdma", "link", "del", rdmadev())
 

@@ -6,6 +6,7 @@
 # variants: 4.1@ours-ours
 # soak-fabrics: rxe siw
 # soak-smoke: uml-kasan
+# version: one
 # timeout: 120 300
 """What the connections of a server share is bounded, and what they are granted with it."""
 
@@ -16,6 +17,7 @@ import os
 import sys
 
 sys.path.insert(0, "tests/lib")
+import versions  # noqa: E402
 from case import main  # noqa: E402
 from common import Mount, check, children, log, remote, remote_call, wait_for  # noqa: E402
 
@@ -41,7 +43,8 @@ def connections():
 def restart(receives):
     """Loads the server's module with that parameter."""
     remote_call("nfsd_stop")
-    remote(f"rmmod rpcrdma && insmod {os.environ['OURS_KO']} shared_receives={receives}")
+    remote(f"rmmod rpcrdma && insmod {os.environ['OURS_KO']} "
+           f"shared_receives={receives} {' '.join(versions.parameters())}")
     remote("mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug")
     remote_call("nfsd_start")
     remote("echo Y >/proc/fs/nfsd/v4_end_grace", ok=None)

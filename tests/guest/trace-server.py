@@ -4,6 +4,7 @@
 # mode: pair
 # fabrics: rxe
 # variants: 4.1@ours-ours
+# version: one
 # kernels: uml
 # soak-fabrics: rxe siw
 # soak-smoke: uml-kasan debug
@@ -20,6 +21,7 @@ import sys
 import time
 
 sys.path.insert(0, "tests/lib")
+import versions  # noqa: E402
 from case import main  # noqa: E402
 from common import (Mount, check, children, drop_caches, fabric, log, pattern, rdmadev, read,  # noqa: E402
                     remote, remote_call, run, wait_for, write)  # noqa: E402
@@ -118,7 +120,7 @@ def client():
     """Looks at the server from before it listens until a connection has gone."""
     # Small regions, so that a Call has more than one segment to read or to write.
     run("rmmod", "rpcrdma")
-    run("insmod", os.environ["MODULE_KO"], "max_region_pages=32")
+    run("insmod", os.environ["MODULE_KO"], "max_region_pages=32", *versions.parameters())
     remote("mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing")
     remote("mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug")
     # Readers all along: whatever comes and goes, they find whole files or none.

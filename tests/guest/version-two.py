@@ -3,29 +3,33 @@
 # Version Two: between two ends of ours, and what becomes of the offer elsewhere.
 # mode: pair
 # fabrics: rxe siw
-# variants: 4.2@ours-ours 3@ours-ours 4.2@ours-stock 4.2@stock-ours
+# variants-rxe: 4.2@ours-ours 4.2@ours-stock
+# variants-siw: 3@ours-ours
+# soak-variants: 4.2@ours-ours 3@ours-ours 4.2@ours-stock 4.2@stock-ours
 # kernels: uml
 # smoke: uml-kasan
 # smoke-fabrics: rxe
 # smoke-variants: 4.2@ours-ours
 # timeout: 300 900
-"""Both versions are allowed at the ends that are ours; what is spoken is what both can do.
+"""No setting is touched: two ends of ours speak Version Two with each other.
 
-With our module at both ends the whole workload goes over Version Two. With the stock module at
-one end everything is as it was, on the first connection, and debugfs says so.
+With the stock module at one end Version One is spoken on the first connection, and debugfs says
+so. A server may be replaced by another one at any time.
 """
 
 import mmap
 import os
 import sys
+import time
 
 sys.path.insert(0, "tests/lib")
 import delegations  # noqa: E402
 import nfs_server  # noqa: E402
+import versions  # noqa: E402
 import workload  # noqa: E402
 from case import main  # noqa: E402
-from common import (Mount, check, digest, drop_caches, log, pattern, read,  # noqa: E402
-                    remote, remote_call, rnr_events, slow, soak, wait_for, write,
+from common import (Mount, TRACING, check, digest, drop_caches, log, pattern, read,  # noqa: E402
+                    remote, remote_call, rnr_events, run, slow, soak, wait_for, write,
                     xprt_stats)
 
 PARAMETERS = "/sys/module/rpcrdma/parameters"
@@ -59,32 +63,31 @@ def parameters():
     check(read(CLIENT) == before, "client_version has changed")
 
 
-def both(ours_at_server):
-    """One mount, the whole workload; returns what was spoken.
+#: A part of the workload. All of it, over both versions, is what `workload.py` is for.
+PART = (workload.tree, workload.acls, workload.xattrs, workload.locks)
 
-    With the stock module at one end it is what the matrix does anyway: for `make soak`.
-    """
-    wanted = workload.ALL
-    if not soak() and not (ours_at_server and os.environ["MODULE"] == "ours"):
-        wanted = (workload.tree, workload.acls, workload.xattrs, workload.locks)
+
+def both():
+    """One mount and a part of the workload; returns what was spoken."""
     with Mount(os.environ["VARIANT"]) as mount:
-        workload.everything(mount, wanted)
+        workload.everything(mount, workload.ALL if soak() else PART)
         stats = xprt_stats(mount.path)
         log(f"counters: {stats}")
         check(slow() or stats["connect_count"] == 1, f"connected {stats['connect_count']} times")
         check(stats["bad_xids"] == 0 and stats["bad_reply"] == 0, "bad Replies")
         check(rnr_events() == 0, "a message found no Receive")
         check(stats["read_chunks"] and stats["write_chunks"], "a kind of chunk was never used")
+        versions.check_version()
+        spoken = versions.connections()[0]["version"]
         if "ours" != os.environ["MODULE"]:
-            return "1"
-        spoken = version()
+            return spoken
         log(f"state: {show('state')}, credits: {show('credits')}")
         if spoken == "2":
-            check(ours_at_server, "Version Two with the stock server")
             counters = show("counters")
             # What had one handle was invalidated by the server.
             check(int(counters["remote_invalidations"]) > int(counters["local_invalidations"]),
                   f"hardly any remote invalidations: {counters}")
+            check(show("state")["reverse_direction"] != "none", f"state: {show('state')}")
         return spoken
 
 
@@ -174,17 +177,114 @@ def reconnects():
         os.unlink(path)
 
 
+def restart_server(module=None):
+    """Stops the NFS server and starts it again, with another module if one is named."""
+    remote_call("nfsd_stop")
+    if module:
+        wait_for("removal of the server's module", 60, lambda: remote(
+            "rmmod rpcrdma 2>/dev/null; ! grep -q '^rpcrdma ' /proc/modules && echo gone || true"), 0.2)
+        remote(f"insmod ${module}_KO")
+    remote_call("nfsd_start")
+    remote(f"echo Y > {nfs_server.NFSD}/v4_end_grace", ok=None)
+
+
+def before_the_first_call(lines):
+    """How many messages the client had received when a connection was ready."""
+    up = next(i for i, l in enumerate(lines) if "rpcrdma_rs_connect:" in l and "error=0" in l)
+    begin = max(i for i, l in enumerate(lines[:up]) if "event=ESTABLISHED" in l)
+    check(not any("rpcrdma_rs_post_call:" in l for l in lines[begin:up]), "a Call in between")
+    return sum("rpcrdma_rs_receive:" in l and "status=SUCCESS" in l for l in lines[begin:up])
+
+
+def traced():
+    """The lines of the trace since the last call."""
+    lines = [l for l in read(f"{TRACING}/trace").splitlines() if "rpcrdma_rs" in l]
+    # Opening it like this empties it.
+    with open(f"{TRACING}/trace", "w", encoding="ascii"):
+        return lines
+
+
+def refused():
+    """A server of Version One costs a round trip, once; what it was taken for is remembered, and by whom."""
+    if not os.path.ismount(TRACING):
+        run("mount", "-t", "tracefs", "tracefs", TRACING)
+    # The guest's clock is too coarse to tell in which order two CPUs did something.
+    write(f"{TRACING}/trace_clock", "counter")
+    for event in ("cm_event", "connect", "receive", "post_call"):
+        write(f"{TRACING}/events/rpcrdma_rs/rpcrdma_rs_{event}/enable", "1")
+    traced()
+    with Mount(os.environ["VARIANT"]) as mount:
+        path = f"{mount.path}/refused"
+        data = pattern("refused", 100_000)
+
+        def use():
+            with open(path, "wb") as f:
+                f.write(data)
+            drop_caches()
+            with open(path, "rb") as f:
+                check(f.read() == data, "other data read than written")
+
+        use()
+        messages = before_the_first_call(traced())
+        log(f"the first connection was ready after {messages} message")
+        check(messages == 1, f"{messages} messages before the first Call")
+        check(xprt_stats(mount.path)["connect_count"] == 1, "not on the same connection")
+        # It remembers, even if the server is another one now; who mounts anew does not.
+        for module in (None, "OURS"):
+            restart_server(module)
+            use()
+            messages = before_the_first_call(traced())
+            log(f"another connection was ready after {messages} messages")
+            check(messages == 0, "Version Two was offered again")
+            check(version() == "1", "another version")
+        if soak():
+            # Ten minutes later it has forgotten.
+            log("waiting for ten minutes")
+            for _ in range(41):
+                time.sleep(15)
+                log("still waiting")
+            restart_server()
+            use()
+            check(version() == "2", "Version Two is not offered again")
+    with Mount(os.environ["VARIANT"]):
+        check(version() == "2", "a new mount does not offer Version Two")
+    restart_server("STOCK")
+
+
+def replaced():
+    """A server of Version Two that comes back as one of Version One is served as such, and the reverse."""
+    with Mount(os.environ["VARIANT"]) as mount:
+        path = f"{mount.path}/replaced"
+        check(version() == "2", "another version")
+        for n, (module, spoken) in enumerate((("STOCK", "1"), ("OURS", "1"))):
+            data = pattern(n, 100_000)
+            with open(path, "wb") as f:
+                f.write(data)
+            before = xprt_stats(mount.path)["connect_count"]
+            restart_server(module)
+            drop_caches()
+            with open(path, "rb") as f:
+                check(f.read() == data, "other data read than written")
+            check(version() == spoken, f"version {version()} with the server {module}")
+            check(xprt_stats(mount.path)["connect_count"] == before + 1, "connected more than once")
+        os.unlink(path)
+    with Mount(os.environ["VARIANT"]):
+        check(version() == "2", "a new mount does not offer Version Two")
+
+
 def client():
-    """What is to be expected follows from whose modules there are."""
-    ours_here = os.environ["MODULE"] == "ours"
-    ours_there = os.path.basename(remote("cat /run/whose").strip()) == "ours"
+    """What is to be expected follows from whose modules there are; no setting is touched at first."""
+    ours_here, ours_there = (os.environ[m] == "ours" for m in ("MODULE", "PEER_MODULE"))
     if ours_here:
-        check(read(CLIENT).strip() == "1", "Version Two is not off by default")
+        check(read(CLIENT).strip() == "2", "Version Two is not the default")
         parameters()
-        write(CLIENT, "2")
+    if ours_there:
+        check(remote(f"cat {SERVER}").strip() == "2", "Version Two is not the server's default")
     expected = "2" if ours_here and ours_there else "1"
-    spoken = both(ours_there)
+    spoken = both()
     check(spoken == expected, f"version {spoken} is spoken, and not {expected}")
+    if not ours_there:
+        refused()
     if not (ours_here and ours_there):
         return
 
@@ -192,6 +292,8 @@ def client():
     if os.environ["VARIANT"] != "3":
         callbacks()
     reconnects()
+    if not slow():
+        replaced()
     # The client speaks what the server accepts, and the next mount asks again.
     remote(f"echo 1 > {SERVER}")
     with Mount(os.environ["VARIANT"]) as mount:
@@ -205,14 +307,4 @@ def client():
         check(version() == "1", "the client offers Version One only")
 
 
-def server():
-    """Accepts Version Two if the module is ours; says whose it is."""
-    write_whose = os.environ["MODULE"]
-    with open("/run/whose", "w", encoding="ascii") as f:
-        f.write(write_whose)
-    if write_whose == "ours":
-        write(SERVER, "2")
-    nfs_server.main()
-
-
-main(client, server)
+main(client)

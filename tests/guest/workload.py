@@ -3,15 +3,21 @@
 # Files, names, attributes and locks over every NFS version; every octet compared.
 # mode: pair
 # fabrics: rxe siw
-# variants: 3 4.0 4.1 4.2 4.2@ours-ours 3@stock-ours
+# variants: 3 4.2
+# variants-rxe: 4.1 3@ours-ours 4.2@ours-ours 3@ours-ours-one 4.2@ours-ours-one 4.2@stock-ours
+# variants-siw: 4.0 3@ours-ours 4.2@ours-ours 3@ours-ours-one 4.2@ours-ours-one 3@stock-ours
 # kernels: uml
 # smoke: uml-kasan debian
 # soak-smoke: uml-kasan debug debian
 # smoke-fabrics: rxe
 # smoke-variants: 4.2
 # soak-smoke-fabrics: rxe siw
-# soak-smoke-variants: 3 4.2 4.2@ours-ours
-# soak-variants: 3 4.0 4.1 4.2 3@ours-ours 4.0@ours-ours 4.1@ours-ours 4.2@ours-ours 3@stock-ours 4.0@stock-ours 4.1@stock-ours 4.2@stock-ours
+# soak-smoke-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one
+# interop-variants: 3 4.0 4.1 4.2
+# interop-variants: 3@ours-ours 4.0@ours-ours 4.1@ours-ours 4.2@ours-ours
+# interop-variants: 3@ours-ours-one 4.0@ours-ours-one 4.1@ours-ours-one 4.2@ours-ours-one
+# interop-variants: 3@stock-ours 4.0@stock-ours 4.1@stock-ours 4.2@stock-ours
+# interop-variants: 3@stock-stock 4.0@stock-stock 4.1@stock-stock 4.2@stock-stock
 # timeout: 300 900
 """The matrix: the whole workload on one mount."""
 
@@ -19,6 +25,7 @@ import os
 import sys
 
 sys.path.insert(0, "tests/lib")
+import versions  # noqa: E402
 import workload  # noqa: E402
 from case import main  # noqa: E402
 from common import Mount, check, log, rnr_events, slow, xprt_stats  # noqa: E402
@@ -29,6 +36,7 @@ def client():
     with Mount(os.environ["VARIANT"]) as mount:
         log(f"mounted: {','.join(mount.shown)}")
         workload.everything(mount)
+        versions.check_version()
         stats = xprt_stats(mount.path)
         log(f"counters: {stats}")
         # An emulated client may answer too late for the server's device, which gives up then.

@@ -8,21 +8,12 @@ import threading
 import traceback
 
 import nfs_server
-from common import Failure, client_setup, log, show_endings, trace_endings, watch, write
+from common import Failure, client_setup, log, show_endings, trace_endings, watch
+from versions import set_version
 
 
 class Skip(Exception):
     """This guest cannot run the case; the text says why."""
-
-
-def set_version():
-    """Lets our module speak the version `$RPCRDMA_VERSION`, if there is one, or that of the variant."""
-    version = os.environ.get("RPCRDMA_VERSION")
-    if os.environ.get("VARIANT") == "two":
-        version = "2"
-    if version and os.environ.get("MODULE") == "ours":
-        for end in ("client", "server"):
-            write(f"/sys/module/rpcrdma/parameters/{end}_version", version)
 
 
 def main(client, server=nfs_server.main):

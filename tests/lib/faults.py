@@ -9,6 +9,7 @@ import struct
 import sys
 import time
 
+import versions
 from common import (Failure, check, digest, drop_caches, log, netdev, pattern, rdmadev, read,
                     remote, remote_call, run, slow, slowness, status, write, xprt_stats)
 
@@ -190,7 +191,8 @@ class Load:
                 manifest[f"{self.name}/j{job}-{step % 8}"] = [len(data), digest(data)]
         wrong = remote_call("verify", manifest=manifest)
         check(not wrong, "the server's files differ: " + "; ".join(wrong))
-        log(f"  {total} steps, {len(manifest)} files compared")
+        spoken = sorted({state["version"] for state in versions.connections()})
+        log(f"  {total} steps, {len(manifest)} files compared, version {' '.join(spoken)}")
         return total
 
     def kill(self, job):

@@ -14,7 +14,7 @@ from rpcrdma_header import DONE, ERROR, MSG, NOMSG
 TOO_LONG = 64 << 20
 #: Whether the server speaks Version Two as well: of that a message has four words at least, and on
 #: a connection that speaks Version One it is answered with ERR_VERS_MISMATCH.
-TWO = os.environ.get("RPCRDMA_VERSION") == "2"
+TWO = os.environ.get("RPCRDMA_VERSION") != "1"
 
 
 class Bad(Exception):

@@ -110,6 +110,12 @@ def control_make_files(directory, names):
         os.close(os.open(f"{EXPORT}/{directory}/{name}", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
 
 
+def control_remove_files(directory, names):
+    """Removes files from a directory of the export."""
+    for name in names:
+        os.unlink(f"{EXPORT}/{directory}/{name}")
+
+
 def control_set_xattr(path, name, value):
     """Sets an extended attribute of a file of the export; the value is in hex."""
     os.setxattr(f"{EXPORT}/{path}", name, bytes.fromhex(value))

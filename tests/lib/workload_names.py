@@ -11,11 +11,13 @@ from workload_tree import Tree
 def names(mount):
     """5,000 entries: created, listed, renamed, listed, unlinked.
 
-    With `make soak` the client makes all of them, else some hundred, and the server the others.
+    With `make soak` the client makes, renames and removes all of them, else some hundred, and the
+    server the others.
     """
     t = Tree(mount, "names")
     entries = 400 if slow() else 5000
-    created = entries if soak() else min(entries, 600)
+    # Those that the client makes, and those that it renames or removes.
+    created, changed = (entries, entries) if soak() else (min(entries, 400), min(entries, 800))
     jobs = 4
 
     def create(job):
@@ -28,16 +30,16 @@ def names(mount):
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
 
     def rename(job):
-        for i in range(job, entries, jobs):
+        for i in range(job, changed, jobs):
             if i % 2:
                 os.rename(t.path(f"entry-{i:05d}-{'x' * (i % 90)}"), t.path(f"renamed-{i}"))
 
     def remove(job):
-        for i in range(job, entries, jobs):
+        for i in range(job, changed, jobs):
             os.unlink(t.path(name(i)))
 
     def name(i, renamed=True):
-        return f"renamed-{i}" if renamed and i % 2 else f"entry-{i:05d}-{'x' * (i % 90)}"
+        return f"renamed-{i}" if renamed and i % 2 and i < changed else f"entry-{i:05d}-{'x' * (i % 90)}"
 
     children(*[lambda j=j: create(j) for j in range(jobs)])
     remote_call("make_files", directory="names",
@@ -59,6 +61,7 @@ def names(mount):
     os.rename(t.path("d"), t.path("e"))
     os.rmdir(t.path("e"))
     children(*[lambda j=j: remove(j) for j in range(jobs)])
+    remote_call("remove_files", directory="names", names=[name(i) for i in range(changed, entries)])
     drop_caches()
     check(os.listdir(t.top) == [], "entries after unlink")
     os.rmdir(t.top)

@@ -66,6 +66,8 @@ class Guest:
         args = self.args
         stock = os.path.join(self.kernel_dir, "stock", "rpcrdma.ko")
         peer = self.number if not self.paired else 3 - self.number
+        # A single guest is its own peer.
+        peer_module = {"server": args.client, "client": args.server}.get(self.role, module)
         if not self.paired:
             netdev = "d0"
         else:
@@ -77,6 +79,7 @@ class Guest:
             "KERNEL": self.kernel,
             "ROLE": self.role,
             "MODULE": module,
+            "PEER_MODULE": peer_module,
             "MODULE_KO": {"ours": self.ours_ko, "stock": stock, "none": ""}[module],
             "OURS_KO": self.ours_ko if os.path.exists(self.ours_ko) else "",
             "STOCK_KO": stock,
