@@ -72,6 +72,9 @@ bool rpcrdma_host_auth_has_key(void);
 bool rpcrdma_host_auth_mac(const u8 *data, size_t len, u8 *mac);
 void rpcrdma_host_auth_exit(void);
 
+/* rust/sys/log.c */
+void rpcrdma_log_debug(const void *arguments);
+
 /* rust/sys/sysctl.c */
 extern unsigned int rpcrdma_sysctl_slot_table_entries;
 extern unsigned int rpcrdma_sysctl_max_inline_read;

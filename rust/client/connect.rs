@@ -246,11 +246,6 @@ fn negotiate(this: &Arc<Client>) -> bool {
         None => Outcome::Lost,
     };
     this.connecting.remember(outcome);
-    pr_debug!(
-        "transport {}: Version Two offered: {:?}\n",
-        this.xprt.number(),
-        outcome
-    );
     decided.is_some()
 }
 
@@ -303,22 +298,25 @@ fn make(this: &Arc<Client>, version: Version) -> Result {
     Ok(())
 }
 
-/// Raises the trace event of an attempt.
+/// Raises the trace event of an attempt, and says what was agreed on.
 fn trace_attempt(this: &Arc<Client>, result: Result) {
     let peer = this.xprt.display();
     let (address, port) = (peer.address_c(), peer.port_c());
     match (result, this.requester.link()) {
-        (Ok(()), Some(link)) => trace::connect(
-            this.number(),
-            address,
-            port,
-            link.device(),
-            link.inline_send(),
-            link.inline_receive(),
-            link.credits_wanted(),
-            link.endpoint().sizes().region_depth,
-            0,
-        ),
+        (Ok(()), Some(link)) => {
+            trace::connect(
+                this.number(),
+                address,
+                port,
+                link.device(),
+                link.inline_send(),
+                link.inline_receive(),
+                link.credits_wanted(),
+                link.endpoint().sizes().region_depth,
+                0,
+            );
+            link.agreement().tell(this.number(), &peer);
+        }
         (result, _) => {
             let error = result.err().unwrap_or(ENOTCONN).to_errno();
             trace::connect(this.number(), address, port, c"", 0, 0, 0, 0, error);

@@ -46,26 +46,25 @@ fn state(client: &Client, m: &SeqFile) {
         "port": peer.port(),
     );
     let Some(link) = link else { return };
-    let told = link.peer();
+    let agreement = link.agreement();
     lines!(m,
         "device": link.device().to_str().unwrap_or("?"),
         "version": link.version().number(),
+        "dialect": agreement.dialect_name(),
         "inline_send": link.inline_send(),
         "inline_receive": link.inline_receive(),
-        "peer_send_size": told.send_size,
-        "peer_receive_size": told.receive_size,
-        "peer_remote_invalidation": u8::from(told.remote_invalidation),
     );
+    agreement.show_two(m);
+    if link.version() == Version::One {
+        let told = link.peer();
+        lines!(m,
+            "peer_send_size": told.send_size,
+            "peer_receive_size": told.receive_size,
+            "peer_remote_invalidation": u8::from(told.remote_invalidation),
+        );
+    }
     if let Some(channel) = link.channel() {
         lines!(m, "host_authentication": channel.authentication());
-    }
-    if let (Version::Two, Some(channel)) = (link.version(), link.channel()) {
-        let terms = channel.snapshot().terms;
-        lines!(m,
-            "segment_size": terms.segment_size,
-            "segment_count": terms.segment_count,
-            "reverse_direction": channel.reverse().name(),
-        );
     }
 }
 

@@ -11,6 +11,7 @@
 //! must drop it before it can itself be freed.
 
 use crate::sys;
+use kernel::fmt;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::sync::Arc;
@@ -32,6 +33,15 @@ pub(crate) enum Number {
     Client(u32),
     /// A connection of the server.
     Server(u32),
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client(number) => write!(f, "{number}"),
+            Self::Server(number) => write!(f, "server/{number}"),
+        }
+    }
 }
 
 /// An object that can be looked into.

@@ -10,6 +10,7 @@ pub(crate) mod debugfs;
 pub(crate) mod delayed_work;
 pub(crate) mod errno;
 pub(crate) mod host_key;
+pub(crate) mod log;
 pub(crate) mod memalloc;
 pub(crate) mod module_ref;
 pub(crate) mod num;

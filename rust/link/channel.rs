@@ -49,6 +49,7 @@
 
 use crate::kext::completion::Completion;
 use crate::kext::time::HZ;
+use crate::link::agreement::Agreement;
 use crate::link::assembly::{Assembly, Share, Whole, MAX_WHOLE};
 use crate::link::auth::{self, Auth, Next, Speech};
 use crate::observe::trace::{self, Number};
@@ -56,7 +57,7 @@ use crate::proto::auth::{is_refusal, Verdict, Why};
 use crate::proto::chunk::Limits;
 use crate::proto::continuation::Placed;
 use crate::proto::message::Version;
-use crate::proto::props::{Properties, Reverse, Terms, Told};
+use crate::proto::props::{Properties, Reverse, Told};
 use crate::proto::session::{
     Action, Checkpoint, Config, Control, Dialect, Event, Extent, Outbound, Reason, Refusal, Role,
     Session, Timer,
@@ -186,6 +187,8 @@ pub(crate) struct Outcome {
     pub(crate) close: Option<Reason>,
     /// So many errors were sent.
     pub(crate) errors: u32,
+    /// More is agreed on than before.
+    pub(crate) agreed: bool,
 }
 
 /// What there is of an RPC message.
@@ -200,8 +203,6 @@ pub(crate) enum Collected {
 
 /// What is known about a connection, for whoever shows it.
 pub(crate) struct Snapshot {
-    /// What is in force.
-    pub(crate) terms: Terms,
     /// Messages that we have sent.
     pub(crate) sent: u32,
     /// Up to which message we may send.
@@ -611,6 +612,7 @@ impl Channel {
                 },
                 Action::Connected(dialect) => {
                     self.note(&state.session);
+                    outcome.agreed = true;
                     if dialect != Dialect::Two && state.verdict.is_none() {
                         // There is no host authentication elsewhere, and it is not required.
                         state.speech = None;
@@ -626,6 +628,7 @@ impl Channel {
                     self.receive_size.store(terms.receive_size, Relaxed);
                     self.segment_count.store(terms.segment_count, Relaxed);
                     self.segment_size.store(terms.segment_size, Relaxed);
+                    outcome.agreed = true;
                 }
                 Action::Wake => outcome.wake = true,
                 Action::Close(reason) => {
@@ -750,12 +753,28 @@ impl Channel {
         self.state.lock().session.report(xid, error)
     }
 
+    /// What was agreed on, if Version Two is spoken.
+    pub(crate) fn agreement(&self) -> Option<Agreement> {
+        if !self.is_two() {
+            return None;
+        }
+        let state = self.state.lock();
+        let (_, incoming) = state.session.windows();
+        Some(Agreement {
+            dialect: Dialect::Two,
+            terms: state.session.terms(),
+            reverse: state.session.reverse(),
+            peer: Some(state.session.peer_properties()),
+            send_window: state.session.credits(),
+            receive_window: u32::try_from(incoming.remaining()).unwrap_or(0),
+        })
+    }
+
     /// What is known about the connection.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let state = self.state.lock();
         let (outgoing, incoming) = state.session.windows();
         Snapshot {
-            terms: state.session.terms(),
             sent: outgoing.sent(),
             send_limit: outgoing.limit(),
             received: incoming.received(),

@@ -10,6 +10,7 @@
 //! The credit limit is written by the Receive handler only, one message at a time.
 //! Where Version Two may be spoken there is a [`Channel`] too, which says for itself what protects it.
 
+pub(crate) mod agreement;
 pub(crate) mod assembly;
 pub(crate) mod auth;
 pub(crate) mod channel;
@@ -30,6 +31,7 @@ use crate::verbs::cm::{AbortHandle, CmId};
 use crate::verbs::endpoint::{
     Endpoint, EndpointEvents, EndpointOwner, PostError, RegionHandle, SendBuffer, RECEIVE_BATCH,
 };
+use agreement::Agreement;
 use channel::{Channel, MESSAGE_SIZE};
 use core::ffi::CStr;
 use kernel::prelude::*;
@@ -297,6 +299,14 @@ impl<H: EndpointEvents> Link<H> {
     /// The inline thresholds of Version One, for sending and receiving, RFC 8797.
     pub(crate) fn inline_in_one(&self) -> (u32, u32) {
         (self.agreed.send_inline, self.agreed.receive_inline)
+    }
+
+    /// What was agreed on. Of Version One this end, a client, may send one Call until it gets its first grant (RFC 8166,
+    /// section 3.3.3).
+    pub(crate) fn agreement(&self) -> Agreement {
+        self.channel()
+            .and_then(Channel::agreement)
+            .unwrap_or_else(|| Agreement::one(self.inline_in_one(), (1, 0)))
     }
 
     /// Whether a Call may have these segments: how many there are, and the length of the longest.

@@ -167,6 +167,20 @@ events! {
     /// It is known what is thought of the peer: the result of host authentication.
     fn host_auth(xprt: Number, verdict: auth::Verdict);
 
+    /// It is known what is spoken on a connection, and what the peer has told.
+    fn agreed(
+        xprt: Number,
+        version: u32,
+        dialect: &CStr,
+        send_size: u32,
+        receive_size: u32,
+        segment_size: u32,
+        segment_count: u32,
+        reverse: &CStr,
+        send_window: u32,
+        receive_window: u32,
+    );
+
     /// A reverse-direction Call has arrived.
     fn reverse_call(xprt: Number, xid: u32, len: usize);
 
@@ -353,6 +367,18 @@ mod tests {
         error(XPRT, 0x1122_334c, RdmaError::Segments { max: 1 }, true);
         closing(XPRT, Reason::Stalled);
         host_auth(XPRT, auth::Verdict::Refuse(auth::Why::WrongKey));
+        agreed(
+            XPRT,
+            2,
+            c"draft-07",
+            4096,
+            8192,
+            1_048_576,
+            64,
+            c"general",
+            31,
+            15,
+        );
         reverse_call(XPRT, 0x1122_334a, 108);
         reverse_reply(XPRT, 0x1122_334b, 92);
         sent(SERVER, 1 << 40, sys::ib_wc_status_IB_WC_SUCCESS);

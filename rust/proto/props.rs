@@ -17,6 +17,7 @@ use super::{
         UNIT, //
     },
 };
+use core::ffi::CStr;
 
 /// Makes everything that depends on the table of properties.
 macro_rules! properties {
@@ -221,12 +222,12 @@ impl Reverse {
     }
 
     /// A word for it, for whoever shows it.
-    pub(crate) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static CStr {
         match self {
-            Self::None => "none",
-            Self::Simple => "simple",
-            Self::Continued => "continued",
-            Self::General => "general",
+            Self::None => c"none",
+            Self::Simple => c"simple",
+            Self::Continued => c"continued",
+            Self::General => c"general",
         }
     }
 }

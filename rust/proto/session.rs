@@ -400,6 +400,11 @@ impl Session {
         }
     }
 
+    /// Returns what the peer has told, as far as it has; the defaults for the rest.
+    pub(crate) const fn peer_properties(&self) -> Properties {
+        self.peer_properties
+    }
+
     /// Returns whether we have sent a CONNPROP message.
     pub(crate) fn has_told(&self) -> bool {
         self.own != Telling::Nothing

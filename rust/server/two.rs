@@ -194,6 +194,9 @@ pub(super) fn act(this: &Connection, channel: &Channel, endpoint: &Arc<Endpoint<
     // For what it wants there is a Send buffer that nobody else gets. If that is not free it comes back with a completion,
     // which has us called again.
     let outcome = channel.act(endpoint);
+    if outcome.agreed {
+        this.tell_agreement();
+    }
     if outcome.wake {
         this.flush();
         this.with_callback(|callback| callback.send_room());

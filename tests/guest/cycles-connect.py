@@ -11,7 +11,7 @@
 # memory: 1536M
 # timeout: 120 1800
 # rounds: 1 10
-"""A hundred connections in each round, one after the other, from user space."""
+"""A hundred connections in each round, one after the other, from user space, in both versions."""
 
 import sys
 
@@ -32,17 +32,45 @@ def queue_pairs():
     return int(remote("rdma res show qp link $RDMADEV | grep -c 'type RC'", ok=(0, 1)))
 
 
-def cycle(memory, count):
-    """Connections that do nothing, one Call, or one Call whose Reply they do not wait for."""
-    from hostile_caller import Caller, XIDS
+def one(caller, what):
+    """A connection of Version One that does nothing, one Call, or one Call whose Reply it does not wait for."""
+    from hostile_caller import XIDS
     from rpc_message import null_call
+    if what == 1:
+        check(caller.null(), "a NULL Call is not answered")
+    elif what == 2:
+        caller.send_message(null_call(next(XIDS)))
+
+
+def two(caller, what):
+    """One of Version Two that only tells its properties, waits for the server's, does a Call, or leaves one or a part."""
+    from hostile_caller import XIDS
+    from rpc_message import null_rpc
+    from rpcrdma2_header import CALL_MIDDLE, call, middle, properties
+    if what == 0:
+        caller.post_message(properties(caller.credit()))
+        return
+    caller.open()
+    xid = next(XIDS)
+    if what == 2:
+        check(caller.null(), "a NULL Call is not answered")
+    elif what == 3:
+        caller.post_politely(call(xid, caller.credit(), null_rpc(xid)))
+    elif what == 4:
+        caller.post_politely(middle(xid, caller.credit(), CALL_MIDDLE, 1000, null_rpc(xid)[:8]))
+
+
+def cycle(memory, count):
+    """Connections of both versions, in turn."""
+    from hostile_caller import Caller
+    from hostile_two_caller import TwoCaller
     for n in range(count):
-        caller = Caller(receives=4, memory=memory)
+        caller = (TwoCaller if n % 2 else Caller)(receives=8, memory=memory)
         try:
-            if n % 3 == 1:
-                check(caller.null(), "a NULL Call is not answered")
-            elif n % 3 == 2:
-                caller.send_message(null_call(next(XIDS)))
+            if n % 2:
+                two(caller, n // 2 % 5)
+            else:
+                one(caller, n // 2 % 3)
         except Gone as x:
             check(False, f"the server has ended a connection: {x}")
         caller.close()

@@ -3,9 +3,12 @@
 # The debugfs files of transports are read without end while mounts come, work and go.
 # mode: pair
 # fabrics: rxe
-# variants: 4.2
+# variants: 4.2@ours-ours
+# soak-variants: 4.2 4.2@ours-ours
 # kernels: uml
 # smoke: uml-kasan
+# smoke-variants: 4.2
+# soak-smoke-variants: 4.2@ours-ours
 # timeout: 300 1800
 # rounds: 3 200
 """Readers against mount, I/O, umount; and a module that is removed afterwards."""
@@ -17,7 +20,10 @@ import time
 
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
-from common import Mount, check, log, module_refs, pattern, rounds, status, wait_for  # noqa: E402
+from agreed import Agreed  # noqa: E402
+from common import (Mount, check, log, module_refs, pattern, remote, rounds, status,  # noqa: E402
+                    wait_for)
+import versions  # noqa: E402
 
 DEBUGFS = "/sys/kernel/debug/rpcrdma"
 FILES = {"state", "limits", "credits", "regions", "counters"}
@@ -58,8 +64,40 @@ class Reader(threading.Thread):
                 self.wrong.append(f"{path}: {line!r}")
 
 
+class ServerReader:
+    """The same in the other guest, of the files of our server, if it is ours."""
+
+    #: How often all files were read, lines of another form, and a file that ends this.
+    TURNS, WRONG, STOP = (f"/run/debugfs-{name}" for name in ("turns", "wrong", "stop"))
+
+    def __init__(self):
+        self.ours = os.environ["PEER_MODULE"] == "ours"
+        if self.ours:
+            remote("mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug")
+            remote(f"n=0; while [ ! -e {self.STOP} ]; do "
+                   f"cat {DEBUGFS}/server/*/* 2>/dev/null | grep -v '^[a-z_]*: .' >>{self.WRONG}; "
+                   f"n=$((n + 1)); echo $n >{self.TURNS}; done", wait=False)
+
+    def turns(self):
+        """How often all files were read."""
+        return int(remote(f"cat {self.TURNS}", ok=None) or 0)
+
+    def end(self):
+        """Ends it, and looks at what it has found."""
+        if not self.ours:
+            return
+        turns = self.turns()
+        remote(f"touch {self.STOP}")
+        wrong = remote(f"sort {self.WRONG} | uniq -c | head -5")
+        check(not wrong, f"of the server: {wrong}")
+        log(f"the server's files were read {turns} times")
+        check(turns > rounds(), "the server's files were hardly read")
+        wait_for("the server's files to go", 60, lambda: not remote(f"ls {DEBUGFS}/server"))
+
+
 def client():
     """Each round is one mount."""
+    agreed, at_server = Agreed(), ServerReader()
     readers = [Reader() for _ in range(3)]
     for reader in readers:
         reader.start()
@@ -70,6 +108,8 @@ def client():
             numbers = transports()
             check(len(numbers) == 1, f"{len(numbers)} transports in debugfs")
             check(set(os.listdir(f"{DEBUGFS}/{numbers[0]}")) == FILES, "other files")
+            if n == 0:
+                agreed.check(versions.expected())
             path = f"{mount.path}/file{n}"
             with open(path, "wb") as f:
                 f.write(data)
@@ -85,6 +125,7 @@ def client():
         check(not reader.wrong, "; ".join(reader.wrong[:5]))
     log(f"{sum(r.reads for r in readers)} reads, {sum(r.gone for r in readers)} came too late")
     check(sum(r.reads for r in readers) > rounds() * len(FILES), "hardly anything was read")
+    at_server.end()
 
     # A file kept open keeps the module, and only the module.
     with Mount(os.environ["VARIANT"]):

@@ -9,6 +9,7 @@
 # soak-variants: one two default
 # kernels: uml
 # soak-smoke: uml-kasan debug
+# soak-smoke-variants: one two
 # timeout: 400 1800
 # rounds: 1 2
 """The server answers, drops the message or the connection; other clients lose nothing.
@@ -50,7 +51,7 @@ def queue_pairs():
 
 def log_lines():
     """How many lines the server's log has."""
-    return int(remote("dmesg | grep -c -v 'rxe\\|siw\\|drop_caches'"))
+    return int(remote("dmesg | grep -c -v 'rxe\\|siw\\|drop_caches\\|rpcrdma: connection'"))
 
 
 def settle(before):

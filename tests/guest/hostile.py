@@ -35,6 +35,8 @@ from common import (Failure, LIBC, ROOT, check, drop_caches, is_errno, log,  # n
 
 #: Length of the file that is read, of what is written, of a link, and entries of the root.
 READ, WRITE, LINK, ENTRIES = 70_001, 50_003, 100, 300
+#: What is read and written where it shall go without chunks in the end.
+FEW = 20_003
 #: How long one system call may take, and how long until the mount works again.
 BOUND = 45
 #: After which time the client connects anew, in tenths of a second.
@@ -59,6 +61,8 @@ FORMS = {
     "refuse_write_chunks": ({"reply-chunk"}, {"write-chunk"}),
     "refuse_padding": ({"reply-chunk"}, {"write-chunk"}),
     "refuse_long_reply": ({"reply-chunk"}, set()),
+    "refuse_call_segments": ({"many segments", "call in parts"}, {"read-chunk"}),
+    "refuse_reply_segments": ({"many segments"}, {"write-chunk"}),
 }
 
 
@@ -68,12 +72,12 @@ def server():
     hostile_server.main()
 
 
-def mount(path):
+def mount(path, timeo=TIMEOUT):
     """Mounts with every port named, since the server has no rpcbind."""
     peer = os.environ["PEER_ADDR"]
     mount_raw(f"{peer}:/", path,
               f"addr={peer},vers=3,proto=rdma,port=20050,mountaddr={peer},mountproto=tcp,"
-              f"mountvers=3,mountport=20051,nolock,noac,nordirplus,soft,timeo={TIMEOUT},retrans=1,"
+              f"mountvers=3,mountport=20051,nolock,noac,nordirplus,soft,timeo={timeo},retrans=1,"
               "rsize=131072,wsize=131072")
 
 
@@ -82,24 +86,24 @@ def getattr_(path):
     return os.stat(path).st_nlink == 2
 
 
-def read(path):
+def read(path, length=READ):
     """A direct READ; what comes back is compared."""
-    fd = os.open(f"{path}/d{READ}", os.O_RDONLY | os.O_DIRECT)
+    fd = os.open(f"{path}/d{length}", os.O_RDONLY | os.O_DIRECT)
     try:
-        memory = mmap.mmap(-1, 131072)
+        memory = mmap.mmap(-1, 131072 if length == READ else -(-length // 4096) * 4096)
         n = os.preadv(fd, [memory], 0)
         check(n > 0, "an empty READ")
-        check(memory[:n] == pattern(("hostile", READ), READ)[:n], "wrong data were read")
-        return n == READ
+        check(memory[:n] == pattern(("hostile", length), length)[:n], "wrong data were read")
+        return n == length
     finally:
         os.close(fd)
 
 
-def write(path):
+def write(path, length=WRITE):
     """A direct WRITE; the server compares what it got."""
-    fd = os.open(f"{path}/d{WRITE}", os.O_WRONLY | os.O_DIRECT)
+    fd = os.open(f"{path}/d{length}", os.O_WRONLY | os.O_DIRECT)
     try:
-        return os.write(fd, pattern(("written", WRITE), WRITE)) == WRITE
+        return os.write(fd, pattern(("written", length), length)) == length
     finally:
         os.close(fd)
 
@@ -116,8 +120,20 @@ def readlink(path):
     return os.readlink(f"{path}/l{LINK}") == "t" * LINK
 
 
+def read_few(path):
+    """A READ that may come in parts."""
+    return read(path, FEW)
+
+
+def write_few(path):
+    """A WRITE that may go in parts."""
+    return write(path, FEW)
+
+
 OPERATIONS = {"GETATTR": getattr_, "READ": read, "WRITE": write, "READDIR": readdir,
               "READLINK": readlink}
+#: Cases with another operation than the one of that name.
+SPECIAL = {"refuse_call_segments": write_few, "refuse_reply_segments": read_few}
 
 
 def attempt(operation, path):
@@ -134,7 +150,7 @@ def attempt(operation, path):
 
 def one(name, case, path, problems):
     """One case, and a correct operation after it."""
-    operation = OPERATIONS[case.procedure]
+    operation = SPECIAL.get(name, OPERATIONS[case.procedure])
     before = remote_call("set_case", name=name, procedure=case.procedure)["notes"]
     # On a slow kernel the mount, which is a soft one, may give a good Reply up before it is there.
     tries = 3 if slow() and case.expect == "ok" else 1
@@ -208,7 +224,14 @@ def host_authentication(mode):
             f.write(value)
 
 
-def first_message(name, path, before, problems):
+def versions():
+    """What the transports there are speak, as debugfs shows it."""
+    states = glob.glob("/sys/kernel/debug/rpcrdma/[0-9]*/state")
+    lines = [line for f in states for line in read_file(f).splitlines()]
+    return [line.partition(": ")[2] for line in lines if line.startswith("version: ")]
+
+
+def first_message(name, case, path, before, problems):
     """A case about the first message of the server: a mount of its own, and a good one afterwards."""
     remote_call("set_case", name=name, procedure="")
     # The server has no key, so nothing that it says is a proof.
@@ -216,15 +239,18 @@ def first_message(name, path, before, problems):
     host_authentication("require" if required else "off")
     began = time.monotonic()
     try:
-        mount(path)
+        # Patience for a client that waits for an answer itself.
+        mount(path, 150 if case.expect == "ok" else TIMEOUT)
         outcome, _ = attempt(getattr_, path)
     except Failure as e:
         outcome = str(e).rsplit(" ", 1)[-1]
     took = time.monotonic() - began
     # Without a mount the transport may be about to go, and its files with it.
-    states = glob.glob("/sys/kernel/debug/rpcrdma/[0-9]*/state") if os.path.ismount(path) else []
-    spoken = [read_file(f) for f in states]
-    spoken = [line for text in spoken for line in text.splitlines() if line.startswith("version")]
+    spoken = versions() if os.path.ismount(path) else []
+    if case.expect != "any" and outcome != case.expect and (case.expect, outcome == "ok") != ("error", False):
+        problems.append(f"{name}: {outcome} in place of {case.expect}")
+    if case.version and spoken != [str(case.version)]:
+        problems.append(f"{name}: version {spoken} in place of {case.version}")
     hits = remote_call("set_case", name="", procedure="")["hits"]
     if not hits:
         problems.append(f"{name}: the server was never asked")
@@ -239,8 +265,10 @@ def first_message(name, path, before, problems):
     mount(path)
     if attempt(getattr_, path)[0] != "ok":
         problems.append(f"{name}: the next mount does not work")
+    if versions() != ["2"]:
+        problems.append(f"{name}: the next mount speaks {versions()}")
     umount(path, before, problems)
-    log(f"{name}: {outcome} after {took:.2f} s, {' '.join(spoken)}")
+    log(f"{name}: {outcome} after {took:.2f} s, version {' '.join(spoken)}")
 
 
 def small(path, problems):
@@ -307,7 +335,7 @@ def client():
     log(f"unmounted in {umount(path, before, problems):.2f} s")
     for name in wanted:
         if name in FIRST:
-            first_message(name, path, before, problems)
+            first_message(name, FIRST[name], path, before, problems)
     check(not problems, f"{len(problems)} of {len(wanted)} cases:\n  " + "\n  ".join(problems))
     log(f"{len(wanted)} cases")
 

@@ -10,6 +10,7 @@
 # smoke: uml-kasan
 # smoke-fabrics: rxe
 # smoke-variants: 4.2@ours-ours
+# soak-smoke: uml-kasan debug
 # timeout: 300 1500
 """No setting is touched: two ends of ours speak Version Two with each other.
 
@@ -27,6 +28,7 @@ import delegations  # noqa: E402
 import nfs_server  # noqa: E402
 import versions  # noqa: E402
 import workload  # noqa: E402
+from agreed import Agreed  # noqa: E402
 from case import main  # noqa: E402
 from common import (Mount, TRACING, check, digest, drop_caches, log, pattern, read,  # noqa: E402
                     remote, remote_call, rnr_events, run, slow, soak, wait_for, write,
@@ -69,7 +71,9 @@ PART = (workload.tree, workload.acls, workload.xattrs, workload.locks)
 
 def both():
     """One mount and a part of the workload; returns what was spoken."""
+    agreed = Agreed()
     with Mount(os.environ["VARIANT"]) as mount:
+        agreed.check(versions.expected())
         workload.everything(mount, workload.ALL if soak() else PART)
         stats = xprt_stats(mount.path)
         log(f"counters: {stats}")
@@ -222,6 +226,24 @@ def traced():
         return lines
 
 
+def served():
+    """A stock client's first message is a Call, and nothing comes before the answer to it: no round trip more."""
+    remote(f"mountpoint -q {TRACING} || mount -t tracefs tracefs {TRACING}; echo counter > {TRACING}/trace_clock; "
+           f"echo 1 > {TRACING}/events/rpcrdma_rs/enable; echo > {TRACING}/trace")
+    with Mount(os.environ["VARIANT"]):
+        # Ordered by a counter, so that two CPUs agree.
+        lines = [l for l in remote(f"cat {TRACING}/trace").splitlines() if "xprt=server/" in l]
+    remote(f"echo 0 > {TRACING}/events/rpcrdma_rs/enable; echo > {TRACING}/trace")
+    number = next(l for l in lines if "rpcrdma_rs_accept:" in l).split("xprt=")[1].split()[0]
+    lines = [l for l in lines if f"xprt={number} " in l]
+    first = next(i for i, l in enumerate(lines) if "rpcrdma_rs_call:" in l)
+    answer = next(i for i, l in enumerate(lines) if "rpcrdma_rs_post_reply:" in l)
+    arrived = sum("rpcrdma_rs_receive:" in l and "status=SUCCESS" in l for l in lines[:first])
+    sent = [l for l in lines[:answer] if "rpcrdma_rs_sent:" in l or "rpcrdma_rs_error:" in l]
+    log(f"the first Call was message {arrived}; {len(sent)} were sent before its Reply")
+    check(arrived == 1 and not sent, "\n".join(lines[:answer + 1]))
+
+
 def refused():
     """A server of Version One costs a round trip, once; what it was taken for is remembered, and by whom."""
     if not os.path.ismount(TRACING):
@@ -299,6 +321,8 @@ def client():
     if ours_there:
         check(remote(f"cat {SERVER}").strip() == "2", "Version Two is not the server's default")
     expected = "2" if ours_here and ours_there else "1"
+    if not ours_here:
+        served()
     spoken = both()
     check(spoken == expected, f"version {spoken} is spoken, and not {expected}")
     if not ours_there:

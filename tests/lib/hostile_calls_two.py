@@ -516,8 +516,12 @@ def handles(t):
 
 @case
 def limits(t):
-    """More chunks, or longer ones, than the server has told; too little room for a Reply."""
+    """More chunks, or longer ones, than the server has told; too little room for a Reply.
+
+    With the error comes what would have been enough.
+    """
     connection = opened()
+    answers = {}
     one = connection.segment(8, CHUNKS)
     getting = compound(0, *to_file(*FILE), getattr_())[4:]
     reading = lambda x, n: compound(x, *to_file(*FILE), read(0, n))  # noqa: E731
@@ -534,12 +538,16 @@ def limits(t):
             ("too short a Write chunk", lambda c, x: call(
                 x, c.credit(), reading(x, 4096), writes=[[connection.segment(4000)]]),
              {f"error {WRITE_RESOURCE}"}),
+            ("too short a second Write chunk", lambda c, x: call(
+                x, c.credit(), compound(x, *to_file(*FILE), read(0, 4096), read(4096, 3000)),
+                writes=[[connection.segment(4096)], [connection.segment(2999, CHUNKS + 4096)]]),
+             {f"error {WRITE_RESOURCE}"}),
             ("no room for 64 KiB", lambda c, x: call(x, c.credit(), reading(x, 65536)),
              {f"error {REPLY_RESOURCE}"}),
             ("too short a Reply chunk", lambda c, x: call(
                 x, c.credit(), reading(x, 65536), reply=[connection.segment(1000)]),
              {f"error {REPLY_RESOURCE}"}),
-            ("a Reply chunk that is not needed", lambda c, x: call(
+            ("a Reply chunk that is long enough", lambda c, x: call(
                 x, c.credit(), reading(x, 65536), reply=[connection.segment(70_000)]), {"reply"}),
             ("a Read chunk of the RPC's beginning", lambda c, x: call(
                 x, c.credit(), null_rpc(x), reads=[(0, *one)]), {f"error {BAD_XDR}"}),
@@ -550,8 +558,20 @@ def limits(t):
             ("no Call chunk", lambda c, x: call_external(x, c.credit(), []), {f"error {BAD_XDR}"}),
             ("another Call in the chunk", lambda c, x: call_external(x, c.credit(), [one]),
              {f"error {BAD_XDR}"})):
-        attempt(t, label, lambda c, x, make=make: [make(c, x)], allowed, connection)
+        answers[label] = attempt(t, label, lambda c, x, make=make: [make(c, x)], allowed, connection)
     connection.close()
+    placed = answers["a Reply chunk that is long enough"]
+    whole = sum(length for _, length, _ in placed.header.reply or ()) if placed else 0
+    if whole <= 65536:
+        t.problem(f"a Reply of 64 KiB was placed in {whole} octets")
+    for label, *words in (("17 Read chunks", READ_CHUNKS, 16), ("17 Write chunks", WRITE_CHUNKS, 16),
+                          ("too short a Write chunk", WRITE_RESOURCE, 1, 4096),
+                          ("too short a second Write chunk", WRITE_RESOURCE, 2, 3000),
+                          ("no room for 64 KiB", REPLY_RESOURCE, whole),
+                          ("too short a Reply chunk", REPLY_RESOURCE, whole)):
+        told = answers[label] and answers[label].header.error
+        if told != tuple(words):
+            t.problem(f"{label}: error {told}, not {words}")
     for label, make in (("a Read chunk of a stranger", lambda c, x: call(
             x, c.credit(), null_rpc(x), reads=[(16, FOREIGN, 64, 0)])),
                         ("a Write chunk of a stranger", lambda c, x: call(

@@ -16,8 +16,10 @@ CASES, FIRST = {}, {}
 class Case:
     """One case: what to do to which Reply, and what to expect."""
 
-    def __init__(self, run, procedure, expect):
+    def __init__(self, run, procedure, expect, version=None):
         self.run, self.procedure, self.expect = run, procedure, expect
+        #: What is spoken afterwards, of a case about the first message that ends well.
+        self.version = version
         self.text = run.__doc__
 
 
@@ -29,10 +31,10 @@ def case(procedure, expect="any"):
     return enter
 
 
-def first(expect="any"):
-    """Enters a function into `FIRST`."""
+def first(expect="any", version=None):
+    """Enters a function into `FIRST`: the mount works and speaks `version`, or fails with the error `expect`."""
     def enter(function):
-        FIRST[function.__name__] = Case(function, "", expect)
+        FIRST[function.__name__] = Case(function, "", expect, version)
         return function
     return enter
 

@@ -374,6 +374,34 @@ once("refuse_write_chunks", "READ", lambda r: (WRITE_CHUNKS, 0), "ok")
 once("refuse_padding", "READ", lambda r: (WRITE_RESOURCE, 1, r.call.writes[0][0][1] + 3
                                           if r.call.writes else 0), "ok")
 once("refuse_long_reply", "READLINK", lambda r: (REPLY_RESOURCE, 4000), "ok")
+
+
+def stepwise(name, procedure, first):
+    """A case in which one error makes the client use many segments, and the next one fewer."""
+    def refuse(r):
+        done = getattr(r.connection, name, 0)
+        setattr(r.connection, name, done + 1)
+        if done == 0:
+            r.error(first, 0)
+            return
+        most = max(len(r.call.chunk), len(r.call.reply or ()))
+        if done == 1:
+            r.note("many segments" if most > 1 else f"wrong: only {most} segments")
+            r.error(SEGMENTS, 1)
+            return
+        r.note("again" if most <= 1 else f"wrong: again {most} segments")
+        # These may have a region of their own, if one is enough.
+        for what, there in (("read-chunk", r.call.reads), ("write-chunk", r.call.writes)):
+            if there:
+                r.note(what)
+        r.send()
+        raise Gone("another connection for the next case")
+    refuse.__name__, refuse.__doc__ = name, f"{procedure} is answered with an error, and then with SEGMENTS."
+    case(procedure, "ok")(refuse)
+
+
+stepwise("refuse_call_segments", "WRITE", READ_CHUNKS)
+stepwise("refuse_reply_segments", "READ", WRITE_CHUNKS)
 #: What nothing helps against.
 once("segments_unknown", "READ", lambda r: (SEGMENTS, 0), "error")
 once("segments_enough", "READ", lambda r: (SEGMENTS, 500), "error")
@@ -509,47 +537,53 @@ def reverse_same_xid(r):
 # ---- The first message of the server ------------------------------------------------
 
 
-@first()
+@first("ok", 1)
 def first_silence(_connection):
     """Nothing: the client goes on with Version One."""
     return False
 
 
-@first()
+@first("ok", 1)
 def first_closed(_connection):
     """The end of the connection."""
     raise Gone("as the case wants")
 
 
-def one_message(name, make, goes_on):
+def one_message(name, make, goes_on, expect="ok", version=None):
     """A case in which the first message is another one than it should be."""
     def run(connection):
         connection.send_message(make(connection.two.credit()))
         connection.two.sent += 1
         return goes_on
     run.__name__, run.__doc__ = f"first_{name}", f"First there is: {name}."
-    first()(run)
+    first(expect, version)(run)
 
 
-one_message("vers_one", lambda c: error(0, c, VERS, 1, 1), False)
-one_message("vers_two", lambda c: error(0, c, VERS, 2, 2), False)
-one_message("vers_other_xid", lambda c: error(5, c, VERS, 1, 1), True)
-one_message("bad_xdr", lambda c: error(0, c, BAD_XDR), False)
-one_message("version_7", lambda c: prefix(0, c, 7, vers=7), False)
-one_message("type_99", lambda c: prefix(0, c, 99), False)
-one_message("runt", lambda c: bytes(12), True)
-one_message("grant", lambda c: prefix(0, c, GRANT), True)
-one_message("call", lambda c: call(9, c, struct.pack(">II", 9, 0)), True)
-one_message("reply", lambda c: reply(9, c, struct.pack(">IIIIII", 9, 1, 0, 0, 0, 0)), True)
-one_message("middle", lambda c: middle(9, c, REPLY_MIDDLE, 400, struct.pack(">II", 9, 1)), True)
-one_message("no_credits", lambda c: properties(0), False)
-one_message("bad_property", lambda c: properties(c, [(2, bytes(3))]), True)
+# What leaves no doubt that it is no Version Two, or a refusal.
+one_message("vers_one", lambda c: error(0, c, VERS, 1, 1), False, version=1)
+one_message("vers_two", lambda c: error(0, c, VERS, 2, 2), False, version=1)
+one_message("bad_xdr", lambda c: error(0, c, BAD_XDR), False, version=1)
+one_message("version_7", lambda c: prefix(0, c, 7, vers=7), False, version=1)
+one_message("type_99", lambda c: prefix(0, c, 99), False, version=1)
+# What does not keep the client from Version Two.
+one_message("vers_other_xid", lambda c: error(5, c, VERS, 1, 1), True, version=2)
+one_message("runt", lambda c: bytes(12), True, version=2)
+one_message("grant", lambda c: prefix(0, c, GRANT), True, version=2)
+one_message("call", lambda c: call(9, c, struct.pack(">II", 9, 0)), True, version=2)
+one_message("reply", lambda c: reply(9, c, struct.pack(">IIIIII", 9, 1, 0, 0, 0, 0)), True, version=2)
+one_message("bad_property", lambda c: properties(c, [(2, bytes(3))]), True, version=2)
 one_message("property_beyond", lambda c: properties(c)[:-4] + struct.pack(">III", 1, 2, 0xFFFFFFFF),
-            True)
-one_message("properties_endless", lambda c: properties(c)[:-4] + struct.pack(">I", 0xFFFFFFFF), True)
-one_message("smallest", lambda c: properties(c, [(n, 0) for n in range(1, 6)]), False)
-one_message("largest", lambda c: properties(c, [(n, 0xFFFFFFFF) for n in range(1, 6)]), False)
-one_message("unknown", lambda c: properties(c, [(n, bytes(40)) for n in range(50, 90)]), False)
+            True, version=2)
+one_message("properties_endless", lambda c: properties(c)[:-4] + struct.pack(">I", 0xFFFFFFFF), True,
+            version=2)
+one_message("largest", lambda c: properties(c, [(n, 0xFFFFFFFF) for n in range(1, 6)]), False,
+            version=2)
+one_message("unknown", lambda c: properties(c, [(n, bytes(40)) for n in range(50, 90)]), False,
+            version=2)
+# What is Version Two, and of no use: nothing may be sent, or nothing but a part comes.
+one_message("no_credits", lambda c: properties(0), False, "error")
+one_message("smallest", lambda c: properties(c, [(n, 0) for n in range(1, 6)]), False, "EMSGSIZE")
+one_message("middle", lambda c: middle(9, c, REPLY_MIDDLE, 400, struct.pack(">II", 9, 1)), True, "any")
 
 
 def material(credit, octets, last=True):
@@ -559,34 +593,34 @@ def material(credit, octets, last=True):
 
 
 # To a client that does not ask for host authentication.
-one_message("refusal", lambda c: material(c, b"RPRX" + bytes(4)), False)
-one_message("material", lambda c: material(c, b"something" * 100), False)
+one_message("refusal", lambda c: material(c, b"RPRX" + bytes(4)), False, "EACCES")
+one_message("material", lambda c: material(c, b"something" * 100), False, version=2)
 # To one that requires it, see tests/guest/hostile.py.
-one_message("required_none", properties, False)
-one_message("required_refusal", lambda c: material(c, b"RPRX" + bytes(4)), False)
-one_message("required_other", lambda c: material(c, b"something" * 100), False)
+one_message("required_none", properties, False, "EACCES")
+one_message("required_refusal", lambda c: material(c, b"RPRX" + bytes(4)), False, "EACCES")
+one_message("required_other", lambda c: material(c, b"something" * 100), False, "EACCES")
 one_message("required_proof", lambda c: material(
-    c, b"RPRX" + struct.pack(">II", 68, 2) + bytes(64), last=False), False)
+    c, b"RPRX" + struct.pack(">II", 68, 2) + bytes(64), last=False), False, "EACCES")
 one_message("required_proof_last", lambda c: material(
-    c, b"RPRX" + struct.pack(">II", 68, 2) + bytes(64)), False)
+    c, b"RPRX" + struct.pack(">II", 68, 2) + bytes(64)), False, "EACCES")
 one_message("required_echo", lambda c: material(
-    c, b"RPRX" + struct.pack(">II", 36, 1) + bytes(32), last=False), False)
+    c, b"RPRX" + struct.pack(">II", 36, 1) + bytes(32), last=False), False, "EACCES")
 one_message("required_endless", lambda c: material(
-    c, b"RPRX" + struct.pack(">I", 0xFFFFFFFF) + bytes(1000), last=False), False)
+    c, b"RPRX" + struct.pack(">I", 0xFFFFFFFF) + bytes(1000), last=False), False, "EACCES")
 one_message("required_half", lambda c: material(
-    c, b"RPRX" + struct.pack(">II", 68, 2), last=False), False)
-one_message("required_call", lambda c: call(9, c, struct.pack(">II", 9, 0)), False)
-one_message("required_one", lambda c: error(0, c, VERS, 1, 1), False)
+    c, b"RPRX" + struct.pack(">II", 68, 2), last=False), False, "error")
+one_message("required_call", lambda c: call(9, c, struct.pack(">II", 9, 0)), False, "EACCES")
+one_message("required_one", lambda c: error(0, c, VERS, 1, 1), False, "EACCES")
 
 
-@first()
+@first("any")
 def first_middles(connection):
     """CONNPROP_MIDDLE and then nothing: the client does not wait for ever."""
     connection.send_message(properties(connection.two.credit(), last=False))
     return False
 
 
-@first()
+@first("ok", 2)
 def first_many_middles(connection):
     """Thirty CONNPROP_MIDDLE, and then the last one."""
     for _ in range(30):

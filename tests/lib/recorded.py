@@ -5,13 +5,15 @@ import os
 import struct
 import time
 
-from common import check, pattern, slowness
+from common import Gone, check, pattern, slowness
 from hostile_caller import CHUNKS, XIDS
 from hostile_two_caller import TwoConnection
 from rpc_message import compound, getattr_, null_rpc, read, to_file, write
-from rpcrdma2_header import (CALL_INLINE, GRANT, HOST_AUTH, INVAL_CONT, READ_CHUNKS, RECEIVE_SIZE,
-                             REPLY_RESOURCE, REVERSE, SEGMENT_COUNT, SEGMENT_SIZE, SEND_SIZE, VERS,
-                             WRITE_CHUNKS, WRITE_RESOURCE, call, call_external, prefix, properties)
+from rpcrdma2_header import (BAD_PROPVAL, BAD_XDR, CALL_INLINE, GRANT, HOST_AUTH, INVAL_CONT,
+                             INVAL_HTYPE, READ_CHUNKS, RECEIVE_SIZE, REPLY_RESOURCE, REVERSE,
+                             SEGMENT_COUNT, SEGMENT_SIZE, SEGMENTS, SEND_SIZE, SYSTEM, VERS,
+                             VERS_MISMATCH, WRITE_CHUNKS, WRITE_RESOURCE, call, call_external, error,
+                             prefix, properties)
 from shown import Notes
 
 #: The files that are read and written, from the root of NFSv4, and the length of the first.
@@ -54,13 +56,8 @@ class Recorded(TwoConnection):
 
 
 def session():
-    """A session with every header type, all kinds of chunks and many errors; returns its connection."""
+    """A session with every header type, all kinds of chunks and all errors; returns its connection."""
     c = Recorded()
-    # Host authentication of a scheme that nobody knows, an unknown property, and all the others.
-    c.post_politely(properties(c.credit(), [(77, bytes(range(30)))], last=False))
-    c.wait_room(1)
-    c.open([(SEND_SIZE, 4096), (RECEIVE_SIZE, 4096), (SEGMENT_SIZE, 1 << 20), (SEGMENT_COUNT, 16),
-            (REVERSE, 1), (HOST_AUTH, struct.pack(">I", 5) + b"shown" + bytes(3))])
 
     def ask(wanted, *parts):
         """Sends the messages of a Call, and looks at the answer."""
@@ -72,6 +69,14 @@ def session():
         check(answer is not None and answer.kind == wanted,
               f"{answer and answer.kind} in place of {wanted}")
         return answer
+
+    # A value that is none. Then host authentication of a scheme that nobody knows, an unknown property, and all the
+    # others.
+    ask(f"error {BAD_PROPVAL}", properties(c.credit(), [(RECEIVE_SIZE, bytes(3))], xid=next(XIDS)))
+    c.post_politely(properties(c.credit(), [(77, bytes(range(30)))], last=False))
+    c.wait_room(1)
+    c.open([(SEND_SIZE, 4096), (RECEIVE_SIZE, 4096), (SEGMENT_SIZE, 1 << 20), (SEGMENT_COUNT, 16),
+            (REVERSE, 1), (HOST_AUTH, struct.pack(">I", 5) + b"shown" + bytes(3))])
 
     def reading(xid, count):
         return compound(xid, *to_file(*FILE), read(8, count))
@@ -104,7 +109,8 @@ def session():
     c.notes.read[x] = contents[8:60_008]
     ask("reply", call(x, c.credit(), reading(x, 60_000), reply=[room(70_000)]))
     x = next(XIDS)
-    ask("reply", call_external(x, c.credit(), [c.put(compound(x, *to_file(*FILE), getattr_()))]))
+    c.notes.external[x] = compound(x, *to_file(*FILE), getattr_())
+    ask("reply", call_external(x, c.credit(), [c.put(c.notes.external[x])]))
     # Errors.
     one = room(8)
     x = next(XIDS)
@@ -116,6 +122,14 @@ def session():
     ask(f"error {WRITE_RESOURCE}", call(x, c.credit(), reading(x, 4096), writes=[[room(4000)]]))
     x = next(XIDS)
     ask(f"error {REPLY_RESOURCE}", call(x, c.credit(), reading(x, 65536), reply=[room(1000)]))
+    x = next(XIDS)
+    ask(f"error {BAD_XDR}", call(x, c.credit(), null_rpc(x ^ 0x1000000)))
+    x = next(XIDS)
+    ask(f"error {SYSTEM}", call(x, c.credit(), reading(x, 100), writes=[[(one[0], 3 << 20, one[2])]]))
+    x = next(XIDS)
+    ask(f"error {INVAL_HTYPE}", prefix(x, c.credit(), 99))
+    # The server has no reason for this one.
+    c.post_politely(error(next(XIDS), c.credit(), SEGMENTS, 7))
     c.notes.broken = x = next(XIDS)
     parts = c.in_parts(x, null_rpc(x), 24)
     ask(f"error {INVAL_CONT}", parts[0], parts[2])
@@ -131,5 +145,12 @@ def session():
             c.post_message(prefix(0, c.credit(), GRANT))
         time.sleep(0.002)
     check(c.null(), "a NULL Call is not answered")
+    # Nor for this one, which may end the connection.
+    c.post_politely(error(next(XIDS), c.credit(), VERS_MISMATCH))
+    try:
+        time.sleep(0.2)
+        c.take()
+    except Gone:
+        pass
     check(not c.wrong, f"wrong messages: {c.wrong}")
     return c

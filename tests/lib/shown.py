@@ -7,12 +7,14 @@ from capture import messages, repeated, tshark
 from common import check, fabric, log
 from rpcrdma2_header import (CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL, CONNPROP_MIDDLE,
                              ERROR, GRANT, HOST_AUTH, Header, READ_CHUNKS, REPLY_EXTERNAL,
-                             REPLY_INLINE, REPLY_MIDDLE, REPLY_RESOURCE, REVERSE, SEGMENTS, VERS,
-                             WRITE_CHUNKS, WRITE_RESOURCE)
+                             REPLY_INLINE, REPLY_MIDDLE, REPLY_RESOURCE, REVERSE, SEGMENTS, SYSTEM, VERS,
+                             VERS_MISMATCH, WRITE_CHUNKS, WRITE_RESOURCE)
 
 #: All header types.
 EVERY = {ERROR, GRANT, CONNPROP_MIDDLE, CONNPROP_FINAL, CALL_EXTERNAL, CALL_MIDDLE, CALL_INLINE,
          REPLY_EXTERNAL, REPLY_MIDDLE, REPLY_INLINE}
+#: All errors.
+ERRORS = {*range(VERS, VERS_MISMATCH + 1), SYSTEM}
 #: What comes with an error.
 ARMS = {VERS: ("err.vers_low", "err.vers_high"), READ_CHUNKS: ("err.max_chunks",),
         WRITE_CHUNKS: ("err.max_chunks",), SEGMENTS: ("err.max_segments",),
@@ -91,16 +93,20 @@ class Notes:
         self.broken = None
         #: The data of each WRITE and of each READ, by XID.
         self.written, self.read = {}, {}
+        #: Each Call that went by Call chunk, by XID.
+        self.external = {}
 
 
 def check_recorded(shown, notes):
     """Each of the recorded messages has to be shown, as it was."""
     check({m.get("htype") for m in shown} == EVERY,
           f"header types: {sorted({m.get('htype') for m in shown})}")
+    errors = {m.get("err") for m in shown if m.get("htype") == ERROR}
+    check(errors == ERRORS, f"errors: {sorted(errors)}")
     for ours in (True, False):
         there = [m for m in shown if m.ours == ours and "sent_again" not in m.derived]
-        # A Call of a version that there is not is no message of Version Two.
-        wanted = [data for by_us, data in notes.messages if by_us == ours
+        # A Call of a version, or a header type, that there is not is no message of Version Two.
+        wanted = [data for by_us, data in notes.messages if by_us == ours and data[15] in EVERY
                   and (data[4:8] == b"\0\0\0\2" or len(data) == 28)]
         # The last grants may have come when nobody looked any more.
         late = there[len(wanted):]
@@ -127,7 +133,10 @@ def check_recorded(shown, notes):
                 check_rpc(message, before + rest)
             whole = rest and not message.broken
             # If it went as a whole by RDMA, before the header that says so.
-            whole = whole or message.get("htype") == REPLY_EXTERNAL and "by_rdma" in message.derived
+            by_rdma = message.get("htype") in (CALL_EXTERNAL, REPLY_EXTERNAL)
+            whole = whole or by_rdma and "by_rdma" in message.derived
+            if message.get("htype") == CALL_EXTERNAL and whole:
+                check_rpc(message, notes.external[message.get("xid")])
             check(bool(message.rpc) == bool(whole), f"{message}: an RPC message")
             before = b""
     log(f"{len(notes.messages)} messages were shown as they were")
@@ -204,6 +213,10 @@ def check_by_hand(path, notes):
 
 def check_data(found, notes):
     """What the dissector of NFS makes of data, whichever way they went."""
+    for xid in notes.external:
+        both = [m.rpc.get("nfs.opcode") for m in found
+                if m.get("xid") == xid and "sent_again" not in m.derived]
+        check(len(both) == 2 and both[0] and both[0] == both[1], f"{xid:#x} by Call chunk: {both}")
     for kind, known in ((0, notes.written), (1, notes.read)):
         there = {m.get("xid"): m for m in found
                  if m.number("rpc.msgtyp") == kind and "sent_again" not in m.derived}

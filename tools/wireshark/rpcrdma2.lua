@@ -119,7 +119,7 @@ local SHORT = {}
 local function reader(tvb, at)
 	-- Also the segments of data that are not in the message: those of the Read list, those
 	-- of each Write chunk, and those of the Reply chunk.
-	local r = { at = at, reads = {}, writes = {}, reply = {} }
+	local r = { at = at, call = {}, reads = {}, writes = {}, reply = {} }
 
 	function r.word()
 		if r.at + 4 > tvb:len() then
@@ -190,9 +190,7 @@ local function read_list(r, tvb, tree, field, name)
 		local count = 0
 		while r.follows() do
 			local read = segment(r, tvb, sub, true)
-			if field == f.reads then
-				table.insert(r.reads, read)
-			end
+			table.insert(field == f.reads and r.reads or r.call, read)
 			count = count + 1
 		end
 		return string.format(": %u segments", count)
@@ -360,12 +358,12 @@ end
 -- sequences that are under way, and the parts of messages by id; messages in packets
 -- that are under way, and the packets by id; the frame that a packet came in first; what
 -- went by RDMA by handle, the RDMA Writes and Reads that are under way, and the Read
--- Requests.
-local sequences, parts, messages, packets, first_in, pieces, transfers, requests
+-- Requests; the Calls that went by Call chunk.
+local sequences, parts, messages, packets, first_in, pieces, transfers, requests, external
 
 local function forget()
 	sequences, parts, messages, packets, first_in = {}, {}, {}, {}, {}
-	pieces, transfers, requests = {}, {}, {}
+	pieces, transfers, requests, external = {}, {}, {}, {}
 end
 forget()
 rpcrdma2.init = forget
@@ -490,6 +488,9 @@ local function fill(data, pinfo, r)
 	elseif r.htype == REPLY_EXTERNAL then
 		written = { r.reply }
 	end
+	for _, read in ipairs(r.call) do
+		total = total + read.length
+	end
 	for _, read in ipairs(r.reads) do
 		total = total + read.length
 	end
@@ -511,6 +512,12 @@ local function fill(data, pinfo, r)
 		end
 	end
 
+	if r.htype == CALL_EXTERNAL then
+		data = ByteArray.new()
+		for _, read in ipairs(r.call) do
+			seen = seen + gather(data, pinfo, pinfo.src, read, true)
+		end
+	end
 	local out, taken = ByteArray.new(), 0
 	for i, read in ipairs(r.reads) do
 		local before = r.reads[i - 1]
@@ -544,6 +551,21 @@ local function fill(data, pinfo, r)
 end
 
 local rpc = Dissector.get("rpc")
+
+-- Whether RPC may see a message now. A Call that went by Call chunk is known only when all
+-- frames have been looked at once. If RPC saw the Reply before, it would take it for one to
+-- an unknown procedure for ever.
+local function in_order(tvb, pinfo, r)
+	local function key(from, to)
+		return string.format("%s>%s:%s", tostring(from), tostring(to), tvb(0, 4):bytes():tohex())
+	end
+	if r.htype == CALL_EXTERNAL then
+		external[key(pinfo.src, pinfo.dst)] = true
+	elseif r.htype == REPLY_INLINE or r.htype == REPLY_EXTERNAL then
+		return pinfo.visited or not external[key(pinfo.dst, pinfo.src)]
+	end
+	return true
+end
 
 -- Shows a message. In `again` is the frame in which it was before, if it was.
 local function show(tvb, pinfo, tree, again)
@@ -597,7 +619,7 @@ local function show(tvb, pinfo, tree, again)
 		message = data:len() > tvb:len() - ends and data:tvb("RPC message") or tvb(ends):tvb()
 	end
 	-- It writes into the columns what it found.
-	if rpc and message then
+	if rpc and in_order(tvb, pinfo, r) and message then
 		rpc:call(message, pinfo, tree)
 	end
 end

@@ -811,6 +811,63 @@ TRACE_EVENT(rpcrdma_rs_host_auth,
 );
 
 /*
+ * It is known what is spoken, and what the peer has told of itself. Sizes are in
+ * octets, windows in messages that may be sent now; in Version One, where a
+ * window is one of Calls, nothing is agreed on about segments.
+ */
+TRACE_EVENT(rpcrdma_rs_agreed,
+	TP_PROTO(
+		u32 xprt,
+		u32 version,
+		const char *dialect,
+		u32 send_size,
+		u32 receive_size,
+		u32 segment_size,
+		u32 segment_count,
+		const char *reverse,
+		u32 send_window,
+		u32 receive_window
+	),
+
+	TP_ARGS(xprt, version, dialect, send_size, receive_size, segment_size,
+		segment_count, reverse, send_window, receive_window),
+
+	TP_STRUCT__entry(
+		RPCRDMA_RS_XPRT_FIELDS
+		__field(u32, version)
+		__string(dialect, dialect)
+		__field(u32, send_size)
+		__field(u32, receive_size)
+		__field(u32, segment_size)
+		__field(u32, segment_count)
+		__string(reverse, reverse)
+		__field(u32, send_window)
+		__field(u32, receive_window)
+	),
+
+	TP_fast_assign(
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
+		__entry->version = version;
+		__assign_str(dialect);
+		__entry->send_size = send_size;
+		__entry->receive_size = receive_size;
+		__entry->segment_size = segment_size;
+		__entry->segment_count = segment_count;
+		__assign_str(reverse);
+		__entry->send_window = send_window;
+		__entry->receive_window = receive_window;
+	),
+
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " version=%u dialect=%s send_size=%u receive_size=%u segment_size=%u segment_count=%u reverse=%s send_window=%u receive_window=%u",
+		RPCRDMA_RS_XPRT_ARGS, __entry->version, __get_str(dialect),
+		__entry->send_size, __entry->receive_size,
+		__entry->segment_size, __entry->segment_count,
+		__get_str(reverse), __entry->send_window,
+		__entry->receive_window
+	)
+);
+
+/*
  * The reverse direction
  */
 

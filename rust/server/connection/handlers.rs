@@ -65,6 +65,10 @@ impl ConnectionEvents for Connection {
     fn established(&self) {
         self.established.store(true, Relaxed);
         self.xprt.enqueue();
+        if self.channel.is_none() {
+            // There is nothing to be agreed on.
+            self.tell_agreement();
+        }
         // Messages may have arrived before.
         self.act();
     }

@@ -8,6 +8,8 @@
 
 use super::Connection;
 use crate::kext::debugfs::{lines, Directory, File, Inspect};
+use crate::link::agreement::Agreement;
+use crate::link::channel::Channel;
 use crate::observe::trace::{self, Number};
 use crate::sunrpc::AddressText;
 use crate::verbs::endpoint::Endpoint;
@@ -54,6 +56,20 @@ impl Connection {
     fn endpoint(&self) -> Option<Arc<Endpoint<Self>>> {
         let owner = self.owner.lock();
         owner.as_ref().map(|owner| owner.endpoint().clone())
+    }
+
+    /// What was agreed on.
+    fn agreement(&self) -> Agreement {
+        let two = self.channel().and_then(Channel::agreement);
+        two.unwrap_or_else(|| {
+            let sizes = (self.agreed.send_inline, self.agreed.receive_inline);
+            Agreement::one(sizes, (0, self.allowance.lock().granted()))
+        })
+    }
+
+    /// Says what was agreed on.
+    pub(in crate::server) fn tell_agreement(&self) {
+        self.agreement().tell(self.number, &self.addresses.0);
     }
 }
 
@@ -108,33 +124,24 @@ fn state(connection: &Connection, m: &SeqFile) {
     if let Some(endpoint) = connection.endpoint() {
         lines!(m, "device": endpoint.device_name().to_str().unwrap_or("?"));
     }
-    let two = connection.two();
-    let (send, receive) = match &two {
-        Some(channel) => (channel.send_size(), channel.receive_size()),
-        None => (
-            connection.agreed.send_inline,
-            connection.agreed.receive_inline,
-        ),
-    };
+    let agreement = connection.agreement();
     lines!(m,
         "version": connection.version().number(),
-        "inline_send": send,
-        "inline_receive": receive,
+        "dialect": agreement.dialect_name(),
+        "inline_send": agreement.terms.send_size,
+        "inline_receive": agreement.terms.receive_size,
         "remote_invalidation": u8::from(connection.agreed.remote_invalidation),
-        "peer_send_size": connection.peer.send_size,
-        "peer_receive_size": connection.peer.receive_size,
-        "peer_remote_invalidation": u8::from(connection.peer.remote_invalidation),
     );
+    agreement.show_two(m);
+    if agreement.peer.is_none() {
+        lines!(m,
+            "peer_send_size": connection.peer.send_size,
+            "peer_receive_size": connection.peer.receive_size,
+            "peer_remote_invalidation": u8::from(connection.peer.remote_invalidation),
+        );
+    }
     if let Some(channel) = connection.channel() {
         lines!(m, "host_authentication": channel.authentication());
-    }
-    if let Some(channel) = &two {
-        let terms = channel.snapshot().terms;
-        lines!(m,
-            "segment_size": terms.segment_size,
-            "segment_count": terms.segment_count,
-            "reverse_direction": channel.reverse().name(),
-        );
     }
 }
 

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Log lines at debug level, which dynamic debug can turn on and off.
+//!
+//! C file: `rust/sys/log.c`, which says when they are printed.
+
+use crate::sys;
+use kernel::fmt;
+use kernel::prelude::*;
+
+/// Prints a line; any context. The end of the line is added.
+pub(crate) fn debug(arguments: fmt::Arguments<'_>) {
+    // SAFETY: C hands the pointer to `printk` for the specifier `%pA`, which wants just that, and the arguments outlive
+    // the call.
+    unsafe { sys::rpcrdma_log_debug(core::ptr::from_ref(&arguments).cast::<c_void>()) };
+}
+
+/// Prints a line at debug level: a format and its arguments, without the end of the line.
+macro_rules! log_debug {
+    ($($arg:tt)*) => {
+        $crate::kext::log::debug(::kernel::prelude::fmt!($($arg)*))
+    };
+}
+pub(crate) use log_debug;

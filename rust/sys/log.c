@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Log lines at debug level. Dynamic debug knows call sites in C only, so this is
+ * one for all that Rust has to say; pr_debug!() of the kernel crate leaves
+ * nothing in a kernel without debug assertions.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/printk.h>
+#include <linux/ratelimit.h>
+
+#include "rpcrdma_c.h"
+
+/**
+ * rpcrdma_log_debug - print a line at debug level
+ * @arguments: what to print, a fmt::Arguments of Rust
+ *
+ * With dynamic debug an administrator says whether this is printed. Without it
+ * nobody could, so it always is, but no more than ten lines in five seconds.
+ */
+void rpcrdma_log_debug(const void *arguments)
+{
+#ifdef CONFIG_DYNAMIC_DEBUG
+	pr_debug("%pA\n", arguments);
+#else
+	static struct ratelimit_state state =
+		RATELIMIT_STATE_INIT_FLAGS(state, DEFAULT_RATELIMIT_INTERVAL,
+					   DEFAULT_RATELIMIT_BURST,
+					   RATELIMIT_MSG_ON_RELEASE);
+
+	if (__ratelimit(&state))
+		printk(KERN_DEBUG pr_fmt("%pA\n"), arguments);
+#endif
+}

@@ -1,0 +1,13 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+# Every fuzz target is built, and runs for $ROUNDS seconds without a finding.
+# timeout: 900 9000
+# rounds: 2 600
+set -eu
+if [ "$SOAK" = 1 ]; then
+	FUZZ_PROFILE=release
+else
+	FUZZ_PROFILE=dev
+fi
+export FUZZ_PROFILE
+tools/fuzz/run "$ROUNDS"
