@@ -101,6 +101,15 @@ def write(path):
         os.close(fd)
 
 
+def short_write(path):
+    """A WRITE without a chunk."""
+    fd = os.open(f"{path}/d{IN_PARTS}", os.O_WRONLY | os.O_DIRECT)
+    try:
+        return os.write(fd, pattern(("written", IN_PARTS), IN_PARTS)) == IN_PARTS
+    finally:
+        os.close(fd)
+
+
 def readdir(path):
     """A READDIR of the root."""
     names = os.listdir(path)
@@ -113,8 +122,18 @@ def readlink(path):
     return os.readlink(f"{path}/l{LINK}") == "t" * LINK
 
 
+#: Cases in which the client has to end the connection, at once.
+ENDS = {"reverse_errors_wait", *(f"invalidate_with_{n}" for n in
+                                 ("grant", "properties", "middle", "call", "error", "stray"))}
+#: A WRITE of so many octets fits eight messages.
+IN_PARTS = 20_000
+#: What the server tells of the segments that it takes, and what still has to work: READ and WRITE have 70,000 and 50,000
+#: octets, and a chunk for either. Without segments all travels in parts.
+SEGMENTS = {"first_short_segments": ("READ", "WRITE"), "first_shortest_segments": ("WRITE", "READLINK"),
+            "first_one_segment": ("READ", "WRITE"), "first_no_segment": ("SHORT WRITE", "READLINK")}
+
 OPERATIONS = {"GETATTR": getattr_, "READ": read, "WRITE": write, "READDIR": readdir,
-              "READLINK": readlink}
+              "READLINK": readlink, "SHORT WRITE": short_write}
 
 
 def attempt(operation, path):
@@ -218,6 +237,10 @@ def first_message(name, path, before, problems):
     except Failure as e:
         outcome = str(e).rsplit(" ", 1)[-1]
     took = time.monotonic() - began
+    for wanted in SEGMENTS.get(name, ()):
+        got = attempt(OPERATIONS[wanted], path)[0] if outcome == "ok" else outcome
+        if got != "ok":
+            problems.append(f"{name}: {wanted}: {got}")
     # Without a mount the transport may be about to go, and its files with it.
     states = glob.glob("/sys/kernel/debug/rpcrdma/[0-9]*/state") if os.path.ismount(path) else []
     spoken = [read_file(f) for f in states]

@@ -8,7 +8,7 @@ from common import Gone
 from hostile_two import CASES, FIRST, case, first
 from rpcrdma2_header import (BAD_PROPVAL, BAD_XDR, CALL_INLINE, CONNPROP_MIDDLE, GRANT, HOST_AUTH,
                              INVAL_CONT, INVAL_HTYPE, READ_CHUNKS, REPLY_INLINE, REPLY_MIDDLE,
-                             REPLY_RESOURCE, SEGMENTS, SYSTEM, VERS, VERS_MISMATCH, WRITE_CHUNKS,
+                             REPLY_RESOURCE, SEGMENT_COUNT, SEGMENT_SIZE, SEGMENTS, SYSTEM, VERS, VERS_MISMATCH, WRITE_CHUNKS,
                              WRITE_RESOURCE, call, error, middle, prefix, properties, reply, reply_external)
 
 __all__ = ["CASES", "FIRST"]
@@ -549,6 +549,10 @@ one_message("property_beyond", lambda c: properties(c)[:-4] + struct.pack(">III"
 one_message("properties_endless", lambda c: properties(c)[:-4] + struct.pack(">I", 0xFFFFFFFF), True)
 one_message("smallest", lambda c: properties(c, [(n, 0) for n in range(1, 6)]), False)
 one_message("largest", lambda c: properties(c, [(n, 0xFFFFFFFF) for n in range(1, 6)]), False)
+one_message("short_segments", lambda c: properties(c, [(SEGMENT_SIZE, 65_536)]), False)
+one_message("shortest_segments", lambda c: properties(c, [(SEGMENT_SIZE, 8191)]), False)
+one_message("one_segment", lambda c: properties(c, [(SEGMENT_COUNT, 1)]), False)
+one_message("no_segment", lambda c: properties(c, [(SEGMENT_COUNT, 0)]), False)
 one_message("unknown", lambda c: properties(c, [(n, bytes(40)) for n in range(50, 90)]), False)
 
 
