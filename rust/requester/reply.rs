@@ -67,8 +67,10 @@ pub(crate) enum Source<'a> {
     One,
     /// It has not been shown to the connection's session yet: it may be anything.
     New(&'a Channel),
-    /// The session has seen it: it is a Reply of Version Two, which may have come in parts, or an error instead of one.
+    /// The session has seen it: it is a Reply of Version Two, which may have come in parts.
     Seen(Option<Whole>),
+    /// The session has seen it: it is this error of Version Two.
+    Failed(RdmaError),
 }
 
 /// What is known of a message that ends an RPC.
@@ -147,9 +149,12 @@ fn parse<'a, T: Host>(
             credits: None,
             reply: message::Reply::decode(Version::Two, bytes),
             whole,
-            // Its Calls have chunks only if there was no other form of them.
             error: None,
         }),
+        Source::Failed(error) => {
+            let prefix = Prefix::get(&mut Reader::new(bytes)).ok()?;
+            Some(Parsed::failed(prefix.xid, Some(error)))
+        }
         Source::New(channel) => match channel.receive(bytes) {
             Event::Foreign(_) => parse_one(this, message, reverse),
             Event::Failed { xid, error } => Some(Parsed::failed(xid, Some(error))),
