@@ -210,6 +210,12 @@ pub(crate) enum Event<'a> {
         /// What went wrong.
         error: RdmaError,
     },
+    /// A Reply or an error that is not one, for which the connection ends ([`Reason::BadReply`]). What has come of an RPC
+    /// message in parts is of no use any more.
+    Spoilt {
+        /// The transaction ID that it has. Perhaps it is that of a Call of ours, which would be answered like this again.
+        xid: u32,
+    },
     /// The peer tells properties, which are taken over.
     Properties {
         /// Host authentication material.

@@ -85,6 +85,8 @@ struct Parsed<'a> {
     whole: Option<Whole>,
     /// The error, if it is one of Version Two.
     error: Option<RdmaError>,
+    /// Whether the connection ends for it. Then the RPC does only if that has happened before.
+    spoilt: bool,
 }
 
 impl Parsed<'_> {
@@ -96,6 +98,7 @@ impl Parsed<'_> {
             reply: None,
             whole: None,
             error,
+            spoilt: false,
         }
     }
 }
@@ -150,6 +153,7 @@ fn parse<'a, T: Host>(
             reply: message::Reply::decode(Version::Two, bytes),
             whole,
             error: None,
+            spoilt: false,
         }),
         Source::Failed(error) => {
             let prefix = Prefix::get(&mut Reader::new(bytes)).ok()?;
@@ -174,6 +178,14 @@ fn parse<'a, T: Host>(
                     reply: message::Reply::from_two(&header),
                     whole,
                     error: None,
+                    spoilt: false,
+                })
+            }
+            Event::Spoilt { xid } => {
+                channel.abandon();
+                Some(Parsed {
+                    spoilt: true,
+                    ..Parsed::failed(xid, None)
                 })
             }
             Event::Abandoned { .. } => {
@@ -222,6 +234,7 @@ fn parse_one<'a, T: Host>(
         reply: message::Reply::from_one(&header),
         whole: None,
         error: None,
+        spoilt: false,
     })
 }
 
@@ -230,8 +243,6 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
     let stats = &this.requester().stats;
     stats.completions.count();
     let xprt = this.xprt();
-    // The connection works: the next one need not be delayed.
-    xprt.set_reestablish_timeout(0);
     let mut reverse = None;
     let parsed = parse(this, &message, source, &mut reverse);
     if let Some((version, whole)) = reverse {
@@ -245,6 +256,7 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
         reply,
         whole,
         error,
+        spoilt,
     }) = parsed
     else {
         return;
@@ -261,6 +273,10 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
     // A reference of its own: the pin moves into the Call's state.
     let slot = rqst.slot().clone();
     let call = &slot.call;
+    if spoilt && !call.is_hopeless() {
+        // It is sent again on the next connection.
+        return;
+    }
     let mut state = call.state().lock();
     let (mut regions, asked) = match core::mem::replace(&mut *state, CallState::Busy) {
         CallState::Sent { regions, asked } => (regions, asked),
@@ -278,6 +294,11 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
             .and_then(|reply| judge::<T>(&reply, &regions, asked))
             .unwrap_or(Verdict::Failed),
     };
+    if !matches!(verdict, Verdict::Failed) {
+        // The connection works: the next one need not be delayed. One that gives us nothing but what is of no use must
+        // not be replaced at once, or that might go on and on.
+        xprt.set_reestablish_timeout(0);
+    }
     let inline_end = match (&whole, verdict) {
         (Some(whole), Verdict::Inline { at, .. }) => whole.bytes().len().saturating_add(at),
         _ => message.bytes().len(),

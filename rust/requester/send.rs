@@ -169,6 +169,7 @@ fn marshal_and_post<T: Host>(
     // The Reply may be here before the post returns, so the Call must be `Sent` by then: its lock is held
     // over the post, and the Reply's handler waits for it.
     let mut state = call.state().lock();
+    call.set_xid(rqst.xid());
     let parts = plan.parts;
     let posted = link.post(RpcDirection::Call, &mut middles, buffer, len, &mut regions);
     match posted {

@@ -131,7 +131,7 @@ pub(super) fn received(
                 _ => Destination::Done,
             }
         }
-        Event::Abandoned { .. } => {
+        Event::Abandoned { .. } | Event::Spoilt { .. } => {
             channel.abandon();
             Destination::Done
         }

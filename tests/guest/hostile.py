@@ -20,6 +20,7 @@ import ctypes
 import glob
 import mmap
 import os
+import subprocess
 import sys
 import time
 
@@ -65,12 +66,12 @@ def server():
     hostile_server.main()
 
 
-def mount(path):
+def mount(path, how="soft"):
     """Mounts with every port named, since the server has no rpcbind."""
     peer = os.environ["PEER_ADDR"]
     mount_raw(f"{peer}:/", path,
               f"addr={peer},vers=3,proto=rdma,port=20050,mountaddr={peer},mountproto=tcp,"
-              f"mountvers=3,mountport=20051,nolock,noac,nordirplus,soft,timeo={TIMEOUT},retrans=1,"
+              f"mountvers=3,mountport=20051,nolock,noac,nordirplus,{how},timeo={TIMEOUT},retrans=1,"
               "rsize=131072,wsize=131072")
 
 
@@ -263,6 +264,25 @@ def first_message(name, path, before, problems):
     log(f"{name}: {outcome} after {took:.2f} s, {' '.join(spoken)}")
 
 
+def hard(path, before, problems):
+    """A hard mount, and a Reply that ends each connection: the RPC ends as well, and not only with its process."""
+    mount(path, "hard")
+    remote_call("set_case", name="spoilt_for_ever", procedure="GETATTR")
+    began = time.monotonic()
+    with subprocess.Popen(["stat", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            if process.wait(BOUND * slowness()) == 0:
+                problems.append("a hard mount: accepted")
+        except subprocess.TimeoutExpired:
+            process.kill()
+            problems.append("a hard mount: the RPC does not end")
+    took = time.monotonic() - began
+    hits = remote_call("set_case", name="", procedure="")["hits"]
+    wait_for("recovery of the hard mount", BOUND * slowness(), lambda: attempt(getattr_, path)[0] == "ok")
+    umount(path, before, problems)
+    log(f"a hard mount: the RPC ended after {took:.2f} s and {hits} Calls")
+
+
 def small(path, problems):
     """A WRITE that fits the server's Receives, but is too long for what it told (RFC 8166, 3.3.3)."""
     fd = os.open(f"{path}/d1501", os.O_WRONLY | os.O_DIRECT)
@@ -325,6 +345,8 @@ def client():
         if name in CASES:
             one(name, CASES[name], path, problems)
     log(f"unmounted in {umount(path, before, problems):.2f} s")
+    if "spoilt_for_ever" in wanted:
+        hard(path, before, problems)
     for name in wanted:
         if name in FIRST:
             first_message(name, path, before, problems)

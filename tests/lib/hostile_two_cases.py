@@ -118,6 +118,50 @@ def invalidate_not_named(r):
     r.send(invalidate=r.call.writes[0][0][0] if r.call.writes else None)
 
 
+def ends(r):
+    """Waits for the client to end the connection, and notes whether it does: sooner than for want of a Reply."""
+    deadline = time.monotonic() + 0.5
+    while time.monotonic() < deadline:
+        try:
+            r.connection.poll()
+            if r.connection.given_up():
+                raise Gone("given up")
+        except Gone:
+            r.note("ended")
+            raise
+        time.sleep(0.005)
+    r.note("goes on")
+
+
+def invalidate_with(name, make):
+    """A case in which a message that is no Reply invalidates the handle of the Call, once."""
+    def spoil(r):
+        if r.connection.server.hits == 1:
+            handle = r.call.writes[0][0][0]
+            r.send(make(r), invalidate=handle)
+            ends(r)
+        r.send()
+    spoil.__name__, spoil.__doc__ = f"invalidate_with_{name}", f"Send With Invalidate of {name}."
+    case("READ")(spoil)
+
+
+# The client cannot know what is left of its registrations, so these end the connection.
+invalidate_with("grant", lambda r: prefix(0, r.credit, GRANT))
+invalidate_with("properties", lambda r: properties(r.credit, [(1, 100)]))
+invalidate_with("middle", lambda r: middle(r.xid ^ 0x4444, r.credit, REPLY_MIDDLE, 400,
+                                           struct.pack(">II", r.xid ^ 0x4444, 1)))
+invalidate_with("call", lambda r: reverse_call(r, 78))
+invalidate_with("error", lambda r: error(r.xid ^ 0x4444, r.credit, SYSTEM))
+invalidate_with("stray", lambda r: reply(r.xid ^ 0x4444, r.credit, struct.pack(
+    ">IIIIII", r.xid ^ 0x4444, 1, 0, 0, 0, 0)))
+
+
+@case("GETATTR", "error")
+def spoilt_for_ever(r):
+    """A Reply that ends the connection, on each of them: see `hard` in tests/guest/hostile.py."""
+    r.send(prefix(r.xid, r.credit, REPLY_INLINE) + struct.pack(">I", 2))
+
+
 @case("GETATTR", "error")
 def silence(_r):
     """No Reply at all."""
