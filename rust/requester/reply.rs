@@ -238,6 +238,22 @@ fn parse_one<'a, T: Host>(
     })
 }
 
+/// A message has taken a memory region away to which it has no right. Nobody knows the state of that region now, so the
+/// connection ends.
+fn lose_track<T: Host>(this: &T) {
+    this.requester().stats.bad_replies.count();
+    this.xprt().force_disconnect();
+}
+
+/// A message has arrived that ends no RPC that is known, and has this transaction ID. If it was for one that was killed, that
+/// may be the one that the region was of which it has taken away.
+fn stray<T: Host>(this: &T, xid: u32, message: &Received<T::Wire>) {
+    let rkey = message.invalidated();
+    if rkey.is_some_and(|rkey| this.requester().is_of_another(xid, rkey)) {
+        lose_track(this);
+    }
+}
+
 /// A message has arrived that may be the Reply of a Call.
 pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, source: Source<'_>) {
     let stats = &this.requester().stats;
@@ -247,6 +263,11 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
     let parsed = parse(this, &message, source, &mut reverse);
     if let Some((version, whole)) = reverse {
         drop(parsed);
+        if message.invalidated().is_some() {
+            // Only Replies may do that, RFC 8797 section 4.1; section 6.5 of the draft.
+            lose_track(&**this);
+            return;
+        }
         T::reverse_call(this, message, version, whole);
         return;
     }
@@ -259,11 +280,15 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
         spoilt,
     }) = parsed
     else {
+        if message.invalidated().is_some() {
+            lose_track(&**this);
+        }
         return;
     };
 
     let Some(rqst) = xprt.lookup_and_pin(this, xid) else {
         // Duplicate, or of a task that was killed.
+        stray(&**this, xid, &message);
         return;
     };
     if let Some(credits) = credits {
@@ -285,6 +310,7 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
             *state = other;
             drop(state);
             stats.bad_replies.count();
+            stray(&**this, xid, &message);
             return;
         }
     };
@@ -319,11 +345,10 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
             .iter()
             .position(|region| region.segment().handle == rkey);
         let Some(mut region) = found.and_then(|at| regions.remove(at).ok()) else {
-            // It took something away that was not this Call's. Nobody knows the state of that region now.
+            // It took something away that was not this Call's.
             *state = CallState::Sent { regions, asked };
             drop(state);
-            stats.bad_replies.count();
-            xprt.force_disconnect();
+            lose_track(&**this);
             return;
         };
         trace::remote_invalidation(this.traced(), xid, rkey);

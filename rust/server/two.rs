@@ -143,6 +143,10 @@ pub(super) fn received(
     };
     match destination {
         Destination::One => Connection::received_one(this, message),
+        // Only Replies may take a memory region away (6.5). Which one that was does not matter.
+        Destination::Thread(_) | Destination::Done if message.invalidated().is_some() => {
+            this.close();
+        }
         Destination::Thread(whole) => this.take_call(unanswered, message, whole),
         Destination::Callback(source) => this.with_callback(|callback| {
             Callback::received(callback, message, source);
