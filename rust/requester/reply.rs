@@ -314,6 +314,11 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
             return;
         }
     };
+    if error.is_some_and(|error| !asked.is_meant_by(&error, xid)) {
+        *state = CallState::Sent { regions, asked };
+        drop(state);
+        return;
+    }
     let verdict = match error {
         Some(error) if this.requester().learn(&error, &asked) => Verdict::Again,
         _ => reply

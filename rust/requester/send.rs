@@ -257,6 +257,7 @@ fn build<T: Host>(
         long_reply: plan.reply_parts > 1,
         // SUNRPC provides pages for what is got from the server, and nothing is changed by getting it.
         repeatable: reply_buf.page_len() > 0,
+        continued: plan.parts > 1,
         ..Asked::default()
     };
 
