@@ -21,7 +21,7 @@ use crate::kext::errno::EOPNOTSUPP;
 use crate::kext::ratelimit::pr_warn_ratelimited;
 use crate::proto::cm_private::{Agreed, CmPrivate};
 use crate::proto::credits::Grant;
-use crate::proto::format::{Asked, Continuation, Usable};
+use crate::proto::format::{Asked, Continuation, Cut, Usable};
 use crate::proto::message::{self, Version};
 use crate::proto::props::{Properties, Reverse as ReverseLevel};
 use crate::proto::session::{Refusal, Role};
@@ -34,6 +34,7 @@ use crate::verbs::endpoint::{
 use agreement::Agreement;
 use channel::{Channel, MESSAGE_SIZE};
 use core::ffi::CStr;
+use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 use kernel::time::delay::fsleep;
@@ -309,12 +310,20 @@ impl<H: EndpointEvents> Link<H> {
             .unwrap_or_else(|| Agreement::one(self.inline_in_one(), (1, 0)))
     }
 
-    /// Whether a Call may have these segments: how many there are, and the length of the longest.
-    pub(crate) fn segments_allowed(&self, count: usize, longest: u32) -> bool {
-        self.two().is_none_or(|channel| {
-            u32::try_from(count).is_ok_and(|count| count <= channel.segment_count())
-                && longest <= channel.segment_size()
-        })
+    /// How the memory of a Call may be cut into segments, and how many of them it may have: what the device can do, and
+    /// what the peer has told (5.2.3 and 5.2.4 of the draft). Where there are no chunks, there are none.
+    pub(crate) fn cut(&self) -> Cut {
+        let size = |octets: u32| usize::try_from(octets).unwrap_or(usize::MAX);
+        let unlimited = (usize::MAX, usize::MAX);
+        let (longest, most) = self.two().map_or(unlimited, |channel| {
+            (size(channel.segment_size()), size(channel.segment_count()))
+        });
+        Cut {
+            page: PAGE_SIZE,
+            depth: size(self.endpoint.sizes().region_depth),
+            longest,
+            most: if self.chunks { most } else { 0 },
+        }
     }
 
     /// Whether there are credits for a message in so many parts. In Version One others count them.

@@ -12,12 +12,15 @@
 //! message comes last.
 //!
 //! Where the peer has refused a form (Version Two, 7.3) the next one is taken. If no chunk is left,
-//! data travels in as many messages as anything else may.
+//! data travels in as many messages as anything else may. The same holds if the peer does not take as
+//! many segments as there would be (5.2.4).
 
 mod choice;
+mod cut;
 mod usable;
 
 pub(crate) use self::choice::choose;
+pub(crate) use self::cut::Cut;
 pub(crate) use self::usable::{
     Asked,
     Usable, //
@@ -116,6 +119,8 @@ pub(crate) struct CallShape {
     pub(crate) reply_parts: Continuation,
     /// What the peer is not known to refuse.
     pub(crate) usable: Usable,
+    /// How many segments there may be in the Call's header, of all chunks together.
+    pub(crate) header_segments: usize,
     /// Whether data may be placed directly at all. It must not be where a security flavor's
     /// checksum or cipher covers the whole message.
     pub(crate) ddp_allowed: bool,

@@ -62,6 +62,10 @@ use super::{
 /// How many errors may wait for a credit. A peer that makes more of them is disconnected (7.4).
 const MAX_ERRORS: usize = 8;
 
+/// How many messages of Version Two are put up with on a connection that speaks Version One, where nothing counts them: a
+/// client that has made a mistake sends few.
+const MAX_STRANGERS: u32 = 32;
+
 /// Which end of the connection this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -147,6 +151,8 @@ pub(crate) enum Reason {
     UnknownDialect,
     /// The peer has sent more than its credits allow.
     Overrun,
+    /// The peer goes on in a version that is not spoken (7.1.2).
+    OtherVersion,
     /// The peer has sent a Reply or an error that is not one. It cannot be answered, as the peer
     /// could take the answer for one to a Call of its own.
     BadReply,
@@ -203,6 +209,12 @@ pub(crate) enum Event<'a> {
         xid: u32,
         /// What went wrong.
         error: RdmaError,
+    },
+    /// A Reply or an error that is not one, for which the connection ends ([`Reason::BadReply`]). What has come of an RPC
+    /// message in parts is of no use any more.
+    Spoilt {
+        /// The transaction ID that it has. Perhaps it is that of a Call of ours, which would be answered like this again.
+        xid: u32,
     },
     /// The peer tells properties, which are taken over.
     Properties {
@@ -319,6 +331,8 @@ pub(crate) struct Session {
     peer_properties: Properties,
     /// The RPC message that is coming in parts.
     assembly: Option<Assembly>,
+    /// How many messages of Version Two have come although Version One is spoken.
+    strangers: u32,
     /// Of an RPC message whose parts are to be discarded (7.1.4).
     discard: Option<(Direction, u32)>,
     /// Errors to be sent, the oldest first.
@@ -373,6 +387,7 @@ impl Session {
             peer_properties: Properties::DEFAULT,
             assembly: None,
             discard: None,
+            strangers: 0,
             errors: [None; MAX_ERRORS],
             in_transit: 0,
             tell_connected: only_one,

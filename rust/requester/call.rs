@@ -18,6 +18,10 @@ use kernel::sync::{new_spinlock, SpinLock};
 /// The most regions that one Call registers: two chunks of the largest size. What needs more can't be sent.
 pub(crate) const MAX_REGIONS: usize = 2 * MAX_SEGMENTS as usize;
 
+/// So often the Reply to a Call may be such that the connection has to end. With the last of them the RPC ends as well, or
+/// its Call, which is sent again on each new connection, might have all of them end.
+const MAX_SPOILT: u32 = 3;
+
 /// The regions of one Call, in the order Read, Write, Reply. Its capacity is [`MAX_REGIONS`] from the start.
 pub(crate) type Regions<T> = KVec<RegionHandle<<T as Host>::Wire>>;
 
@@ -56,6 +60,11 @@ pub(crate) enum CallState<T: Host> {
 pub(crate) struct Call<T: Host> {
     /// Its place among the slots.
     index: u32,
+    /// The transaction ID with which it was sent last. Written by who sends it.
+    xid: Atomic<u32>,
+    /// How often that has been answered with what ends the connection. Written by who takes Replies in, and by who sends it
+    /// with another transaction ID.
+    spoilt: Atomic<u32>,
     /// How far it has come, and what is registered for it.
     #[pin]
     state: SpinLock<CallState<T>>,
@@ -73,6 +82,8 @@ impl<T: Host> Call<T> {
             let regions = KVec::with_capacity(MAX_REGIONS, GFP_KERNEL)?;
             Ok(try_pin_init!(Self {
                 index,
+                xid: Atomic::new(0),
+                spoilt: Atomic::new(0),
                 state <- new_spinlock!(CallState::Idle(regions), "rpcrdma::Call::state"),
                 fence <- Completion::new(),
                 fence_done: Atomic::new(false),
@@ -83,6 +94,38 @@ impl<T: Host> Call<T> {
     /// Its place among the slots, and the tag of its fences.
     pub(crate) fn index(&self) -> u32 {
         self.index
+    }
+
+    /// The transaction ID with which it was sent last.
+    pub(super) fn xid(&self) -> u32 {
+        self.xid.load(Relaxed)
+    }
+
+    /// It is about to be sent with this transaction ID, perhaps again.
+    pub(super) fn set_xid(&self, xid: u32) {
+        if self.xid() != xid {
+            self.xid.store(xid, Relaxed);
+            self.spoilt.store(0, Relaxed);
+        }
+    }
+
+    /// The Reply to it is such that the connection has to end. Returns whether the RPC has to as well.
+    pub(super) fn is_hopeless(&self) -> bool {
+        // One Reply is taken in at a time.
+        let count = self.spoilt.load(Relaxed).saturating_add(1);
+        self.spoilt.store(count, Relaxed);
+        count >= MAX_SPOILT
+    }
+
+    /// Whether a region with this R_key is registered for it, or about to be fenced with its Reply. The regions of a Call that
+    /// was killed do not count.
+    pub(super) fn holds(&self, rkey: u32) -> bool {
+        match &*self.state.lock() {
+            CallState::Sent { regions, .. } | CallState::Fencing { regions, .. } => {
+                regions.iter().any(|region| region.segment().handle == rkey)
+            }
+            CallState::Idle(_) | CallState::Killed(_) | CallState::Busy => false,
+        }
     }
 
     /// Its state.
@@ -186,14 +229,20 @@ impl<T: Host> Call<T> {
                 regions,
                 message,
                 rqst,
+                verdict,
                 ..
             } => {
                 drop(state);
                 let held = regions.len() as u64;
                 self.set_idle(regions);
                 drop(message);
-                // Unpins: the RPC is sent again on the next connection. Only after the Call is idle.
-                drop(rqst);
+                // Only after the Call is idle.
+                match verdict {
+                    // What has ended the connection may be this very Reply, and would be again.
+                    Verdict::Failed => rqst.fail(EIO),
+                    // Unpins: the RPC is sent again on the next connection.
+                    Verdict::Inline { .. } | Verdict::Placed { .. } | Verdict::Again => drop(rqst),
+                }
                 held
             }
             CallState::Killed(regions) => {
@@ -266,5 +315,29 @@ impl Segments {
     /// Octets in all.
     pub(super) fn total(&self) -> u64 {
         self.as_slice().iter().map(|s| u64::from(s.length)).sum()
+    }
+}
+
+#[kernel::prelude::kunit_tests(rpcrdma_requester_call)]
+mod tests {
+    use super::*;
+    use crate::client::Client;
+    use kernel::sync::Arc;
+
+    /// An RPC whose Replies end every connection ends with the third; one with another transaction ID begins anew.
+    #[test]
+    fn a_call_is_not_sent_for_ever() -> Result {
+        let call = Arc::pin_init(Call::<Client>::new(0), GFP_KERNEL)?;
+        for xid in [7, 8] {
+            let mut hopeless = [false; 3];
+            for last in &mut hopeless {
+                call.set_xid(xid);
+                *last = call.is_hopeless();
+            }
+            assert_eq!(hopeless, [false, false, true]);
+        }
+        assert_eq!(call.xid(), 8);
+        assert!(!call.holds(0));
+        Ok(())
     }
 }

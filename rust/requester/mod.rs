@@ -188,6 +188,12 @@ impl<T: Host> Requester<T> {
         self.slots.get(index as usize)
     }
 
+    /// Whether a memory region with this R_key is registered for a Call under way that has another transaction ID.
+    fn is_of_another(&self, xid: u32, rkey: u32) -> bool {
+        let mut others = self.slots.iter().filter(|slot| slot.call.xid() != xid);
+        others.any(|slot| slot.call.holds(rkey))
+    }
+
     /// How many slots are in use.
     fn slots_in_use(&self) -> usize {
         self.slots.len() - self.free.lock().len()

@@ -67,8 +67,10 @@ pub(crate) enum Source<'a> {
     One,
     /// It has not been shown to the connection's session yet: it may be anything.
     New(&'a Channel),
-    /// The session has seen it: it is a Reply of Version Two, which may have come in parts, or an error instead of one.
+    /// The session has seen it: it is a Reply of Version Two, which may have come in parts.
     Seen(Option<Whole>),
+    /// The session has seen it: it is this error of Version Two.
+    Failed(RdmaError),
 }
 
 /// What is known of a message that ends an RPC.
@@ -83,6 +85,8 @@ struct Parsed<'a> {
     whole: Option<Whole>,
     /// The error, if it is one of Version Two.
     error: Option<RdmaError>,
+    /// Whether the connection ends for it. Then the RPC does only if that has happened before.
+    spoilt: bool,
 }
 
 impl Parsed<'_> {
@@ -94,6 +98,7 @@ impl Parsed<'_> {
             reply: None,
             whole: None,
             error,
+            spoilt: false,
         }
     }
 }
@@ -147,9 +152,13 @@ fn parse<'a, T: Host>(
             credits: None,
             reply: message::Reply::decode(Version::Two, bytes),
             whole,
-            // Its Calls have chunks only if there was no other form of them.
             error: None,
+            spoilt: false,
         }),
+        Source::Failed(error) => {
+            let prefix = Prefix::get(&mut Reader::new(bytes)).ok()?;
+            Some(Parsed::failed(prefix.xid, Some(error)))
+        }
         Source::New(channel) => match channel.receive(bytes) {
             Event::Foreign(_) => parse_one(this, message, reverse),
             Event::Failed { xid, error } => Some(Parsed::failed(xid, Some(error))),
@@ -169,6 +178,14 @@ fn parse<'a, T: Host>(
                     reply: message::Reply::from_two(&header),
                     whole,
                     error: None,
+                    spoilt: false,
+                })
+            }
+            Event::Spoilt { xid } => {
+                channel.abandon();
+                Some(Parsed {
+                    spoilt: true,
+                    ..Parsed::failed(xid, None)
                 })
             }
             Event::Abandoned { .. } => {
@@ -217,7 +234,24 @@ fn parse_one<'a, T: Host>(
         reply: message::Reply::from_one(&header),
         whole: None,
         error: None,
+        spoilt: false,
     })
+}
+
+/// A message has taken a memory region away to which it has no right. Nobody knows the state of that region now, so the
+/// connection ends.
+fn lose_track<T: Host>(this: &T) {
+    this.requester().stats.bad_replies.count();
+    this.xprt().force_disconnect();
+}
+
+/// A message has arrived that ends no RPC that is known, and has this transaction ID. If it was for one that was killed, that
+/// may be the one that the region was of which it has taken away.
+fn stray<T: Host>(this: &T, xid: u32, message: &Received<T::Wire>) {
+    let rkey = message.invalidated();
+    if rkey.is_some_and(|rkey| this.requester().is_of_another(xid, rkey)) {
+        lose_track(this);
+    }
 }
 
 /// A message has arrived that may be the Reply of a Call.
@@ -225,12 +259,15 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
     let stats = &this.requester().stats;
     stats.completions.count();
     let xprt = this.xprt();
-    // The connection works: the next one need not be delayed.
-    xprt.set_reestablish_timeout(0);
     let mut reverse = None;
     let parsed = parse(this, &message, source, &mut reverse);
     if let Some((version, whole)) = reverse {
         drop(parsed);
+        if message.invalidated().is_some() {
+            // Only Replies may do that, RFC 8797 section 4.1; section 6.5 of the draft.
+            lose_track(&**this);
+            return;
+        }
         T::reverse_call(this, message, version, whole);
         return;
     }
@@ -240,13 +277,18 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
         reply,
         whole,
         error,
+        spoilt,
     }) = parsed
     else {
+        if message.invalidated().is_some() {
+            lose_track(&**this);
+        }
         return;
     };
 
     let Some(rqst) = xprt.lookup_and_pin(this, xid) else {
         // Duplicate, or of a task that was killed.
+        stray(&**this, xid, &message);
         return;
     };
     if let Some(credits) = credits {
@@ -256,6 +298,10 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
     // A reference of its own: the pin moves into the Call's state.
     let slot = rqst.slot().clone();
     let call = &slot.call;
+    if spoilt && !call.is_hopeless() {
+        // It is sent again on the next connection.
+        return;
+    }
     let mut state = call.state().lock();
     let (mut regions, asked) = match core::mem::replace(&mut *state, CallState::Busy) {
         CallState::Sent { regions, asked } => (regions, asked),
@@ -264,15 +310,26 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
             *state = other;
             drop(state);
             stats.bad_replies.count();
+            stray(&**this, xid, &message);
             return;
         }
     };
+    if error.is_some_and(|error| !asked.is_meant_by(&error, xid)) {
+        *state = CallState::Sent { regions, asked };
+        drop(state);
+        return;
+    }
     let verdict = match error {
         Some(error) if this.requester().learn(&error, &asked) => Verdict::Again,
         _ => reply
             .and_then(|reply| judge::<T>(&reply, &regions, asked))
             .unwrap_or(Verdict::Failed),
     };
+    if !matches!(verdict, Verdict::Failed) {
+        // The connection works: the next one need not be delayed. One that gives us nothing but what is of no use must
+        // not be replaced at once, or that might go on and on.
+        xprt.set_reestablish_timeout(0);
+    }
     let inline_end = match (&whole, verdict) {
         (Some(whole), Verdict::Inline { at, .. }) => whole.bytes().len().saturating_add(at),
         _ => message.bytes().len(),
@@ -293,11 +350,10 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
             .iter()
             .position(|region| region.segment().handle == rkey);
         let Some(mut region) = found.and_then(|at| regions.remove(at).ok()) else {
-            // It took something away that was not this Call's. Nobody knows the state of that region now.
+            // It took something away that was not this Call's.
             *state = CallState::Sent { regions, asked };
             drop(state);
-            stats.bad_replies.count();
-            xprt.force_disconnect();
+            lose_track(&**this);
             return;
         };
         trace::remote_invalidation(this.traced(), xid, rkey);

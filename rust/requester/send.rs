@@ -8,7 +8,9 @@ use crate::link::{Link, Unposted};
 use crate::observe::trace;
 use crate::proto::chunk::ReadSegment;
 use crate::proto::continuation::Split;
-use crate::proto::format::{self, Asked, CallFormat, CallShape, Message, Plan, ReplyFormat, Sizes};
+use crate::proto::format::{
+    self, Asked, CallFormat, CallShape, Cut, Message, Plan, ReplyFormat, Sizes, Usable,
+};
 use crate::proto::message::{self, Version};
 use crate::proto::v2::Direction as RpcDirection;
 use crate::requester::call::{CallState, Few, Regions, Segments};
@@ -74,16 +76,12 @@ fn sizes_of(buf: &XdrBuf) -> Result<Sizes, SendError> {
     })
 }
 
-/// How a message can be cut into segments of at most `depth` pages.
-fn message_of(buf: &XdrBuf, eligible: bool, depth: u32) -> Result<Message, SendError> {
-    let pages = if buf.page_len() == 0 {
-        0
-    } else {
-        (buf.page_base() % PAGE_SIZE + buf.page_len()).div_ceil(PAGE_SIZE)
-    };
-    let depth = usize::try_from(depth).map_err(|_| SendError::Io)?.max(1);
-    let payload_segments = pages.div_ceil(depth);
-    let rest_segments = usize::from(buf.head_len() > 0) + usize::from(buf.tail_len() > 0);
+/// The sizes of a message, and into how many segments it can be cut.
+fn message_of(buf: &XdrBuf, eligible: bool, cut: &Cut) -> Result<Message, SendError> {
+    let payload_segments = cut.segments(buf.page_base() % PAGE_SIZE, buf.page_len());
+    // Wherever these begin.
+    let [head, tail] = [buf.head_len(), buf.tail_len()].map(|len| cut.segments(PAGE_SIZE - 1, len));
+    let rest_segments = head + tail;
     Ok(Message {
         sizes: sizes_of(buf)?,
         ddp_eligible: eligible,
@@ -94,18 +92,28 @@ fn message_of(buf: &XdrBuf, eligible: bool, depth: u32) -> Result<Message, SendE
 }
 
 /// Chooses the format of a Call and of what it offers for its Reply.
-fn choose<T: Host>(link: &Link<T::Wire>, rqst: &SendRqst<'_, T>) -> Result<Plan, SendError> {
-    let depth = link.endpoint().sizes().region_depth;
-    let call = message_of(rqst.snd_buf(), rqst.snd_buf().is_write(), depth)?;
+fn choose<T: Host>(
+    link: &Link<T::Wire>,
+    rqst: &SendRqst<'_, T>,
+    cut: &Cut,
+) -> Result<Plan, SendError> {
+    let call = message_of(rqst.snd_buf(), rqst.snd_buf().is_write(), cut)?;
     // Without chunks nothing can be offered for a Reply, which has to be inline then.
     let reply = if rqst.reply_expected() && link.chunks_allowed() {
-        message_of(rqst.rcv_buf(), rqst.rcv_buf().is_read(), depth)?
+        message_of(rqst.rcv_buf(), rqst.rcv_buf().is_read(), cut)?
     } else {
         Message::default()
     };
     let version = link.version();
     let (call_parts, reply_parts) = link.continuation();
-    let plan = format::choose(&CallShape {
+    let usable = link.usable();
+    // Nobody would say when the Responder is done with the chunks of a Call without Reply: Version Two, 4.7. It is sent
+    // in parts, if it is too long for one message.
+    let header_segments = match version {
+        Version::Two if !rqst.reply_expected() => 0,
+        Version::One | Version::Two => cut.header_segments(),
+    };
+    format::choose(&CallShape {
         version,
         call,
         reply,
@@ -113,23 +121,19 @@ fn choose<T: Host>(link: &Link<T::Wire>, rqst: &SendRqst<'_, T>) -> Result<Plan,
         reply_inline: link.inline_receive(),
         call_parts,
         reply_parts,
-        usable: link.usable(),
+        usable: Usable {
+            // So many are registered for one chunk.
+            segments: usable.segments.min(MAX_SEGMENTS as usize),
+            ..usable
+        },
+        header_segments,
         ddp_allowed: rqst.ddp_allowed(),
     })
     .map_err(|_| {
         // The peer has refused all that is possible. Who comes next shall not suffer from that.
         link.forget_refusals();
         SendError::MsgSize
-    })?;
-    // Nobody would say when the Responder is done with the chunks of a Call without Reply: Version Two, 4.7.
-    let chunks_allowed = match version {
-        Version::One => link.chunks_allowed(),
-        Version::Two => link.chunks_allowed() && rqst.reply_expected(),
-    };
-    if !chunks_allowed && plan.call != CallFormat::Inline {
-        return Err(SendError::MsgSize);
-    }
-    Ok(plan)
+    })
 }
 
 /// Registers, writes and posts a Call, or leaves it idle.
@@ -143,12 +147,14 @@ fn marshal_and_post<T: Host>(
     rqst: &SendRqst<'_, T>,
 ) -> Result<(), SendError> {
     rqst.fill_sparse_pages()?;
-    let plan = choose(link, rqst)?;
+    // Once, since the peer may tell something else meanwhile.
+    let cut = link.cut();
+    let plan = choose(link, rqst, &cut)?;
 
     let call = &rqst.slot().call;
     let mut regions = call.begin().map_err(|_| SendError::NotConnected)?;
     let mut middles = Middles::none();
-    let built = build(this, link, rqst, &plan, &mut regions, &mut middles);
+    let built = build(this, link, rqst, &plan, &cut, &mut regions, &mut middles);
     let (buffer, header_len, len, asked) = match built {
         Ok(built) => built,
         Err(error) => {
@@ -163,6 +169,7 @@ fn marshal_and_post<T: Host>(
     // The Reply may be here before the post returns, so the Call must be `Sent` by then: its lock is held
     // over the post, and the Reply's handler waits for it.
     let mut state = call.state().lock();
+    call.set_xid(rqst.xid());
     let parts = plan.parts;
     let posted = link.post(RpcDirection::Call, &mut middles, buffer, len, &mut regions);
     match posted {
@@ -233,6 +240,7 @@ fn build<T: Host>(
     link: &Link<T::Wire>,
     rqst: &SendRqst<'_, T>,
     plan: &Plan,
+    cut: &Cut,
     regions: &mut Regions<T>,
     middles: &mut Middles<T::Wire>,
 ) -> Result<Built<T>, SendError> {
@@ -249,6 +257,7 @@ fn build<T: Host>(
         long_reply: plan.reply_parts > 1,
         // SUNRPC provides pages for what is got from the server, and nothing is changed by getting it.
         repeatable: reply_buf.page_len() > 0,
+        continued: plan.parts > 1,
         ..Asked::default()
     };
 
@@ -259,7 +268,15 @@ fn build<T: Host>(
     };
     if let Some(parts) = read_parts {
         let fragments = call_buf.fragments(parts);
-        asked.read = register(this, link, fragments, Direction::ToDevice, xid, regions)?;
+        asked.read = register(
+            this,
+            link,
+            fragments,
+            cut,
+            Direction::ToDevice,
+            xid,
+            regions,
+        )?;
     }
     let (write_parts, reply_parts) = match plan.reply {
         ReplyFormat::Inline => (None, None),
@@ -269,11 +286,27 @@ fn build<T: Host>(
     };
     if let Some(parts) = write_parts {
         let fragments = reply_buf.fragments(parts);
-        asked.write = register(this, link, fragments, Direction::FromDevice, xid, regions)?;
+        asked.write = register(
+            this,
+            link,
+            fragments,
+            cut,
+            Direction::FromDevice,
+            xid,
+            regions,
+        )?;
     }
     if let Some(parts) = reply_parts {
         let fragments = reply_buf.fragments(parts);
-        asked.reply = register(this, link, fragments, Direction::FromDevice, xid, regions)?;
+        asked.reply = register(
+            this,
+            link,
+            fragments,
+            cut,
+            Direction::FromDevice,
+            xid,
+            regions,
+        )?;
     }
 
     let (read, rest) = regions.split_at_checked(asked.read).ok_or(SendError::Io)?;
@@ -285,10 +318,6 @@ fn build<T: Host>(
         segment: *segment,
     });
 
-    let (longest, invalidate) = dearest(regions);
-    if !link.segments_allowed(regions.len(), longest) {
-        return Err(SendError::MsgSize);
-    }
     let header = message::CallHeader {
         version: link.version(),
         xid,
@@ -298,7 +327,7 @@ fn build<T: Host>(
         write: write.as_slice(),
         reply: reply.as_slice(),
         special: plan.call == CallFormat::Special,
-        invalidate,
+        invalidate: dearest(regions),
     };
     let header_len = header.encode(&mut buffer).map_err(|_| SendError::MsgSize)?;
     let rest = buffer.get_mut(header_len..).ok_or(SendError::MsgSize)?;
@@ -344,14 +373,14 @@ fn build<T: Host>(
     Ok((buffer, header_len, len, asked))
 }
 
-/// The length of the longest of the regions, and its handle, or zeroes if there are none. To invalidate that one is the
-/// most work, so it is the one that the peer is asked to spare us.
-fn dearest<W: EndpointEvents>(regions: &[RegionHandle<W>]) -> (u32, u32) {
+/// The handle of the longest of the regions, or zero if there are none. To invalidate that one is the most work, so it is
+/// the one that the peer is asked to spare us.
+fn dearest<W: EndpointEvents>(regions: &[RegionHandle<W>]) -> u32 {
     regions
         .iter()
         .map(|region| region.segment())
         .max_by_key(|segment| segment.length)
-        .map_or((0, 0), |segment| (segment.length, segment.handle))
+        .map_or(0, |segment| segment.handle)
 }
 
 /// Registers a run of memory as one chunk. Returns the number of its segments.
@@ -359,10 +388,12 @@ fn register<T: Host>(
     this: &Arc<T>,
     link: &Link<T::Wire>,
     fragments: Fragments<'_>,
+    cut: &Cut,
     direction: Direction,
     xid: u32,
     regions: &mut Regions<T>,
 ) -> Result<usize, SendError> {
+    let longest = u32::try_from(cut.longest).unwrap_or(u32::MAX);
     let mut fragments = fragments.peekable();
     let mut count = 0;
     while fragments.peek().is_some() {
@@ -373,7 +404,7 @@ fn register<T: Host>(
             return Err(wait_for_regions(this, link, xid));
         };
         region
-            .map(&mut fragments, direction, xid)
+            .map(&mut fragments, direction, xid, longest)
             .map_err(|_| SendError::Io)?;
         regions
             .push_within_capacity(region)

@@ -96,7 +96,7 @@ enum Destination {
     /// It is a Call, which may have come in parts.
     Thread(Option<Whole>),
     /// It is a Reply, which may have come in parts, or an error instead of one.
-    Callback(Option<Whole>),
+    Callback(Source<'static>),
     /// Nothing.
     Done,
 }
@@ -115,7 +115,7 @@ pub(super) fn received(
     };
     let destination = match channel.receive(message.bytes()) {
         Event::Foreign(_) => Destination::One,
-        Event::Failed { .. } => Destination::Callback(None),
+        Event::Failed { error, .. } => Destination::Callback(Source::Failed(error)),
         Event::Message { .. } if !channel.is_settled() => Destination::Done,
         Event::Message { header, extent } => {
             if let Extent::First(placed) = extent {
@@ -125,11 +125,13 @@ pub(super) fn received(
             }
             match (header.purpose(), channel.collect(&header, extent)) {
                 (Purpose::Call, Collected::All(whole)) => Destination::Thread(whole),
-                (Purpose::Reply, Collected::All(whole)) => Destination::Callback(whole),
+                (Purpose::Reply, Collected::All(whole)) => {
+                    Destination::Callback(Source::Seen(whole))
+                }
                 _ => Destination::Done,
             }
         }
-        Event::Abandoned { .. } => {
+        Event::Abandoned { .. } | Event::Spoilt { .. } => {
             channel.abandon();
             Destination::Done
         }
@@ -141,9 +143,13 @@ pub(super) fn received(
     };
     match destination {
         Destination::One => Connection::received_one(this, message),
+        // Only Replies may take a memory region away (6.5). Which one that was does not matter.
+        Destination::Thread(_) | Destination::Done if message.invalidated().is_some() => {
+            this.close();
+        }
         Destination::Thread(whole) => this.take_call(unanswered, message, whole),
-        Destination::Callback(whole) => this.with_callback(|callback| {
-            Callback::received(callback, message, Source::Seen(whole));
+        Destination::Callback(source) => this.with_callback(|callback| {
+            Callback::received(callback, message, source);
         }),
         Destination::Done => drop(message),
     }

@@ -128,12 +128,14 @@ impl Region {
     /// fresh rkey. `tag` is the upper half of the segment's offset, so that no address of ours is seen on
     /// the wire.
     ///
+    /// No more than `longest` octets are taken, by whole fragments.
+    ///
     /// Without gaps in hardware a region is one run of memory: only its first fragment may begin, and only its
     /// last may end, inside a page.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if there is no fragment left, `EMSGSIZE` above 4 GiB, `EIO` if the memory can't be mapped. The
+    /// `EINVAL` if there is no fragment left, `EMSGSIZE` if the first one is longer than `longest`, `EIO` if the memory can't be mapped. The
     /// region is clean then; the fragments taken are lost.
     ///
     /// # Safety
@@ -146,6 +148,7 @@ impl Region {
         fragments: &mut core::iter::Peekable<impl Iterator<Item = PageFragment>>,
         direction: Direction,
         tag: u32,
+        longest: u32,
     ) -> Result {
         const PAGE: u32 = kernel::page::PAGE_SIZE as u32;
 
@@ -157,7 +160,14 @@ impl Region {
             if count > 0 && next.offset() != 0 {
                 break;
             }
-            total = total.checked_add(next.len()).ok_or(EMSGSIZE)?;
+            let longer = total.checked_add(next.len());
+            let Some(longer) = longer.filter(|len| *len <= longest) else {
+                if count > 0 {
+                    break;
+                }
+                return Err(EMSGSIZE);
+            };
+            total = longer;
             if count == 0 {
                 first_offset = next.offset();
             }

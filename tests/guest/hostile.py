@@ -23,6 +23,7 @@ import ctypes
 import glob
 import mmap
 import os
+import subprocess
 import sys
 import time
 
@@ -72,12 +73,12 @@ def server():
     hostile_server.main()
 
 
-def mount(path, timeo=TIMEOUT):
+def mount(path, timeo=TIMEOUT, how="soft"):
     """Mounts with every port named, since the server has no rpcbind."""
     peer = os.environ["PEER_ADDR"]
     mount_raw(f"{peer}:/", path,
               f"addr={peer},vers=3,proto=rdma,port=20050,mountaddr={peer},mountproto=tcp,"
-              f"mountvers=3,mountport=20051,nolock,noac,nordirplus,soft,timeo={timeo},retrans=1,"
+              f"mountvers=3,mountport=20051,nolock,noac,nordirplus,{how},timeo={timeo},retrans=1,"
               "rsize=131072,wsize=131072")
 
 
@@ -108,6 +109,15 @@ def write(path, length=WRITE):
         os.close(fd)
 
 
+def short_write(path):
+    """A WRITE without a chunk."""
+    fd = os.open(f"{path}/d{IN_PARTS}", os.O_WRONLY | os.O_DIRECT)
+    try:
+        return os.write(fd, pattern(("written", IN_PARTS), IN_PARTS)) == IN_PARTS
+    finally:
+        os.close(fd)
+
+
 def readdir(path):
     """A READDIR of the root."""
     names = os.listdir(path)
@@ -130,8 +140,18 @@ def write_few(path):
     return write(path, FEW)
 
 
+#: Cases in which the client has to end the connection, at once.
+ENDS = {"reverse_errors_wait", *(f"invalidate_with_{n}" for n in
+                                 ("grant", "properties", "middle", "call", "error", "stray"))}
+#: A WRITE of so many octets fits eight messages.
+IN_PARTS = 20_000
+#: What the server tells of the segments that it takes, and what still has to work: READ and WRITE have 70,000 and 50,000
+#: octets, and a chunk for either. Without segments all travels in parts.
+SEGMENTS = {"first_short_segments": ("READ", "WRITE"), "first_shortest_segments": ("WRITE", "READLINK"),
+            "first_one_segment": ("READ", "WRITE"), "first_no_segment": ("SHORT WRITE", "READLINK")}
+
 OPERATIONS = {"GETATTR": getattr_, "READ": read, "WRITE": write, "READDIR": readdir,
-              "READLINK": readlink}
+              "READLINK": readlink, "SHORT WRITE": short_write}
 #: Cases with another operation than the one of that name.
 SPECIAL = {"refuse_call_segments": write_few, "refuse_reply_segments": read_few}
 
@@ -180,6 +200,8 @@ def one(name, case, path, problems):
         problems.append(f"{name}: took {took:.0f} s")
     wanted, unwanted = FORMS.get(name, (set(), set()))
     seen = set(state["notes"])
+    if name in ENDS and "ended" not in seen:
+        problems.append(f"{name}: the connection goes on")
     if not wanted <= seen or unwanted & seen or (wanted and "again" not in seen):
         problems.append(f"{name}: the Call that came again: {seen}")
     if name == "rdma_write_offered":
@@ -245,6 +267,10 @@ def first_message(name, case, path, before, problems):
     except Failure as e:
         outcome = str(e).rsplit(" ", 1)[-1]
     took = time.monotonic() - began
+    for wanted in SEGMENTS.get(name, ()):
+        got = attempt(OPERATIONS[wanted], path)[0] if outcome == "ok" else outcome
+        if got != "ok":
+            problems.append(f"{name}: {wanted}: {got}")
     # Without a mount the transport may be about to go, and its files with it.
     spoken = versions() if os.path.ismount(path) else []
     if case.expect != "any" and outcome != case.expect and (case.expect, outcome == "ok") != ("error", False):
@@ -269,6 +295,25 @@ def first_message(name, case, path, before, problems):
         problems.append(f"{name}: the next mount speaks {versions()}")
     umount(path, before, problems)
     log(f"{name}: {outcome} after {took:.2f} s, version {' '.join(spoken)}")
+
+
+def hard(path, before, problems):
+    """A hard mount, and a Reply that ends each connection: the RPC ends as well, and not only with its process."""
+    mount(path, "hard")
+    remote_call("set_case", name="spoilt_for_ever", procedure="GETATTR")
+    began = time.monotonic()
+    with subprocess.Popen(["stat", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            if process.wait(BOUND * slowness()) == 0:
+                problems.append("a hard mount: accepted")
+        except subprocess.TimeoutExpired:
+            process.kill()
+            problems.append("a hard mount: the RPC does not end")
+    took = time.monotonic() - began
+    hits = remote_call("set_case", name="", procedure="")["hits"]
+    wait_for("recovery of the hard mount", BOUND * slowness(), lambda: attempt(getattr_, path)[0] == "ok")
+    umount(path, before, problems)
+    log(f"a hard mount: the RPC ended after {took:.2f} s and {hits} Calls")
 
 
 def small(path, problems):
@@ -333,6 +378,8 @@ def client():
         if name in CASES:
             one(name, CASES[name], path, problems)
     log(f"unmounted in {umount(path, before, problems):.2f} s")
+    if "spoilt_for_ever" in wanted:
+        hard(path, before, problems)
     for name in wanted:
         if name in FIRST:
             first_message(name, FIRST[name], path, before, problems)

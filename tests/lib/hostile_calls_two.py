@@ -198,7 +198,9 @@ def version_one_after_all(t):
     got = connection.arrived.pop() if connection.arrived else b""
     if got[4:8] + got[12:20] != struct.pack(">III", 2, ERROR, VERS_MISMATCH):
         t.problem(f"answered with {got.hex()}")
-    connection.close()
+    # Nothing counts them, so there is an end to them.
+    flood = [prefix(7, 40, kind) for kind in (GRANT, ERROR)] * 150
+    lose(t, "a flood of Version Two", connection, lambda: connection.send_many(flood))
 
 
 @case

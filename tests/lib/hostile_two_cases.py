@@ -8,7 +8,7 @@ from common import Gone
 from hostile_two import CASES, FIRST, case, first
 from rpcrdma2_header import (BAD_PROPVAL, BAD_XDR, CALL_INLINE, CONNPROP_MIDDLE, GRANT, HOST_AUTH,
                              INVAL_CONT, INVAL_HTYPE, READ_CHUNKS, REPLY_INLINE, REPLY_MIDDLE,
-                             REPLY_RESOURCE, SEGMENTS, SYSTEM, VERS, VERS_MISMATCH, WRITE_CHUNKS,
+                             REPLY_RESOURCE, SEGMENT_COUNT, SEGMENT_SIZE, SEGMENTS, SYSTEM, VERS, VERS_MISMATCH, WRITE_CHUNKS,
                              WRITE_RESOURCE, call, error, middle, prefix, properties, reply, reply_external)
 
 __all__ = ["CASES", "FIRST"]
@@ -116,6 +116,50 @@ def invalidate_not_named(r):
     """Send With Invalidate of the Call's own handle, which is what it names."""
     r.prepare()
     r.send(invalidate=r.call.writes[0][0][0] if r.call.writes else None)
+
+
+def ends(r):
+    """Waits for the client to end the connection, and notes whether it does: sooner than for want of a Reply."""
+    deadline = time.monotonic() + 0.5
+    while time.monotonic() < deadline:
+        try:
+            r.connection.poll()
+            if r.connection.given_up():
+                raise Gone("given up")
+        except Gone:
+            r.note("ended")
+            raise
+        time.sleep(0.005)
+    r.note("goes on")
+
+
+def invalidate_with(name, make):
+    """A case in which a message that is no Reply invalidates the handle of the Call, once."""
+    def spoil(r):
+        if r.connection.server.hits == 1:
+            handle = r.call.writes[0][0][0]
+            r.send(make(r), invalidate=handle)
+            ends(r)
+        r.send()
+    spoil.__name__, spoil.__doc__ = f"invalidate_with_{name}", f"Send With Invalidate of {name}."
+    case("READ")(spoil)
+
+
+# The client cannot know what is left of its registrations, so these end the connection.
+invalidate_with("grant", lambda r: prefix(0, r.credit, GRANT))
+invalidate_with("properties", lambda r: properties(r.credit, [(1, 100)]))
+invalidate_with("middle", lambda r: middle(r.xid ^ 0x4444, r.credit, REPLY_MIDDLE, 400,
+                                           struct.pack(">II", r.xid ^ 0x4444, 1)))
+invalidate_with("call", lambda r: reverse_call(r, 78))
+invalidate_with("error", lambda r: error(r.xid ^ 0x4444, r.credit, SYSTEM))
+invalidate_with("stray", lambda r: reply(r.xid ^ 0x4444, r.credit, struct.pack(
+    ">IIIIII", r.xid ^ 0x4444, 1, 0, 0, 0, 0)))
+
+
+@case("GETATTR", "error")
+def spoilt_for_ever(r):
+    """A Reply that ends the connection, on each of them: see `hard` in tests/guest/hostile.py."""
+    r.send(prefix(r.xid, r.credit, REPLY_INLINE) + struct.pack(">I", 2))
 
 
 @case("GETATTR", "error")
@@ -578,6 +622,10 @@ one_message("properties_endless", lambda c: properties(c)[:-4] + struct.pack(">I
             version=2)
 one_message("largest", lambda c: properties(c, [(n, 0xFFFFFFFF) for n in range(1, 6)]), False,
             version=2)
+one_message("short_segments", lambda c: properties(c, [(SEGMENT_SIZE, 65_536)]), False, version=2)
+one_message("shortest_segments", lambda c: properties(c, [(SEGMENT_SIZE, 8191)]), False, version=2)
+one_message("one_segment", lambda c: properties(c, [(SEGMENT_COUNT, 1)]), False, version=2)
+one_message("no_segment", lambda c: properties(c, [(SEGMENT_COUNT, 0)]), False, version=2)
 one_message("unknown", lambda c: properties(c, [(n, bytes(40)) for n in range(50, 90)]), False,
             version=2)
 # What is Version Two, and of no use: nothing may be sent, or nothing but a part comes.

@@ -230,6 +230,7 @@ impl End {
             Event::Nothing | Event::Properties { .. } => {}
             Event::Message { header, extent } => self.handle_message(header, *extent, refuse),
             Event::Abandoned { .. } => panic!("nobody gives up a sequence"),
+            Event::Spoilt { .. } => panic!("every Reply is one"),
             Event::Failed { xid, .. } => self.end(*xid, Outcome::Failed),
             Event::Fallback { .. } | Event::Foreign(_) => panic!("both speak Version Two"),
         }

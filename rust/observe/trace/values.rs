@@ -276,6 +276,7 @@ unsafe impl Field for Reason {
             Self::NoCommonVersion => c"no-common-version",
             Self::UnknownDialect => c"unknown-dialect",
             Self::Overrun => c"overrun",
+            Self::OtherVersion => c"other-version",
             Self::BadReply => c"bad-reply",
             Self::Refused => c"refused",
             Self::TooManyErrors => c"too-many-errors",

@@ -41,8 +41,7 @@ struct Offer {
 /// [`Fault::NoSpace`] if there is no way: a header alone would exceed its inline threshold, or the
 /// peer refuses all that is possible.
 pub(crate) fn choose(shape: &CallShape) -> Result<Plan> {
-    let offer = choose_reply(shape)?;
-    let (call, header_len, inline_len, parts) = choose_call(shape, &offer)?;
+    let (offer, (call, header_len, inline_len, parts)) = choose_both(shape)?;
 
     let reply = shape.reply.sizes;
     let rest_len = round_up(reply.head)?
@@ -66,11 +65,36 @@ pub(crate) fn choose(shape: &CallShape) -> Result<Plan> {
     })
 }
 
-/// Chooses what to offer for the Reply.
+/// How a Call travels: its format, the sizes of its header and of what follows, and in how many messages.
+type Way = (CallFormat, usize, usize, u32);
+
+/// Chooses what to offer for the Reply, and how the Call travels. If the segments that are offered leave too few of them for
+/// the Call, less is offered.
+fn choose_both(shape: &CallShape) -> Result<(Offer, Way)> {
+    let most = shape.header_segments;
+    if most == usize::MAX {
+        let offer = choose_reply(shape, most)?;
+        let way = choose_call(shape, &offer)?;
+        return Ok((offer, way));
+    }
+    // All of them; what is left if the Call has a chunk for its data, or for all of it; none.
+    let wanted = [0, shape.call.payload_segments, shape.call.whole_segments];
+    let shares = wanted.map(|wanted| most.checked_sub(wanted));
+    for share in shares.into_iter().flatten().chain([0]) {
+        let offer = choose_reply(shape, share);
+        let both = offer.and_then(|offer| choose_call(shape, &offer).map(|way| (offer, way)));
+        if both.is_ok() {
+            return both;
+        }
+    }
+    Err(Fault::NoSpace)
+}
+
+/// Chooses what to offer for the Reply, in so many segments at most.
 ///
 /// The Responder copies what was offered into the Reply's header (RFC 8166, 3.4.6 and 4.3.3), so it
 /// counts there too.
-fn choose_reply(shape: &CallShape) -> Result<Offer> {
+fn choose_reply(shape: &CallShape, share: usize) -> Result<Offer> {
     let sizes = shape.reply.sizes;
     let usable = &shape.usable;
     let has_data = shape.ddp_allowed && shape.reply.ddp_eligible && sizes.pages != 0;
@@ -96,7 +120,8 @@ fn choose_reply(shape: &CallShape) -> Result<Offer> {
     if let Some(parts) = parts(None, sizes.total()?, most)? {
         return Ok(inline(parts));
     }
-    let fits = |segments: &usize| *segments <= usable.segments;
+    let share_of_chunk = usable.segments.min(share);
+    let fits = |segments: &usize| *segments <= share_of_chunk;
     let write = Some(shape.reply.payload_segments)
         .filter(fits)
         .filter(|_| has_data && usable.write);
@@ -111,7 +136,10 @@ fn choose_reply(shape: &CallShape) -> Result<Offer> {
         }
     }
     let (format, write, reply) = match write {
-        Some(_) if fits(&shape.reply.rest_segments) => {
+        Some(write_segments)
+            if fits(&shape.reply.rest_segments)
+                && write_segments.saturating_add(shape.reply.rest_segments) <= share =>
+        {
             let reply = Some(shape.reply.rest_segments);
             (ReplyFormat::WriteAndReplyChunk, write, reply)
         }
@@ -138,12 +166,17 @@ fn choose_reply(shape: &CallShape) -> Result<Offer> {
 }
 
 /// Chooses how the Call travels, and returns the size of its header and of what follows.
-fn choose_call(shape: &CallShape, offer: &Offer) -> Result<(CallFormat, usize, usize, u32)> {
+fn choose_call(shape: &CallShape, offer: &Offer) -> Result<Way> {
     let sizes = shape.call.sizes;
     let usable = &shape.usable;
     let may_reduce = shape.ddp_allowed && shape.call.ddp_eligible && sizes.pages != 0;
+    let offered = offer
+        .write
+        .unwrap_or(0)
+        .saturating_add(offer.reply.unwrap_or(0));
+    let left = shape.header_segments.saturating_sub(offered);
     let plan = |format: CallFormat, read_segments, inline: u32, most: u32| -> Result<Option<_>> {
-        if read_segments > usable.segments {
+        if read_segments > usable.segments.min(left) {
             return Ok(None);
         }
         let special = format == CallFormat::Special;
@@ -258,6 +291,7 @@ mod tests {
             call_parts: Continuation::NONE,
             reply_parts: Continuation::NONE,
             usable: Usable::ALL,
+            header_segments: usize::MAX,
             ddp_allowed: true,
         }
     }
@@ -520,6 +554,72 @@ mod tests {
         assert_eq!(choose(&shape)?.reply, ReplyFormat::ReplyChunk);
         shape.call_parts.rest = 8;
         assert_eq!(choose(&shape), Err(Fault::NoSpace));
+        Ok(())
+    }
+
+    /// Version Two, section 5.2.4: no more segments than the peer wants to see in a header, all of them together.
+    #[test]
+    fn headers_have_no_more_segments_than_may_be() -> Result {
+        let data = |segments: usize| Message {
+            payload_segments: segments,
+            rest_segments: 2,
+            whole_segments: segments.saturating_add(2),
+            ..with_pages(900, 8192, 0, true)
+        };
+        let shape = |call, reply, header_segments| CallShape {
+            version: Version::Two,
+            call_inline: 4096,
+            call_parts: Continuation { data: 1, rest: 4 },
+            reply_parts: Continuation { data: 1, rest: 10 },
+            header_segments,
+            ..shape(call, reply)
+        };
+        let read = |position| CallFormat::ReadChunk { position, pad: 0 };
+        for (segments, most, expected) in [
+            (3, 3, read(900)),
+            // One segment too many, for the data and for all of it: in parts.
+            (3, 2, CallFormat::Inline),
+            (1, 1, read(900)),
+            (1, 0, CallFormat::Inline),
+        ] {
+            let plan = choose(&shape(data(segments), small(100), most))?;
+            assert_eq!(plan.call, expected);
+            let in_parts = plan.parts > 1;
+            assert_eq!(in_parts, expected == CallFormat::Inline);
+        }
+
+        // A Write chunk and a Reply chunk together, a Reply chunk for all of it, a Write chunk alone, none.
+        let mut reply = data(2);
+        reply.sizes.head = 900;
+        reply.sizes.tail = 900;
+        let plan = |reply, most, parts| {
+            choose(&CallShape {
+                reply_parts: Continuation {
+                    data: 1,
+                    rest: parts,
+                },
+                ..shape(small(100), reply, most)
+            })
+        };
+        assert_eq!(plan(reply, 4, 1)?.reply, ReplyFormat::WriteAndReplyChunk);
+        assert_eq!(plan(reply, 3, 1), Err(Fault::NoSpace));
+        reply.whole_segments = 3;
+        assert_eq!(plan(reply, 3, 1)?.reply, ReplyFormat::ReplyChunk);
+        assert_eq!(plan(reply, 2, 2)?.reply, ReplyFormat::WriteChunk);
+        assert_eq!(plan(reply, 1, 20)?.reply, ReplyFormat::Inline);
+        assert_eq!(plan(reply, 1, 9), Err(Fault::NoSpace));
+
+        // What is offered leaves nothing for the Call, which is too long for parts: then it is the Reply that comes in parts.
+        let mut call = data(1);
+        call.sizes.pages = 1 << 20;
+        let plan = choose(&shape(call, data(1), 2))?;
+        assert_eq!(
+            (plan.call, plan.reply),
+            (read(900), ReplyFormat::WriteChunk)
+        );
+        let plan = choose(&shape(call, data(1), 1))?;
+        assert_eq!((plan.call, plan.reply), (read(900), ReplyFormat::Inline));
+        assert_eq!(choose(&shape(call, data(1), 0)), Err(Fault::NoSpace));
         Ok(())
     }
 

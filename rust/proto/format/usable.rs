@@ -8,7 +8,10 @@
 //! if its form is one of those. So a peer that refuses everything comes to an end soon, and Calls to
 //! come are not refused for the same reason.
 
-use super::super::v2::RdmaError;
+use super::super::v2::{
+    RdmaError,
+    NO_XID, //
+};
 
 /// What a Call asked for, in the form in which it was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,6 +32,23 @@ pub(crate) struct Asked {
     pub(crate) long_reply: bool,
     /// Whether the Call may be executed twice.
     pub(crate) repeatable: bool,
+    /// Whether the Call was sent in more than one message.
+    pub(crate) continued: bool,
+}
+
+impl Asked {
+    /// Returns whether an error with the transaction ID of this Call can be about it.
+    ///
+    /// The control messages of this end have the ID zero, which is that of a Call now and then, and some errors are about
+    /// them (6.3.2 to 6.3.4): what is told in the wrong way always is (7.2.2), what comes at the wrong time is unless the
+    /// Call was one of several messages itself (7.1.4).
+    pub(crate) const fn is_meant_by(&self, error: &RdmaError, xid: u32) -> bool {
+        match error {
+            RdmaError::BadProperty => false,
+            RdmaError::Continuation => xid != NO_XID || self.continued,
+            _ => true,
+        }
+    }
 }
 
 /// Which forms are of use.
@@ -114,6 +134,7 @@ mod tests {
         reply_len: 12_000,
         long_reply: true,
         repeatable: true,
+        continued: false,
     };
 
     /// What is left after an error about a Call, if it is sent again.
@@ -222,6 +243,26 @@ mod tests {
             (RdmaError::System, &ASKED),
         ] {
             assert_eq!(left(error, asked), None);
+        }
+    }
+
+    /// Sections 7.1.4 and 7.2.2: errors about our own GRANTs and properties end no RPC.
+    #[test]
+    fn errors_about_control_messages_are_told_apart() {
+        let continued = Asked {
+            continued: true,
+            ..ASKED
+        };
+        for (error, asked, xid, expected) in [
+            (RdmaError::BadProperty, &ASKED, 7, false),
+            (RdmaError::BadProperty, &continued, 0, false),
+            (RdmaError::Continuation, &ASKED, 0, false),
+            (RdmaError::Continuation, &continued, 0, true),
+            (RdmaError::Continuation, &ASKED, 7, true),
+            (RdmaError::BadXdr, &ASKED, 0, true),
+            (RdmaError::System, &ASKED, 0, true),
+        ] {
+            assert_eq!(asked.is_meant_by(&error, xid), expected);
         }
     }
 

@@ -25,7 +25,8 @@ use super::{
     Reason,
     Report,
     Session,
-    Stage, //
+    Stage,
+    MAX_STRANGERS, //
 };
 
 /// The version number of Version One.
@@ -144,6 +145,12 @@ impl Session {
     pub(super) fn handle_one(&mut self, prefix: Option<&Prefix>) -> Event<'static> {
         match prefix {
             Some(prefix) if prefix.version == VERSION => {
+                // They cost no credits, but each takes a Receive for a while, and there are not many of those.
+                self.strangers = self.strangers.saturating_add(1);
+                if self.strangers > MAX_STRANGERS {
+                    self.close_for(Reason::OtherVersion);
+                    return Event::Nothing;
+                }
                 let answer =
                     answer::to_version(prefix.version, prefix.procedure, true, &self.config);
                 if let Answer::Error(error) = answer {
@@ -403,6 +410,35 @@ mod tests {
         assert!(message(&mut session)?.is_words(&[XID, 2, 32, 4, 11]));
         receive(&mut session, &[XID, 2, 9, 4, 2])?;
         assert_eq!(act(&mut session), None);
+        Ok(())
+    }
+
+    /// Section 7.1.2: not for ever, since nothing counts such messages, be they answered or not.
+    #[test]
+    fn a_flood_of_another_version_ends_the_connection() -> Result {
+        for stranger in [
+            &[XID, 2, 9, 10, 0, 0, 0, 0, XID, 0][..],
+            &[0, 2, 9, 5],
+            &[XID, 2, 9, 4, 2],
+        ] {
+            for role in [Role::Server, Role::Client] {
+                let mut session = offered(&config(role));
+                match role {
+                    Role::Server => receive(&mut session, &[XID, 1, 9, 0, 0, 0, 0, XID, 0])?,
+                    Role::Client => receive(&mut session, &[0, 2, 128, 4, 1, 1, 1])?,
+                }
+                assert_eq!(session.dialect(), Some(Dialect::One));
+                settle(&mut session);
+                for _ in 0..32 {
+                    receive(&mut session, stranger)?;
+                    settle(&mut session);
+                    assert_eq!(session.dialect(), Some(Dialect::One));
+                }
+                receive(&mut session, stranger)?;
+                let close = Action::Close(Reason::OtherVersion);
+                assert_eq!(outcome(&mut session), Some(close));
+            }
+        }
         Ok(())
     }
 

@@ -40,6 +40,15 @@ impl Session {
             return Event::Nothing;
         }
         let prefix = Prefix::get(&mut Reader::new(bytes)).ok();
+        let event = self.handle_message(prefix, bytes);
+        match (self.closing, prefix) {
+            (Some(Reason::BadReply), Some(Prefix { xid, .. })) => Event::Spoilt { xid },
+            _ => event,
+        }
+    }
+
+    /// Handles a received message while the connection is to go on.
+    fn handle_message<'a>(&mut self, prefix: Option<Prefix>, bytes: &'a [u8]) -> Event<'a> {
         match (self.stage, prefix) {
             (Stage::Closed, _) => Event::Nothing,
             (Stage::Speaking(Dialect::Earlier), _) => Event::Foreign(Dialect::Earlier),
@@ -639,6 +648,33 @@ mod tests {
             assert!(received(&mut session, words, |event| *event == failed)?);
             let expected = close.then_some(Action::Close(Reason::Refused));
             assert_eq!(act(&mut session), expected);
+        }
+        Ok(())
+    }
+
+    /// A Reply that ends the connection names its RPC, which might end every connection to come.
+    #[test]
+    fn bad_replies_name_their_rpc() -> Result {
+        let part = [XID, 2, 100, 12, 16, XID, 1, 1, 2];
+        for (before, words) in [
+            (&[][..], &[XID, 2, 100, 13, 2][..]),
+            (&[], &[XID, 2, 100, 13, 0, 9, 1]),
+            (&[], &[XID, 2, 100, 12, 0, XID, 1]),
+            (&[], &[XID, 2, 100, 4]),
+            (&part, &[XID, 2, 100, 12, 99, 1, 2]),
+            (&part, &[XID, 2, 100, 13, 0, 1, 2]),
+        ] {
+            for role in [Role::Client, Role::Server] {
+                let mut session = speaking(role)?;
+                if !before.is_empty() {
+                    receive(&mut session, before)?;
+                }
+                let spoilt = Event::Spoilt { xid: XID };
+                assert!(received(&mut session, words, |event| *event == spoilt)?);
+                assert_eq!(act(&mut session), Some(Action::Close(Reason::BadReply)));
+                // Nothing is heard of what comes behind it.
+                assert!(received(&mut session, words, is_nothing)?);
+            }
         }
         Ok(())
     }

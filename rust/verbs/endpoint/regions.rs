@@ -108,7 +108,7 @@ pub(crate) struct RegionHandle<H: EndpointEvents> {
 }
 
 impl<H: EndpointEvents> RegionHandle<H> {
-    /// Puts the next run of `fragments` into the region, see `Region::map`. `tag` is what the segment's offset begins with;
+    /// Puts the next run of `fragments` into the region, of `longest` octets at most, see `Region::map`. `tag` is what the segment's offset begins with;
     /// but where the connection shares its PD with others, that is a random number.
     ///
     /// # What keeps a peer off the regions of another
@@ -130,6 +130,7 @@ impl<H: EndpointEvents> RegionHandle<H> {
         fragments: &mut core::iter::Peekable<impl Iterator<Item = PageFragment>>,
         direction: Direction,
         tag: u32,
+        longest: u32,
     ) -> Result {
         let region = self.region.as_mut().ok_or(EINVAL)?;
         if region.state != RegionState::Clean || !region.usable() {
@@ -142,7 +143,7 @@ impl<H: EndpointEvents> RegionHandle<H> {
         };
         // SAFETY: The device is that of the endpoint's PD. `tear_down` waits for every handle before the CM id
         // lets go of the device, and dropping a handle unmaps. The maker of a `PageFragment` vouches for the memory until then.
-        unsafe { region.map(self.endpoint.device, fragments, direction, upper) }?;
+        unsafe { region.map(self.endpoint.device, fragments, direction, upper, longest) }?;
         let segment = region.segment();
         trace::region_map(
             self.endpoint.context.number(),

@@ -5,7 +5,7 @@
 use proptest::prelude::*;
 
 use crate::{
-    oracle::plan_fits,
+    oracle::{plan_fits, segments_of},
     proto::{
         error::Fault,
         format::{
@@ -83,6 +83,7 @@ fn shape() -> impl Strategy<Value = CallShape> {
                     call_parts: Continuation::NONE,
                     reply_parts: Continuation::NONE,
                     usable: Usable::ALL,
+                    header_segments: usize::MAX,
                     ddp_allowed,
                 }
             },
@@ -144,6 +145,31 @@ proptest! {
         shape.usable = Usable { read, write, segments, long_reply };
         if let Ok(plan) = choose(&shape) {
             plan_fits(&shape, &plan);
+        }
+    }
+
+    /// There are no more segments in a header than there may be, and what is left is tried.
+    #[test]
+    fn plans_with_few_segments_fit(
+        mut shape in shape(),
+        header_segments in 0..12_usize,
+        parts in [1..9_u32, 0..9],
+    ) {
+        let [data, more] = parts;
+        shape.version = Version::Two;
+        shape.call_parts = Continuation { data, rest: data + more };
+        shape.reply_parts = shape.call_parts;
+        let plan = choose(&shape);
+        shape.header_segments = header_segments;
+        let limited = choose(&shape);
+        if let Ok(limited) = &limited {
+            plan_fits(&shape, limited);
+        }
+        // What is within the limit anyway is chosen as if there were none.
+        if let Ok(plan) = plan {
+            if segments_of(&shape, &plan) <= header_segments {
+                prop_assert_eq!(limited, Ok(plan));
+            }
         }
     }
 
