@@ -116,6 +116,9 @@ pub(crate) struct CallShape {
     pub(crate) reply_parts: Continuation,
     /// What the peer is not known to refuse.
     pub(crate) usable: Usable,
+    /// Whether there may be chunks at all. In the reverse direction the peer says so; in Version Two a Call without
+    /// a Reply has none, since nobody would say when the Responder is done with them (4.7).
+    pub(crate) chunks: bool,
     /// Whether data may be placed directly at all. It must not be where a security flavor's
     /// checksum or cipher covers the whole message.
     pub(crate) ddp_allowed: bool,

@@ -105,7 +105,9 @@ fn choose<T: Host>(link: &Link<T::Wire>, rqst: &SendRqst<'_, T>) -> Result<Plan,
     };
     let version = link.version();
     let (call_parts, reply_parts) = link.continuation();
-    let plan = format::choose(&CallShape {
+    // Nobody would say when the Responder is done with the chunks of a Call without Reply: Version Two, 4.7.
+    let chunks = link.chunks_allowed() && (version == Version::One || rqst.reply_expected());
+    format::choose(&CallShape {
         version,
         call,
         reply,
@@ -114,22 +116,14 @@ fn choose<T: Host>(link: &Link<T::Wire>, rqst: &SendRqst<'_, T>) -> Result<Plan,
         call_parts,
         reply_parts,
         usable: link.usable(),
+        chunks,
         ddp_allowed: rqst.ddp_allowed(),
     })
     .map_err(|_| {
         // The peer has refused all that is possible. Who comes next shall not suffer from that.
         link.forget_refusals();
         SendError::MsgSize
-    })?;
-    // Nobody would say when the Responder is done with the chunks of a Call without Reply: Version Two, 4.7.
-    let chunks_allowed = match version {
-        Version::One => link.chunks_allowed(),
-        Version::Two => link.chunks_allowed() && rqst.reply_expected(),
-    };
-    if !chunks_allowed && plan.call != CallFormat::Inline {
-        return Err(SendError::MsgSize);
-    }
-    Ok(plan)
+    })
 }
 
 /// Registers, writes and posts a Call, or leaves it idle.

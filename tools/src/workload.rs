@@ -238,6 +238,7 @@ pub fn choose(payload: u32) -> usize {
         call_parts: Continuation::NONE,
         reply_parts: Continuation::NONE,
         usable: Usable::ALL,
+        chunks: true,
         ddp_allowed: true,
     };
     format::choose(&shape).expect("it fits").send_len()

@@ -96,7 +96,7 @@ fn choose_reply(shape: &CallShape) -> Result<Offer> {
     if let Some(parts) = parts(None, sizes.total()?, most)? {
         return Ok(inline(parts));
     }
-    let fits = |segments: &usize| *segments <= usable.segments;
+    let fits = |segments: &usize| shape.chunks && *segments <= usable.segments;
     let write = Some(shape.reply.payload_segments)
         .filter(fits)
         .filter(|_| has_data && usable.write);
@@ -143,7 +143,7 @@ fn choose_call(shape: &CallShape, offer: &Offer) -> Result<(CallFormat, usize, u
     let usable = &shape.usable;
     let may_reduce = shape.ddp_allowed && shape.call.ddp_eligible && sizes.pages != 0;
     let plan = |format: CallFormat, read_segments, inline: u32, most: u32| -> Result<Option<_>> {
-        if read_segments > usable.segments {
+        if read_segments > usable.segments || (read_segments > 0 && !shape.chunks) {
             return Ok(None);
         }
         let special = format == CallFormat::Special;
@@ -168,7 +168,7 @@ fn choose_call(shape: &CallShape, offer: &Offer) -> Result<(CallFormat, usize, u
     // A position is a multiple of four (RFC 8166, 3.4.5), and behind the header the RPC message
     // begins with its own.
     let is_aligned = sizes.head >= MIN_RPC_LEN && round_up(sizes.head)? == sizes.head;
-    if may_reduce && usable.read && is_aligned {
+    if may_reduce && usable.read && shape.chunks && is_aligned {
         let pad = sizes.pad();
         let format = CallFormat::ReadChunk {
             position: sizes.head,
@@ -183,8 +183,10 @@ fn choose_call(shape: &CallShape, offer: &Offer) -> Result<(CallFormat, usize, u
         }
     }
 
-    if let Some(plan) = plan(CallFormat::Special, shape.call.whole_segments, 0, 1)? {
-        return Ok(plan);
+    if shape.chunks {
+        if let Some(plan) = plan(CallFormat::Special, shape.call.whole_segments, 0, 1)? {
+            return Ok(plan);
+        }
     }
     let most = shape.call_parts.parts(false);
     plan(CallFormat::Inline, 0, sizes.total()?, most)?.ok_or(Fault::NoSpace)
@@ -258,8 +260,36 @@ mod tests {
             call_parts: Continuation::NONE,
             reply_parts: Continuation::NONE,
             usable: Usable::ALL,
+            chunks: true,
             ddp_allowed: true,
         }
+    }
+
+    /// Version Two, section 4.7, and 5.2.5: a message that may have no chunks has none, however long it is.
+    #[test]
+    fn there_may_be_no_chunks() -> Result {
+        let shape = |len, chunks| CallShape {
+            version: Version::Two,
+            call_parts: Continuation { data: 1, rest: 3 },
+            chunks,
+            ..shape(with_pages(200, len, 0, true), small(0))
+        };
+        // 992 octets are left in one message, 3000 in three.
+        for (len, parts) in [(792, 1), (796, 2), (2800, 3)] {
+            let plan = choose(&shape(len, false))?;
+            assert_eq!((plan.call, plan.parts), (CallFormat::Inline, parts));
+            assert_eq!(plan.reply, ReplyFormat::Inline);
+        }
+        assert_eq!(choose(&shape(2804, false)), Err(Fault::NoSpace));
+        let plan = choose(&shape(2804, true))?;
+        assert!(matches!(plan.call, CallFormat::ReadChunk { .. }));
+        // Nor is anything offered for a Reply.
+        let long = CallShape {
+            reply: small(2000),
+            ..shape(100, false)
+        };
+        assert_eq!(choose(&long), Err(Fault::NoSpace));
+        Ok(())
     }
 
     /// What is chosen, without its numbers.

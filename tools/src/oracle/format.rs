@@ -72,6 +72,7 @@ fn read_shape(reader: &mut Reader<'_>) -> Result<CallShape> {
                 most => usize::from(most),
             },
         },
+        chunks: flags & 0x80 == 0,
         ddp_allowed: flags & 3 != 0,
     })
 }
@@ -163,8 +164,9 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
     });
 
     for chunk in [read.len(), write.len(), reply_chunk.len()] {
-        assert!(chunk <= shape.usable.segments);
+        assert!(chunk <= shape.usable.segments && (chunk == 0 || shape.chunks));
     }
+    assert!(shape.chunks || (plan.call == CallFormat::Inline && plan.reply == ReplyFormat::Inline));
 
     // The Call's header is within what was planned, and all of the Call within its threshold.
     let bare: Vec<Segment> = read.iter().map(|entry| entry.segment).collect();
@@ -196,7 +198,8 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
     let reply_offer = Some(reply_chunk.len()).filter(|count| *count != 0);
     let special_fits = call_header_len(shape.version, true, special, write_offer, reply_offer)
         .is_ok_and(|len| len as u64 <= u64::from(shape.call_inline));
-    let has_data = may_reduce(&shape.call) && special_fits && special <= shape.usable.segments;
+    let has_data =
+        may_reduce(&shape.call) && special_fits && shape.chunks && special <= shape.usable.segments;
     let call_allowed = allowed(&shape.call_parts, has_data);
     if plan.parts == 1 {
         assert!(plan.send_len() as u64 <= u64::from(shape.call_inline));
@@ -238,7 +241,8 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
     let rest = u64::from(reply.head) + u64::from(reply.tail);
     let rest_fits = shape.reply.rest_segments <= shape.usable.segments
         || with_write.is_ok_and(|len| parts(len, rest).is_some_and(|n| reply_allowed(false)(&n)));
-    let is_left = shape.reply.whole_segments <= shape.usable.segments || write_fits && rest_fits;
+    let is_left = shape.chunks
+        && (shape.reply.whole_segments <= shape.usable.segments || write_fits && rest_fits);
     let has_data = may_reduce(&shape.reply) && is_left;
     let in_parts = plan.reply == ReplyFormat::Inline && has_data;
     let planned = parts(header_len, inline).filter(reply_allowed(in_parts));
