@@ -50,6 +50,7 @@ void rpcrdma_class_server_unregister(void);
 
 /* rust/sys/parameters.c */
 extern unsigned int rpcrdma_parameter_client_version;
+extern unsigned int rpcrdma_parameter_client_version_set;
 extern unsigned int rpcrdma_parameter_server_version;
 
 /**

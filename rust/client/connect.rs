@@ -19,9 +19,9 @@ use crate::module_parameters;
 use crate::observe::trace;
 use crate::proto::auth::{Mode, Why};
 use crate::proto::message::Version;
-use crate::proto::session::memory::{Memory, Outcome};
+use crate::proto::session::memory::{Attempt, Outcome};
 use crate::requester;
-use crate::sunrpc::{tunables, RpcTask};
+use crate::sunrpc::{tunables, RpcTask, Server};
 use crate::verbs::cm::{AbortHandle, ConnectionEvents};
 use crate::verbs::endpoint::Endpoint;
 use kernel::prelude::*;
@@ -38,7 +38,7 @@ const MEMORY_DELAY: usize = HZ / 8 + 1;
 const REGION_STEP: u32 = 16;
 
 /// How long to wait for the server's answer to the offer of Version Two, in jiffies. A server of Version One that
-/// keeps silent, instead of answering with an error, costs this once.
+/// keeps silent, instead of answering with an error, costs this once, see [`Server`].
 const ANSWER_TIMEOUT: usize = 5 * HZ;
 
 /// How long to remember that a server does not speak Version Two, in seconds.
@@ -50,9 +50,6 @@ pub(super) struct Connecting {
     /// Shared by the worker and by who ends its attempt.
     #[pin]
     current: SpinLock<Current>,
-    /// What is known about the server's version. Written by the worker.
-    #[pin]
-    memory: SpinLock<Memory>,
 }
 
 /// The attempt under way.
@@ -73,7 +70,6 @@ impl Connecting {
                 Current { aborted: false, handle: None, link: None },
                 "rpcrdma::Connecting::current"
             ),
-            memory <- new_spinlock!(Memory::default(), "rpcrdma::Connecting::memory"),
         })
     }
 
@@ -109,25 +105,6 @@ impl Connecting {
         }
     }
 
-    /// The version to offer now.
-    fn version(&self) -> Version {
-        if tunables::client_host_auth() == Mode::Require {
-            // In Version One no server can authenticate itself.
-            return Version::Two;
-        }
-        let wanted = tunables::client_version() >= Version::Two.number();
-        match wanted && self.memory.lock().offers_two(seconds()) {
-            true => Version::Two,
-            false => Version::One,
-        }
-    }
-
-    /// Notes what became of the offer of Version Two.
-    fn remember(&self, outcome: Outcome) {
-        let until = seconds().saturating_add(REMEMBER);
-        self.memory.lock().record(outcome, until);
-    }
-
     /// An attempt begins.
     fn begin(&self, handle: AbortHandle<Client>) {
         let mut current = self.current.lock();
@@ -145,6 +122,35 @@ impl Connecting {
         // Outside the lock: it may be the last reference to the CM's context.
         drop(handle);
     }
+}
+
+/// The server as all transports know it.
+fn server(this: &Client) -> Server {
+    Server::new(this.xprt.net(), &this.xprt.address())
+}
+
+/// The version to offer now.
+fn version(this: &Client) -> Version {
+    if tunables::client_host_auth() == Mode::Require {
+        // In Version One no server can authenticate itself.
+        return Version::Two;
+    }
+    let wanted = tunables::client_version() >= Version::Two.number();
+    match wanted && server(this).offers_two(seconds()) {
+        true => Version::Two,
+        false => Version::One,
+    }
+}
+
+/// Notes what became of an offer of Version Two that `began` at this second.
+fn remember(this: &Client, outcome: Outcome, began: u64) {
+    let over = seconds();
+    let attempt = Attempt {
+        began,
+        over,
+        until: over.saturating_add(REMEMBER),
+    };
+    server(this).record(outcome, &attempt);
 }
 
 /// SUNRPC wants a connection. `task` holds the send lock, which is handed to the worker.
@@ -201,9 +207,10 @@ pub(super) fn work(this: &Arc<Client>) {
 /// Makes one attempt. On success the new connection is published, and it is known what it speaks; after a failure
 /// there may be an owner left to be disconnected.
 fn attempt(this: &Arc<Client>) -> Result {
-    let version = this.connecting.version();
+    let version = version(this);
+    let began = seconds();
     make(this, version)?;
-    if version == Version::One || negotiate(this) {
+    if version == Version::One || negotiate(this, began) {
         return Ok(());
     }
     let link = this.requester.link();
@@ -217,14 +224,14 @@ fn attempt(this: &Arc<Client>) -> Result {
     }
     // Section 4.3.2 of the draft: perhaps the server does not speak Version Two, and says nothing about it. One that
     // has spoken it before is tried again, later.
-    match this.connecting.version() {
+    match self::version(this) {
         Version::Two => Err(ECONNRESET),
         Version::One => make(this, Version::One),
     }
 }
 
-/// Finds out which version the server speaks. Returns whether that is known.
-fn negotiate(this: &Arc<Client>) -> bool {
+/// Finds out which version the server speaks. Returns whether that is known. The attempt `began` at this second.
+fn negotiate(this: &Arc<Client>, began: u64) -> bool {
     let Some(link) = this.requester.link() else {
         return false;
     };
@@ -245,7 +252,7 @@ fn negotiate(this: &Arc<Client>) -> bool {
         Some(Version::One) => Outcome::Refused,
         None => Outcome::Lost,
     };
-    this.connecting.remember(outcome);
+    remember(this, outcome, began);
     decided.is_some()
 }
 

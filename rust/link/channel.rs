@@ -63,7 +63,7 @@ use crate::proto::session::{
     Session, Timer,
 };
 use crate::proto::v2::{Direction, Header, RdmaError, MAX_FIRST};
-use crate::proto::window::LEAST_SHARED;
+use crate::proto::window::most_parts;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
@@ -518,11 +518,7 @@ impl Channel {
     /// In how many parts a message may be sent, if not now then later: the peer renews credits when half of its window
     /// is used, so more than that might wait for ever. The window is the largest that it ever had.
     pub(crate) fn max_parts(&self) -> u32 {
-        match self.widest.load(Relaxed) {
-            // Of a small window all may go to GRANTs.
-            ..LEAST_SHARED => 1,
-            widest => (widest / 2).saturating_add(1),
-        }
+        most_parts(self.widest.load(Relaxed))
     }
 
     /// Makes known what is spoken.

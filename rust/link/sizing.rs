@@ -147,6 +147,7 @@ mod tests {
     use super::*;
     use crate::kext::errno::EOPNOTSUPP;
     use crate::link::middles::MAX_PARTS;
+    use crate::proto::window::most_parts;
     use kernel::prelude::*;
 
     const DEVICE: DeviceLimits = DeviceLimits {
@@ -245,6 +246,19 @@ mod tests {
             let (wanted, sizes) = fits(&WANTED, &device)?;
             assert!(sizes.receives >= wanted.credits + REVERSE_CREDITS);
             assert_eq!(sizes.receive_size, wanted.inline_receive as usize);
+        }
+        Ok(())
+    }
+
+    /// A server's Reply in parts waits until all of it is let out, and our Replies to its Calls may wait for credits
+    /// that it gives only then. So it has to be let out while all of its Calls hold their Receives: half of the window
+    /// that is left is renewed, and one Receive is kept for the message beyond.
+    #[test]
+    fn replies_in_parts_are_let_out_while_calls_hold_receives() -> Result {
+        for credits in [MIN_CREDITS, 16, 128] {
+            let (_, sizes) = fits(&Wanted { credits, ..WANTED }, &DEVICE)?;
+            let left = sizes.receives - RECEIVE_BATCH - REVERSE_CREDITS - 1;
+            assert!(most_parts(left) as usize >= MAX_PARTS);
         }
         Ok(())
     }

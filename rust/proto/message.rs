@@ -7,6 +7,7 @@
 //! of its handles may be invalidated. All of that is here, so that nobody else has to tell the
 //! versions apart.
 
+pub(crate) mod plan;
 mod received;
 mod sent;
 

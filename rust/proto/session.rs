@@ -53,9 +53,9 @@ use super::{
         RdmaError, //
     },
     window::{
+        self,
         Incoming,
-        Outgoing,
-        LEAST_SHARED, //
+        Outgoing, //
     },
 };
 
@@ -445,15 +445,9 @@ impl Session {
         self.outgoing.available()
     }
 
-    /// Returns in how many parts an RPC message may be sent that has to wait.
-    ///
-    /// The peer renews credits when half of them are used (4.2.1.1). So more than half of them, and
-    /// not all, may be left for as long as nothing is sent. Of a small window all may go to GRANTs.
+    /// Returns in how many parts an RPC message may be sent that has to wait, see [`window::most_parts`].
     pub(crate) const fn max_parts(&self) -> u32 {
-        match self.renewed < LEAST_SHARED {
-            true => 1,
-            false => (self.renewed >> 1).saturating_add(1),
-        }
+        window::most_parts(self.renewed)
     }
 
     /// Returns the two windows, for whoever shows them.

@@ -37,6 +37,17 @@ pub(crate) const FIRST_LIMIT: u32 = 1;
 /// The smallest window of which a GRANT can take one credit and leave more than half.
 pub(crate) const LEAST_SHARED: u32 = 3;
 
+/// Returns in how many parts an RPC message may be sent that has to wait, if `window` messages may be on their way.
+///
+/// The peer renews credits when half of them are used (4.2.1.1). So more than half of them, and not all, may be left for
+/// as long as nothing is sent. Of a small window all may go to GRANTs.
+pub(crate) const fn most_parts(window: u32) -> u32 {
+    match window < LEAST_SHARED {
+        true => 1,
+        false => (window >> 1).saturating_add(1),
+    }
+}
+
 /// What a message is to flow control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {

@@ -2,16 +2,15 @@
 
 //! Taking a Call in.
 
-mod plan;
 mod refusal;
 
 pub(crate) use self::refusal::{answer, xid_of, Refusal};
 
-use self::plan::{walk, Layout, Plan, Source};
 use crate::kext::errno::ENOTCONN;
 use crate::link::assembly::Whole;
 use crate::observe::trace::Why;
 use crate::proto::chunk::Segment;
+use crate::proto::message::plan::{walk, Layout, Plan, Source};
 use crate::proto::message::{self, Version};
 use crate::proto::v1;
 use crate::responder::stats::{InWork, Stats};

@@ -140,7 +140,7 @@ impl SockAddr<'_> {
 }
 
 /// The address strings of a transport, copied out of it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AddressText {
     /// Zero-padded.
     address: [u8; Self::MAX],

@@ -6,6 +6,7 @@ use super::{
     address,
     handle::XprtHandle,
     ops::Ops,
+    servers,
     svc,
     transport::{
         CallbackTransport,
@@ -204,6 +205,7 @@ impl<T: ConnectingTransport> Registration<T> {
     ///
     /// `EEXIST` if the kernel has another transport of this kind, which a line in the log says.
     pub(crate) fn new() -> Result<Self> {
+        servers::init();
         // SAFETY: The function is a setup operation; `Drop` unregisters the class before the module goes.
         let status = unsafe { sys::rpcrdma_class_register(Some(setup_callback::<T>)) };
         let registered = to_result(status);

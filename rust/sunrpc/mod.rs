@@ -78,6 +78,7 @@ mod handle;
 mod ops;
 mod pinned;
 mod send;
+mod servers;
 mod slot;
 pub(crate) mod svc;
 mod task;
@@ -110,6 +111,7 @@ pub(crate) use self::{
         KeptMessage,
         SendRqst, //
     },
+    servers::Server,
     slot::Slot,
     task::RpcTask,
     transport::{

@@ -72,6 +72,12 @@ pub(crate) fn client_version() -> u32 {
     unsafe { read(&raw const sys::rpcrdma_parameter_client_version) }
 }
 
+/// How often that version was set, modulo 2^32.
+pub(super) fn client_version_settings() -> u32 {
+    // SAFETY: The variable is static.
+    unsafe { read(&raw const sys::rpcrdma_parameter_client_version_set) }
+}
+
 /// The highest version that a new connection of the server accepts: 1 or 2.
 pub(crate) fn server_version() -> u32 {
     // SAFETY: The variable is static.

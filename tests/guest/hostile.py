@@ -23,6 +23,7 @@ import ctypes
 import glob
 import mmap
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -253,12 +254,20 @@ def versions():
     return [line.partition(": ")[2] for line in lines if line.startswith("version: ")]
 
 
+def forget():
+    """The client asks every server anew which version it speaks."""
+    if os.environ.get("VARIANT") == "two":
+        with open("/sys/module/rpcrdma/parameters/client_version", "w", encoding="ascii") as f:
+            f.write("2")
+
+
 def first_message(name, case, path, before, problems):
     """A case about the first message of the server: a mount of its own, and a good one afterwards."""
     remote_call("set_case", name=name, procedure="")
     # The server has no key, so nothing that it says is a proof.
     required = name.startswith("first_required_")
     host_authentication("require" if required else "off")
+    forget()
     began = time.monotonic()
     try:
         # Patience for a client that waits for an answer itself.
@@ -355,6 +364,31 @@ def crowd(path, problems):
     os.close(fd)
 
 
+def killed(path, problems):
+    """A process is killed while it waits for a READ; its memory is closed by the time it is gone (RFC 8166, 4.4.1)."""
+    name = "rdma_write_killed"
+    remote_call("set_case", name=name, procedure="READ")
+    pid = os.fork()
+    if pid == 0:
+        # The server has the Call, and answers never.
+        try:
+            read(path)
+        finally:
+            os._exit(0)
+    time.sleep(0.3 * slowness())
+    os.kill(pid, signal.SIGKILL)
+    began = time.monotonic()
+    _, how = os.waitpid(pid, 0)
+    took = time.monotonic() - began
+    state = remote_call("set_case", name="", procedure="")
+    log(f"{name}: gone after {took:.2f} s, {state['hits']} Calls, {state['notes']}")
+    if not os.WIFSIGNALED(how) or not state["hits"]:
+        problems.append(f"{name}: the process was not killed while it waited")
+    if "refused" not in state["notes"] or "accepted" in state["notes"]:
+        problems.append(f"{name}: the memory of a process that was killed was open")
+    wait_for("recovery", BOUND * slowness(), lambda: attempt(read, path)[0] == "ok")
+
+
 def client():
     """All cases, or those named in `$CASES`."""
     # Only the names are needed here, not the verbs.
@@ -371,9 +405,12 @@ def client():
     if not two:
         small(path, problems)
         crowd(path, problems)
+        killed(path, problems)
     wanted = os.environ.get("CASES", "").split()
     if not wanted:
         wanted = [name for name in CASES if rounds() > 1 or name not in THOROUGH] + list(FIRST)
+    # That is more than an operation, and was done.
+    wanted = [name for name in wanted if name != "rdma_write_killed"]
     for name in wanted:
         if name in CASES:
             one(name, CASES[name], path, problems)

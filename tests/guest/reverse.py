@@ -49,6 +49,8 @@ CASES = [
     ("a Read chunk of three segments, all chunks", {"form": "read", "length": 25000, "count": 3, "writes": 4096,
                                                     "reply": 8192, **SHORT}, "inline"),
     ("two Read chunks", {"form": "reads", "length": 20000, **SHORT}, "inline"),
+    ("a Call chunk and a Read chunk", {"form": "both", "length": 20000, "count": 3, **SHORT}, "inline"),
+    ("the longest Call, in both", {"form": "both", "length": LONGEST, "reply": 8192}, "inline"),
     ("the same transaction ID", {"form": "inline", "same": True}, "inline"),
     ("the same transaction ID, in parts", {"form": "parts", "length": 10000, "same": True, **LONG}, "parts"),
     ("the same transaction ID, with chunks", {"form": "chunk", "length": 10000, "same": True, "reply": 8192,

@@ -36,6 +36,8 @@ from common import (Mount, TRACING, check, digest, drop_caches, log, pattern, re
 
 PARAMETERS = "/sys/module/rpcrdma/parameters"
 DEBUGFS = "/sys/kernel/debug/rpcrdma"
+#: All queue pairs of a guest's device.
+QPS = "rdma res show qp link $RDMADEV"
 #: What this guest's client and that guest's server may speak.
 CLIENT = f"{PARAMETERS}/client_version"
 SERVER = f"{PARAMETERS}/server_version"
@@ -166,6 +168,16 @@ def parts():
             os.unlink(f"{mount.path}/{name}")
         check(xprt_stats(mount.path)["connect_count"] == 1, "connected more than once")
         check(rnr_events() == 0, "a message found no Receive")
+
+
+def queue_pairs():
+    """Both ends use reliable connections, and nothing else but what the connection manager has (4.2)."""
+    with Mount(os.environ["VARIANT"]) as mount:
+        os.statvfs(mount.path)
+        for where, text in (("here", run("sh", "-c", QPS)), ("there", remote(QPS))):
+            kinds = [line.split(" type ")[1].split()[0] for line in text.splitlines() if " type " in line]
+            log(f"queue pairs {where}: {kinds}")
+            check("RC" in kinds and set(kinds) <= {"RC", "GSI", "SMI"}, f"queue pairs {where}: {kinds}")
 
 
 def callbacks():
@@ -330,6 +342,7 @@ def client():
     if not (ours_here and ours_there):
         return
 
+    queue_pairs()
     parts()
     if os.environ["VARIANT"] != "3":
         callbacks()
@@ -342,6 +355,10 @@ def client():
         check(version() == "1", "the server accepts Version One only")
         check(xprt_stats(mount.path)["connect_count"] == 1, "not on the same connection")
     remote(f"echo 2 > {SERVER}")
+    # What one mount has found out holds for the next ones.
+    with Mount(os.environ["VARIANT"]):
+        check(version() == "1", "a server that did not speak Version Two was asked again")
+    write(CLIENT, "2")
     with Mount(os.environ["VARIANT"]):
         check(version() == "2", "the server accepts Version Two again")
     write(CLIENT, "1")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Test aid: counts what consumers post to RDMA devices, and can make a device
- * look poorer than it is.
+ * look poorer than it is, or refuse what it is given.
  *
  * The verbs of every RDMA device are replaced by ones that count and then call
  * the device's own. So the figures are those of the Queue Pairs themselves,
@@ -23,6 +23,32 @@
 static bool no_mem_mgt;
 module_param(no_mem_mgt, bool, 0644);
 MODULE_PARM_DESC(no_mem_mgt, "Take IB_DEVICE_MEM_MGT_EXTENSIONS from devices that come later");
+
+static atomic_t refuse_local_invs, refuse_sends;
+
+static int refuse_set(const char *value, const struct kernel_param *param)
+{
+	int n, error = kstrtoint(value, 0, &n);
+
+	if (!error)
+		atomic_set(param->arg, n);
+	return error;
+}
+
+static int refuse_get(char *buffer, const struct kernel_param *param)
+{
+	return sysfs_emit(buffer, "%d\n", atomic_read(param->arg));
+}
+
+static const struct kernel_param_ops refuse_ops = {
+	.set = refuse_set,
+	.get = refuse_get,
+};
+
+module_param_cb(refuse_local_invs, &refuse_ops, &refuse_local_invs, 0644);
+MODULE_PARM_DESC(refuse_local_invs, "So many chains with a LOCAL_INV are refused");
+module_param_cb(refuse_sends, &refuse_ops, &refuse_sends, 0644);
+MODULE_PARM_DESC(refuse_sends, "So many chains with a Send are refused");
 
 enum tap_counter {
 	/* Calls of ib_post_send(), whatever the length of the chain. */
@@ -104,12 +130,29 @@ static struct tap_device *tap_find(struct ib_device *device)
 	return found;
 }
 
+/* Whether this chain is one of those that are to be refused. */
+static bool tap_refuses(const struct ib_send_wr *wr)
+{
+	bool sends = false, invalidates = false;
+
+	for (; wr; wr = wr->next) {
+		sends |= wr->opcode == IB_WR_SEND || wr->opcode == IB_WR_SEND_WITH_INV;
+		invalidates |= wr->opcode == IB_WR_LOCAL_INV;
+	}
+	return (sends && atomic_add_unless(&refuse_sends, -1, 0)) ||
+	       (invalidates && atomic_add_unless(&refuse_local_invs, -1, 0));
+}
+
 static int tap_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 			 const struct ib_send_wr **bad)
 {
 	struct tap_device *tap = tap_find(qp->device);
 	const struct ib_send_wr *each;
 
+	if (qp->qp_type == IB_QPT_RC && tap_refuses(wr)) {
+		*bad = wr;
+		return -ENOMEM;
+	}
 	if (qp->qp_type == IB_QPT_RC) {
 		tap_add(TAP_POSTS, 1);
 		for (each = wr; each; each = each->next) {

@@ -7,13 +7,15 @@ import time
 
 from common import Gone, digest, log, pattern, remote, slow, slowness
 from hostile_attack import FILE, contents
-from hostile_caller import CHUNKS, XIDS
-from hostile_calls_data import SCRATCH
+from hostile_caller import ARENA, CHUNKS, XIDS
+from hostile_calls_data import CANARY, SCRATCH, untouched, used
 from hostile_two_caller import TwoCaller
 from nfs_server import EXPORT
-from rpc_message import compound, getattr_, null_call, null_rpc, read, to_file, write
+from rpc_message import (compound, getattr_, null_call, null_rpc, read, read_result, to_file,
+                         write)
 from rpcrdma2_header import (BAD_PROPVAL, BAD_XDR, CALL_MIDDLE, ERROR, GRANT, INVAL_CONT, INVAL_HTYPE,
-                             READ_CHUNKS, RECEIVE_SIZE, REPLY_MIDDLE, REPLY_RESOURCE, SYSTEM,
+                             READ_CHUNKS, RECEIVE_SIZE, REPLY_EXTERNAL, REPLY_INLINE, REPLY_MIDDLE,
+                             REPLY_RESOURCE, SYSTEM,
                              VERS_MISMATCH, WRITE_CHUNKS, WRITE_RESOURCE, call, call_external, error,
                              middle, prefix, properties, reply)
 
@@ -314,6 +316,116 @@ def continued(t):
     connection.close()
 
 
+@case
+def chunks(t):
+    """READs into Write chunks: returned as they were offered, filled in their order, without padding."""
+    connection = opened()
+    a = CHUNKS + 4096
+    for label, count, chunk in (
+            ("exact", 4096, [(a, 4096)]),
+            ("odd", 20_001, [(a, 20_001)]),
+            ("odd, with room behind", 20_001, [(a, 20_200)]),
+            ("in odd parts", 20_003, [(a, 7001), (a + 8192, 0), (a + 9001, 9000), (a + 20_000, 9000)])):
+        connection.arena.write(CANARY * (ARENA - CHUNKS), ARENA - CHUNKS, CHUNKS)
+        offered = [connection.segment(n, at) for at, n in chunk]
+        answer = attempt(t, label, lambda c, x, offered=offered, count=count: [
+            call(x, c.credit(), compound(x, *to_file(*FILE), read(8, count)), writes=[offered])],
+            {"reply"}, connection)
+        if not answer or answer.kind != "reply":
+            continue
+        # Sections 4.5.2.1 and 4.5.2.4.
+        if answer.header.writes != [used(offered, count)]:
+            t.problem(f"{label}: returned as {answer.header.writes}, offered {offered}")
+        filled = [n for _, n, _ in used(offered, count)]
+        if b"".join(connection.get(n, at) for n, (at, _) in zip(filled, chunk)) != contents(8, count):
+            t.problem(f"{label}: other data were read")
+        end = CHUNKS
+        for at, n in sorted((at, n) for n, (at, _) in zip(filled, chunk)):
+            untouched(t, connection, label, end, at)
+            end = at + n
+        untouched(t, connection, label, end, ARENA)
+        status, rest = read_result(answer.accepted()[1])
+        if status or len(rest) != 8:
+            t.problem(f"{label}: status {status}, {len(rest) - 8} octets behind the length")
+    connection.close()
+
+
+@case
+def reply_chunks(t):
+    """A Reply that could go in parts goes into the Reply chunk if there is one (6.6.3); errors say what is needed."""
+    connection = opened()
+
+    def reading(count, **offer):
+        return lambda c, x: [call(x, c.credit(), compound(x, *to_file(*FILE), read(0, count)), **offer)]
+
+    for label, count, room, htype in (("a long Reply, and a chunk", 20_000, 24_000, REPLY_EXTERNAL),
+                                      ("a long Reply without one", 20_000, 0, REPLY_INLINE),
+                                      ("a short Reply, and a chunk", 1000, 24_000, REPLY_INLINE)):
+        offer = {"reply": [connection.segment(room, CHUNKS)]} if room else {}
+        answer = attempt(t, label, reading(count, **offer), {"reply"}, connection)
+        if not answer or answer.kind != "reply":
+            continue
+        rpc = answer.rpc
+        if answer.header.htype == REPLY_EXTERNAL:
+            (_, length, _), = answer.header.reply
+            rpc = connection.get(length, CHUNKS)
+        if answer.header.htype != htype or contents(0, count) not in rpc:
+            t.problem(f"{label}: header type {answer.header.htype}, {len(rpc)} octets")
+
+    # Sections 7.3.4 and 7.3.5: what is said to be needed is, and is enough.
+    answer = attempt(t, "a Write chunk that is too short", reading(20_001, writes=[
+        [connection.segment(9000), connection.segment(9000)]]), {f"error {WRITE_RESOURCE}"}, connection)
+    if answer and tuple(answer.header.error) != (WRITE_RESOURCE, 1, 20_001):
+        t.problem(f"a Write chunk that is too short: {answer.header.error}")
+    answer = attempt(t, "no Reply chunk", reading(100_000), {f"error {REPLY_RESOURCE}"}, connection)
+    needed = answer.header.error[1] if answer and answer.header.error else 0
+    if not 100_000 < needed < 101_000:
+        t.problem(f"no Reply chunk: {needed} octets are needed")
+    for room, allowed in ((needed - 4, f"error {REPLY_RESOURCE}"), (needed, "reply")):
+        offer = [connection.segment(room, CHUNKS)]
+        again = attempt(t, f"a Reply chunk of {room}", reading(100_000, reply=offer), {allowed}, connection)
+        if again and again.header.error and again.header.error[1] != needed:
+            t.problem(f"{room} octets: now {again.header.error[1]} are needed, not {needed}")
+    connection.close()
+
+
+@case
+def call_chunks_with_reads(t):
+    """WRITEs in Call chunks, the data of which are in Read chunks of their own (6.6.3)."""
+    connection = opened()
+    data = pattern("both chunks", 9001)
+    for label, cuts in (("one segment", (0, 9001)), ("three segments", (0, 1, 4000, 9001))):
+        remote(f"rm -f {EXPORT}/hostile-scratch; touch {EXPORT}/hostile-scratch; chmod 666 {EXPORT}/hostile-scratch")
+
+        def make(c, x, cuts=cuts):
+            rpc = compound(x, *to_file(*SCRATCH), write(0, len(data)), getattr_())
+            # The data come where the count of them ends, before the next operation.
+            position = len(compound(x, *to_file(*SCRATCH), write(0, len(data))))
+            c.put(rpc, CHUNKS)
+            c.put(data, CHUNKS + 8192)
+            half = position // 2
+            body = [c.segment(half, CHUNKS), c.segment(len(rpc) - half, CHUNKS + half)]
+            reads = [(position, *c.segment(end - begin, CHUNKS + 8192 + begin))
+                     for begin, end in zip(cuts, cuts[1:])]
+            return [call_external(x, c.credit(), body, reads=reads)]
+
+        answer = attempt(t, label, make, {"reply"}, connection)
+        if answer and answer.kind == "reply" and answer.accepted()[0]:
+            t.problem(f"{label}: accept status {answer.accepted()[0]}")
+        got = remote(f"sha256sum < {EXPORT}/hostile-scratch").split()[0]
+        if got != digest(data):
+            t.problem(f"{label}: other data were written")
+    one = connection.segment(8, CHUNKS)
+    connection.put(null_rpc(0), CHUNKS)
+    for label, reads in (("a position beyond the Call chunk", [(4000, *one)]),
+                         ("positions that go back", [(16, *one), (8, *one)]),
+                         ("more than a Call can be", [(16, one[0], 2 << 20, one[2]), (20, one[0], 2 << 20, one[2])])):
+        attempt(t, label, lambda c, x, reads=reads: [call_external(
+            x, c.credit(), [c.segment(40, CHUNKS)], reads=reads)],
+            {f"error {BAD_XDR}", f"error {SYSTEM}"}, connection)
+    connection.close()
+
+
 def lied(change):
     """The parts of a NULL Call in which the octets that remain are changed."""
     def make(c, xid):
@@ -579,6 +691,30 @@ def limits(t):
                         ("a Write chunk of a stranger", lambda c, x: call(
                             x, c.credit(), reading(x, 4096), writes=[[(FOREIGN, 4096, 0)]]))):
         attempt(t, label, lambda c, x, make=make: [make(c, x)], {"lost", "reply, lost"})
+
+
+@case
+def system_error(t):
+    """What is answered with SYSTEM was not done, in one message or in several (7.4.1)."""
+    connection = opened()
+    remote(f"printf before > {EXPORT}/hostile-scratch")
+    one = connection.segment(8, CHUNKS)
+    chunk = [[(one[0], 3 << 20, one[2])]]
+    for label, data in (("in one message", b"after, once"), ("in parts", b"after, again" + bytes(6000))):
+        def make(c, x, data=data):
+            padded = data + bytes(-len(data) % 4)
+            rpc = compound(x, *to_file(*SCRATCH), write(0, len(data))) + padded
+            messages, left = [], rpc
+            while len(call(x, 0, left, writes=chunk)) > 4096:
+                messages.append(middle(x, c.credit(), CALL_MIDDLE, len(left) - 4000, left[:4000]))
+                left = left[4000:]
+            return [*messages, call(x, c.credit(), left, writes=chunk)]
+
+        attempt(t, label, make, {f"error {SYSTEM}"}, connection)
+        got = remote(f"head -c 6 {EXPORT}/hostile-scratch")
+        if got != "before":
+            t.problem(f"{label}: the file was written: {got!r}")
+    connection.close()
 
 
 @case

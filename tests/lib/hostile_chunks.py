@@ -4,6 +4,7 @@
 import struct
 import time
 
+from common import slowness
 from hostile_reply import case
 
 # ---- Write chunks: READ -----------------------------------------------------
@@ -175,6 +176,14 @@ def rdma_write_late(r):
     r.send()
     h, n, o = r.call.writes[0][0]
     time.sleep(0.5)
+    r.refused(lambda: r.connection.rdma_write(h, o, b"\xEE" * min(n, 4096)))
+
+
+@case("READ")
+def rdma_write_killed(r):
+    """RDMA Write into the chunk of a READ whose process is killed meanwhile, without a Reply."""
+    h, n, o = r.call.writes[0][0]
+    time.sleep(1.2 * slowness())
     r.refused(lambda: r.connection.rdma_write(h, o, b"\xEE" * min(n, 4096)))
 
 

@@ -250,7 +250,7 @@ class Peer(hostile_server.Server):
         """Makes one Call and returns what became of it.
 
         `form` says how the Call goes: `inline`, `parts`, `chunk` (all of it in a Call chunk of `count` segments), `read`
-        (a part of it in a Read chunk), `reads` (in two), `foreign` (a chunk of which there is no memory). `reply` is the length of the Reply chunk, `writes` that of a
+        (a part of it in a Read chunk), `reads` (in two), `both` (a part in a Read chunk, the rest in a Call chunk), `foreign` (a chunk of which there is no memory). `reply` is the length of the Reply chunk, `writes` that of a
         Write chunk. `same` waits for a Call of the client's and takes its transaction ID.
         """
         connection = self.connection
@@ -285,6 +285,14 @@ class Peer(hostile_server.Server):
             messages = [call_external(xid, two.credit(), reads, **chunks)]
         elif form == "foreign":
             messages = [call_external(xid, two.credit(), [(0x7777, len(rpc), 0x10000)])]
+        elif form == "both":
+            begin, end = 400 + tag & ~3, len(rpc) - 16 * operations - 400 & ~3
+            left = rpc[:begin] + rpc[end:]
+            memory.write(rpc[begin:end], end - begin, 0)
+            memory.write(left, len(left), end - begin)
+            reads = [(begin, *s) for s in self.segments(0, end - begin, count)]
+            body = self.segments(end - begin, len(left), count)
+            messages = [call_external(xid, two.credit(), body, reads=reads, **chunks)]
         elif form in ("read", "reads"):
             # From behind the RPC header up to the operations, and in the second chunk some of those.
             cuts = [(400 + tag & ~3, len(rpc) - 16 * operations - 400 & ~3)]

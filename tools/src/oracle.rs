@@ -11,6 +11,7 @@ mod cm_private;
 mod credits;
 mod format;
 mod message;
+mod rpc;
 mod two;
 mod xdr;
 
@@ -23,6 +24,7 @@ pub use self::{
     credits::credits,
     format::format,
     message::v1_message,
+    rpc::rpc_message,
     two::{
         continuation,
         properties,

@@ -6,6 +6,9 @@
 //! the schedule says what happens next, so that fuzzers and property tests find the orders in which
 //! something goes wrong. What must never happen is checked at each step; in the end both get enough
 //! Receives, everything is delivered, and then every RPC must have ended.
+//!
+//! There are two kinds of ends. Those of [`run`] give up what does not fit the window: they send an error
+//! instead of a Reply. Those of [`run_patiently`] wait for ever, as the module does ([`patient`]).
 
 use std::collections::{
     HashMap,
@@ -47,6 +50,13 @@ use crate::proto::{
         ReplyExternal,
         ReplyInline, //
     }, //
+};
+
+mod patient;
+
+use self::patient::{
+    Bounds,
+    Patience, //
 };
 
 /// The handle and address of all chunks. Nothing is moved by RDMA here.
@@ -107,6 +117,8 @@ struct End {
     assembly: Vec<u8>,
     /// The credit value that it has told last.
     told: Option<u32>,
+    /// What it has if it waits.
+    patience: Patience,
 }
 
 /// What has happened, to see that a schedule reaches what it is meant to reach.
@@ -134,6 +146,8 @@ pub struct Seen {
     pub lost: u32,
     /// Messages that were sent while the same transaction ID was in use in the other direction.
     pub same_xid: u32,
+    /// Times that both ends had a message in parts and no credits for it.
+    pub both_wait: u32,
 }
 
 impl std::ops::AddAssign for Seen {
@@ -149,6 +163,7 @@ impl std::ops::AddAssign for Seen {
         self.errors += other.errors;
         self.lost += other.lost;
         self.same_xid += other.same_xid;
+        self.both_wait += other.both_wait;
     }
 }
 
@@ -212,6 +227,9 @@ impl End {
         self.in_transit = 0;
         self.told = None;
         self.assembly.clear();
+        if let Some(bounds) = self.patience.bounds {
+            self.become_patient(bounds, config.receives + 1);
+        }
         // Calls are sent again; Replies belong to the old connection.
         self.todo.clear();
         let mut again: Vec<Todo> = self
@@ -322,8 +340,8 @@ impl End {
 }
 
 impl Pair {
-    /// Two ends as the schedule wants them.
-    fn new(schedule: &mut Schedule<'_>) -> Self {
+    /// Two ends as the schedule wants them, which wait as `bounds` say, or give up.
+    fn new(schedule: &mut Schedule<'_>, bounds: Option<Bounds>) -> Self {
         let start = [0, 0x7fff_fff0, 0xffff_fff0][schedule.any() as usize % 3];
         let level = schedule.any() % 4;
         let configs = [Role::Client, Role::Server].map(|role| {
@@ -341,7 +359,10 @@ impl Pair {
                     reverse: level,
                 },
                 authenticate: false,
-                receives: 1 + schedule.any() % 12,
+                receives: {
+                    let wanted = 1 + schedule.any() % 12;
+                    bounds.map_or(wanted, |bounds| bounds.capacity(role, wanted) - 1)
+                },
                 credits_in_one: 1,
                 limits: Limits::DEFAULT,
                 read_chunks: 4,
@@ -349,7 +370,7 @@ impl Pair {
                 max_assembly: MAX_LEN,
             }
         });
-        let ends = configs.map(|config| End {
+        let mut ends = configs.map(|config| End {
             role: config.role,
             session: Session::after(&config, start),
             wire: VecDeque::new(),
@@ -360,7 +381,13 @@ impl Pair {
             next_xid: 0,
             assembly: vec![],
             told: None,
+            patience: Patience::default(),
         });
+        if let Some(bounds) = bounds {
+            for (end, config) in ends.iter_mut().zip(&configs) {
+                end.become_patient(bounds, config.receives + 1);
+            }
+        }
         Self {
             ends,
             configs,
@@ -389,6 +416,7 @@ impl Pair {
             receiver.wire.len() <= posted as usize,
             "no Receive is posted"
         );
+        receiver.check_receives();
     }
 
     /// Returns an end and the one opposite.
@@ -405,10 +433,14 @@ impl Pair {
         let len = 12 + (schedule.any() * 9) % (MAX_LEN - 12);
         let reply_len = 12 + (schedule.any() * 9) % (MAX_LEN - 12);
         let level = Reverse::from_code(self.configs[0].own.reverse);
-        let end = &mut self.ends[at];
+        let end = &self.ends[at];
         if end.role == Role::Server && level == Reverse::None {
             return;
         }
+        if !self.has_slot(at) {
+            return;
+        }
+        let end = &mut self.ends[at];
         let xid = end.next_xid;
         end.next_xid += 1;
         let todo = Todo {
@@ -424,6 +456,9 @@ impl Pair {
 
     /// Tries to send one of the messages that are waiting. Returns whether it is done with.
     fn send(&mut self, at: usize, index: usize) -> bool {
+        if let Some(bounds) = self.ends[at].patience.bounds {
+            return self.send_patiently(at, index, &bounds);
+        }
         let impatient = self.impatient;
         let end = &mut self.ends[at];
         if end.todo.is_empty() {
@@ -504,10 +539,28 @@ impl Pair {
             return false;
         };
         end.todo.remove(index);
-        let mut buf = vec![0; size as usize];
+        let todo = Todo {
+            chunk: may_use_chunks,
+            ..todo
+        };
+        self.post_external(at, &todo, credits);
+        true
+    }
+
+    /// Posts an RPC message that is in a chunk.
+    fn post_external(&mut self, at: usize, todo: &Todo, credits: u32) {
+        let mut buf = vec![0; self.ends[at].session.terms().send_size as usize];
+        let segments = [SEGMENT];
         let len = match todo.direction {
             Direction::Call => CallExternal {
-                common: CallInline { credits, ..call },
+                common: CallInline {
+                    xid: todo.xid,
+                    credits,
+                    inv_handle: SEGMENT.handle,
+                    read: &[],
+                    write: &[],
+                    reply: todo.chunk.then_some(&segments[..]),
+                },
                 call: &[Segment {
                     length: MAX_LEN + todo.reply_len,
                     ..SEGMENT
@@ -528,7 +581,6 @@ impl Pair {
         buf.truncate(len.expect("it fits"));
         self.seen.external += 1;
         self.post(at, buf);
-        true
     }
 
     /// Posts all parts of an RPC message.
@@ -575,16 +627,25 @@ impl Pair {
         let Some(message) = end.wire.pop_front() else {
             return false;
         };
+        let waits = end.patience.bounds.is_some();
+        if waits {
+            end.hold();
+        }
+        let before = end.todo.len();
         let mut session = end.session;
         let event = session.handle_received(&message);
         end.session = session;
-        end.handle(&event, refuse);
+        end.handle(&event, refuse && !waits);
+        if waits {
+            end.release(end.todo.len() > before);
+        }
         true
     }
 
     /// Does what the session of an end says next. Returns whether there was anything.
     fn act(&mut self, at: usize, busy: bool) -> bool {
         let end = &mut self.ends[at];
+        end.update_offer();
         match end.session.poll_action(busy) {
             None => return false,
             Some(Action::Send(control)) => {
@@ -635,6 +696,9 @@ impl Pair {
             14..=19 => drop(self.send(at, usize::from(what >> 5))),
             20..=26 => while self.act(at, what & 0x40 != 0) {},
             27..=28 => drop(self.complete(at)),
+            29 | 30 if self.ends[at].patience.bounds.is_some() => {
+                let _ = self.prepare(at, what & 0x20 != 0);
+            }
             29 | 30 => {
                 let receives = schedule.any() % 16;
                 self.ends[at].session.set_receives(receives);
@@ -649,6 +713,7 @@ impl Pair {
         for end in &mut self.ends {
             let offer = end.session.windows().1.offer();
             end.session.set_receives(offer.max(1));
+            end.update_offer();
         }
         for round in 0.. {
             assert!(round < 100_000, "two ends talk for ever");
@@ -659,7 +724,8 @@ impl Pair {
                 }
                 progress |= self.deliver(at, false);
                 progress |= self.complete(at);
-                for index in 0..self.ends[at].todo.len() {
+                progress |= self.prepare(at, false);
+                for index in 0..self.ends[at].todo.len().max(1) {
                     progress |= self.send(at, index);
                 }
             }
@@ -687,8 +753,24 @@ impl End {
 ///
 /// If something does.
 pub fn run(bytes: &[u8]) -> Seen {
+    run_with(Schedule { bytes }, None)
+}
+
+/// As [`run`], with ends that do what the module does: what has to wait for credits waits for ever.
+/// `short` gives the client fewer Receives than the module has.
+///
+/// # Panics
+///
+/// If something goes wrong, as it may if they are `short`.
+pub fn run_patiently(bytes: &[u8], short: bool) -> Seen {
     let mut schedule = Schedule { bytes };
-    let mut pair = Pair::new(&mut schedule);
+    let bounds = Bounds::new(&mut schedule, short);
+    run_with(schedule, Some(bounds))
+}
+
+/// Runs the rest of a schedule.
+fn run_with(mut schedule: Schedule<'_>, bounds: Option<Bounds>) -> Seen {
+    let mut pair = Pair::new(&mut schedule, bounds);
     while let Some(what) = schedule.next() {
         pair.step(what, &mut schedule);
     }
@@ -696,7 +778,10 @@ pub fn run(bytes: &[u8]) -> Seen {
 
     for end in &pair.ends {
         assert!(end.wire.is_empty() && end.assembly.is_empty());
-        assert!(end.todo.is_empty(), "a message waits for ever");
+        assert!(
+            end.todo.is_empty() && end.is_idle(),
+            "a message waits for ever"
+        );
         assert!(!end.session.is_peer_in_sequence());
         for (xid, (_, outcome)) in &end.rpcs {
             match outcome {

@@ -216,8 +216,10 @@ fn choose_call(shape: &CallShape, offer: &Offer) -> Result<Way> {
         }
     }
 
-    if let Some(plan) = plan(CallFormat::Special, shape.call.whole_segments, 0, 1)? {
-        return Ok(plan);
+    if left > 0 {
+        if let Some(plan) = plan(CallFormat::Special, shape.call.whole_segments, 0, 1)? {
+            return Ok(plan);
+        }
     }
     let most = shape.call_parts.parts(false);
     plan(CallFormat::Inline, 0, sizes.total()?, most)?.ok_or(Fault::NoSpace)
@@ -294,6 +296,33 @@ mod tests {
             header_segments: usize::MAX,
             ddp_allowed: true,
         }
+    }
+
+    /// Version Two, section 4.7, and 5.2.5: a message that may have no chunks has none, however long it is.
+    #[test]
+    fn there_may_be_no_chunks() -> Result {
+        let shape = |len, chunks| CallShape {
+            version: Version::Two,
+            call_parts: Continuation { data: 1, rest: 3 },
+            header_segments: if chunks { usize::MAX } else { 0 },
+            ..shape(with_pages(200, len, 0, true), small(0))
+        };
+        // 992 octets are left in one message, 3000 in three.
+        for (len, parts) in [(792, 1), (796, 2), (2800, 3)] {
+            let plan = choose(&shape(len, false))?;
+            assert_eq!((plan.call, plan.parts), (CallFormat::Inline, parts));
+            assert_eq!(plan.reply, ReplyFormat::Inline);
+        }
+        assert_eq!(choose(&shape(2804, false)), Err(Fault::NoSpace));
+        let plan = choose(&shape(2804, true))?;
+        assert!(matches!(plan.call, CallFormat::ReadChunk { .. }));
+        // Nor is anything offered for a Reply.
+        let long = CallShape {
+            reply: small(2000),
+            ..shape(100, false)
+        };
+        assert_eq!(choose(&long), Err(Fault::NoSpace));
+        Ok(())
     }
 
     /// What is chosen, without its numbers.

@@ -57,6 +57,93 @@ impl Memory {
     }
 }
 
+/// One server in a [`Table`].
+#[derive(Clone, Copy, Debug)]
+struct Entry<K> {
+    /// Which one it is.
+    server: K,
+    /// What is known about it.
+    memory: Memory,
+    /// When it was learnt.
+    since: u64,
+    /// When an attempt was lost that counted.
+    lost: Option<u64>,
+}
+
+/// When an attempt was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Attempt {
+    /// When it began.
+    pub(crate) began: u64,
+    /// When it was over.
+    pub(crate) over: u64,
+    /// Until when a failure is to be remembered.
+    pub(crate) until: u64,
+}
+
+/// What is known about the servers that were met last, `N` at most.
+///
+/// An entry is made when the first attempt with a server is over. It is never removed for its age alone: a refusal in
+/// it counts until its own time is over, and that a server has spoken Version Two is of use as long as there is room. The one that was
+/// learnt longest ago makes room for a new one.
+#[derive(Clone, Debug)]
+pub(crate) struct Table<K, const N: usize> {
+    /// The entries, in no order.
+    entries: [Option<Entry<K>>; N],
+}
+
+impl<K: Copy + PartialEq, const N: usize> Table<K, N> {
+    /// Nothing is known.
+    pub(crate) const fn new() -> Self {
+        Self {
+            entries: [const { None }; N],
+        }
+    }
+
+    /// Returns whether to offer Version Two to a server now, see [`Memory::offers_two`].
+    pub(crate) fn offers_two(&self, server: &K, now: u64) -> bool {
+        let mut entries = self.entries.iter().flatten();
+        let known = entries.find(|entry| entry.server == *server);
+        known.is_none_or(|entry| entry.memory.offers_two(now))
+    }
+
+    /// Takes note of what became of an attempt with a server, see [`Memory::record`]. Several attempts at once that are
+    /// lost, as when a server goes down, count as one.
+    pub(crate) fn record(&mut self, server: &K, outcome: Outcome, attempt: &Attempt) {
+        // The one that it is, or one that is free, or the oldest.
+        let rank = |entry: &Option<Entry<K>>| match entry {
+            Some(entry) if entry.server == *server => (0, 0),
+            None => (1, 0),
+            Some(entry) => (2, entry.since),
+        };
+        let Some(place) = self.entries.iter_mut().min_by_key(|entry| rank(entry)) else {
+            return;
+        };
+        let (mut memory, mut lost) = match place {
+            Some(entry) if entry.server == *server => (entry.memory, entry.lost),
+            _ => (Memory::default(), None),
+        };
+        if outcome == Outcome::Lost {
+            if lost.is_some_and(|lost| attempt.began <= lost) {
+                return;
+            }
+            lost = Some(attempt.over);
+        }
+        memory.record(outcome, attempt.until);
+        *place = Some(Entry {
+            server: *server,
+            memory,
+            since: attempt.over,
+            lost,
+        });
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.entries.fill(None);
+    }
+}
+
 #[cfg_attr(
     rpcrdma_kunit,
     allow(unsafe_code),
@@ -98,5 +185,75 @@ mod tests {
         // After that it is like any other.
         memory.record(Outcome::Lost, 200);
         assert!(!memory.offers_two(150));
+    }
+
+    /// An attempt that begins and ends at a moment, and is remembered for a hundred.
+    const fn at(now: u64) -> Attempt {
+        Attempt {
+            began: now,
+            over: now,
+            until: now.saturating_add(100),
+        }
+    }
+
+    /// What one connection has found out about a server holds for the next one, and not for other servers.
+    #[test]
+    fn servers_are_remembered_apart() {
+        let mut table = Table::<u32, 4>::new();
+        assert!(table.offers_two(&1, 0));
+        table.record(&1, Outcome::Refused, &at(0));
+        table.record(&2, Outcome::Spoken, &at(0));
+        for (server, now, expected) in
+            [(1, 50, false), (2, 50, true), (3, 50, true), (1, 100, true)]
+        {
+            assert_eq!(table.offers_two(&server, now), expected);
+        }
+        // It has spoken Version Two: one lost connection does not change that.
+        table.record(&2, Outcome::Lost, &at(60));
+        assert!(table.offers_two(&2, 61));
+        // The others take no notice of what is learnt anew.
+        table.record(&1, Outcome::Spoken, &at(70));
+        assert!(table.offers_two(&1, 71) && table.offers_two(&2, 71));
+        table.record(&3, Outcome::Lost, &at(80));
+        assert!(!table.offers_two(&3, 81));
+        table.clear();
+        assert!(table.offers_two(&3, 81));
+    }
+
+    /// A server that goes down takes all its connections with it, and may be back soon.
+    #[test]
+    fn losses_at_once_count_as_one() {
+        let mut table = Table::<u32, 4>::new();
+        table.record(&1, Outcome::Spoken, &at(0));
+        let lost = |began, over| Attempt {
+            began,
+            over,
+            until: 1000,
+        };
+        for _ in 0..16 {
+            table.record(&1, Outcome::Lost, &lost(10, 15));
+        }
+        assert!(table.offers_two(&1, 16));
+        table.record(&1, Outcome::Lost, &lost(16, 20));
+        table.record(&1, Outcome::Lost, &lost(17, 21));
+        assert!(table.offers_two(&1, 22));
+        table.record(&1, Outcome::Lost, &lost(22, 23));
+        assert!(!table.offers_two(&1, 24));
+    }
+
+    /// There is an end to what is kept.
+    #[test]
+    fn the_oldest_server_makes_room() {
+        let mut table = Table::<u32, 4>::new();
+        for (server, now) in [(1, 1), (2, 2), (3, 3), (4, 4), (1, 5)] {
+            table.record(&server, Outcome::Refused, &at(now));
+        }
+        table.record(&5, Outcome::Refused, &at(6));
+        for (server, known) in [(1, true), (2, false), (3, true), (4, true), (5, true)] {
+            assert_eq!(table.offers_two(&server, 7), !known);
+        }
+        let mut none = Table::<u32, 0>::new();
+        none.record(&1, Outcome::Refused, &at(1));
+        assert!(none.offers_two(&1, 2));
     }
 }

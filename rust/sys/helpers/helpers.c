@@ -17,6 +17,7 @@
 #include "ktime.c"
 #include "mm.c"
 #include "module.c"
+#include "net_namespace.c"
 #include "ratelimit.c"
 #include "rcupdate.c"
 #include "rdma_cm.c"

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fuzz target: two sessions back to back, over any order of events.
+//! Fuzz target: two sessions back to back, over any order of events; ends that give up, and ends that wait.
 
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     rpcrdma_proto::pair::run(bytes);
+    rpcrdma_proto::pair::run_patiently(bytes, false);
 });

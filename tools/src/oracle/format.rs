@@ -183,7 +183,7 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
     });
 
     for chunk in [read.len(), write.len(), reply_chunk.len()] {
-        assert!(chunk <= shape.usable.segments);
+        assert!(chunk <= shape.usable.segments && chunk <= shape.header_segments);
     }
     assert!(segments_of(shape, plan) <= shape.header_segments);
     // With few segments data may travel in as many messages as anything else.

@@ -7,5 +7,6 @@ mod bytes;
 mod format;
 mod generate;
 mod messages;
+mod rpc;
 mod two;
 mod windows;

@@ -329,6 +329,12 @@ proptest! {
         pair::run(&schedule);
     }
 
+    /// Two ends that wait for credits as long as it takes, as the module does.
+    #[test]
+    fn patient_pairs_get_along(schedule in vec(any::<u8>(), 0..600)) {
+        pair::run_patiently(&schedule, false);
+    }
+
     /// The same with small windows and without lost connections, so that there are more messages.
     #[test]
     fn pairs_with_small_windows_get_along(
@@ -346,21 +352,62 @@ proptest! {
     }
 }
 
-/// The schedules above are worth something: they reach whatever can happen.
-#[test]
-fn schedules_reach_everything() {
-    let mut seen = pair::Seen::default();
+/// Returns schedules that are the same on every run.
+fn schedules(count: usize) -> impl Iterator<Item = Vec<u8>> {
     let mut state = 1_u64;
-    for _ in 0..200 {
-        let schedule: Vec<u8> = (0..500)
+    (0..count).map(move |_| {
+        (0..500)
             .map(|_| {
-                // An xorshift generator: the same on every run.
+                // An xorshift generator.
                 state ^= state << 13;
                 state ^= state >> 7;
                 state ^= state << 17;
                 (state >> 32) as u8
             })
-            .collect();
+            .collect()
+    })
+}
+
+/// Both ends have messages in parts and no credits for them, and still everything comes to its end
+/// although nobody gives up.
+#[test]
+fn who_waits_for_credits_goes_on() {
+    let mut seen = pair::Seen::default();
+    for schedule in schedules(400) {
+        seen += pair::run_patiently(&schedule, false);
+    }
+    let pair::Seen {
+        replied,
+        continued,
+        external,
+        waits,
+        grants,
+        lost,
+        both_wait,
+        ..
+    } = seen;
+    for count in [replied, continued, external, waits, grants, lost, both_wait] {
+        assert!(count > 50, "{seen:?}");
+    }
+}
+
+/// That would be seen if it were not so: a client with too few Receives beside those that hold Calls of
+/// the server's.
+#[test]
+fn waiting_for_ever_is_noticed() {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let stuck = schedules(4000)
+        .any(|schedule| std::panic::catch_unwind(|| pair::run_patiently(&schedule, true)).is_err());
+    std::panic::set_hook(hook);
+    assert!(stuck);
+}
+
+/// The schedules above are worth something: they reach whatever can happen.
+#[test]
+fn schedules_reach_everything() {
+    let mut seen = pair::Seen::default();
+    for schedule in schedules(200) {
         seen += pair::run(&schedule);
     }
     let pair::Seen {
@@ -375,6 +422,7 @@ fn schedules_reach_everything() {
         errors,
         lost,
         same_xid,
+        both_wait: _,
     } = seen;
     for count in [
         replied,

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How a Call is put together of its inline part and its Read chunks.
+//! How a Call is put together of its inline part and its Read chunks: RFC 8166 sections 3.4.5 and 3.5, and 4.5.1 and
+//! 6.6.3 of the draft of Version Two.
 
-use crate::proto::chunk::Segment;
-use crate::proto::message;
+use super::{
+    super::{
+        chunk::Segment,
+        xdr::UNIT, //
+    },
+    received::Call, //
+};
 
 /// Where what is read goes.
-pub(super) enum Layout {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
     /// Into pages of its own, to be inserted at a position of the inline part.
     Split {
         /// The position.
@@ -17,21 +24,22 @@ pub(super) enum Layout {
 }
 
 /// How a Call is put together.
-pub(super) struct Plan {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
     /// Whether anything is to be read.
-    pub(super) reads: bool,
+    pub(crate) reads: bool,
     /// How much goes into pages.
-    pub(super) len: usize,
+    pub(crate) len: usize,
     /// Where it goes.
-    pub(super) layout: Layout,
+    pub(crate) layout: Layout,
 }
 
 impl Plan {
     /// Looks at the Read list: RFC 8166 sections 3.4.5 and 3.5. [`None`] if it can't be followed: positions that
     /// go backwards, or beyond the message. `splits` says whether a data item may be delivered apart.
-    pub(super) fn new(header: &message::Call<'_>, splits: bool) -> Option<Self> {
+    pub(crate) fn new(header: &Call<'_>, splits: bool) -> Option<Self> {
         let payload = header.payload.len();
-        let mut positions = header.reads().map(|entry| entry.position as usize);
+        let mut positions = header.reads().map(|entry| size(entry.position));
         if header.reads_nothing() {
             return Some(Self {
                 reads: false,
@@ -39,19 +47,19 @@ impl Plan {
                 layout: Layout::Whole,
             });
         }
-        let total = header.read_total()? as usize;
+        let total = size(header.read_total()?)?;
         if total == 0 {
             return None;
         }
-        let first = positions.next()?;
-        if splits && !header.special && positions.all(|position| position == first) {
+        let first = positions.next()??;
+        if splits && !header.special && positions.all(|position| position == Some(first)) {
             if first > payload {
                 return None;
             }
             return Some(Self {
                 reads: true,
                 // XDR padding is not sent, RFC 8166 section 3.4.5.2.
-                len: total.checked_next_multiple_of(4)?,
+                len: total.checked_next_multiple_of(UNIT)?,
                 layout: Layout::Split { position: first },
             });
         }
@@ -69,13 +77,14 @@ impl Plan {
 }
 
 /// A piece of a Call that is put together.
-pub(super) struct Piece {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
     /// Where in the Call it begins.
-    pub(super) at: usize,
+    pub(crate) at: usize,
     /// How long it is.
-    pub(super) len: usize,
+    pub(crate) len: usize,
     /// Where it comes from.
-    pub(super) source: Source,
+    pub(crate) source: Source,
 }
 
 impl Piece {
@@ -86,7 +95,8 @@ impl Piece {
 }
 
 /// Where a piece comes from.
-pub(super) enum Source {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
     /// From the inline part, from this offset on.
     Inline(usize),
     /// From the peer's memory.
@@ -97,10 +107,7 @@ pub(super) enum Source {
 
 /// Goes through the pieces of a Call in the order of the message. [`None`] if the Read list can't be followed, or
 /// `each` says so.
-pub(super) fn walk(
-    header: &message::Call<'_>,
-    mut each: impl FnMut(Piece) -> Option<()>,
-) -> Option<()> {
+pub(crate) fn walk(header: &Call<'_>, mut each: impl FnMut(Piece) -> Option<()>) -> Option<()> {
     let mut base = Base::new(header);
     let mut entries = header
         .reads()
@@ -108,7 +115,7 @@ pub(super) fn walk(
         .peekable();
     let mut at = 0_usize;
     while let Some(entry) = entries.next() {
-        let position = entry.position as usize;
+        let position = size(entry.position)?;
         // Segments of one chunk have one position.
         let mut end = at;
         base.take(position.checked_sub(at)?, |len, source| {
@@ -125,7 +132,7 @@ pub(super) fn walk(
         while let Some(now) = segment.take() {
             let piece = Piece {
                 at,
-                len: now.length as usize,
+                len: size(now.length)?,
                 source: Source::Segment(now),
             };
             at = piece.end()?;
@@ -134,7 +141,7 @@ pub(super) fn walk(
                 .next_if(|next| next.position == entry.position)
                 .map(|next| next.segment);
         }
-        let padding = at.checked_next_multiple_of(4)? - at;
+        let padding = at.checked_next_multiple_of(UNIT)?.checked_sub(at)?;
         if padding > 0 {
             let piece = Piece {
                 at,
@@ -152,19 +159,24 @@ pub(super) fn walk(
     })
 }
 
+/// A size in octets as the machine has it.
+fn size(len: u32) -> Option<usize> {
+    usize::try_from(len).ok()
+}
+
 /// What the chunks are inserted into: the inline part, or the Position Zero Read chunk.
 struct Base<'a> {
     /// The inline part, not taken yet.
     inline: core::ops::Range<usize>,
     /// The header, whose Read list has the segments at position zero.
-    header: message::Call<'a>,
+    header: Call<'a>,
     /// How much of the Position Zero chunk was taken.
     taken: usize,
 }
 
 impl<'a> Base<'a> {
     /// Nothing taken yet.
-    fn new(header: &message::Call<'a>) -> Self {
+    fn new(header: &Call<'a>) -> Self {
         Self {
             inline: 0..header.payload.len(),
             header: *header,
@@ -195,42 +207,63 @@ impl<'a> Base<'a> {
         let mut left = len;
         let mut skip = self.taken;
         for entry in self.header.reads().filter(|e| e.position == 0) {
-            let whole = entry.segment.length as usize;
+            let whole = size(entry.segment.length)?;
             if skip >= whole {
-                skip -= whole;
+                skip = skip.checked_sub(whole)?;
                 continue;
             }
-            let now = (whole - skip).min(left);
+            let now = whole.checked_sub(skip)?.min(left);
             if now == 0 {
                 break;
             }
             let segment = Segment {
                 handle: entry.segment.handle,
                 length: u32::try_from(now).ok()?,
-                offset: entry.segment.offset.checked_add(skip as u64)?,
+                offset: entry
+                    .segment
+                    .offset
+                    .checked_add(u64::try_from(skip).ok()?)?,
             };
             each(now, Source::Segment(segment))?;
             self.taken = self.taken.checked_add(now)?;
-            left -= now;
+            left = left.checked_sub(now)?;
             skip = 0;
         }
         (all || left == 0).then_some(())
     }
 }
 
-#[cfg(rpcrdma_kunit)]
-#[kernel::macros::kunit_tests(rpcrdma_responder_plan)]
+#[cfg_attr(
+    rpcrdma_kunit,
+    allow(unsafe_code),
+    ::kernel::macros::kunit_tests(rpcrdma_proto_plan)
+)]
+#[cfg_attr(not(rpcrdma_kunit), cfg(test))]
 mod tests {
-    use super::*;
-    use crate::proto::chunk::ReadSegment;
-    use crate::proto::message::{Call, CallHeader, Version};
-    use kernel::prelude::*;
+    use super::{
+        super::{
+            super::{
+                chunk::ReadSegment,
+                error::{
+                    Fault,
+                    Result, //
+                },
+                testing::Bytes, //
+            },
+            sent::CallHeader,
+            Version, //
+        },
+        *, //
+    };
+
+    /// How many pieces a test has at most.
+    const MOST: usize = 12;
 
     /// Pieces as place, length, and whether they are read.
-    type Pieces = KVec<(usize, usize, bool)>;
+    type Pieces = ([(usize, usize, bool); MOST], usize);
 
     /// A Read segment of so many octets at a position.
-    fn segment(position: u32, length: u32) -> ReadSegment {
+    const fn segment(position: u32, length: u32) -> ReadSegment {
         ReadSegment {
             position,
             segment: Segment {
@@ -241,9 +274,24 @@ mod tests {
         }
     }
 
+    /// What is planned for a Call, and its pieces.
+    fn planned(call: &Call<'_>, splits: bool) -> (Option<Plan>, Pieces) {
+        let mut pieces = ([(0, 0, false); MOST], 0_usize);
+        let walked = walk(call, |piece| {
+            let is_read = matches!(piece.source, Source::Segment(_));
+            let place = pieces.0.get_mut(pieces.1)?;
+            *place = (piece.at, piece.len, is_read);
+            pieces.1 = pieces.1.checked_add(1)?;
+            Some(())
+        });
+        let plan = Plan::new(call, splits);
+        // They agree on what can be followed, if anything is to be read.
+        assert!(plan.is_none_or(|plan| !plan.reads || walked.is_some()));
+        (plan, pieces)
+    }
+
     /// What is planned for a Call of Version Two with `inline` octets behind the header, and its pieces.
     fn plan(read: &[ReadSegment], inline: usize, splits: bool) -> Result<(Option<Plan>, Pieces)> {
-        let mut message = KVec::from_elem(0, 4096, GFP_KERNEL)?;
         let header = CallHeader {
             version: Version::Two,
             xid: 0,
@@ -255,39 +303,41 @@ mod tests {
             special: false,
             invalidate: 0,
         };
-        let len = header.encode(&mut message).map_err(|_| EINVAL)?;
-        let bytes = message.get(..len + inline).ok_or(EINVAL)?;
-        let call = Call::decode(Version::Two, bytes).ok_or(EINVAL)?;
-        let mut pieces = KVec::with_capacity(16, GFP_KERNEL)?;
-        walk(&call, |piece| {
-            let is_read = matches!(piece.source, Source::Segment(_));
-            pieces
-                .push_within_capacity((piece.at, piece.len, is_read))
-                .ok()
-        });
-        Ok((Plan::new(&call, splits), pieces))
+        let mut len = 0;
+        let message = Bytes::from_encoder(|buf| {
+            len = header.encode(buf)?;
+            Ok(len)
+        })?;
+        let bytes = message.prefix(len.saturating_add(inline));
+        let call = Call::decode(Version::Two, bytes).ok_or(Fault::NoPayload)?;
+        Ok(planned(&call, splits))
+    }
+
+    /// Returns whether these are the pieces.
+    fn are(pieces: &Pieces, expected: &[(usize, usize, bool)]) -> bool {
+        pieces.0.get(..pieces.1) == Some(expected)
     }
 
     #[test]
     fn one_chunk_is_delivered_apart_where_that_is_possible() -> Result {
         let read = [segment(40, 9), segment(40, 4000)];
         let (whole, pieces) = plan(&read, 100, false)?;
-        let whole = whole.ok_or(EINVAL)?;
-        assert!(whole.reads && matches!(whole.layout, Layout::Whole));
+        let whole = whole.ok_or(Fault::NoPayload)?;
+        assert!(whole.reads && whole.layout == Layout::Whole);
         // 4009 octets, and three of padding.
         assert_eq!(whole.len, 100 + 4012);
-        assert_eq!(
-            pieces.as_slice(),
-            [
+        assert!(are(
+            &pieces,
+            &[
                 (0, 40, false),
                 (40, 9, true),
                 (49, 4000, true),
                 (4049, 3, false),
                 (4052, 60, false)
             ]
-        );
-        let split = plan(&read, 100, true)?.0.ok_or(EINVAL)?;
-        assert!(split.reads && matches!(split.layout, Layout::Split { position: 40 }));
+        ));
+        let split = plan(&read, 100, true)?.0.ok_or(Fault::NoPayload)?;
+        assert!(split.reads && split.layout == Layout::Split { position: 40 });
         assert_eq!(split.len, 4012);
         Ok(())
     }
@@ -297,19 +347,19 @@ mod tests {
         let read = [segment(40, 8), segment(60, 16)];
         for splits in [false, true] {
             let (planned, pieces) = plan(&read, 100, splits)?;
-            let planned = planned.ok_or(EINVAL)?;
-            assert!(matches!(planned.layout, Layout::Whole));
+            let planned = planned.ok_or(Fault::NoPayload)?;
+            assert_eq!(planned.layout, Layout::Whole);
             assert_eq!(planned.len, 124);
-            assert_eq!(
-                pieces.as_slice(),
-                [
+            assert!(are(
+                &pieces,
+                &[
                     (0, 40, false),
                     (40, 8, true),
                     (48, 12, false),
                     (60, 16, true),
                     (76, 48, false)
                 ]
-            );
+            ));
         }
         Ok(())
     }
@@ -321,7 +371,61 @@ mod tests {
             assert!(plan(&[segment(40, 0)], 100, splits)?.0.is_none());
             assert!(plan(&[segment(100, 8)], 100, splits)?.0.is_some());
         }
-        assert!(!plan(&[], 100, false)?.0.ok_or(EINVAL)?.reads);
+        assert!(!plan(&[], 100, false)?.0.ok_or(Fault::NoPayload)?.reads);
+        Ok(())
+    }
+
+    /// RFC 8166, 3.5.3, and 6.6.3 of the draft: a Call chunk of two segments, and a Read chunk that is inserted into it.
+    #[test]
+    fn a_call_chunk_and_read_chunks_are_put_together() -> Result {
+        // Segments of 24 and 40 octets, and 9 octets at position 32.
+        let (body, read) = ([24, 40], [32, 9]);
+        let one = [
+            7, 1, 1, 1, 1, 0, 5, body[0], 0, 0x100, 1, 0, 6, body[1], 0, 0x200, 1, read[0], 7,
+            read[1], 0, 0x300, 0, 0, 0,
+        ];
+        let two = [
+            7, 2, 1, 8, 0, 1, 0, 5, body[0], 0, 0x100, 1, 0, 6, body[1], 0, 0x200, 0, 1, read[0],
+            7, read[1], 0, 0x300, 0, 0, 0,
+        ];
+        let messages = [
+            (Version::One, Bytes::from_words(&one)?),
+            (Version::Two, Bytes::from_words(&two)?),
+        ];
+        for (version, message) in &messages {
+            let call = Call::decode(*version, message.get()).ok_or(Fault::NoPayload)?;
+            for splits in [false, true] {
+                let (plan, pieces) = planned(&call, splits);
+                let plan = plan.ok_or(Fault::NoPayload)?;
+                assert!(plan.reads && plan.layout == Layout::Whole);
+                assert_eq!(plan.len, 24 + 40 + 12);
+                assert!(are(
+                    &pieces,
+                    &[
+                        (0, 24, true),
+                        (24, 8, true),
+                        (32, 9, true),
+                        (41, 3, false),
+                        (44, 32, true)
+                    ]
+                ));
+            }
+            // The second segment of the Call chunk is read in two pieces.
+            let mut offsets = [0; MOST];
+            let mut count = 0_usize;
+            let walked = walk(&call, |piece| {
+                if let Source::Segment(segment) = piece.source {
+                    *offsets.get_mut(count)? = segment.offset;
+                    count = count.checked_add(1)?;
+                }
+                Some(())
+            });
+            assert!(walked.is_some());
+            assert_eq!(
+                offsets.get(..count),
+                Some(&[0x100, 0x200, 0x300, 0x208][..])
+            );
+        }
         Ok(())
     }
 }

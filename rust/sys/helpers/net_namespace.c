@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#include <net/net_namespace.h>
+
+u64 rpcrdma_helper_net_cookie(const struct net *net)
+{
+	return net->net_cookie;
+}

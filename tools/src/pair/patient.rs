@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the module's glue does with a session that lets nothing out: it waits.
+//!
+//! A Reply that has its form keeps it and waits as long as it takes (`responder/post.rs`), in a queue that
+//! nothing overtakes (`server/backlog.rs`). No error takes its place, and no chunk. So it must not have more
+//! parts than will be let out one day: that follows from the largest window that there ever was
+//! ([`most_parts`], `Channel::widest`). Calls are put together anew each time (`requester/send.rs`).
+//!
+//! A Call keeps its Receive until its Reply is ready on a server, and until it is posted on a client. While
+//! a Reply of a server's waits no further Call is taken in, so that these keep theirs: the window that such an
+//! end offers gets smaller, down to nothing.
+
+use super::*;
+use crate::proto::{
+    v2::ErrorHeader,
+    window::most_parts, //
+};
+
+/// How a Reply travels.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Form {
+    /// In so many messages.
+    Parts(Split),
+    /// In the Reply chunk.
+    Chunk,
+    /// Not at all: this error takes its place.
+    Error(RdmaError),
+}
+
+/// What limits the ends of a pair.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// In how many messages an RPC message may travel (`link/middles.rs`).
+    parts: u32,
+    /// How many Calls a server makes at a time (`server/callback.rs`).
+    slots: u32,
+    /// How many Receives a client has beside those for the server's Calls, and the one beyond.
+    beside: u32,
+}
+
+/// What an end has that waits.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Patience {
+    /// What limits it, if it waits.
+    pub(super) bounds: Option<Bounds>,
+    /// How many Receives it has.
+    capacity: u32,
+    /// How many of them hold a message.
+    held: u32,
+    /// The most messages that it could send at a time so far.
+    widest: u32,
+    /// Replies that have their form, the oldest first.
+    ready: VecDeque<(Todo, Form)>,
+    /// Whether the latest message in parts that it had has to wait.
+    stuck: bool,
+}
+
+impl Bounds {
+    /// What the schedule says. With `short` the client has fewer Receives than it needs, see
+    /// `link/sizing.rs`.
+    pub(super) fn new(schedule: &mut Schedule<'_>, short: bool) -> Self {
+        let parts = 2 + schedule.any() % 7;
+        let slots = 1 + schedule.any() % 4;
+        let more = schedule.any() % 8;
+        Self {
+            parts,
+            slots,
+            beside: match short {
+                // As many as there are parts, but not half of a window of them.
+                true => parts,
+                false => 2 * (parts - 1) + more,
+            },
+        }
+    }
+
+    /// Returns how many Receives an end has.
+    pub(super) fn capacity(&self, role: Role, wanted: u32) -> u32 {
+        match role {
+            Role::Client => 1 + self.slots + self.beside,
+            Role::Server => 1 + wanted,
+        }
+    }
+}
+
+impl End {
+    /// Begins to wait, with so many Receives.
+    pub(super) fn become_patient(&mut self, bounds: Bounds, capacity: u32) {
+        self.patience = Patience {
+            bounds: Some(bounds),
+            capacity,
+            widest: 1,
+            ..Patience::default()
+        };
+    }
+
+    /// A message has arrived, and has its Receive.
+    pub(super) fn hold(&mut self) {
+        self.patience.held += 1;
+        self.update_offer();
+    }
+
+    /// A message was dealt with. If it is the last one of a Call, which is `kept`, it keeps its Receive.
+    pub(super) fn release(&mut self, kept: bool) {
+        self.patience.widest = self.patience.widest.max(self.session.credits());
+        self.patience.held -= u32::from(!kept);
+        self.update_offer();
+    }
+
+    /// Tells the session how many Receives there are for the peer's messages.
+    pub(super) fn update_offer(&mut self) {
+        if self.patience.bounds.is_some() {
+            let Patience { capacity, held, .. } = self.patience;
+            self.session
+                .set_receives(capacity.saturating_sub(held.saturating_add(1)));
+        }
+    }
+
+    /// Checks that there is a Receive for each message on its way.
+    pub(super) fn check_receives(&self) {
+        let Patience {
+            bounds,
+            capacity,
+            held,
+            ..
+        } = self.patience;
+        if bounds.is_some() {
+            assert!(
+                self.wire.len() as u32 + held <= capacity,
+                "too few Receives"
+            );
+        }
+    }
+
+    /// Returns whether it has nothing ready.
+    pub(super) fn is_idle(&self) -> bool {
+        self.patience.ready.is_empty()
+    }
+
+    /// Returns in how many parts a message may be sent, if not now then later.
+    fn max_parts(&self, direction: Direction, bounds: &Bounds) -> u32 {
+        let is_reverse = (self.role == Role::Server) == (direction == Direction::Call);
+        match self.session.reverse() {
+            Reverse::None | Reverse::Simple if is_reverse => 1,
+            _ => most_parts(self.patience.widest).min(bounds.parts),
+        }
+    }
+
+    /// Returns whether a Call offers a Reply chunk: if its Reply may take too many messages.
+    fn offers_chunk(&self, todo: &Todo, bounds: &Bounds) -> bool {
+        let size = self.session.terms().receive_size;
+        self.may_use_chunks(Direction::Call)
+            && Split::new(todo.reply_len, REPLY_HEADER, size)
+                .map_or(true, |split| split.len() > bounds.parts)
+    }
+
+    /// Chooses the form of a Reply.
+    fn form(&self, todo: &Todo, bounds: &Bounds) -> Form {
+        let size = self.session.terms().send_size;
+        let split = Split::new(todo.len, REPLY_HEADER, size);
+        let parts = split.as_ref().map_or(u32::MAX, Split::len);
+        match split {
+            Ok(split) if parts == 1 => Form::Parts(split),
+            _ if todo.chunk => Form::Chunk,
+            Ok(split) if parts <= self.max_parts(Direction::Reply, bounds) => Form::Parts(split),
+            _ => Form::Error(RdmaError::ReplyResource { needed: todo.len }),
+        }
+    }
+
+    /// Returns the first Reply that has no form yet.
+    fn first_reply(&self) -> Option<usize> {
+        let mut todo = self.todo.iter();
+        todo.position(|todo| todo.direction == Direction::Reply)
+    }
+
+    /// A message can't be sent now.
+    fn note_refusal(&mut self, parts: u32) {
+        self.patience.stuck |= parts > 1;
+    }
+}
+
+/// The size of a Reply's header without chunks (6.3.10).
+const REPLY_HEADER: usize = 20;
+
+impl Pair {
+    /// Makes another Reply ready, if an end has one. `eager` lets it although others wait: these were
+    /// taken in before.
+    pub(super) fn prepare(&mut self, at: usize, eager: bool) -> bool {
+        let end = &mut self.ends[at];
+        let Some(bounds) = end.patience.bounds else {
+            return false;
+        };
+        // What a client can't send at once it puts together again.
+        let waits = !end.patience.ready.is_empty();
+        if waits && (end.role == Role::Client || !eager) {
+            return false;
+        }
+        let Some(index) = end.first_reply() else {
+            return false;
+        };
+        let todo = end.todo.remove(index).expect("it is there");
+        let form = end.form(&todo, &bounds);
+        if end.role == Role::Server {
+            end.patience.held -= 1;
+            end.update_offer();
+        }
+        end.patience.ready.push_back((todo, form));
+        true
+    }
+
+    /// Tries to send the Reply that has been ready longest, or else one of the Calls.
+    pub(super) fn send_patiently(&mut self, at: usize, index: usize, bounds: &Bounds) -> bool {
+        self.send_reply(at, bounds) || self.send_call(at, index, bounds)
+    }
+
+    /// Tries to send the Reply that has been ready longest.
+    fn send_reply(&mut self, at: usize, bounds: &Bounds) -> bool {
+        let end = &mut self.ends[at];
+        let Some(&(todo, form)) = end.patience.ready.front() else {
+            return false;
+        };
+        let form = match end.role {
+            Role::Client => end.form(&todo, bounds),
+            Role::Server => form,
+        };
+        let parts = match &form {
+            Form::Parts(split) => split.len(),
+            Form::Chunk | Form::Error(_) => 1,
+        };
+        let Some(credits) = self.admit(at, Direction::Reply, parts, matches!(form, Form::Chunk))
+        else {
+            return false;
+        };
+        let end = &mut self.ends[at];
+        end.patience.ready.pop_front();
+        if end.role == Role::Client {
+            end.patience.held -= 1;
+        }
+        match form {
+            Form::Parts(split) => {
+                self.seen.continued += u32::from(parts > 1);
+                self.post_parts(at, &todo, &split, credits, false);
+            }
+            Form::Chunk => self.post_external(at, &todo, credits),
+            Form::Error(error) => {
+                self.seen.errors += 1;
+                let header = ErrorHeader {
+                    xid: todo.xid,
+                    version: crate::proto::v2::VERSION,
+                    credits,
+                    error,
+                };
+                let mut buf = vec![0; 96];
+                let len = header.encode(&mut buf).expect("it fits");
+                buf.truncate(len);
+                self.post(at, buf);
+            }
+        }
+        true
+    }
+
+    /// Tries to send a Call, in the form that is best now.
+    fn send_call(&mut self, at: usize, index: usize, bounds: &Bounds) -> bool {
+        let end = &mut self.ends[at];
+        let todo = end.todo.iter().enumerate();
+        let calls: Vec<usize> = todo
+            .filter(|(_, todo)| todo.direction == Direction::Call)
+            .map(|(index, _)| index)
+            .collect();
+        if calls.is_empty() || !end.connected {
+            return false;
+        }
+        let index = calls[index % calls.len()];
+        let mut todo = end.todo[index];
+        todo.chunk = end.offers_chunk(&todo, bounds);
+        let header = match todo.chunk {
+            true => CALL_HEADER + 4 + 16,
+            false => CALL_HEADER,
+        };
+        let size = end.session.terms().send_size;
+        let split = Split::new(todo.len, header, size);
+        let parts = split.as_ref().map_or(u32::MAX, Split::len);
+        let chunks = end.may_use_chunks(Direction::Call);
+        // A chunk does not wait, so a Call that may have one is sent in parts only if it can be now.
+        let most = match chunks {
+            true => end.session.credits().max(1).min(bounds.parts),
+            false => end.max_parts(Direction::Call, bounds),
+        };
+        let split = match split {
+            Ok(split) if parts <= most => Some(split),
+            _ if chunks => None,
+            _ => {
+                end.end(todo.xid, Outcome::Failed);
+                end.todo.remove(index);
+                return true;
+            }
+        };
+        let parts = split.as_ref().map_or(1, Split::len);
+        let chunks = todo.chunk || split.is_none();
+        let Some(credits) = self.admit(at, Direction::Call, parts, chunks) else {
+            return false;
+        };
+        self.ends[at].todo.remove(index);
+        match split {
+            Some(split) => {
+                self.seen.continued += u32::from(parts > 1);
+                self.post_parts(at, &todo, &split, credits, todo.chunk);
+            }
+            None => self.post_external(at, &todo, credits),
+        }
+        true
+    }
+
+    /// Asks the session of an end for a message to be sent.
+    fn admit(&mut self, at: usize, direction: Direction, parts: u32, chunks: bool) -> Option<u32> {
+        let end = &mut self.ends[at];
+        end.update_offer();
+        let admitted = end.session.start_send(&Outbound {
+            direction,
+            parts,
+            chunks,
+        });
+        match admitted {
+            Ok(credits) => {
+                end.patience.stuck = false;
+                return Some(credits);
+            }
+            Err(Refusal::NotConnected) => {}
+            Err(Refusal::Unsupported) => panic!("the level was asked for"),
+            Err(Refusal::Wait | Refusal::TooLong) => {
+                self.seen.waits += 1;
+                end.note_refusal(parts);
+                let stuck = self.ends.iter().all(|end| end.patience.stuck);
+                self.seen.both_wait += u32::from(stuck);
+            }
+        }
+        None
+    }
+
+    /// Returns whether a server may make another Call.
+    pub(super) fn has_slot(&self, at: usize) -> bool {
+        let end = &self.ends[at];
+        let Some(bounds) = end.patience.bounds else {
+            return true;
+        };
+        let pending = end.rpcs.values();
+        let pending = pending.filter(|(_, outcome)| *outcome == Outcome::Pending);
+        end.role == Role::Client || pending.count() < bounds.slots as usize
+    }
+}
+
+/// The size of a Call's header without chunks (6.3.7).
+const CALL_HEADER: usize = 32;
