@@ -205,7 +205,7 @@ impl<T: ConnectingTransport> Registration<T> {
     ///
     /// `EEXIST` if the kernel has another transport of this kind, which a line in the log says.
     pub(crate) fn new() -> Result<Self> {
-        servers::init();
+        super::servers::init();
         // SAFETY: The function is a setup operation; `Drop` unregisters the class before the module goes.
         let status = unsafe { sys::rpcrdma_class_register(Some(setup_callback::<T>)) };
         let registered = to_result(status);
