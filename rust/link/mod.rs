@@ -18,7 +18,6 @@ pub(crate) mod middles;
 pub(crate) mod sizing;
 
 use crate::kext::errno::EOPNOTSUPP;
-use crate::kext::ratelimit::pr_warn_ratelimited;
 use crate::proto::cm_private::{Agreed, CmPrivate};
 use crate::proto::credits::Grant;
 use crate::proto::format::{Asked, Continuation, Cut, Usable};
@@ -149,7 +148,7 @@ impl<H: EndpointEvents> Link<H> {
 
         let limits = cm.device_limits().ok_or(ENODEV)?;
         let (wanted, sizes) = sizing::choose(&parameters.wanted, &limits).map_err(|unfit| {
-            pr_warn_ratelimited!(
+            pr_err!(
                 "NFS/RDMA can't use device {}: {}\n",
                 cm.device_name(),
                 unfit.text()

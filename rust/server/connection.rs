@@ -32,7 +32,7 @@ use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::{Arc, CondVar, CondVarTimeoutResult, Mutex, SpinLock};
-use kernel::time::{msecs_to_jiffies, Jiffies, Msecs};
+use kernel::time::{msecs_to_jiffies, Msecs};
 
 /// Send buffers to begin with, and how many are added at a time.
 const SEND_STEP: u32 = 2;
@@ -81,9 +81,6 @@ pub(crate) struct Connection {
     /// Held by who waits for memory regions.
     #[pin]
     patience: Mutex<()>,
-    /// How many threads wait for memory regions, or for their turn to do so. Meanwhile no other thread takes a Call in from
-    /// this peer: the threads are for all.
-    patient: Atomic<u32>,
     /// What was agreed on.
     agreed: Agreed,
     /// What the peer's private data said.
@@ -254,12 +251,13 @@ impl Connection {
         drop(place);
     }
 
-    /// Waits until more has come back than `seen`, `left` jiffies at most, of which it takes away what it needs.
+    /// Waits until more has come back than `seen`.
     ///
     /// # Errors
     ///
     /// `ENOTCONN` if the connection ends before, or nothing comes for too long.
-    fn wait_for_return(&self, seen: u64, left: &mut Jiffies) -> Result {
+    fn wait_for_return(&self, seen: u64) -> Result {
+        let mut left = msecs_to_jiffies(PATIENCE);
         let mut returns = self.returns.lock();
         while returns.count == seen {
             // Who closes the connection says so here afterwards.
@@ -268,12 +266,10 @@ impl Connection {
             }
             // Whoever takes the lock after us sees that somebody waits.
             returns.waiting = returns.waiting.saturating_add(1);
-            let outcome = self
-                .returned
-                .wait_interruptible_timeout(&mut returns, *left);
+            let outcome = self.returned.wait_interruptible_timeout(&mut returns, left);
             returns.waiting = returns.waiting.saturating_sub(1);
             match outcome {
-                CondVarTimeoutResult::Woken { jiffies } => *left = jiffies,
+                CondVarTimeoutResult::Woken { jiffies } => left = jiffies,
                 _ => return Err(ENOTCONN),
             }
         }
@@ -295,45 +291,26 @@ impl Connection {
             Err(EAGAIN) => {}
             other => return other,
         }
-        self.patient.fetch_add(1, Full);
         // One at a time, or two might for ever take from each other what both want.
         let turn = self.patience.lock();
-        let result = self.try_for_long(endpoint, attempt);
-        drop(turn);
-        if self.patient.fetch_sub(1, Full) == 1 {
-            self.xprt.enqueue();
-        }
-        result
-    }
-
-    /// As [`Self::patiently`], for who has `patience`.
-    fn try_for_long<R>(
-        &self,
-        endpoint: &Endpoint<Self>,
-        attempt: &mut dyn FnMut() -> Result<R>,
-    ) -> Result<R> {
-        let mut left = msecs_to_jiffies(PATIENCE);
-        loop {
+        let result = loop {
             match attempt() {
                 Err(EAGAIN) => {}
-                other => return other,
+                other => break other,
             }
             // Read now: what the attempt itself has given back is nothing to wait for.
             let seen = self.returns.lock().count;
             if endpoint.has_transfers() {
-                self.wait_for_return(seen, &mut left)?;
+                self.wait_for_return(seen)?;
                 continue;
             }
             match attempt() {
                 Err(EAGAIN) if endpoint.has_transfers() => {}
-                other => return other,
+                other => break other,
             }
-        }
-    }
-
-    /// Whether threads have to wait for memory regions for Calls of this peer.
-    fn is_patient(&self) -> bool {
-        self.patient.load(Relaxed) > 0
+        };
+        drop(turn);
+        result
     }
 
     /// Wakes who waits for something to come back. Any context.
@@ -447,42 +424,6 @@ impl Connection {
             Ok(true) => self.xprt.enqueue(),
             Err(_) => self.close(),
         }
-    }
-
-    /// A Send buffer or a Receive has come back without a completion that would tell of it: lets everybody try again who may
-    /// wait for one. Sleeps.
-    ///
-    /// # Who waits for what comes back
-    ///
-    /// A message that waits for a Send buffer, or for the credit that goes with a Receive, is sent when there is
-    /// [room](crate::verbs::endpoint::EndpointEvents::send_room): each posted Send brings it about some time later. What
-    /// comes back unposted brings nothing about, and nothing may be under way that would. These are the ways for it:
-    ///
-    /// - A Call that SUNRPC drops without a Reply, with its Send buffer and its Receive: `ServerTransport::given_up`. With the
-    ///   Receive goes a credit of the client's, which may have no other one left, and so would wait for ever for a GRANT.
-    /// - A message that is not answered at all: [`Self::refuse`].
-    /// - A Reply to a Call of ours, whose Receive is kept until its regions are fenced: `EndpointEvents::fenced`.
-    /// - A Call of ours that finds no credits or regions after it had taken Send buffers: `Callback::send_request`. A Reply
-    ///   in parts may have missed them meanwhile.
-    /// - Parts of a Reply that could not be posted: it is in the backlog then, and what brings that on brings on who has
-    ///   missed these buffers.
-    ///
-    /// Calls that wait for Send buffers are told by [`Self::feed`], however those come back. The session's own messages
-    /// have a buffer that nobody else takes.
-    pub(super) fn retry(&self) {
-        self.flush();
-        self.act();
-        self.with_callback(|callback| callback.send_room());
-    }
-
-    /// Tries again to post what waits, for which there may have been no memory before. Sleeps.
-    pub(super) fn insist(&self) {
-        let endpoint = self.endpoint.lock().clone();
-        let Some(endpoint) = endpoint else { return };
-        // Writeback may wait for this connection.
-        let _scope = NoFs::enter();
-        let _ = endpoint.ensure_send_buffers(MAX_PARTS as u32);
-        self.flush();
     }
 
     /// Sets what [`Self::act`] uses.

@@ -141,7 +141,6 @@ impl Connection {
                 returns <- new_spinlock!(Returns::default(), "rpcrdma::Connection::returns"),
                 returned <- new_condvar!("rpcrdma::Connection::returned"),
                 patience <- new_mutex!((), "rpcrdma::Connection::patience"),
-                patient: Atomic::new(0),
                 agreed: Agreed::new(&own, &peer),
                 peer,
                 channel,

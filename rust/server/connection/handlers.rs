@@ -129,9 +129,8 @@ impl ServerTransport for Connection {
         if !self.established.load(Relaxed) {
             return false;
         }
-        let waits = || self.starved.load(Relaxed) || self.is_patient();
-        let held_up = || waits() && !self.inbox.has_pulled();
-        let may = || !self.backlog.is_busy() && !held_up();
+        let starved = || self.starved.load(Relaxed) && !self.inbox.has_pulled();
+        let may = || !self.backlog.is_busy() && !starved();
         if may() {
             return true;
         }
