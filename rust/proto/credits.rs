@@ -111,7 +111,7 @@ pub(crate) struct Allowance {
     overdraft: u32,
 }
 
-/// A peer has more Calls unanswered than it was granted (RFC 8166, 3.3.1).
+/// A peer has more Calls unanswered than it was granted (RFC 8166, 3.3.1), or answers more than it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overrun;
 
@@ -190,6 +190,55 @@ impl Allowance {
         // INVARIANT: The sum is not above `limit`.
         self.granted = self.granted.saturating_add(credits);
         self.used_up = false;
+    }
+}
+
+/// How many more Replies a peer may send, on a connection on which we call it.
+///
+/// A Reply takes a Receive and no credit: what bounds Replies is that there is one for each Call (RFC 8167, 4.1). A Call
+/// that we have given up may be answered still, and some peers answer twice, so there may be some more.
+///
+/// # Invariants
+///
+/// `left <= most`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Due {
+    /// How many more may come.
+    left: u32,
+    /// What `left` may become: Receives that a peer may use at once which never answers a Call in time.
+    most: u32,
+}
+
+impl Due {
+    /// The state of a new connection, on which we have up to `slots` Calls at a time. So many Replies too many are put
+    /// up with.
+    pub(crate) const fn new(slots: u32) -> Self {
+        // INVARIANT: Saturating, twice as many are not fewer.
+        Self {
+            left: slots,
+            most: slots.saturating_mul(2),
+        }
+    }
+
+    /// A Call is about to be posted.
+    pub(crate) fn called(&mut self) {
+        // INVARIANT: It is the lower one of both.
+        self.left = self.left.saturating_add(1).min(self.most);
+    }
+
+    /// It was not posted.
+    pub(crate) fn not_called(&mut self) {
+        self.left = self.left.saturating_sub(1);
+    }
+
+    /// A Reply, or an error in place of one, has arrived.
+    ///
+    /// # Errors
+    ///
+    /// [`Overrun`] if there were too few Calls for it.
+    pub(crate) fn answered(&mut self) -> core::result::Result<(), Overrun> {
+        self.left = self.left.checked_sub(1).ok_or(Overrun)?;
+        Ok(())
     }
 }
 
@@ -319,5 +368,32 @@ mod tests {
             allowance.grow(u32::MAX);
             assert_eq!(allowance.granted(), limit.max(1));
         }
+    }
+
+    /// RFC 8167, section 4.1: as many Replies as Calls, and as many too many as there may be Calls at a time.
+    #[test]
+    fn replies_are_bounded_by_calls() {
+        let mut due = Due::new(3);
+        for _ in 0..100 {
+            due.called();
+            assert_eq!(due.answered(), Ok(()));
+        }
+        for _ in 0..3 {
+            assert_eq!(due.answered(), Ok(()));
+        }
+        assert_eq!(due.answered(), Err(Overrun));
+        due.called();
+        due.not_called();
+        assert_eq!(due.answered(), Err(Overrun));
+        due.called();
+        assert_eq!(due.answered(), Ok(()));
+        // Calls without Replies do not let a peer save up for later.
+        for _ in 0..100 {
+            due.called();
+        }
+        for _ in 0..6 {
+            assert_eq!(due.answered(), Ok(()));
+        }
+        assert_eq!(due.answered(), Err(Overrun));
     }
 }

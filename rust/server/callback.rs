@@ -185,7 +185,13 @@ impl Transport for Callback {
     }
 
     fn send_request(this: &Arc<Self>, rqst: SendRqst<'_, Self>) -> Result<(), SendError> {
-        requester::send::call(this, &rqst)
+        // Before, since the Reply may come at once.
+        this.connection.calls();
+        let sent = requester::send::call(this, &rqst);
+        if sent.is_err() {
+            this.connection.does_not_call();
+        }
+        sent
     }
 
     fn send_bc_reply(_this: &Arc<Self>, _rqst: BcReply<'_, Self::Call>) -> Result<(), SendError> {

@@ -15,7 +15,7 @@ use crate::link::channel::Channel;
 use crate::link::middles::MAX_PARTS;
 use crate::observe::trace::Number;
 use crate::proto::cm_private::{Agreed, CmPrivate};
-use crate::proto::credits::Allowance;
+use crate::proto::credits::{Allowance, Due};
 use crate::proto::message::Version;
 use crate::proto::props::Reverse;
 use crate::responder::call::{self, Refusal, Taken};
@@ -92,6 +92,9 @@ pub(crate) struct Connection {
     /// What the peer was promised.
     #[pin]
     allowance: SpinLock<Allowance>,
+    /// How many Replies to Calls of ours may come. In Version Two the session sees to that.
+    #[pin]
+    due: SpinLock<Due>,
     /// By what number trace events and debugfs name the connection.
     number: Number,
     /// RDMA Reads that may be under way at once.
@@ -248,6 +251,16 @@ impl Connection {
             act(callback);
         }
         drop(place);
+    }
+
+    /// A Call to the peer is about to be posted.
+    pub(super) fn calls(&self) {
+        self.due.lock().called();
+    }
+
+    /// It was not posted.
+    pub(super) fn does_not_call(&self) {
+        self.due.lock().not_called();
     }
 
     /// Waits until more has come back than `seen`.

@@ -8,7 +8,7 @@ use crate::link::sizing::REVERSE_READS;
 use crate::module_parameters;
 use crate::observe::trace::Number;
 use crate::proto::cm_private::{Agreed, CmPrivate};
-use crate::proto::credits::Allowance;
+use crate::proto::credits::{Allowance, Due};
 use crate::responder::stats::Stats;
 use crate::server::backlog::Backlog;
 use crate::server::callback;
@@ -145,6 +145,7 @@ impl Connection {
                     Allowance::new(FIRST_CREDITS, credits),
                     "rpcrdma::Connection::allowance"
                 ),
+                due <- new_spinlock!(Due::new(callback::SLOTS), "rpcrdma::Connection::due"),
                 number,
                 read_depth,
                 addresses,

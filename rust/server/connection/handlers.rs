@@ -33,6 +33,10 @@ impl Connection {
     /// A message of Version One has arrived.
     pub(in crate::server) fn received_one(this: &Arc<Self>, mut message: Received<Self>) {
         if this.has_callback.load(Relaxed) && is_reply(message.bytes()) {
+            if this.due.lock().answered().is_err() {
+                this.cut_off(&message);
+                return;
+            }
             this.with_callback(|callback| {
                 Callback::received(callback, message, Source::One);
             });
@@ -41,18 +45,23 @@ impl Connection {
         let unanswered = message.count();
         let overrun = this.allowance.lock().arrived(unanswered).is_err();
         if overrun && this.put_up(message.endpoint()).is_err() {
-            // RFC 8166 section 3.3.1: the connection may be ended. What the peer took too much of may be others'.
-            let bytes = message.bytes();
-            this.stats.refused(
-                call::xid_of(bytes),
-                Answer::Close,
-                Why::NoCredit,
-                bytes.len(),
-            );
-            this.close();
+            this.cut_off(&message);
             return;
         }
         this.inbox.put_message(&this.xprt, message, None);
+    }
+
+    /// Ends the connection for a message that should not have been sent: RFC 8166 section 3.3.1 allows it. What the peer
+    /// took too much of may be others'.
+    fn cut_off(&self, message: &Received<Self>) {
+        let bytes = message.bytes();
+        self.stats.refused(
+            call::xid_of(bytes),
+            Answer::Close,
+            Why::NoCredit,
+            bytes.len(),
+        );
+        self.close();
     }
 }
 
