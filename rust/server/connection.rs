@@ -13,7 +13,7 @@ use crate::kext::memalloc::NoFs;
 use crate::link::assembly::Whole;
 use crate::link::channel::Channel;
 use crate::link::middles::MAX_PARTS;
-use crate::observe::trace::Number;
+use crate::observe::trace::{Number, Why};
 use crate::proto::cm_private::{Agreed, CmPrivate};
 use crate::proto::credits::{Allowance, Due};
 use crate::proto::message::Version;
@@ -23,7 +23,7 @@ use crate::responder::reply::{self, Ready};
 use crate::responder::stats::Stats;
 use crate::server::backlog::{Backlog, Outgoing};
 use crate::server::callback::{self, Callback};
-use crate::server::inbox::Inbox;
+use crate::server::inbox::{Arrived, Inbox};
 use crate::server::two;
 use crate::sunrpc::svc::{CallRqst, ReplyRqst, SvcXprt};
 use crate::sunrpc::{tunables, AddressText};
@@ -77,7 +77,7 @@ pub(crate) struct Connection {
     /// Signaled when `returns` has changed while somebody waits for that.
     #[pin]
     returned: CondVar,
-    /// Held by who waits for memory regions.
+    /// Held by who waits for memory regions for a Reply.
     #[pin]
     patience: Mutex<()>,
     /// What was agreed on.
@@ -288,7 +288,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Tries something until it finds the memory regions that it wants.
+    /// Tries something until it finds the memory regions that it wants. Only RDMA Writes of a Reply may wait so, which
+    /// no device needs regions for unless its administrator has the core use them.
     ///
     /// # Errors
     ///
@@ -503,29 +504,42 @@ impl Connection {
     }
 
     /// Takes a message in. Returns how long the Call is, if all of it is there.
+    ///
+    /// No thread waits here for memory regions, which come back when the peer answers RDMA Reads: the message does.
     fn take_in(
         &self,
-        message: Received<Self>,
-        whole: Option<Whole>,
+        arrived: Arrived,
         buffer: SendBuffer<Self>,
-        rqst: CallRqst<'_, Self>,
+        mut rqst: CallRqst<'_, Self>,
     ) -> Result<usize> {
-        let endpoint = message.endpoint().clone();
+        let endpoint = arrived.message.endpoint().clone();
         let mut buffer = Some(buffer);
-        let patiently = |attempt: &mut dyn FnMut() -> _| self.patiently(&endpoint, attempt);
-        let version = self.version();
-        match call::take(
-            version,
-            message,
-            whole,
-            &mut buffer,
-            rqst,
-            &self.stats,
-            patiently,
-        ) {
+        let again = arrived.again;
+        if !again {
+            rqst.let_next_in();
+        }
+        // Else nobody is let in before it has its regions: two might for ever take from each other what both want.
+        let alone = again && !endpoint.has_transfers();
+        match call::take(self.version(), arrived, &mut buffer, rqst, &self.stats) {
             Taken::Ready(call, rqst) => Ok(rqst.deliver(call)),
             Taken::Pull(pull) => self.post(&endpoint, Outgoing::Reads(pull)).map(|()| 0),
             Taken::Refused(message, refusal) => self.refuse(message, buffer, &refusal).map(|()| 0),
+            Taken::Crowded(arrived) if alone && !endpoint.has_transfers() => {
+                let refusal = Refusal::Chunks(Why::TooManySegments);
+                self.refuse(Some(arrived.message), buffer, &refusal)
+                    .map(|()| 0)
+            }
+            Taken::Crowded(arrived) => {
+                // First, since what comes back has others look again.
+                drop(buffer);
+                self.starved.store(true, Relaxed);
+                self.inbox.put_back(&self.xprt, arrived);
+                // Whoever ends a transfer takes the same lock, and looks at the flag afterwards.
+                if !endpoint.has_transfers() {
+                    self.feed();
+                }
+                Ok(0)
+            }
         }
     }
 

@@ -147,18 +147,19 @@ impl ServerTransport for Connection {
         let work = this
             .inbox
             .next(&this.xprt, |endpoint| this.reserve(endpoint));
-        rqst.let_next_in();
         let result = match work {
             None => Ok(0),
-            Some(Work::Pulled(call)) if call.is_sound() => call.deliver(rqst),
+            Some(Work::Pulled(call)) if call.is_sound() => {
+                rqst.let_next_in();
+                call.deliver(rqst)
+            }
             Some(Work::Pulled(call)) => {
+                rqst.let_next_in();
                 let (message, buffer) = call.give_up();
                 this.refuse(message, buffer, &Refusal::Chunks(Why::OtherCall))
                     .map(|()| 0)
             }
-            Some(Work::Arrived(message, whole, buffer)) => {
-                this.take_in(message, whole, buffer, rqst)
-            }
+            Some(Work::Arrived(arrived, buffer)) => this.take_in(arrived, buffer, rqst),
         };
         Self::watch_what_waits(this);
         result.unwrap_or_else(|_| {
