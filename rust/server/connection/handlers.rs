@@ -132,6 +132,11 @@ impl ServerTransport for Connection {
         if !self.established.load(Relaxed) {
             return false;
         }
+        // What was put off has all that it needs, and the others may wait for its Send buffer. When SUNRPC finds nothing any
+        // more it takes the flag away, and calls `recvfrom` once, whether there is room or not.
+        if self.xprt.has_deferred() {
+            return true;
+        }
         let starved = || self.starved.load(Relaxed) && !self.inbox.has_pulled();
         let may = || !self.backlog.is_busy() && !starved();
         if may() {
