@@ -109,6 +109,8 @@ pub(crate) struct Allowance {
     used_up: bool,
     /// How many Calls beyond `granted` are put up with, `limit` at most.
     overdraft: u32,
+    /// Whether somebody is about to add credits.
+    growing: bool,
 }
 
 /// A peer has more Calls unanswered than it was granted (RFC 8166, 3.3.1), or answers more than it was asked.
@@ -126,6 +128,7 @@ impl Allowance {
             limit,
             used_up: false,
             overdraft: 0,
+            growing: false,
         }
     }
 
@@ -176,7 +179,7 @@ impl Allowance {
     }
 
     /// Returns how many more credits would be of use: as many again as there are, when those were all used.
-    pub(crate) fn wanted(&self) -> u32 {
+    fn wanted(&self) -> u32 {
         if self.used_up {
             self.granted.min(self.limit.saturating_sub(self.granted))
         } else {
@@ -184,8 +187,22 @@ impl Allowance {
         }
     }
 
-    /// Adds `credits`, no more than [`Self::wanted`].
+    /// Returns how many credits the caller shall make ready, and then tell of by [`Self::grow`] or [`Self::give_up`].
+    /// Nobody is told so meanwhile: what several made ready at a time would be more than can be granted.
+    pub(crate) fn begin_growth(&mut self) -> u32 {
+        let wanted = if self.growing { 0 } else { self.wanted() };
+        self.growing |= wanted > 0;
+        wanted
+    }
+
+    /// The credits that [`Self::begin_growth`] has asked for could not be made ready.
+    pub(crate) fn give_up(&mut self) {
+        self.growing = false;
+    }
+
+    /// Adds the `credits` that [`Self::begin_growth`] has asked for.
     pub(crate) fn grow(&mut self, credits: u32) {
+        self.growing = false;
         let credits = credits.min(self.limit.saturating_sub(self.granted));
         // INVARIANT: The sum is not above `limit`.
         self.granted = self.granted.saturating_add(credits);
@@ -325,7 +342,7 @@ mod tests {
         }
         for (unanswered, granted) in [(4, 8), (8, 16), (16, 21)] {
             assert_eq!(allowance.arrived(unanswered), Ok(()));
-            let more = allowance.wanted();
+            let more = allowance.begin_growth();
             allowance.grow(more);
             assert_eq!(allowance.granted(), granted);
             assert_eq!(allowance.wanted(), 0);
@@ -344,6 +361,24 @@ mod tests {
         allowance.grow(1);
         assert_eq!(allowance.arrived(3), Ok(()));
         assert_eq!(allowance.arrived(4), Err(Overrun));
+    }
+
+    #[test]
+    fn one_at_a_time_makes_credits_ready() {
+        let mut allowance = Allowance::new(4, 64);
+        assert_eq!(allowance.begin_growth(), 0);
+        assert_eq!(allowance.arrived(4), Ok(()));
+        assert_eq!(allowance.begin_growth(), 4);
+        assert_eq!(allowance.arrived(4), Ok(()));
+        assert_eq!(allowance.begin_growth(), 0);
+        allowance.give_up();
+        assert_eq!(allowance.granted(), 4);
+        assert_eq!(allowance.begin_growth(), 4);
+        allowance.grow(4);
+        assert_eq!(allowance.granted(), 8);
+        assert_eq!(allowance.begin_growth(), 0);
+        assert_eq!(allowance.arrived(8), Ok(()));
+        assert_eq!(allowance.begin_growth(), 8);
     }
 
     #[test]

@@ -340,30 +340,28 @@ impl Connection {
     /// What to grant in a message that is about to be sent. It grows if the peer has used all of it and there may be
     /// Receives for more.
     fn grant(&self, endpoint: &Endpoint<Self>) -> u32 {
-        let allowance = self.allowance.lock();
-        let (granted, wanted) = (allowance.granted(), allowance.wanted());
+        let mut allowance = self.allowance.lock();
+        let (granted, wanted) = (allowance.granted(), allowance.begin_growth());
         drop(allowance);
         if wanted == 0 {
             return granted;
         }
         if endpoint.ask_for_receives(wanted).is_err() {
+            self.allowance.lock().give_up();
             self.stats.grant_denied();
             return granted;
         }
         if self.inbox.add_room(wanted).is_err() {
+            self.allowance.lock().give_up();
             endpoint.return_receives(wanted);
             return granted;
         }
-        // Before anything is promised the Receives are posted, and there is place for the messages. Another thread may
-        // have done the same meanwhile; then there are some more than are promised.
+        // Before anything is promised the Receives are posted, and there is place for the messages.
         let mut allowance = self.allowance.lock();
-        let before = allowance.granted();
         allowance.grow(wanted);
         let granted = allowance.granted();
-        if granted != before {
-            // Under the lock, so that these events are in order.
-            self.stats.granted(granted);
-        }
+        // Under the lock, so that these events are in order.
+        self.stats.granted(granted);
         drop(allowance);
         self.receives_changed();
         granted
