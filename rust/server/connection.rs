@@ -6,6 +6,8 @@ mod accept;
 mod handlers;
 mod inspect;
 
+pub(super) use self::accept::check_parameters;
+
 use crate::kext::debugfs::Directory;
 use crate::kext::delayed_work::{impl_has_delayed_work_ext, DelayedWork};
 use crate::kext::errno::{ENOTCONN, EOPNOTSUPP, EPROTO};

@@ -46,5 +46,10 @@ pub(crate) use callback::Callback;
 pub(crate) use connection::Connection;
 pub(crate) use listening::Listening;
 
+/// Tells of module parameters that are taken for other ones. Called when the module is loaded.
+pub(crate) fn check_parameters() {
+    connection::check_parameters();
+}
+
 /// Registers the server's transport classes; dropping it takes them back.
 pub(crate) type Registration = crate::sunrpc::svc::Registration<Listening, Callback>;
