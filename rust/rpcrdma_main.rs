@@ -62,6 +62,7 @@ impl Drop for RpcRdma {
 
 impl kernel::Module for RpcRdma {
     fn init(_module: &'static ThisModule) -> Result<Self> {
+        server::check_parameters();
         let debugfs = kext::debugfs::Root::new();
         // Before the sysctls, since only this tells whether the kernel has such a transport already.
         let client = client::Registration::new()?;

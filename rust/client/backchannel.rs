@@ -39,7 +39,7 @@ use crate::proto::v2::{self, Direction};
 use crate::requester::call::Call;
 use crate::requester::send::wait_for_send_room;
 use crate::requester::Host;
-use crate::responder::call::{self, CallSink, Pulling, Refusal, Taken};
+use crate::responder::call::{self, Arrived, CallSink, Pulling, Refusal, Taken};
 use crate::responder::post;
 use crate::responder::reply::{self, ReplySource};
 use crate::sunrpc::svc::{CallContext, Pages};
@@ -251,16 +251,12 @@ pub(super) fn received(
     // Writeback may wait for messages behind this one.
     let _scope = NoFs::enter();
     let endpoint = message.endpoint().clone();
-    // Nobody waits here for memory regions, as a thread of a server does: all other messages would wait too.
-    let taken = call::take(
-        version,
+    let arrived = Arrived {
         message,
         whole,
-        &mut None,
-        Backchannel,
-        &this.responder,
-        |attempt| attempt(),
-    );
+        again: false,
+    };
+    let taken = call::take(version, arrived, &mut None, Backchannel, &this.responder);
     match taken {
         Taken::Ready(call, Backchannel) => {
             deliver(this, version, call, inline_len, |call, to| {
@@ -276,6 +272,13 @@ pub(super) fn received(
                 // The connection is at its end.
                 Err(_) => Client::lost(this),
             }
+        }
+        // Another time there may be enough.
+        Taken::Crowded(_) => {
+            let refusal = Refusal::Chunks(Why::TooManySegments);
+            let (answer, why) = refusal.traced(version);
+            this.responder.refused(xid, answer, why, inline_len);
+            give_up(this, version, xid, v2::RdmaError::System);
         }
         Taken::Refused(_, refusal) => {
             let error = match refusal {

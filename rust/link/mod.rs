@@ -18,6 +18,7 @@ pub(crate) mod middles;
 pub(crate) mod sizing;
 
 use crate::kext::errno::EOPNOTSUPP;
+use crate::kext::ratelimit::pr_warn_ratelimited;
 use crate::proto::cm_private::{Agreed, CmPrivate};
 use crate::proto::credits::Grant;
 use crate::proto::format::{Asked, Continuation, Cut, Usable};
@@ -148,7 +149,7 @@ impl<H: EndpointEvents> Link<H> {
 
         let limits = cm.device_limits().ok_or(ENODEV)?;
         let (wanted, sizes) = sizing::choose(&parameters.wanted, &limits).map_err(|unfit| {
-            pr_err!(
+            pr_warn_ratelimited!(
                 "NFS/RDMA can't use device {}: {}\n",
                 cm.device_name(),
                 unfit.text()

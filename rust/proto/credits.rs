@@ -109,9 +109,11 @@ pub(crate) struct Allowance {
     used_up: bool,
     /// How many Calls beyond `granted` are put up with, `limit` at most.
     overdraft: u32,
+    /// Whether somebody is about to add credits.
+    growing: bool,
 }
 
-/// A peer has more Calls unanswered than it was granted (RFC 8166, 3.3.1).
+/// A peer has more Calls unanswered than it was granted (RFC 8166, 3.3.1), or answers more than it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overrun;
 
@@ -126,6 +128,7 @@ impl Allowance {
             limit,
             used_up: false,
             overdraft: 0,
+            growing: false,
         }
     }
 
@@ -176,7 +179,7 @@ impl Allowance {
     }
 
     /// Returns how many more credits would be of use: as many again as there are, when those were all used.
-    pub(crate) fn wanted(&self) -> u32 {
+    fn wanted(&self) -> u32 {
         if self.used_up {
             self.granted.min(self.limit.saturating_sub(self.granted))
         } else {
@@ -184,12 +187,75 @@ impl Allowance {
         }
     }
 
-    /// Adds `credits`, no more than [`Self::wanted`].
+    /// Returns how many credits the caller shall make ready, and then tell of by [`Self::grow`] or [`Self::give_up`].
+    /// Nobody is told so meanwhile: what several made ready at a time would be more than can be granted.
+    pub(crate) fn begin_growth(&mut self) -> u32 {
+        let wanted = if self.growing { 0 } else { self.wanted() };
+        self.growing |= wanted > 0;
+        wanted
+    }
+
+    /// The credits that [`Self::begin_growth`] has asked for could not be made ready.
+    pub(crate) fn give_up(&mut self) {
+        self.growing = false;
+    }
+
+    /// Adds the `credits` that [`Self::begin_growth`] has asked for.
     pub(crate) fn grow(&mut self, credits: u32) {
+        self.growing = false;
         let credits = credits.min(self.limit.saturating_sub(self.granted));
         // INVARIANT: The sum is not above `limit`.
         self.granted = self.granted.saturating_add(credits);
         self.used_up = false;
+    }
+}
+
+/// How many more Replies a peer may send, on a connection on which we call it.
+///
+/// A Reply takes a Receive and no credit: what bounds Replies is that there is one for each Call (RFC 8167, 4.1). A Call
+/// that we have given up may be answered still, and some peers answer twice, so there may be some more.
+///
+/// # Invariants
+///
+/// `left <= most`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Due {
+    /// How many more may come.
+    left: u32,
+    /// What `left` may become: Receives that a peer may use at once which never answers a Call in time.
+    most: u32,
+}
+
+impl Due {
+    /// The state of a new connection, on which we have up to `slots` Calls at a time. So many Replies too many are put
+    /// up with.
+    pub(crate) const fn new(slots: u32) -> Self {
+        // INVARIANT: Saturating, twice as many are not fewer.
+        Self {
+            left: slots,
+            most: slots.saturating_mul(2),
+        }
+    }
+
+    /// A Call is about to be posted.
+    pub(crate) fn called(&mut self) {
+        // INVARIANT: It is the lower one of both.
+        self.left = self.left.saturating_add(1).min(self.most);
+    }
+
+    /// It was not posted.
+    pub(crate) fn not_called(&mut self) {
+        self.left = self.left.saturating_sub(1);
+    }
+
+    /// A Reply, or an error in place of one, has arrived.
+    ///
+    /// # Errors
+    ///
+    /// [`Overrun`] if there were too few Calls for it.
+    pub(crate) fn answered(&mut self) -> core::result::Result<(), Overrun> {
+        self.left = self.left.checked_sub(1).ok_or(Overrun)?;
+        Ok(())
     }
 }
 
@@ -276,7 +342,7 @@ mod tests {
         }
         for (unanswered, granted) in [(4, 8), (8, 16), (16, 21)] {
             assert_eq!(allowance.arrived(unanswered), Ok(()));
-            let more = allowance.wanted();
+            let more = allowance.begin_growth();
             allowance.grow(more);
             assert_eq!(allowance.granted(), granted);
             assert_eq!(allowance.wanted(), 0);
@@ -295,6 +361,24 @@ mod tests {
         allowance.grow(1);
         assert_eq!(allowance.arrived(3), Ok(()));
         assert_eq!(allowance.arrived(4), Err(Overrun));
+    }
+
+    #[test]
+    fn one_at_a_time_makes_credits_ready() {
+        let mut allowance = Allowance::new(4, 64);
+        assert_eq!(allowance.begin_growth(), 0);
+        assert_eq!(allowance.arrived(4), Ok(()));
+        assert_eq!(allowance.begin_growth(), 4);
+        assert_eq!(allowance.arrived(4), Ok(()));
+        assert_eq!(allowance.begin_growth(), 0);
+        allowance.give_up();
+        assert_eq!(allowance.granted(), 4);
+        assert_eq!(allowance.begin_growth(), 4);
+        allowance.grow(4);
+        assert_eq!(allowance.granted(), 8);
+        assert_eq!(allowance.begin_growth(), 0);
+        assert_eq!(allowance.arrived(8), Ok(()));
+        assert_eq!(allowance.begin_growth(), 8);
     }
 
     #[test]
@@ -319,5 +403,32 @@ mod tests {
             allowance.grow(u32::MAX);
             assert_eq!(allowance.granted(), limit.max(1));
         }
+    }
+
+    /// RFC 8167, section 4.1: as many Replies as Calls, and as many too many as there may be Calls at a time.
+    #[test]
+    fn replies_are_bounded_by_calls() {
+        let mut due = Due::new(3);
+        for _ in 0..100 {
+            due.called();
+            assert_eq!(due.answered(), Ok(()));
+        }
+        for _ in 0..3 {
+            assert_eq!(due.answered(), Ok(()));
+        }
+        assert_eq!(due.answered(), Err(Overrun));
+        due.called();
+        due.not_called();
+        assert_eq!(due.answered(), Err(Overrun));
+        due.called();
+        assert_eq!(due.answered(), Ok(()));
+        // Calls without Replies do not let a peer save up for later.
+        for _ in 0..100 {
+            due.called();
+        }
+        for _ in 0..6 {
+            assert_eq!(due.answered(), Ok(()));
+        }
+        assert_eq!(due.answered(), Err(Overrun));
     }
 }

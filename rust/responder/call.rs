@@ -74,26 +74,42 @@ impl<T: ServerTransport> CallSink for CallRqst<'_, T> {
     }
 }
 
+/// A message that is to be taken in.
+pub(crate) struct Arrived<H: EndpointEvents> {
+    /// The message.
+    pub(crate) message: Received<H>,
+    /// The RPC message, if it came in parts. Of that the message is the last.
+    pub(crate) whole: Option<Whole>,
+    /// Whether it was to be taken in before, and was [`Taken::Crowded`].
+    pub(crate) again: bool,
+}
+
 /// A Call, and how it is put together.
 type Decoded<H> = (Call<H>, Option<Plan>);
 
 impl<H: EndpointEvents> Call<H> {
-    /// A Call in a message, and how it is put together; [`None`] if its Read list can't be followed. `whole` is the RPC
-    /// message, if it came in parts. `splits` is that of the [`CallSink`].
+    /// A Call in a message, and how it is put together; [`None`] if its Read list can't be followed. `splits` is that of
+    /// the [`CallSink`].
     fn new(
         version: Version,
-        message: Received<H>,
-        whole: Option<Whole>,
+        arrived: Arrived<H>,
         stats: &Arc<Stats>,
         splits: bool,
     ) -> Result<Decoded<H>, (Received<H>, Refusal)> {
+        let Arrived {
+            message,
+            whole,
+            again,
+        } = arrived;
         let mut empty = [false; MAX_RESULTS];
         let mut chunk_count = 0;
         let decoded = decode(version, message.bytes()).map(|mut call| {
             if let Some(whole) = &whole {
                 call.payload = whole.bytes();
             }
-            stats.call(&call, message.bytes().len());
+            if !again {
+                stats.call(&call, message.bytes().len());
+            }
             for (chunk, empty) in call.write.iter().zip(empty.iter_mut()) {
                 *empty = chunk.is_empty();
                 chunk_count += 1;
@@ -292,29 +308,26 @@ pub(crate) enum Taken<H: EndpointEvents, S: CallSink> {
     Pull(KBox<Pull<H>>),
     /// It is refused.
     Refused(Option<Received<H>>, Refusal),
+    /// There are too few memory regions for its Reads. Nothing has become of it; if others have some, it may be taken in
+    /// when they have given them back.
+    Crowded(Arrived<H>),
 }
 
-/// The Reads of a Call.
-type Reads<H> = KVec<Transfer<H>>;
-
-/// Decodes a message, and prepares the Reads that it asks for. Sleeps. Unless it is refused, the Call takes `buffer`
-/// for its Reply, if there is one.
-///
-/// `patiently` repeats what it is given while that returns `EAGAIN`, whenever a transfer has ended.
+/// Decodes a message, and prepares the Reads that it asks for. Sleeps, but does not wait for the peer. If it is taken, the
+/// Call takes `buffer` for its Reply, if there is one.
 pub(crate) fn take<H, S>(
     version: Version,
-    message: Received<H>,
-    whole: Option<Whole>,
+    arrived: Arrived<H>,
     buffer: &mut Option<SendBuffer<H>>,
     mut sink: S,
     stats: &Arc<Stats>,
-    patiently: impl FnOnce(&mut dyn FnMut() -> Result<Reads<H>>) -> Result<Reads<H>>,
 ) -> Taken<H, S>
 where
     H: EndpointEvents<Pull = Pulling<H>>,
     S: CallSink,
 {
-    let (call, plan) = match Call::new(version, message, whole, stats, S::SPLITS) {
+    let again = arrived.again;
+    let (call, plan) = match Call::new(version, arrived, stats, S::SPLITS) {
         Ok(decoded) => decoded,
         Err((message, refusal)) => return Taken::Refused(Some(message), refusal),
     };
@@ -323,7 +336,7 @@ where
         Err(error) => return Taken::Refused(None, Refusal::Lost(error.into())),
     };
     let Some(plan) = plan else {
-        return Taken::Refused(call_message(call), Refusal::Chunks(Why::ReadList));
+        return Taken::Refused(message_of(call), Refusal::Chunks(Why::ReadList));
     };
     if !plan.reads {
         call.buffer = buffer.take();
@@ -332,20 +345,22 @@ where
     let mut pages = match sink.take_pages(plan.len.div_ceil(PAGE_SIZE)) {
         Ok(pages) => pages,
         Err(ENOMEM) => return Taken::Refused(None, Refusal::Lost(ENOMEM)),
-        Err(_) => return Taken::Refused(call_message(call), Refusal::Chunks(Why::CallTooLong)),
+        Err(_) => return Taken::Refused(message_of(call), Refusal::Chunks(Why::CallTooLong)),
     };
-    let mut waits = false;
-    let prepared = patiently(&mut || {
-        let prepared = prepare(&call, &plan, &mut pages);
-        if matches!(prepared, Err(EAGAIN)) && !core::mem::replace(&mut waits, true) {
-            stats.out_of_regions(call.xid());
-        }
-        prepared
-    });
-    match prepared {
+    match prepare(&call, &plan, &mut pages) {
         Err(EAGAIN) => {
-            let refusal = Refusal::Chunks(Why::TooManySegments);
-            Taken::Refused(call_message(call), refusal)
+            if !again {
+                stats.out_of_regions(call.xid());
+            }
+            match call_message(call) {
+                Some((message, whole)) => Taken::Crowded(Arrived {
+                    message,
+                    whole,
+                    again: true,
+                }),
+                // It is there until the Reply is ready.
+                None => Taken::Refused(None, Refusal::Lost(ENOTCONN)),
+            }
         }
         Ok(transfers) => {
             let fits = call
@@ -353,7 +368,7 @@ where
                 .is_some_and(|endpoint| endpoint.fits(&transfers));
             if !fits {
                 let refusal = Refusal::Chunks(Why::TooManySegments);
-                return Taken::Refused(call_message(call), refusal);
+                return Taken::Refused(message_of(call), refusal);
             }
             call.buffer = buffer.take();
             let pulling = Pulling {
@@ -372,9 +387,15 @@ where
     }
 }
 
+/// Takes a Call's message out, and the RPC message if it came in parts.
+fn call_message<H: EndpointEvents>(call: KBox<Call<H>>) -> Option<(Received<H>, Option<Whole>)> {
+    let Call { message, whole, .. } = KBox::into_inner(call);
+    Some((message?, whole))
+}
+
 /// Takes a Call's message out.
-fn call_message<H: EndpointEvents>(call: KBox<Call<H>>) -> Option<Received<H>> {
-    KBox::into_inner(call).message
+fn message_of<H: EndpointEvents>(call: KBox<Call<H>>) -> Option<Received<H>> {
+    call_message(call).map(|(message, _)| message)
 }
 
 /// Prepares the Reads of a Call, and copies what is not read.

@@ -185,8 +185,11 @@ impl Transport for Callback {
     }
 
     fn send_request(this: &Arc<Self>, rqst: SendRqst<'_, Self>) -> Result<(), SendError> {
+        // Before, since the Reply may come at once.
+        this.connection.calls();
         let sent = requester::send::call(this, &rqst);
         if sent.is_err() {
+            this.connection.does_not_call();
             // A Reply may wait for Send buffers that it had for a moment.
             this.connection.flush();
         }

@@ -6,6 +6,8 @@ mod accept;
 mod handlers;
 mod inspect;
 
+pub(super) use self::accept::check_parameters;
+
 use crate::kext::debugfs::Directory;
 use crate::kext::delayed_work::{impl_has_delayed_work_ext, DelayedWork};
 use crate::kext::errno::{ENOTCONN, EOPNOTSUPP, EPROTO};
@@ -13,9 +15,9 @@ use crate::kext::memalloc::NoFs;
 use crate::link::assembly::Whole;
 use crate::link::channel::Channel;
 use crate::link::middles::MAX_PARTS;
-use crate::observe::trace::Number;
+use crate::observe::trace::{Number, Why};
 use crate::proto::cm_private::{Agreed, CmPrivate};
-use crate::proto::credits::Allowance;
+use crate::proto::credits::{Allowance, Due};
 use crate::proto::message::Version;
 use crate::proto::props::Reverse;
 use crate::responder::call::{self, Refusal, Taken};
@@ -23,7 +25,7 @@ use crate::responder::reply::{self, Ready};
 use crate::responder::stats::Stats;
 use crate::server::backlog::{Backlog, Outgoing};
 use crate::server::callback::{self, Callback};
-use crate::server::inbox::Inbox;
+use crate::server::inbox::{Arrived, Inbox};
 use crate::server::two;
 use crate::sunrpc::svc::{CallRqst, ReplyRqst, SvcXprt};
 use crate::sunrpc::{tunables, AddressText};
@@ -78,7 +80,7 @@ pub(crate) struct Connection {
     /// Signaled when `returns` has changed while somebody waits for that.
     #[pin]
     returned: CondVar,
-    /// Held by who waits for memory regions.
+    /// Held by who waits for memory regions for a Reply.
     #[pin]
     patience: Mutex<()>,
     /// What was agreed on.
@@ -93,6 +95,9 @@ pub(crate) struct Connection {
     /// What the peer was promised.
     #[pin]
     allowance: SpinLock<Allowance>,
+    /// How many Replies to Calls of ours may come. In Version Two the session sees to that.
+    #[pin]
+    due: SpinLock<Due>,
     /// By what number trace events and debugfs name the connection.
     number: Number,
     /// RDMA Reads that may be under way at once.
@@ -251,6 +256,16 @@ impl Connection {
         drop(place);
     }
 
+    /// A Call to the peer is about to be posted.
+    pub(super) fn calls(&self) {
+        self.due.lock().called();
+    }
+
+    /// It was not posted.
+    pub(super) fn does_not_call(&self) {
+        self.due.lock().not_called();
+    }
+
     /// Waits until more has come back than `seen`.
     ///
     /// # Errors
@@ -276,7 +291,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Tries something until it finds the memory regions that it wants.
+    /// Tries something until it finds the memory regions that it wants. Only RDMA Writes of a Reply may wait so, which
+    /// no device needs regions for unless its administrator has the core use them.
     ///
     /// # Errors
     ///
@@ -327,30 +343,28 @@ impl Connection {
     /// What to grant in a message that is about to be sent. It grows if the peer has used all of it and there may be
     /// Receives for more.
     fn grant(&self, endpoint: &Endpoint<Self>) -> u32 {
-        let allowance = self.allowance.lock();
-        let (granted, wanted) = (allowance.granted(), allowance.wanted());
+        let mut allowance = self.allowance.lock();
+        let (granted, wanted) = (allowance.granted(), allowance.begin_growth());
         drop(allowance);
         if wanted == 0 {
             return granted;
         }
         if endpoint.ask_for_receives(wanted).is_err() {
+            self.allowance.lock().give_up();
             self.stats.grant_denied();
             return granted;
         }
         if self.inbox.add_room(wanted).is_err() {
+            self.allowance.lock().give_up();
             endpoint.return_receives(wanted);
             return granted;
         }
-        // Before anything is promised the Receives are posted, and there is place for the messages. Another thread may
-        // have done the same meanwhile; then there are some more than are promised.
+        // Before anything is promised the Receives are posted, and there is place for the messages.
         let mut allowance = self.allowance.lock();
-        let before = allowance.granted();
         allowance.grow(wanted);
         let granted = allowance.granted();
-        if granted != before {
-            // Under the lock, so that these events are in order.
-            self.stats.granted(granted);
-        }
+        // Under the lock, so that these events are in order.
+        self.stats.granted(granted);
         drop(allowance);
         self.receives_changed();
         granted
@@ -426,6 +440,42 @@ impl Connection {
         }
     }
 
+    /// A Send buffer or a Receive has come back without a completion that would tell of it: lets everybody try again who may
+    /// wait for one. Sleeps.
+    ///
+    /// # Who waits for what comes back
+    ///
+    /// A message that waits for a Send buffer, or for the credit that goes with a Receive, is sent when there is
+    /// [room](crate::verbs::endpoint::EndpointEvents::send_room): each posted Send brings it about some time later. What
+    /// comes back unposted brings nothing about, and nothing may be under way that would. These are the ways for it:
+    ///
+    /// - A Call that SUNRPC drops without a Reply, with its Send buffer and its Receive: `ServerTransport::given_up`. With the
+    ///   Receive goes a credit of the client's, which may have no other one left, and so would wait for ever for a GRANT.
+    /// - A message that is not answered at all: [`Self::refuse`].
+    /// - A Reply to a Call of ours, whose Receive is kept until its regions are fenced: `EndpointEvents::fenced`.
+    /// - A Call of ours that finds no credits or regions after it had taken Send buffers: `Callback::send_request`. A Reply
+    ///   in parts may have missed them meanwhile.
+    /// - Parts of a Reply that could not be posted: it is in the backlog then, and what brings that on brings on who has
+    ///   missed these buffers.
+    ///
+    /// Calls that wait for Send buffers are told by [`Self::feed`], however those come back. The session's own messages
+    /// have a buffer that nobody else takes.
+    pub(super) fn retry(&self) {
+        self.flush();
+        self.act();
+        self.with_callback(|callback| callback.send_room());
+    }
+
+    /// Tries again to post what waits, for which there may have been no memory before. Sleeps.
+    pub(super) fn insist(&self) {
+        let endpoint = self.endpoint.lock().clone();
+        let Some(endpoint) = endpoint else { return };
+        // Writeback may wait for this connection.
+        let _scope = NoFs::enter();
+        let _ = endpoint.ensure_send_buffers(MAX_PARTS as u32);
+        self.flush();
+    }
+
     /// Sets what [`Self::act`] uses.
     fn set_endpoint(&self, endpoint: Option<Arc<Endpoint<Self>>>) {
         let former = core::mem::replace(&mut *self.endpoint.lock(), endpoint);
@@ -493,29 +543,42 @@ impl Connection {
     }
 
     /// Takes a message in. Returns how long the Call is, if all of it is there.
+    ///
+    /// No thread waits here for memory regions, which come back when the peer answers RDMA Reads: the message does.
     fn take_in(
         &self,
-        message: Received<Self>,
-        whole: Option<Whole>,
+        arrived: Arrived,
         buffer: SendBuffer<Self>,
-        rqst: CallRqst<'_, Self>,
+        mut rqst: CallRqst<'_, Self>,
     ) -> Result<usize> {
-        let endpoint = message.endpoint().clone();
+        let endpoint = arrived.message.endpoint().clone();
         let mut buffer = Some(buffer);
-        let patiently = |attempt: &mut dyn FnMut() -> _| self.patiently(&endpoint, attempt);
-        let version = self.version();
-        match call::take(
-            version,
-            message,
-            whole,
-            &mut buffer,
-            rqst,
-            &self.stats,
-            patiently,
-        ) {
+        let again = arrived.again;
+        if !again {
+            rqst.let_next_in();
+        }
+        // Else nobody is let in before it has its regions: two might for ever take from each other what both want.
+        let alone = again && !endpoint.has_transfers();
+        match call::take(self.version(), arrived, &mut buffer, rqst, &self.stats) {
             Taken::Ready(call, rqst) => Ok(rqst.deliver(call)),
             Taken::Pull(pull) => self.post(&endpoint, Outgoing::Reads(pull)).map(|()| 0),
             Taken::Refused(message, refusal) => self.refuse(message, buffer, &refusal).map(|()| 0),
+            Taken::Crowded(arrived) if alone && !endpoint.has_transfers() => {
+                let refusal = Refusal::Chunks(Why::TooManySegments);
+                self.refuse(Some(arrived.message), buffer, &refusal)
+                    .map(|()| 0)
+            }
+            Taken::Crowded(arrived) => {
+                // First, since what comes back has others look again.
+                drop(buffer);
+                self.starved.store(true, Relaxed);
+                self.inbox.put_back(&self.xprt, arrived);
+                // Whoever ends a transfer takes the same lock, and looks at the flag afterwards.
+                if !endpoint.has_transfers() {
+                    self.feed();
+                }
+                Ok(0)
+            }
         }
     }
 

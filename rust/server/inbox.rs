@@ -5,7 +5,7 @@
 //! SUNRPC's flag `XPT_DATA` is set and cleared under the lock of the queue, so it is set whenever something is in it.
 
 use crate::link::assembly::Whole;
-use crate::responder::call::{xid_of, Pulling};
+use crate::responder::call::{self, xid_of, Pulling};
 use crate::server::connection::Connection;
 use crate::sunrpc::svc::SvcXprt;
 use crate::verbs::endpoint::{Endpoint, Received, SendBuffer};
@@ -13,19 +13,22 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 
+/// A message that has arrived on a connection.
+pub(super) type Arrived = call::Arrived<Connection>;
+
 /// Something for a thread to do.
 pub(super) enum Work {
     /// A Call, all of which was read.
     Pulled(Pulling<Connection>),
     /// A message, and what its answer goes into.
-    Arrived(Received<Connection>, Option<Whole>, SendBuffer<Connection>),
+    Arrived(Arrived, SendBuffer<Connection>),
 }
 
 /// What the lock protects.
 struct Queue {
     /// Messages that arrived, the oldest first, and what was put together of those that came in parts. With place for
     /// all that the peer may send.
-    arrived: KVVec<(Received<Connection>, Option<Whole>)>,
+    arrived: KVVec<Arrived>,
     /// Calls that were read. With as many places, since each is in such a message.
     pulled: KVVec<Pulling<Connection>>,
     /// How many places there are, or will be when those who make them have done so.
@@ -110,8 +113,23 @@ impl Inbox {
         message: Received<Connection>,
         whole: Option<Whole>,
     ) {
+        let arrived = Arrived {
+            message,
+            whole,
+            again: false,
+        };
         let mut queue = self.queue.lock();
-        let refused = queue.arrived.push_within_capacity((message, whole)).err();
+        let refused = queue.arrived.push_within_capacity(arrived).err();
+        xprt.set_data();
+        drop(queue);
+        Self::announce(xprt, refused.is_some());
+    }
+
+    /// Puts a message back that could not be taken in. It is the next one.
+    pub(super) fn put_back(&self, xprt: &SvcXprt, arrived: Arrived) {
+        let mut queue = self.queue.lock();
+        // Its place is still there, since it has not given its Receive back.
+        let refused = queue.arrived.insert_within_capacity(0, arrived).err();
         xprt.set_data();
         drop(queue);
         Self::announce(xprt, refused.is_some());
@@ -145,7 +163,7 @@ impl Inbox {
     ) -> Option<Work> {
         let queue = self.queue.lock();
         let endpoint = match (queue.pulled.first(), queue.arrived.first()) {
-            (None, Some((oldest, _))) => Some(oldest.endpoint().clone()),
+            (None, Some(oldest)) => Some(oldest.message.endpoint().clone()),
             _ => None,
         };
         drop(queue);
@@ -155,8 +173,8 @@ impl Inbox {
         let mut queue = self.queue.lock();
         let work = match buffer {
             Some(buffer) => {
-                let message = queue.arrived.remove(0).ok();
-                message.map(|(message, whole)| Work::Arrived(message, whole, buffer))
+                let arrived = queue.arrived.remove(0).ok();
+                arrived.map(|arrived| Work::Arrived(arrived, buffer))
             }
             None => queue.pulled.remove(0).ok().map(Work::Pulled),
         };
@@ -183,7 +201,7 @@ impl Inbox {
     pub(super) fn oldest_xid(&self) -> u32 {
         let queue = self.queue.lock();
         let oldest = queue.arrived.first();
-        oldest.map_or(0, |(message, _)| xid_of(message.bytes()))
+        oldest.map_or(0, |oldest| xid_of(oldest.message.bytes()))
     }
 
     /// Drops what waits.

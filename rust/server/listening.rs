@@ -150,15 +150,25 @@ impl Listening {
     /// Gives everything up. When this returns nothing refers to the transport that did not before it listened.
     fn end(this: &Arc<Self>) {
         this.stop_listening();
+        // Each has an id whose handler may schedule the chores.
+        this.reject_all();
+        // They may have been listening anew just now. Such a listener they drop themselves, but somebody may have asked it
+        // for a connection.
+        DelayedWork::<Self, 0>::cancel_sync(this);
+        this.reject_all();
+        // There is no handler any more that could schedule them again.
+        DelayedWork::<Self, 0>::cancel_sync(this);
+    }
+
+    /// Rejects all who ask for a connection.
+    fn reject_all(&self) {
         loop {
-            let Ok(incoming) = this.requests.lock().remove(0) else {
-                break;
+            let Ok(incoming) = self.requests.lock().remove(0) else {
+                return;
             };
             // Rejects the peer, which sleeps.
             drop(incoming);
         }
-        // There is no handler any more that could schedule it again: what it may be making just now it drops itself.
-        DelayedWork::<Self, 0>::cancel_sync(this);
     }
 }
 

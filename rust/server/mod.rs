@@ -20,10 +20,20 @@
 //! a buffer back or ends a transfer looks at `starved` afterwards. What finds the Send Queue full goes into the [`backlog`]. Meanwhile `has_room` says no, and whoever
 //! changes that has SUNRPC look again.
 //!
-//! Only for memory regions, which some devices need for RDMA Reads, a thread does wait. It reads the counter `returns`
+//! Some devices need memory regions for RDMA Reads. A Call that finds too few of them goes back to the inbox, where it is
+//! the next one, with `starved` set: who has some gives them back when his Reads end, and looks at `starved` afterwards.
+//! If nobody has any the Call is refused, since it wants more than there are.
+//!
+//! Only for memory regions for a Reply a thread does wait. No device needs those; an administrator may have the core use
+//! them (`force_mr` of `ib_core`). It reads the counter `returns`
 //! before it looks whether anybody else has some, and sleeps only as long as that stays the same; whatever comes
-//! back, and the loss of the connection, counts it up first and then wakes. The device ends a Read that is not
-//! answered; should it not, the connection is ended after a while.
+//! back, and the loss of the connection, counts it up first and then wakes. The device ends a Write that is not
+//! acknowledged; should it not, the connection is ended after a while.
+//!
+//! What SUNRPC has put off ([`SvcXprt::has_deferred`](crate::sunrpc::svc::SvcXprt::has_deferred)) has its Send buffer, and
+//! others may wait for that: it may always go on.
+//!
+//! Replies to Calls of ours take Receives, but no credits; [`Due`](crate::proto::credits::Due) bounds them by the Calls.
 
 mod backlog;
 mod callback;
@@ -35,6 +45,11 @@ mod two;
 pub(crate) use callback::Callback;
 pub(crate) use connection::Connection;
 pub(crate) use listening::Listening;
+
+/// Tells of module parameters that are taken for other ones. Called when the module is loaded.
+pub(crate) fn check_parameters() {
+    connection::check_parameters();
+}
 
 /// Registers the server's transport classes; dropping it takes them back.
 pub(crate) type Registration = crate::sunrpc::svc::Registration<Listening, Callback>;

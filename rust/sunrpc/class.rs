@@ -6,7 +6,6 @@ use super::{
     address,
     handle::XprtHandle,
     ops::Ops,
-    servers,
     svc,
     transport::{
         CallbackTransport,

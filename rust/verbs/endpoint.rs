@@ -38,6 +38,7 @@ pub(crate) use reply::Cargo;
 pub(crate) use send::{PostError, SendBuffer};
 pub(crate) use transfer::{Load, Transfer};
 
+use crate::kext::delayed_work::{new_delayed_work_ext, DelayedWork};
 use crate::sys;
 use crate::verbs::cm::{CmId, ConnectionEvents, Context};
 use crate::verbs::completion::CompletionEntry;
@@ -150,6 +151,10 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     device: NonNull<sys::ib_device>,
     /// Its name.
     device_name: DeviceName,
+    /// Tells of a QP that the device has reported as broken. Its handler for that may run anywhere; it schedules this, which
+    /// the shutdown cancels when the QP is gone. No lock of the endpoint's is held.
+    #[pin]
+    broken: DelayedWork<Self>,
     /// Whom to tell, and whether the loss of the connection was told already.
     context: Arc<Context<H>>,
 }
@@ -259,6 +264,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                 sizes,
                 device,
                 device_name,
+                broken <- new_delayed_work_ext!("rpcrdma_broken"),
                 context,
             }),
             GFP_KERNEL,

@@ -46,6 +46,9 @@ use core::ptr::NonNull;
 use kernel::prelude::*;
 use kernel::sync::{new_mutex, Arc, Mutex};
 
+/// The fewest Receives that are shared: a batch may be idle, another is to spare, and something has to be asked for.
+pub(crate) const FEWEST: u32 = 2 * RECEIVE_BATCH + 1;
+
 /// The pools of one listener, one for each device and size of buffers.
 #[pin_data]
 pub(crate) struct ReceivePools<H: EndpointEvents> {
@@ -95,7 +98,7 @@ impl<H: EndpointEvents> ReceivePools<H> {
         limit: u32,
     ) -> Result<Option<Membership<H>>> {
         let limit = limit.min(limits.srq_depth);
-        if limit <= 2 * RECEIVE_BATCH {
+        if limit < FEWEST {
             return Ok(None);
         }
         let mut pools = self.pools.lock();

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-# shared_receives: the server has no more Receives than that, and with 0 each connection its own.
+# shared_receives: the server has no more Receives than that, at least 33; with 0 each connection its own.
 # mode: pair
 # fabrics: rxe
 # variants: 4.1@ours-ours
@@ -25,6 +25,8 @@ DEBUGFS = "/sys/kernel/debug/rpcrdma/server"
 #: Credits at first, the default of max_requests, Receives that are asked for beside those of
 #: credits (one to spare, eight for Replies to callbacks), and a batch.
 FIRST, MOST, OTHERS, BATCH = 4, 64, 1 + 8, 16
+#: The fewest that are shared.
+FEWEST = 2 * BATCH + 1
 #: Enough for 16 credits of one connection, but not for 32; then for one more connection or two.
 BOUND = 16 + OTHERS + BATCH + FIRST + 1 + 2
 
@@ -61,10 +63,17 @@ def use_all(mount):
 
 
 def client():
-    """Once with a few Receives to share, once with none."""
+    """With a few Receives to share, with fewer than can be shared, with none."""
     restart(BOUND)
     with Mount(os.environ["VARIANT"]) as mount:
         bounded(mount)
+    wait_for("end of the connection", 30, lambda: not connections())
+    restart(1)
+    said = remote("dmesg | grep shared_receives=")
+    check(f"{FEWEST} is used" in said, f"said: {said}")
+    with Mount(os.environ["VARIANT"]):
+        receives = show("receives")
+        check(receives["shared"] == 1 and receives["pool_limit"] == FEWEST, f"{receives}")
     wait_for("end of the connection", 30, lambda: not connections())
     restart(0)
     with Mount(os.environ["VARIANT"]) as mount:

@@ -5,7 +5,7 @@ import itertools
 import struct
 import time
 
-from common import Gone, check, log, remote, slowness
+from common import Gone, check, fabric, log, remote, slowness
 from hostile_attack import FILE, case
 from hostile_calls_headers import unsolicited
 from hostile_caller import Caller, XIDS
@@ -20,12 +20,37 @@ FILES = itertools.count()
 @case
 def replies_with_backchannel(t):
     """Replies, errors and RDMA_DONE that nobody asked for, where callbacks are possible."""
+    # With transaction ids of ours, and with those that the server itself may use for its Calls.
+    messages = unsolicited() + unsolicited(iter(range(1 << 31, (1 << 31) + 1000)))
+    while messages:
+        # More of them on one connection are too many.
+        part, messages = messages[:8], messages[8:]
+        t.drop()
+        Session(t.current(), XIDS)
+        t.batch(part)
     t.drop()
-    Session(t.current(), XIDS)
-    t.batch(unsolicited())
-    # The transaction ids that the server itself may use, and those of its Calls to come.
-    t.batch(unsolicited(iter(range(1 << 31, (1 << 31) + 1000))))
-    t.drop()
+
+
+@case
+def floods_with_backchannel(t):
+    """Thousands of Replies to no Call, where callbacks are possible: the connection ends.
+
+    They take Receives that are others' too, and no credit bounds them.
+    """
+    for label, make in (("Replies", lambda xid: encode(xid) + struct.pack(">IIIIII", xid, 1, 0, 0, 0, 0)),
+                        ("errors", lambda xid: struct.pack(">IIIII", xid, 1, 32, ERROR, 2))):
+        connection = Caller()
+        Session(connection, XIDS)
+        try:
+            connection.send_many([make(next(XIDS)) for _ in range(2000)])
+        except Gone as x:
+            log(f"  {label}: lost: {x}")
+        if not connection.lost(5):
+            t.problem(f"2000 {label} to no Call: the connection goes on")
+        connection.close()
+        if fabric() == "siw":
+            t.starves()
+        t.well()
 
 
 def reverse_call(connection, limit):

@@ -10,7 +10,7 @@ import time
 import pyverbs.enums as e
 from pyverbs.wr import SGE, SendWR
 
-from common import Gone, NFS_PORT, check, fabric, log, slow, slowness
+from common import Gone, NFS_PORT, check, fabric, log, remote, slow, slowness
 from hostile_attack import FILE, case
 from hostile_caller import CHUNKS, Caller, XIDS
 from rpc_message import compound, null_call, read, to_file
@@ -142,7 +142,16 @@ def endings(t):
 
 @case
 def memory_of_server(t):
-    """RDMA Read and Write of the server's memory, by handles that are guessed: it has none."""
+    """RDMA Read and Write of the server's memory, by handles that are guessed: it has none.
+
+    The server hears of it from its device alone: nothing that it has posted completes. Its end of the
+    connection goes at once, not when the client has gone.
+    """
+    def connections():
+        return int(remote("rdma res show qp link $RDMADEV | grep -c 'type RC'", ok=(0, 1)))
+
+    t.well()
+    before = connections()
     for handle in (0, 1, FOREIGN, 0x100, 0x1100, 0xFFFFFFFF):
         for read_it in (False, True):
             connection = Caller()
@@ -158,6 +167,11 @@ def memory_of_server(t):
                 refused = True
             if not refused:
                 t.problem(f"{'read' if read_it else 'written'} by handle {handle:#x}")
+            deadline = time.monotonic() + slowness()
+            while (left := connections()) > before and time.monotonic() < deadline:
+                time.sleep(0.1)
+            if left > before:
+                t.problem(f"handle {handle:#x}: the server has kept the connection")
             connection.close()
 
 

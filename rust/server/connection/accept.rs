@@ -9,7 +9,7 @@ use crate::link::sizing::REVERSE_READS;
 use crate::module_parameters;
 use crate::observe::trace::Number;
 use crate::proto::cm_private::{Agreed, CmPrivate};
-use crate::proto::credits::Allowance;
+use crate::proto::credits::{Allowance, Due};
 use crate::responder::stats::Stats;
 use crate::server::backlog::Backlog;
 use crate::server::callback;
@@ -19,7 +19,7 @@ use crate::sunrpc::svc::{Server, SvcXprt};
 use crate::sunrpc::{tunables, AddressText};
 use crate::verbs::cm::{CmId, ConnectionRequests, Incoming};
 use crate::verbs::endpoint::{EndpointOwner, Sizes, RECEIVE_BATCH};
-use crate::verbs::receive_pool::ReceivePools;
+use crate::verbs::receive_pool::{ReceivePools, FEWEST};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_condvar, new_mutex, new_spinlock, Arc};
@@ -149,6 +149,7 @@ impl Connection {
                     Allowance::new(FIRST_CREDITS, credits),
                     "rpcrdma::Connection::allowance"
                 ),
+                due <- new_spinlock!(Due::new(callback::SLOTS), "rpcrdma::Connection::due"),
                 number,
                 read_depth,
                 addresses,
@@ -214,6 +215,22 @@ impl Connection {
 }
 
 /// The module parameter, which kernels hand out by value or by reference.
-fn shared_receives() -> u32 {
+fn parameter() -> u32 {
     *core::borrow::Borrow::<u32>::borrow(&module_parameters::shared_receives.value())
+}
+
+/// How many Receives connections share on a device at most; zero if they do not.
+fn shared_receives() -> u32 {
+    match parameter() {
+        0 => 0,
+        limit => limit.max(FEWEST),
+    }
+}
+
+/// Tells of a module parameter that is taken for another one. Called when the module is loaded.
+pub(in crate::server) fn check_parameters() {
+    let (asked, taken) = (parameter(), shared_receives());
+    if asked != taken {
+        pr_warn!("shared_receives={asked} is too few to be shared, {taken} is used\n");
+    }
 }

@@ -33,6 +33,10 @@ impl Connection {
     /// A message of Version One has arrived.
     pub(in crate::server) fn received_one(this: &Arc<Self>, mut message: Received<Self>) {
         if this.has_callback.load(Relaxed) && is_reply(message.bytes()) {
+            if this.due.lock().answered().is_err() {
+                this.cut_off(&message);
+                return;
+            }
             this.with_callback(|callback| {
                 Callback::received(callback, message, Source::One);
             });
@@ -41,18 +45,23 @@ impl Connection {
         let unanswered = message.count();
         let overrun = this.allowance.lock().arrived(unanswered).is_err();
         if overrun && this.put_up(message.endpoint()).is_err() {
-            // RFC 8166 section 3.3.1: the connection may be ended. What the peer took too much of may be others'.
-            let bytes = message.bytes();
-            this.stats.refused(
-                call::xid_of(bytes),
-                Answer::Close,
-                Why::NoCredit,
-                bytes.len(),
-            );
-            this.close();
+            this.cut_off(&message);
             return;
         }
         this.inbox.put_message(&this.xprt, message, None);
+    }
+
+    /// Ends the connection for a message that should not have been sent: RFC 8166 section 3.3.1 allows it. What the peer
+    /// took too much of may be others'.
+    fn cut_off(&self, message: &Received<Self>) {
+        let bytes = message.bytes();
+        self.stats.refused(
+            call::xid_of(bytes),
+            Answer::Close,
+            Why::NoCredit,
+            bytes.len(),
+        );
+        self.close();
     }
 }
 
@@ -129,6 +138,11 @@ impl ServerTransport for Connection {
         if !self.established.load(Relaxed) {
             return false;
         }
+        // What was put off has all that it needs, and the others may wait for its Send buffer. When SUNRPC finds nothing any
+        // more it takes the flag away, and calls `recvfrom` once, whether there is room or not.
+        if self.xprt.has_deferred() {
+            return true;
+        }
         let starved = || self.starved.load(Relaxed) && !self.inbox.has_pulled();
         let may = || !self.backlog.is_busy() && !starved();
         if may() {
@@ -144,18 +158,19 @@ impl ServerTransport for Connection {
         let work = this
             .inbox
             .next(&this.xprt, |endpoint| this.reserve(endpoint));
-        rqst.let_next_in();
         let result = match work {
             None => Ok(0),
-            Some(Work::Pulled(call)) if call.is_sound() => call.deliver(rqst),
+            Some(Work::Pulled(call)) if call.is_sound() => {
+                rqst.let_next_in();
+                call.deliver(rqst)
+            }
             Some(Work::Pulled(call)) => {
+                rqst.let_next_in();
                 let (message, buffer) = call.give_up();
                 this.refuse(message, buffer, &Refusal::Chunks(Why::OtherCall))
                     .map(|()| 0)
             }
-            Some(Work::Arrived(message, whole, buffer)) => {
-                this.take_in(message, whole, buffer, rqst)
-            }
+            Some(Work::Arrived(arrived, buffer)) => this.take_in(arrived, buffer, rqst),
         };
         Self::watch_what_waits(this);
         result.unwrap_or_else(|_| {

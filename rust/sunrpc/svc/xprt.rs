@@ -197,6 +197,12 @@ impl SvcXprt {
         self.flag(sys::XPT_CLOSE) || self.flag(sys::XPT_DEAD)
     }
 
+    /// Whether SUNRPC may have Calls that it had put off, waiting for an answer from user space, and that it wants to go on
+    /// with.
+    pub(crate) fn has_deferred(&self) -> bool {
+        self.flag(sys::XPT_DEFERRED)
+    }
+
     /// Lets the next thread in. The caller runs in `recvfrom`, and does so once.
     pub(super) fn received(&self) {
         // SAFETY: The caller has `XPT_BUSY` and, through its `svc_rqst`, a reference.

@@ -2,6 +2,7 @@
 
 //! The beginning and the end of an endpoint.
 
+use crate::kext::delayed_work::{DelayedWork, DelayedWorkItem, HasDelayedWork};
 use crate::kext::errno::ENOTCONN;
 use crate::observe::trace;
 use crate::sys;
@@ -10,7 +11,8 @@ use crate::verbs::completion::CompletionQueue;
 use crate::verbs::endpoint::quota::SENDS;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents, Sizes};
 use crate::verbs::receive_pool::{Membership, ReceivePools};
-use core::ptr::{self, NonNull};
+use core::mem::ManuallyDrop;
+use core::ptr::NonNull;
 use kernel::error::{from_err_ptr, to_result};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
@@ -105,7 +107,7 @@ impl<H: EndpointEvents> Endpoint<H> {
 
     /// What the QP shall be like, but for its Receives.
     fn attributes(
-        &self,
+        self: &Arc<Self>,
         objects: &Objects<H>,
         send_cq: *mut sys::ib_cq,
         recv_cq: *mut sys::ib_cq,
@@ -126,24 +128,37 @@ impl<H: EndpointEvents> Endpoint<H> {
             qp_type: sys::ib_qp_type_IB_QPT_RC,
             port_num: objects.cm.port().unwrap_or(u32::MAX),
             event_handler: Some(Self::qp_event),
-            qp_context: ptr::from_ref(self).cast_mut().cast(),
+            qp_context: Arc::as_ptr(self).cast_mut().cast(),
             ..pin_init::zeroed()
         }
     }
 
+    /// The device has something to report about the QP. A request of the peer's may have put it into error, of which
+    /// nothing completes if nothing is posted to it: no Sends, and the Receives are shared.
+    ///
     /// # Safety
     ///
-    /// Called by a device for a QP made with [`Self::attributes`].
+    /// Called by a device for a QP made with [`Self::attributes`], in any context, also with interrupts off.
     unsafe extern "C" fn qp_event(event: *mut sys::ib_event, context: *mut kernel::ffi::c_void) {
-        // SAFETY: It is what `attributes` said; the endpoint outlives its QP, with which the reports end.
-        let this = unsafe { &*context.cast::<Self>() };
+        // SAFETY: It is what `attributes` said: an `Arc` that the endpoint's owner has. He destroys the QP before he gives
+        // that up, and with the QP the reports end. The reference stays his.
+        let this = ManuallyDrop::new(unsafe { Arc::from_raw(context.cast_const().cast::<Self>()) });
         // SAFETY: The event is there for the call.
         let kind = unsafe { (*event).event };
         trace::qp_event(this.context.number(), kind);
+        if matches!(
+            kind,
+            sys::ib_event_type_IB_EVENT_QP_FATAL
+                | sys::ib_event_type_IB_EVENT_QP_REQ_ERR
+                | sys::ib_event_type_IB_EVENT_QP_ACCESS_ERR
+        ) {
+            // Who is told takes locks that are not for this context.
+            DelayedWork::schedule(&this, 0);
+        }
     }
 
     /// First half of the end: no more posting, no more completions.
-    fn quiesce(&self) {
+    fn quiesce(self: &Arc<Self>) {
         self.context.silence();
         let qp = self.send.lock().qp.take();
         self.receive.lock().qp = None;
@@ -177,6 +192,9 @@ impl<H: EndpointEvents> Endpoint<H> {
         drop(unfinished);
         // Waits for handlers that still run, and for completions that the marker has overtaken.
         objects.queues = None;
+        drop(guard);
+        // The device reports nothing any more.
+        DelayedWork::cancel_sync(self);
     }
 
     /// Second half: gives everything up. Whoever held regions must have dropped them, or be about to.
@@ -228,6 +246,26 @@ impl<H: EndpointEvents> Endpoint<H> {
             // The CM id is destroyed last: it holds the device.
             drop(objects);
         }
+    }
+}
+
+// SAFETY: One is the address of the field, the other `container_of`.
+unsafe impl<H: EndpointEvents> HasDelayedWork for Endpoint<H> {
+    unsafe fn work_of(object: *const Self) -> *const DelayedWork<Self> {
+        // SAFETY: The caller guarantees that `object` is valid.
+        unsafe { &raw const (*object).broken }
+    }
+
+    unsafe fn object_of(work: *const DelayedWork<Self>) -> *const Self {
+        // SAFETY: The caller guarantees that `work` points at this field.
+        unsafe { kernel::container_of!(work, Self, broken) }
+    }
+}
+
+impl<H: EndpointEvents> DelayedWorkItem for Endpoint<H> {
+    /// The device has reported that the QP is of no use any more.
+    fn run(this: Arc<Self>) {
+        this.context.lost();
     }
 }
 

@@ -242,12 +242,8 @@ impl<H: EndpointEvents> ReceivePool<H> {
     ///
     /// `ENOSPC` if there would be more than there may be, `ENOMEM`, or what the device reports.
     pub(in crate::verbs) fn ask(self: &Arc<Self>, count: u32) -> Result {
-        let mut state = self.state.lock();
-        let wanted = state.wanted.checked_add(count).ok_or(ENOSPC)?;
-        state.wanted = wanted;
-        let fits = state.target() <= self.limit;
-        drop(state);
-        let filled = if fits { self.fill() } else { Err(ENOSPC) };
+        self.state.lock().ask(count)?;
+        let filled = self.fill();
         if filled.is_err() {
             self.release(count);
         }

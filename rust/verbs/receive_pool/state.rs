@@ -128,6 +128,21 @@ impl State {
             .saturating_add(self.lost())
     }
 
+    /// Asks for `count` Receives more, if there may be so many buffers.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`. Then nothing has changed, so who asks for less meanwhile gets it.
+    pub(super) fn ask(&mut self, count: u32) -> Result {
+        let before = self.wanted;
+        self.wanted = before.checked_add(count).ok_or(ENOSPC)?;
+        if self.target() as usize > self.slots.len() {
+            self.wanted = before;
+            return Err(ENOSPC);
+        }
+        Ok(())
+    }
+
     /// Posts a batch of idle buffers, or what there is of them.
     ///
     /// # Errors
@@ -171,6 +186,19 @@ mod tests {
         state.wanted = 20;
         assert_eq!(state.target(), 20 + RECEIVE_BATCH);
         assert_eq!((state.slots.len(), state.vacant.len()), (100, 100));
+        Ok(())
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_asked_for() -> Result {
+        let mut state = State::new(RECEIVE_BATCH + 10)?;
+        state.ask(4)?;
+        assert_eq!(state.ask(7), Err(ENOSPC));
+        assert_eq!(state.ask(u32::MAX), Err(ENOSPC));
+        assert_eq!(state.wanted, 4);
+        state.ask(6)?;
+        assert_eq!(state.ask(1), Err(ENOSPC));
+        assert_eq!(state.wanted, 10);
         Ok(())
     }
 
