@@ -11,7 +11,8 @@
 //!
 //! The first part tells how long the message is. Before any octet of it is kept, memory for all of it is allocated,
 //! within a bound for one message and a bound for all that the module keeps; a message for which there is none costs
-//! the connection, so that it is sent again on another. A peer that begins a sequence and does not go on loses its
+//! the connection, so that it is sent again on another. That is not what load alone shall lead to: from half of the bound on
+//! clients get one credit at a time, so that they use chunks instead ([`super::channel`]). A peer that begins a sequence and does not go on loses its
 //! connection, see [`super::channel::PATIENCE`].
 
 use crate::kext::memalloc::NoFs;
@@ -28,6 +29,12 @@ const MAX_ALL: usize = 64 << 20;
 
 /// Octets that are kept.
 static KEPT: Atomic<usize> = Atomic::new(0);
+
+/// Whether so much is kept that nothing more should be asked for: half of what may be. The rest is for what was promised
+/// before.
+pub(super) fn is_crowded() -> bool {
+    KEPT.load(Relaxed) > MAX_ALL / 2
+}
 
 /// An RPC message, put together or about to be. As long as it is, it counts in [`KEPT`].
 pub(crate) struct Whole(KVec<u8>);
