@@ -354,8 +354,10 @@ fn give_up(this: &Arc<Client>, version: Version, xid: u32, error: v2::RdmaError)
     let link = this.requester.link();
     let channel = link.as_ref().and_then(|link| link.channel());
     if let (Version::Two, Some(channel)) = (version, channel) {
-        // If many errors wait already the server is beyond help; its Call ends with its timeout.
-        let _ = channel.report(xid, error);
+        // If many errors wait already, this one can't be sent; section 7.4 of the draft.
+        if channel.report(xid, error).is_err() {
+            this.xprt.force_disconnect();
+        }
     }
 }
 

@@ -11,7 +11,9 @@
 //!
 //! The first part tells how long the message is. Before any octet of it is kept, memory for all of it is allocated,
 //! within a bound for one message and bounds for all that are kept ([`Share`]); a message for which there is none costs
-//! the connection, so that it is sent again on another. A peer that begins a sequence and does not go on loses its
+//! the connection, so that it is sent again on another. That is not what load alone shall lead to: from half of the bound on
+//! clients get one credit at a time, so that they use chunks instead ([`super::channel`]). A peer that begins a sequence and
+//! does not go on loses its
 //! connection, see [`super::channel::PATIENCE`].
 //!
 //! The handler of Receives allocates that memory, and may sleep for it, but others wait behind it on the same CQ. So it
@@ -96,6 +98,12 @@ impl Drop for Counted {
             BEYOND.fetch_sub(self.len, Relaxed);
         }
     }
+}
+
+/// Whether so much is kept beyond the shares that nothing more should be asked for: half of what may be. The rest is for
+/// what was promised before.
+pub(super) fn is_crowded() -> bool {
+    BEYOND.load(Relaxed) > MAX_ALL / 2
 }
 
 /// An RPC message, put together or about to be. As long as it is, it counts as kept. To drop it may sleep.

@@ -29,6 +29,13 @@
 //! so many of those hold messages that are still in use (`Endpoint::held`). What is left but one is on offer. The
 //! one is what [`crate::proto::window`] wants to have beyond the promises.
 //!
+//! A server's threads may be slow, and Calls in parts wait for them in memory ([`super::assembly`]). When much of that is
+//! taken a client is offered [`NARROW`] credits, as Calls are answered and their credits renewed: it can go on, since a Call
+//! takes one message if it has chunks. What was promised before may still come; with 64 credits for each of 128 clients that
+//! is no more than what is left. Who has memory to give back does not know who waits for it, so a connection that is narrow
+//! is looked at every [`PATIENCE`]; and whenever something arrives or is sent. The other direction is never narrowed, for a
+//! Reply that was to come in parts has no other form; there a client knows what it has asked for.
+//!
 //! # Host authentication
 //!
 //! Where it is on ([`super::auth`]), the connection is not *settled* before the verdict about the peer is known: nobody
@@ -50,7 +57,7 @@
 use crate::kext::completion::Completion;
 use crate::kext::time::HZ;
 use crate::link::agreement::Agreement;
-use crate::link::assembly::{Assembly, Share, Whole, MAX_WHOLE};
+use crate::link::assembly::{self, Assembly, Share, Whole, MAX_WHOLE};
 use crate::link::auth::{self, Auth, Next, Speech};
 use crate::observe::trace::{self, Number};
 use crate::proto::auth::{is_refusal, Verdict, Why};
@@ -89,6 +96,9 @@ const STARVED_LOOKS: u32 = 6;
 /// So many looks find a client that has not proved who it is, though it has to, before the connection is ended. It may have
 /// sent nothing at all, or a little every now and then. A client of ours gives up after five seconds itself.
 const PROOF_LOOKS: u32 = 3;
+
+/// How many messages a client may have on their way to a server with little memory left for those in parts: too few for any.
+const NARROW: u32 = 1;
 
 /// What the two ends of a connection have to know.
 pub(crate) struct Parameters {
@@ -175,6 +185,8 @@ pub(crate) struct Channel {
     segment_size: Atomic<u32>,
     /// Whether the peer is in the middle of a sequence. Written under the lock.
     in_sequence: Atomic<bool>,
+    /// Whether the peer is offered less than there are Receives for. Written under the lock.
+    narrow: Atomic<bool>,
 }
 
 /// What whoever has the channel is to do.
@@ -275,6 +287,7 @@ impl Channel {
                 segment_count: Atomic::new(terms.segment_count),
                 segment_size: Atomic::new(terms.segment_size),
                 in_sequence: Atomic::new(false),
+                narrow: Atomic::new(false),
             }),
             GFP_KERNEL,
         )?;
@@ -536,7 +549,17 @@ impl Channel {
     /// Tells the session how many Receives there are for the peer's messages.
     fn update_offer<H: EndpointEvents>(&self, session: &mut Session, endpoint: &Endpoint<H>) {
         let taken = endpoint.held().saturating_add(1);
-        session.set_receives(self.capacity.load(Relaxed).saturating_sub(taken));
+        let all = self.capacity.load(Relaxed).saturating_sub(taken);
+        let offer = offer(self.role, all);
+        if self.narrow.load(Relaxed) != (offer < all) {
+            self.narrow.store(offer < all, Relaxed);
+        }
+        session.set_receives(offer);
+    }
+
+    /// Whether the peer is offered little for want of memory, so that [`Self::act`] is to be called after [`PATIENCE`].
+    pub(crate) fn is_narrow(&self) -> bool {
+        self.narrow.load(Relaxed)
     }
 
     /// Does what the session wants: sends its own messages above all. To be called after everything that may have
@@ -779,6 +802,14 @@ impl Channel {
     }
 }
 
+/// How many messages the peer of an end may have on their way, if there are Receives for so many.
+fn offer(role: Role, receives: u32) -> u32 {
+    match role {
+        Role::Server if assembly::is_crowded() => receives.min(NARROW),
+        Role::Server | Role::Client => receives,
+    }
+}
+
 /// Posts a message of the session's own. Returns its place in the Send Queue; [`None`] if it could not be posted, for
 /// want of room or because the connection is at its end, of which others know.
 fn send_control<H: EndpointEvents>(endpoint: &Arc<Endpoint<H>>, control: &Control) -> Option<u64> {
@@ -844,5 +875,26 @@ impl Sending<'_> {
     /// The message could not be posted: it was not sent.
     pub(crate) fn undo(mut self) {
         self.state.session.take_back(self.before);
+    }
+}
+
+#[kernel::prelude::kunit_tests(rpcrdma_link_channel)]
+mod tests {
+    use super::*;
+
+    /// With half of the memory for messages in parts taken, clients can send no more of them; but they can go on.
+    #[test]
+    fn clients_have_one_credit_while_memory_is_scarce() -> Result {
+        let mut kept = KVec::new();
+        while !assembly::is_crowded() {
+            assert_eq!(offer(Role::Server, 64), 64);
+            kept.push(Whole::new(MAX_WHOLE as usize)?, GFP_KERNEL)?;
+        }
+        assert_eq!(offer(Role::Server, 64), 1);
+        assert_eq!(offer(Role::Server, 0), 0);
+        assert_eq!(offer(Role::Client, 64), 64);
+        drop(kept);
+        assert_eq!(offer(Role::Server, 64), 64);
+        Ok(())
     }
 }

@@ -154,7 +154,7 @@ pub(super) fn received(
         Destination::Done => drop(message),
     }
     act(this, channel, &endpoint);
-    if channel.is_in_sequence() {
+    if channel.is_in_sequence() || channel.is_narrow() {
         Connection::watch(this);
     }
 }
@@ -170,9 +170,14 @@ impl Connection {
     /// A thread of the service was to send something. If that waits, the client may be one that lets nothing out: it is
     /// looked at until it does, or the connection ends.
     pub(super) fn watch_what_waits(this: &Arc<Self>) {
-        if this.waits() {
+        if this.waits() || this.is_narrow() {
             Self::watch(this);
         }
+    }
+
+    /// Whether the client may send little, for want of memory.
+    fn is_narrow(&self) -> bool {
+        self.channel().is_some_and(Channel::is_narrow)
     }
 }
 
@@ -186,7 +191,7 @@ impl DelayedWorkItem for Connection {
             // For want of Send buffers, which could not be made then?
             this.insist();
         }
-        if again || this.waits() {
+        if again || this.waits() || this.is_narrow() {
             Self::watch(&this);
         }
     }

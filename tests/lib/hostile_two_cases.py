@@ -559,6 +559,22 @@ def reverse_flood(r):
     r.send()
 
 
+@case("GETATTR")
+def reverse_errors_wait(r):
+    """Calls that the client may not answer: eight errors wait, and the ninth ends the connection."""
+    if r.connection.server.hits == 1:
+        try:
+            # One credit may be left.
+            for i in range(10):
+                message = reverse_call(r, i)
+                r.send(message[:8] + struct.pack(">I", r.connection.two.received) + message[12:])
+        except Gone:
+            r.note("ended")
+            raise
+        ends(r)
+    r.send()
+
+
 @case("GETATTR", "ok")
 def reverse_chunks(r):
     """Calls with chunks, or in parts, to a client without a service for them."""

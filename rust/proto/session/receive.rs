@@ -126,6 +126,9 @@ impl Session {
         }
         if more {
             self.discard = Some((Direction::Call, xid));
+        } else if self.discard == Some((Direction::Call, xid)) {
+            // It was the last part of what was found wrong before: what comes next is something new.
+            self.discard = None;
         }
         Event::Nothing
     }
@@ -532,6 +535,21 @@ mod tests {
             assert!(received(&mut session, &WHOLE, extent)?.is_some());
             assert_eq!(act(&mut session), None);
         }
+        Ok(())
+    }
+
+    /// The last part of what is discarded cannot be decoded. The Call may come again, in another form.
+    #[test]
+    fn a_bad_last_part_ends_what_is_discarded() -> Result {
+        let mut session = speaking(Role::Server)?;
+        let long = [XID, 2, 100, 9, 4089, XID, 0];
+        assert!(received(&mut session, &long, is_nothing)?);
+        assert!(message(&mut session)?.is_words(&[XID, 2, 10, 4, 5]));
+        assert!(received(&mut session, &[XID, 2, 100, 10, 9], is_nothing)?);
+        assert!(message(&mut session)?.is_words(&[XID, 2, 11, 4, 2]));
+        let again = [XID, 2, 100, 10, 0, 0, 0, 0, XID, 0];
+        let got = received(&mut session, &again, extent)?;
+        assert_eq!(got, Some(Extent::Whole));
         Ok(())
     }
 
