@@ -5,7 +5,7 @@ import itertools
 import struct
 import time
 
-from common import Gone, check, fabric, log, remote, slowness
+from common import Gone, check, log, remote, slowness
 from hostile_attack import FILE, case
 from hostile_calls_headers import unsolicited
 from hostile_caller import Caller, XIDS
@@ -33,23 +33,24 @@ def replies_with_backchannel(t):
 
 @case
 def floods_with_backchannel(t):
-    """Thousands of Replies to no Call, where callbacks are possible: the connection ends.
+    """Hundreds of Replies to no Call, where callbacks are possible: the connection ends.
 
-    They take Receives that are others' too, and no credit bounds them.
+    They take Receives that are others' too, and no credit bounds them. A few at a time, since one that
+    finds no Receive ends the connection by itself.
     """
     for label, make in (("Replies", lambda xid: encode(xid) + struct.pack(">IIIIII", xid, 1, 0, 0, 0, 0)),
                         ("errors", lambda xid: struct.pack(">IIIII", xid, 1, 32, ERROR, 2))):
         connection = Caller()
         Session(connection, XIDS)
         try:
-            connection.send_many([make(next(XIDS)) for _ in range(2000)])
+            for _ in range(50):
+                for _ in range(8):
+                    connection.send_message(make(next(XIDS)))
+                connection.null()
+            t.problem(f"400 {label} to no Call: the connection goes on")
         except Gone as x:
             log(f"  {label}: lost: {x}")
-        if not connection.lost(5):
-            t.problem(f"2000 {label} to no Call: the connection goes on")
         connection.close()
-        if fabric() == "siw":
-            t.starves()
         t.well()
 
 

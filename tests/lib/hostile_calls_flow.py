@@ -171,7 +171,8 @@ def memory_of_server(t):
             while (left := connections()) > before and time.monotonic() < deadline:
                 time.sleep(0.1)
             if left > before:
-                t.problem(f"handle {handle:#x}: the server has kept the connection")
+                t.problem(f"{'Read' if read_it else 'Write'} by handle {handle:#x}: the server has "
+                          "kept the connection")
             connection.close()
 
 

@@ -151,6 +151,9 @@ impl<H: EndpointEvents> Endpoint<H> {
             sys::ib_event_type_IB_EVENT_QP_FATAL
                 | sys::ib_event_type_IB_EVENT_QP_REQ_ERR
                 | sys::ib_event_type_IB_EVENT_QP_ACCESS_ERR
+                // A QP that shares its Receives has gone into error. rxe says no more of a request that it refuses for
+                // another reason than its key.
+                | sys::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED
         ) {
             // Who is told takes locks that are not for this context.
             DelayedWork::schedule(&this, 0);
