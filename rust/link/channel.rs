@@ -885,10 +885,11 @@ mod tests {
     /// With half of the memory for messages in parts taken, clients can send no more of them; but they can go on.
     #[test]
     fn clients_have_one_credit_while_memory_is_scarce() -> Result {
+        let share = Share::new()?;
         let mut kept = KVec::new();
         while !assembly::is_crowded() {
             assert_eq!(offer(Role::Server, 64), 64);
-            kept.push(Whole::new(MAX_WHOLE as usize)?, GFP_KERNEL)?;
+            kept.push(Whole::new(&share, MAX_WHOLE as usize)?, GFP_KERNEL)?;
         }
         assert_eq!(offer(Role::Server, 64), 1);
         assert_eq!(offer(Role::Server, 0), 0);
