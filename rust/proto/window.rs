@@ -21,6 +21,10 @@
 //! - A GRANT is sent only if it raises the limit and leaves at least one credit, and only because
 //!   half of the window is used, because the peer has taken the Receive beyond the limit, or because
 //!   the receiver has got more Receives.
+//! - A server that has no credit to give answers the message beyond the limit all the same, so that
+//!   the client can send another one: else the client could not renew the credits that a Reply waits
+//!   for, whose Call holds the very Receive. Only one of the ends does so, or they would answer each
+//!   other for ever.
 //! - A GRANT that has used up half of a window is answered only if the window is of three messages
 //!   or more. So one that is answered has given away more than half a window, of which the answer
 //!   takes one, and is not answered again.
@@ -174,6 +178,8 @@ pub(crate) struct Incoming {
     offer: u32,
     /// Whether a renewal is owed, as soon as it makes a difference.
     owed: bool,
+    /// Whether the latest message was a GRANT, which holds no Receive.
+    granted: bool,
 }
 
 impl Incoming {
@@ -190,6 +196,7 @@ impl Incoming {
             promised: count.wrapping_add(FIRST_LIMIT),
             offer: offer.min(MAX_OFFER),
             owed: false,
+            granted: false,
         }
     }
 
@@ -238,6 +245,7 @@ impl Incoming {
         }
         // INVARIANT: it was not behind, so it is not more than one behind now.
         self.received = self.received.wrapping_add(1);
+        self.granted = kind == Kind::Grant;
         self.owed |= match kind {
             Kind::Grant if self.offer < LEAST_SHARED => self.remaining() < 0,
             Kind::Grant | Kind::Other => self.is_half_used(),
@@ -259,6 +267,14 @@ impl Incoming {
     pub(crate) fn owes_grant(&self) -> bool {
         let next = self.next_limit();
         self.owed && ahead(next, self.promised) > 0 && ahead(next, self.received) > 0
+    }
+
+    /// Returns whether the peer has used the Receive beyond its limit for a GRANT, and can't do so again before the limit is
+    /// what it has sent, though there is not one credit to give. As long as that is not told the peer can't renew our credits.
+    ///
+    /// The Receive is back, and nothing but it is promised by telling.
+    pub(crate) fn owes_acknowledgement(&self) -> bool {
+        self.granted && self.remaining() < 0
     }
 
     /// Returns the credit value that the next message would carry.
@@ -288,6 +304,26 @@ mod tests {
 
     /// Where counters start in tests: at zero, and so that 2^31 or 2^32 is passed.
     const STARTS: [u32; 5] = [0, 0x7fff_fffd, 0x7fff_ffff, 0xffff_fffd, u32::MAX];
+
+    /// Without a credit to give, too: the Receive of a GRANT is back, that of another message is not.
+    #[test]
+    fn a_grant_beyond_the_limit_is_acknowledged() {
+        for start in STARTS {
+            for (kind, owes) in [(Kind::Grant, true), (Kind::Other, false)] {
+                let mut window = Incoming::after(start, 2);
+                assert_eq!(window.tell(), start.wrapping_add(2));
+                assert!(window.receive(Kind::Other).is_ok() && window.receive(Kind::Grant).is_ok());
+                window.set_offer(0);
+                assert!(!window.owes_acknowledgement());
+                assert!(window.receive(kind).is_ok());
+                assert!(!window.owes_grant());
+                assert_eq!(window.owes_acknowledgement(), owes);
+                assert_eq!(window.tell(), start.wrapping_add(3));
+                assert!(!window.owes_acknowledgement());
+                assert_eq!(window.remaining(), 0);
+            }
+        }
+    }
 
     /// Section 4.2.1: the start value lets exactly one message out.
     #[test]

@@ -308,7 +308,7 @@ def first_message(name, case, path, before, problems):
 
 def hard(path, before, problems):
     """A hard mount, and a Reply that ends each connection: the RPC ends as well, and not only with its process."""
-    mount(path, "hard")
+    mount(path, how="hard")
     remote_call("set_case", name="spoilt_for_ever", procedure="GETATTR")
     began = time.monotonic()
     with subprocess.Popen(["stat", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
@@ -365,14 +365,16 @@ def crowd(path, problems):
 
 
 def killed(path, problems):
-    """A process is killed while it waits for a READ; its memory is closed by the time it is gone (RFC 8166, 4.4.1)."""
+    """A process is killed while it waits for a READDIR; what it was to be read into is closed by the time it is gone (RFC
+    8166, 4.4.1). A READ of a process that is killed goes on, and its memory stays pinned until it ends."""
     name = "rdma_write_killed"
-    remote_call("set_case", name=name, procedure="READ")
+    drop_caches()
+    remote_call("set_case", name=name, procedure="READDIR")
     pid = os.fork()
     if pid == 0:
         # The server has the Call, and answers never.
         try:
-            read(path)
+            readdir(path)
         finally:
             os._exit(0)
     time.sleep(0.3 * slowness())

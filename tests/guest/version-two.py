@@ -90,8 +90,9 @@ def both():
         log(f"state: {show('state')}, credits: {show('credits')}")
         if spoken == "2":
             counters = show("counters")
-            # What had one handle was invalidated by the server.
-            check(int(counters["remote_invalidations"]) > int(counters["local_invalidations"]),
+            # Most of what had one handle was invalidated by the server. Of several handles all but one are left to the
+            # client, and all of what it offered for a Reply that came inline, which small loads have much of.
+            check(3 * int(counters["remote_invalidations"]) > int(counters["local_invalidations"]),
                   f"hardly any remote invalidations: {counters}")
             check(show("state")["reverse_direction"] != "none", f"state: {show('state')}")
         return spoken
@@ -256,6 +257,11 @@ def served():
     check(arrived == 1 and not sent, "\n".join(lines[:answer + 1]))
 
 
+def forget():
+    """The client asks every server anew which version it speaks."""
+    write(CLIENT, "2")
+
+
 def refused():
     """A server of Version One costs a round trip, once; what it was taken for is remembered, and by whom."""
     if not os.path.ismount(TRACING):
@@ -265,6 +271,7 @@ def refused():
     for event in ("cm_event", "connect", "receive", "post_call"):
         write(f"{TRACING}/events/rpcrdma_rs/rpcrdma_rs_{event}/enable", "1")
     traced()
+    forget()
     with Mount(os.environ["VARIANT"]) as mount:
         path = f"{mount.path}/refused"
         data = pattern("refused", 100_000)
@@ -281,7 +288,7 @@ def refused():
         log(f"the first connection was ready after {messages} message")
         check(messages == 1, f"{messages} messages before the first Call")
         check(xprt_stats(mount.path)["connect_count"] == 1, "not on the same connection")
-        # It remembers, even if the server is another one now; who mounts anew does not.
+        # It remembers, even if the server is another one now.
         for module in (None, "OURS"):
             restart_server(module)
             use()
@@ -298,6 +305,11 @@ def refused():
             restart_server()
             use()
             check(version() == "2", "Version Two is not offered again")
+    if not soak():
+        # So does who mounts anew, until the setting is made again.
+        with Mount(os.environ["VARIANT"]):
+            check(version() == "1", "a new mount offers Version Two again")
+    forget()
     with Mount(os.environ["VARIANT"]):
         check(version() == "2", "a new mount does not offer Version Two")
     restart_server("STOCK")
@@ -320,6 +332,7 @@ def replaced():
             check(version() == spoken, f"version {version()} with the server {module}")
             check(xprt_stats(mount.path)["connect_count"] == before + 1, "connected more than once")
         os.unlink(path)
+    forget()
     with Mount(os.environ["VARIANT"]):
         check(version() == "2", "a new mount does not offer Version Two")
 

@@ -8,6 +8,10 @@ if [ "$SOAK" = 1 ]; then
 	FUZZ_PROFILE=release
 else
 	FUZZ_PROFILE=dev
+	# What was found in former runs takes long to go through.
+	FUZZ_DIR=$(mktemp -d)
+	trap 'rm -rf "$FUZZ_DIR"' EXIT
+	export FUZZ_DIR
 fi
 export FUZZ_PROFILE
 tools/fuzz/run "$ROUNDS"

@@ -180,14 +180,6 @@ def rdma_write_late(r):
 
 
 @case("READ")
-def rdma_write_killed(r):
-    """RDMA Write into the chunk of a READ whose process is killed meanwhile, without a Reply."""
-    h, n, o = r.call.writes[0][0]
-    time.sleep(1.2 * slowness())
-    r.refused(lambda: r.connection.rdma_write(h, o, b"\xEE" * min(n, 4096)))
-
-
-@case("READ")
 def invalidate_own(r):
     """Send With Invalidate of the chunk's handle, which was not negotiated."""
     r.send(invalidate=r.call.writes[0][0][0])
@@ -303,6 +295,14 @@ def rdma_write_late_reply(r):
     r.send()
     h, n, o = r.call.reply[0]
     time.sleep(0.5)
+    r.refused(lambda: r.connection.rdma_write(h, o, b"\xEE" * min(n, 4096)))
+
+
+@case("READDIR")
+def rdma_write_killed(r):
+    """RDMA Write into the Reply chunk of a process that is killed meanwhile, without a Reply."""
+    h, n, o = r.call.reply[0]
+    time.sleep(1.2 * slowness())
     r.refused(lambda: r.connection.rdma_write(h, o, b"\xEE" * min(n, 4096)))
 
 

@@ -146,8 +146,8 @@ def session():
         time.sleep(0.002)
     check(c.null(), "a NULL Call is not answered")
     # Nor for this one, which may end the connection.
-    c.post_politely(error(next(XIDS), c.credit(), VERS_MISMATCH))
     try:
+        c.post_politely(error(next(XIDS), c.credit(), VERS_MISMATCH))
         time.sleep(0.2)
         c.take()
     except Gone:

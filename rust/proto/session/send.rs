@@ -274,7 +274,9 @@ impl Session {
     /// Returns a GRANT, if one is owed.
     fn poll_grant(&mut self, busy: bool) -> Option<Control> {
         let is_two = self.stage == Stage::Speaking(Dialect::Two);
-        if !is_two || self.closing.is_some() || !self.incoming.owes_grant() {
+        let owes = self.incoming.owes_grant()
+            || self.config.role == Role::Server && self.incoming.owes_acknowledgement();
+        if !is_two || self.closing.is_some() || !owes {
             return None;
         }
         if busy && self.outgoing.available() > 0 {

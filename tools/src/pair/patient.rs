@@ -69,7 +69,7 @@ impl Bounds {
             beside: match short {
                 // As many as there are parts, but not half of a window of them.
                 true => parts,
-                false => 2 * (parts - 1) + more,
+                false => (2 * (parts - 1)).max(3) + more,
             },
         }
     }
