@@ -161,8 +161,8 @@ pub(super) fn schedule(this: &Arc<Client>, task: &RpcTask) {
         xprt.clear_connecting();
         return;
     }
-    // A Reply that is of use makes it zero. So not only an attempt that failed delays the next one, but also a server
-    // that accepts and then says nothing, or nothing sensible.
+    // A message from the server makes it zero. So not only an attempt that failed delays the next one, but also
+    // a server that accepts and then says nothing, or nothing sensible.
     let delay = if xprt.reestablish_timeout() == 0 {
         xprt.set_reestablish_timeout(FIRST_DELAY);
         0

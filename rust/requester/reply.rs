@@ -2,6 +2,7 @@
 
 //! Taking a Reply in.
 
+use crate::kext::time::HZ;
 use crate::link::assembly::Whole;
 use crate::link::channel::{Channel, Collected};
 use crate::observe::trace;
@@ -18,6 +19,9 @@ use crate::verbs::endpoint::{Endpoint, Received};
 use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
+
+/// How long to wait at least before a connection is replaced that had to end for what came instead of a Reply, in jiffies.
+const SPOILT_DELAY: usize = HZ;
 
 /// What a Reply's header says, checked against what was offered. Made before the fence, used after it: the
 /// message stays in its Receive buffer in between, where the peer can't reach it.
@@ -128,6 +132,8 @@ pub(crate) fn act<T: Host>(this: &T, channel: &Channel, endpoint: &Arc<Endpoint<
     if let Some(reason) = outcome.close {
         if reason == Reason::BadReply {
             this.requester().stats.bad_replies.count();
+            // The next connection may come to the same end.
+            this.xprt().set_reestablish_timeout(SPOILT_DELAY);
         }
         this.xprt().force_disconnect();
     }
@@ -194,6 +200,9 @@ fn parse<'a, T: Host>(
             }
             Event::Properties { host_auth, last } => {
                 channel.told(host_auth, last);
+                // As for a Reply. The timeout of a Call begins before the connection is made; with a delay that grows, it
+                // might be over each time that the Call could be sent.
+                this.xprt().set_reestablish_timeout(0);
                 None
             }
             Event::Nothing | Event::Fallback { .. } => None,
@@ -286,6 +295,10 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
         return;
     };
 
+    if !spoilt {
+        // The connection works: the next one need not be delayed.
+        xprt.set_reestablish_timeout(0);
+    }
     let Some(rqst) = xprt.lookup_and_pin(this, xid) else {
         // Duplicate, or of a task that was killed.
         stray(&**this, xid, &message);
@@ -325,11 +338,6 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
             .and_then(|reply| judge::<T>(&reply, &regions, asked))
             .unwrap_or(Verdict::Failed),
     };
-    if !matches!(verdict, Verdict::Failed) {
-        // The connection works: the next one need not be delayed. One that gives us nothing but what is of no use must
-        // not be replaced at once, or that might go on and on.
-        xprt.set_reestablish_timeout(0);
-    }
     let inline_end = match (&whole, verdict) {
         (Some(whole), Verdict::Inline { at, .. }) => whole.bytes().len().saturating_add(at),
         _ => message.bytes().len(),
