@@ -70,6 +70,8 @@ def mounted():
             path = f"{mount.path}/file{length}"
             direct(path, os.O_WRONLY | os.O_CREAT, length, DATA[:length])
             direct(path, os.O_RDONLY, length)
+        # Too long for one message, and not for a chunk of its own.
+        os.setxattr(path, "user.long", DATA[:16384])
         for n in range(60):
             with open(f"{mount.path}/name.{n:03}.{'x' * 30}", "wb"):
                 pass

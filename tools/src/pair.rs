@@ -780,7 +780,10 @@ fn run_with(mut schedule: Schedule<'_>, bounds: Option<Bounds>) -> Seen {
         assert!(end.wire.is_empty() && end.assembly.is_empty());
         assert!(
             end.todo.is_empty() && end.is_idle(),
-            "a message waits for ever"
+            "a message waits for ever: {:?}, {:?}, {:?}",
+            end.role,
+            end.session.windows(),
+            end.patience
         );
         assert!(!end.session.is_peer_in_sequence());
         for (xid, (_, outcome)) in &end.rpcs {

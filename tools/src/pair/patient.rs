@@ -14,7 +14,10 @@
 use super::*;
 use crate::proto::{
     v2::ErrorHeader,
-    window::most_parts, //
+    window::{
+        most_parts,
+        LEAST_SHARED, //
+    }, //
 };
 
 /// How a Reply travels.
@@ -69,7 +72,8 @@ impl Bounds {
             beside: match short {
                 // As many as there are parts, but not half of a window of them.
                 true => parts,
-                false => (2 * (parts - 1)).max(3) + more,
+                // A window of less than that may be used up by GRANTs.
+                false => (2 * (parts - 1)).max(LEAST_SHARED) + more,
             },
         }
     }

@@ -129,8 +129,8 @@ fn shape_two() -> impl Strategy<Value = CallShape> {
 /// Returns in how many messages something behind a header travels, apart from what `choose` does.
 fn messages(header: usize, follows: u64, threshold: u32) -> Option<u32> {
     let whole = header as u64 + follows <= u64::from(threshold);
-    // Each part but the last one has a header of 24 octets (6.3.6, 6.3.9), and whole XDR units.
-    let each = u64::from((threshold - 24) & !3);
+    // Each part but the last one has a header of 20 octets (6.3.6, 6.3.9), and whole XDR units.
+    let each = u64::from((threshold - 20) & !3);
     let last = u64::from(threshold).checked_sub(header as u64)?;
     if whole {
         return Some(1);
