@@ -297,6 +297,7 @@ def first_message(name, case, path, before, problems):
         umount(path, before, problems)
     host_authentication("off")
     wait_for("the end of the transport", 60, lambda: module_refs() == before)
+    forget()
     mount(path)
     if attempt(getattr_, path)[0] != "ok":
         problems.append(f"{name}: the next mount does not work")

@@ -120,7 +120,7 @@ def invalidate_not_named(r):
 
 def ends(r):
     """Waits for the client to end the connection, and notes whether it does: sooner than for want of a Reply."""
-    deadline = time.monotonic() + 0.5
+    deadline = time.monotonic() + 1.5
     while time.monotonic() < deadline:
         try:
             r.connection.poll()
