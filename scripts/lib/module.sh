@@ -53,7 +53,7 @@ make_module() {
 	chroot_sysroot rsync -rlp --checksum --delete \
 		--exclude='*.o' --exclude='*.ko' --exclude='*.mod' --exclude='*.mod.c' \
 		--exclude='.*' --exclude='*.symvers' --exclude='modules.order' \
-		--exclude='*_generated*' --exclude='ko-*' "${sources[@]}" "$dir/"
+		--exclude='*_generated*' --exclude='ko-*' --exclude='/siw' "${sources[@]}" "$dir/"
 	# shellcheck disable=SC2046
 	CHROOT_CWD=$dir chroot_sysroot make $(kernel_make_flags "$kernel") \
 		-C "$(kernel_dir "$kernel")/build" M="$dir" KUNIT="$MODULE_KUNIT" -j"$(nproc)" modules
@@ -65,6 +65,30 @@ make_module() {
 	[ -e "$dir/kmod/rdmatap.ko" ] || die "the build made no rdmatap.ko"
 	mkdir -p "$result"
 	cp "$dir/rpcrdma.ko" "$dir/kmod/rdmatap.ko" "$result/"
+	make_siw "$kernel" "$dir/siw"
+	[ ! -e "$dir/siw/siw.ko" ] || cp "$dir/siw/siw.ko" "$result/"
+}
+
+# The kernel's siw with the mistakes mended that tests would stumble over, see
+# tests/kmod/siw. Where the kernel has none there is nothing to make.
+make_siw() {
+	local kernel=$1 dir=$2 patch hash
+
+	find "$(kernel_dir "$kernel")/modules" -name 'siw.ko*' | grep -q . || return 0
+	hash=$(hash_files "$TREE"/tests/kmod/siw/*.patch)
+	if [ "$(cat "$dir/.patched" 2>/dev/null)" != "$hash" ]; then
+		clear_directory "$dir"
+		cp -r "$SOURCE/linux/drivers/infiniband/sw/siw/." "$dir/"
+		# What another version of the kernel has mended is left out.
+		for patch in "$TREE"/tests/kmod/siw/*.patch; do
+			chroot_sysroot patch -N -p5 -d "$dir" -i "$patch" ||
+				echo "${patch##*/} does not apply to this kernel"
+		done
+		echo "$hash" >"$dir/.patched"
+	fi
+	# shellcheck disable=SC2046
+	CHROOT_CWD=$dir chroot_sysroot make $(kernel_make_flags "$kernel") \
+		-C "$(kernel_dir "$kernel")/build" M="$dir" modules
 }
 
 make_module_uml() { make_module uml "$1"; }

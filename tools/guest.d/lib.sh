@@ -71,7 +71,12 @@ add_neighbours() {
 }
 
 make_rdma_device() {
-	modprobe "rdma_$FABRIC" 2>/dev/null || modprobe "$FABRIC" || return
+	if [ -e "${OURS_KO%/*}/$FABRIC.ko" ]; then
+		# Mended for the tests.
+		load_module "${OURS_KO%/*}/$FABRIC.ko" || return
+	else
+		modprobe "rdma_$FABRIC" 2>/dev/null || modprobe "$FABRIC" || return
+	fi
 	modprobe -q -a rdma_cm rdma_ucm ib_umad
 	rdma link add "$RDMADEV" type "$FABRIC" netdev "$NETDEV"
 }

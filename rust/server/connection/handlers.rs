@@ -16,7 +16,7 @@ use crate::sunrpc::svc::{CallRqst, Pages, ReplyRqst, ServerTransport, SvcXprt};
 use crate::verbs::cm::ConnectionEvents;
 use crate::verbs::endpoint::{EndpointEvents, Received};
 use kernel::prelude::*;
-use kernel::sync::atomic::Relaxed;
+use kernel::sync::atomic::{Full, Relaxed};
 use kernel::sync::barrier::{self, smp_mb};
 use kernel::sync::Arc;
 
@@ -72,7 +72,8 @@ impl ConnectionEvents for Connection {
     }
 
     fn established(&self) {
-        self.established.store(true, Relaxed);
+        // See `has_room` for the barrier: a Call may just have come.
+        self.established.xchg(true, Full);
         self.xprt.enqueue();
         if self.channel.is_none() {
             // There is nothing to be agreed on.
@@ -134,22 +135,17 @@ impl ServerTransport for Connection {
     }
 
     fn has_room(&self) -> bool {
-        // Before that, nothing can be sent.
-        if !self.established.load(Relaxed) {
-            return false;
-        }
+        let starved = || self.starved.load(Relaxed) && !self.inbox.has_pulled();
         // What was put off has all that it needs, and the others may wait for its Send buffer. When SUNRPC finds nothing any
         // more it takes the flag away, and calls `recvfrom` once, whether there is room or not.
-        if self.xprt.has_deferred() {
-            return true;
-        }
-        let starved = || self.starved.load(Relaxed) && !self.inbox.has_pulled();
-        let may = || !self.backlog.is_busy() && !starved();
+        let spare = || self.xprt.has_deferred() || !self.backlog.is_busy() && !starved();
+        // Before the connection is up nothing can be sent.
+        let may = || self.established.load(Relaxed) && spare();
         if may() {
             return true;
         }
-        // SUNRPC may just have ended its work on the transport. Either whoever makes room sees that, or we see here
-        // what he did: he has a barrier too.
+        // SUNRPC may just have ended its work on the transport, or a message has just come. Either whoever makes room sees
+        // that, or we see here what he did: he has a barrier too.
         smp_mb(barrier::Full);
         may()
     }
