@@ -6,6 +6,7 @@
 
 use crate::sys;
 use core::marker::PhantomData;
+use core::ptr;
 use kernel::alloc::flags::__GFP_ZERO;
 use kernel::alloc::{AllocError, Allocator, Flags, Vec};
 use kernel::ffi::c_uint;
@@ -20,6 +21,21 @@ pub(crate) fn zeroed<A: Allocator>(len: usize, flags: Flags) -> Result<Vec<u8, A
     // SAFETY: There is room for `len`, and what was just allocated is zero.
     unsafe { bytes.inc_len(len) };
     Ok(bytes)
+}
+
+/// Puts `more` behind the octets of a vector if there is room for it without another allocation. Returns whether there
+/// was.
+pub(crate) fn append<A: Allocator>(bytes: &mut Vec<u8, A>, more: &[u8]) -> bool {
+    let room = bytes.spare_capacity_mut();
+    if more.len() > room.len() {
+        return false;
+    }
+    // SAFETY: The room is longer than that, and nobody else's. Copied at once, which `extend_from_slice` does one by one.
+    unsafe {
+        ptr::copy_nonoverlapping(more.as_ptr(), room.as_mut_ptr().cast(), more.len());
+        bytes.inc_len(more.len());
+    }
+    true
 }
 
 /// While it lives, allocations of the current thread do not reclaim memory by means of a filesystem.

@@ -108,8 +108,10 @@ pub(super) fn is_crowded() -> bool {
 
 /// An RPC message, put together or about to be. As long as it is, it counts as kept. To drop it may sleep.
 pub(crate) struct Whole {
-    /// The message.
+    /// What has come of the message. There is room for all of it.
     bytes: KVVec<u8>,
+    /// How long the message is.
+    len: usize,
     /// What counts.
     _counted: Counted,
 }
@@ -125,7 +127,8 @@ impl Whole {
         // Writeback may wait for this very message.
         let _nofs = NoFs::enter();
         Ok(Self {
-            bytes: memalloc::zeroed(len, GFP_KERNEL)?,
+            bytes: KVVec::with_capacity(len, GFP_KERNEL)?,
+            len,
             _counted: counted,
         })
     }
@@ -135,17 +138,14 @@ impl Whole {
         &self.bytes
     }
 
-    /// Puts octets at an offset. Returns whether there is a place for them.
+    /// Puts a part at its offset. Returns whether that is its place: parts come in their order.
     pub(super) fn put(&mut self, offset: u32, part: &[u8]) -> bool {
-        let Ok(offset) = usize::try_from(offset) else {
-            return false;
-        };
-        let rest = self.bytes.get_mut(offset..);
-        let Some(place) = rest.and_then(|rest| rest.get_mut(..part.len())) else {
-            return false;
-        };
-        place.copy_from_slice(part);
-        true
+        let at = self.bytes.len();
+        // More may have been allocated than was asked for.
+        let left = self.len.saturating_sub(at);
+        usize::try_from(offset) == Ok(at)
+            && part.len() <= left
+            && memalloc::append(&mut self.bytes, part)
     }
 }
 
@@ -215,7 +215,9 @@ mod tests {
     fn parts_become_a_message() -> Result {
         let assembly = Arc::pin_init(Assembly::new(Share::new()?), GFP_KERNEL)?;
         assembly.begin(6)?;
+        assert!(!assembly.add(1, b"a"));
         assert!(assembly.add(0, b"abcd"));
+        assert!(!assembly.add(0, b"a"));
         assert!(!assembly.add(4, b"efg"));
         assert!(assembly.add(4, b"ef"));
         let whole = assembly.take().ok_or(EINVAL)?;
@@ -270,8 +272,8 @@ mod tests {
     fn memory_need_not_be_in_one_piece() -> Result {
         let share = Share::new()?;
         let mut whole = Whole::new(&share, 12 << 20)?;
-        assert!(whole.put((12 << 20) - 3, b"end"));
-        assert!(whole.bytes().ends_with(b"\0end"));
+        assert!(whole.put(0, b"begin"));
+        assert_eq!(whole.bytes(), b"begin");
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 
 //! The parts of an RPC message that are sent before its last one (section 6.6.2 of the draft).
 
+use crate::kext::memalloc;
 use crate::link::assembly::MAX_WHOLE;
 use crate::proto::continuation::Split;
 use crate::proto::message;
@@ -88,6 +89,24 @@ impl<H: EndpointEvents> Middles<H> {
             middles.count = middles.count.saturating_add(1);
         }
         Ok(middles)
+    }
+
+    /// The octets of the RPC message that are in the parts, split as `split` says. With it the parts can be made anew.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn contents(&self, split: &Split) -> Result<KVVec<u8>> {
+        let last = split.parts().last().ok_or(EINVAL)?;
+        let mut contents = KVVec::with_capacity(usize::try_from(last.offset)?, GFP_KERNEL)?;
+        for ((buffer, end), part) in self.list.iter().flatten().zip(split.parts()) {
+            let begin = end.checked_sub(usize::try_from(part.len)?);
+            let octets = begin.and_then(|begin| buffer.get(begin..*end));
+            if !memalloc::append(&mut contents, octets.ok_or(EINVAL)?) {
+                return Err(EINVAL);
+            }
+        }
+        Ok(contents)
     }
 
     /// How many there are.

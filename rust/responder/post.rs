@@ -25,15 +25,10 @@ pub(crate) fn reply<H: EndpointEvents>(
     let Some(channel) = channel.filter(|channel| channel.is_two()) else {
         return post_counted(ready, endpoint, &mut []);
     };
-    let middles = match &ready.long {
+    let mut ready = ready;
+    let middles = match &mut ready.long {
         None => Ok(Middles::none()),
-        Some(long) => Middles::new(
-            endpoint,
-            Direction::Reply,
-            ready.xid,
-            &long.split,
-            |offset, to| long.copy(offset, to),
-        ),
+        Some(long) => long.take_parts(endpoint, ready.xid),
     };
     let mut middles = match middles {
         Ok(middles) => middles,
@@ -44,10 +39,12 @@ pub(crate) fn reply<H: EndpointEvents>(
     let parts = middles.len().saturating_add(1);
     let sending = match channel.begin(endpoint, Direction::Reply, parts, ready.cargo.is_some()) {
         Ok(sending) => sending,
-        Err(Refusal::Wait | Refusal::TooLong) => return Err((PostError::Full, Some(ready))),
+        Err(Refusal::Wait | Refusal::TooLong) => {
+            put_back(&mut ready, middles);
+            return Err((PostError::Full, Some(ready)));
+        }
         Err(_) => return Err((PostError::Closed, None)),
     };
-    let mut ready = ready;
     // What is posted in its stead is in the parts. To free it may sleep.
     let long = ready.long.take();
     message::set_credits(&mut ready.message, sending.credits());
@@ -58,7 +55,21 @@ pub(crate) fn reply<H: EndpointEvents>(
         Ok(_) => drop(sending),
         Err(_) => sending.undo(),
     }
-    posted.map_err(|(error, back)| (error, back.map(|ready| Ready { long, ..ready })))
+    posted.map_err(|(error, back)| {
+        let back = back.map(|ready| {
+            let mut ready = Ready { long, ..ready };
+            put_back(&mut ready, middles);
+            ready
+        });
+        (error, back)
+    })
+}
+
+/// Gives parts back that were not posted.
+fn put_back<H: EndpointEvents>(ready: &mut Ready<H>, parts: Middles<H>) {
+    if let Some(long) = &mut ready.long {
+        long.put_parts_back(parts);
+    }
 }
 
 /// Posts a Reply for which there is a credit, and its `parts` before.

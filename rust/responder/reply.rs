@@ -5,15 +5,17 @@
 use crate::kext::errno::ENOTCONN;
 use crate::kext::memalloc;
 use crate::kext::page_fragment::PageFragment;
+use crate::link::middles::{Middles, Unmade};
 use crate::observe::trace::{Answer, Why};
 use crate::proto::chunk::{Chunk, Segment};
 use crate::proto::continuation::Split;
 use crate::proto::message::{self, Version};
+use crate::proto::v2::Direction;
 use crate::proto::{v1, v2};
 use crate::responder::call::Call;
 use crate::sunrpc::svc::{Pages, ReplyRqst, ServerTransport};
 use crate::sunrpc::XdrBuf;
-use crate::verbs::dma::Direction;
+use crate::verbs::dma;
 use crate::verbs::endpoint::{Cargo, Endpoint, EndpointEvents, SendBuffer, Transfer};
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
@@ -31,25 +33,78 @@ pub(crate) struct Ready<H: EndpointEvents> {
     pub(crate) cargo: Option<Cargo<H>>,
     /// What the peer need not invalidate itself.
     pub(crate) invalidate: Option<u32>,
-    /// If the Reply goes in parts, of which `message` is the last: all of it.
-    pub(crate) long: Option<KBox<Long>>,
+    /// If the Reply goes in parts, of which `message` is the last: the others.
+    pub(crate) long: Option<KBox<Long<H>>>,
 }
 
-/// An RPC message that is sent in parts (Version Two, section 6.6.2). The parts get their Send buffers when they are
-/// posted: to have some of them and to wait for others could have two Replies wait for each other.
-pub(crate) struct Long {
-    /// Where it is cut.
+impl<H: EndpointEvents> Ready<H> {
+    /// Gives up Send buffers that it does not need before it can be posted. To be called before it waits behind others, or
+    /// two Replies might wait for each other: the first for Send buffers that the second has.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn let_buffers_go(&mut self) -> Result {
+        match &mut self.long {
+            Some(long) => long.let_buffers_go(),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The parts of an RPC message that are sent before its last one (Version Two, section 6.6.2).
+pub(crate) struct Long<H: EndpointEvents> {
+    /// Where the message is cut.
     pub(crate) split: Split,
-    /// All of it.
-    bytes: KVVec<u8>,
+    /// What is in the parts.
+    contents: Contents<H>,
 }
 
-impl Long {
-    /// Copies octets of the message, from `offset` on, until `to` is full.
-    pub(crate) fn copy(&self, offset: usize, to: &mut [u8]) -> Option<()> {
-        let from = self.bytes.get(offset..)?.get(..to.len())?;
-        to.copy_from_slice(from);
-        Some(())
+/// What is in the parts of an RPC message that are sent before its last one.
+enum Contents<H: EndpointEvents> {
+    /// Ready to be posted.
+    Made(Middles<H>),
+    /// Without Send buffers.
+    Kept(KVVec<u8>),
+}
+
+impl<H: EndpointEvents> Long<H> {
+    /// The parts, ready to be posted.
+    ///
+    /// # Errors
+    ///
+    /// See [`Unmade`].
+    pub(crate) fn take_parts(
+        &mut self,
+        endpoint: &Arc<Endpoint<H>>,
+        xid: u32,
+    ) -> Result<Middles<H>, Unmade> {
+        match &mut self.contents {
+            Contents::Made(middles) => Ok(core::mem::replace(middles, Middles::none())),
+            Contents::Kept(bytes) => {
+                let copy = |offset: usize, to: &mut [u8]| {
+                    let from = bytes.get(offset..)?.get(..to.len())?;
+                    to.copy_from_slice(from);
+                    Some(())
+                };
+                Middles::new(endpoint, Direction::Reply, xid, &self.split, copy)
+            }
+        }
+    }
+
+    /// The parts were not posted.
+    pub(crate) fn put_parts_back(&mut self, parts: Middles<H>) {
+        if let Contents::Made(middles) = &mut self.contents {
+            *middles = parts;
+        }
+    }
+
+    /// See [`Ready::let_buffers_go`].
+    fn let_buffers_go(&mut self) -> Result {
+        if let Contents::Made(middles) = &self.contents {
+            self.contents = Contents::Kept(middles.contents(&self.split)?);
+        }
+        Ok(())
     }
 }
 
@@ -110,8 +165,8 @@ pub(crate) struct Filled<H: EndpointEvents> {
     transfers: KVec<Transfer<H>>,
     /// What the peer need not invalidate itself.
     invalidate: Option<u32>,
-    /// All of the RPC message, if the message is the last of several parts.
-    long: Option<KBox<Long>>,
+    /// The other parts, if the message is the last of several.
+    long: Option<KBox<Long<H>>>,
 }
 
 /// Makes the Reply of a Call in `message`. Sleeps.
@@ -300,18 +355,27 @@ where
     }
     let mut long = None;
     if replied.is_none() && !inline && terms.version == Version::Two {
-        // Before anything is allocated for it.
         let split = split(rest, len, terms)?;
-        let parts = Long {
-            split,
-            bytes: gather(call.results(), reply, rest)?,
-        };
+        // Else the peer has to offer a Reply chunk.
+        if !endpoint.fits_at_once(&transfers, split.len()) {
+            return Err(EMSGSIZE);
+        }
         let last = split.parts().last().ok_or(EMSGSIZE)?;
         let end = len.checked_add(last.len as usize).ok_or(EMSGSIZE)?;
         let to = message.get_mut(len..end).ok_or(EMSGSIZE)?;
-        parts.copy(last.offset as usize, to).ok_or(EMSGSIZE)?;
+        copy_rest(call.results(), reply, last.offset as usize, to)?;
         len = end;
-        long = Some(KBox::new(parts, GFP_KERNEL)?);
+        let copy = |offset, to: &mut [u8]| copy_rest(call.results(), reply, offset, to).ok();
+        let contents = match Middles::new(endpoint, Direction::Reply, header.xid, &split, copy) {
+            Ok(middles) => Contents::Made(middles),
+            Err(Unmade::NoBuffers) => {
+                let mut bytes = memalloc::zeroed(last.offset as usize, GFP_KERNEL)?;
+                copy_rest(call.results(), reply, 0, &mut bytes)?;
+                Contents::Kept(bytes)
+            }
+            Err(Unmade::Impossible) => return Err(EMSGSIZE),
+        };
+        long = Some(KBox::new(Long { split, contents }, GFP_KERNEL)?);
     } else if replied.is_none() {
         for_rest(call.results(), reply.len(), |from, to| {
             let end = len.checked_add(to - from).ok_or(EMSGSIZE)?;
@@ -323,12 +387,6 @@ where
     }
     if len > terms.inline_max || !endpoint.fits(&transfers) {
         return Err(EMSGSIZE);
-    }
-    if let Some(long) = &long {
-        // Else the peer has to offer a Reply chunk.
-        if !endpoint.fits_at_once(&transfers, long.split.len()) {
-            return Err(EMSGSIZE);
-        }
     }
     Ok(Filled {
         len,
@@ -352,22 +410,33 @@ fn split(total: usize, header_len: usize, terms: &Terms) -> Result<Split> {
         .ok_or(EMSGSIZE)
 }
 
-/// The parts of a Reply that are not results in chunks, `len` octets, in one piece.
+/// Copies octets of what a Reply has beside results in chunks, from `offset` on, until `to` is full.
 ///
 /// # Errors
 ///
-/// `ENOMEM`.
-fn gather(results: &[(u32, u32)], reply: &XdrBuf, len: usize) -> Result<KVVec<u8>> {
-    let mut whole = memalloc::zeroed(len, GFP_KERNEL)?;
-    let mut at = 0_usize;
-    for_rest(results, reply.len(), |from, to| {
-        let end = at.checked_add(to - from).ok_or(EMSGSIZE)?;
-        let place = whole.get_mut(at..end).ok_or(EMSGSIZE)?;
-        reply.copy_range(from, place).ok_or(EMSGSIZE)?;
-        at = end;
+/// `EMSGSIZE` if it is not that long.
+fn copy_rest(results: &[(u32, u32)], reply: &XdrBuf, offset: usize, to: &mut [u8]) -> Result {
+    let (mut at, mut done) = (0_usize, 0_usize);
+    for_rest(results, reply.len(), |from, end| {
+        let begin = at;
+        at = at.checked_add(end - from).ok_or(EMSGSIZE)?;
+        // What comes before the first octet that is wanted.
+        let skip = offset.saturating_add(done).saturating_sub(begin);
+        let Some(len) = (end - from).checked_sub(skip) else {
+            return Ok(());
+        };
+        let left = to.get_mut(done..).ok_or(EMSGSIZE)?;
+        let len = len.min(left.len());
+        let place = left.get_mut(..len).ok_or(EMSGSIZE)?;
+        reply.copy_range(from + skip, place).ok_or(EMSGSIZE)?;
+        done += len;
         Ok(())
     })?;
-    Ok(whole)
+    if done == to.len() {
+        Ok(())
+    } else {
+        Err(EMSGSIZE)
+    }
 }
 
 /// How long the parts of a Reply of `len` octets are that are not results in chunks.
@@ -498,7 +567,9 @@ impl<'a, H: EndpointEvents> Writer<'a, H> {
         transfers: &mut KVec<Transfer<H>>,
     ) -> Result {
         if !run.is_empty() {
-            let transfer = self.endpoint.transfer(Direction::ToDevice, run, target)?;
+            let transfer = self
+                .endpoint
+                .transfer(dma::Direction::ToDevice, run, target)?;
             transfers.push(transfer, GFP_KERNEL)?;
             run.clear();
         }

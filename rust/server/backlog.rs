@@ -42,6 +42,18 @@ impl Outgoing {
         }
     }
 
+    /// Has nothing that others ahead of it may wait for.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    fn let_buffers_go(&mut self) -> Result {
+        match self {
+            Self::Reply(ready) => ready.let_buffers_go(),
+            Self::Reads(_) => Ok(()),
+        }
+    }
+
     /// Posts it, and tells `stats` if it was. `channel` is there where Version Two may be spoken.
     ///
     /// # Errors
@@ -167,7 +179,11 @@ impl Backlog {
                 Err(_) => return Err(ENOTCONN),
             };
         }
-        if self.make_place().is_err() {
+        if self
+            .make_place()
+            .and_then(|()| item.let_buffers_go())
+            .is_err()
+        {
             return Err(ENOTCONN);
         }
         let xid = item.xid();
