@@ -7,7 +7,8 @@
 # fabrics: rxe siw
 # variants-rxe: one two
 # variants-siw: two
-# smoke-variants: one two
+# smoke-variants: one
+# soak-smoke-variants: one two
 # soak-variants: one two
 # kernels: uml
 # smoke: uml-kasan

@@ -3,9 +3,9 @@
 # Files, names, attributes and locks over every NFS version; every octet compared.
 # mode: pair
 # fabrics: rxe siw
-# variants: 3 4.2
-# variants-rxe: 4.1 3@ours-ours 4.2@ours-ours 3@ours-ours-one 4.2@ours-ours-one 4.2@stock-ours
-# variants-siw: 4.0 3@ours-ours 4.2@ours-ours 3@ours-ours-one 4.2@ours-ours-one 3@stock-ours
+# variants: 4.2
+# variants-rxe: 3 4.2@ours-ours 3@ours-ours-one 4.2@stock-ours
+# variants-siw: 4.0 3@ours-ours 4.2@ours-ours-one 3@stock-ours
 # kernels: uml
 # smoke: uml-kasan debian
 # soak-smoke: uml-kasan debug debian
