@@ -85,6 +85,11 @@ impl Connecting {
         self.interrupt();
     }
 
+    /// Whether the transport goes away.
+    fn is_aborted(&self) -> bool {
+        self.current.lock().aborted
+    }
+
     /// The connection is lost, or not wanted any more: nobody shall wait for the server's first message.
     pub(super) fn interrupt(&self) {
         let current = self.current.lock();
@@ -243,6 +248,10 @@ fn negotiate(this: &Arc<Client>, began: u64) -> bool {
     requester::reply::act(&**this, channel, link.endpoint());
     let decided = channel.wait(ANSWER_TIMEOUT);
     this.connecting.wait_on(None);
+    if channel.version().is_none() && this.connecting.is_aborted() {
+        // We did not wait to the end, which says nothing about the server.
+        return false;
+    }
     let outcome = match channel.version() {
         Some(Version::Two) => {
             // From now on the session says what may be sent.

@@ -433,7 +433,8 @@ impl Channel {
         if credits > self.widest.load(Relaxed) {
             self.widest.store(credits, Relaxed);
         }
-        let in_sequence = state.session.peer_sequence().is_some();
+        // What was begun has to be ended; so has the connection, if it is to end.
+        let in_sequence = state.session.peer_sequence().is_some() || state.session.is_closing();
         if in_sequence != self.in_sequence.load(Relaxed) {
             self.in_sequence.store(in_sequence, Relaxed);
         }
@@ -464,6 +465,10 @@ impl Channel {
     fn look_on(&self, waits: bool) -> bool {
         let mut guard = self.state.lock();
         let state = &mut *guard;
+        if state.session.is_closing() {
+            state.session.handle_timeout(Timer::Close);
+            return false;
+        }
         let now = state.session.peer_sequence();
         let before = core::mem::replace(&mut state.seen, now);
         if now.is_some() && now == before {

@@ -170,6 +170,27 @@ pub(crate) enum Reason {
     Owner,
 }
 
+impl Reason {
+    /// Returns whether the peer is to be told first: by an error, or by the end of an exchange. Who has broken the rules is
+    /// not waited for. Perhaps he takes no message at all, and only wants to be let go on.
+    const fn is_told(self) -> bool {
+        match self {
+            Self::NoCommonVersion
+            | Self::UnknownDialect
+            | Self::Refused
+            | Self::NotAuthenticated
+            | Self::Owner => true,
+            Self::Silent
+            | Self::Overrun
+            | Self::OtherVersion
+            | Self::BadReply
+            | Self::TooManyErrors
+            | Self::Stalled
+            | Self::Starved => false,
+        }
+    }
+}
+
 /// How much of an RPC message a received message holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
@@ -308,6 +329,8 @@ pub(crate) enum Timer {
     Sequence,
     /// Credits, see [`Session::is_starved`] and [`Session::is_short`].
     Credits,
+    /// The Sends of the last messages, see [`Session::is_closing`].
+    Close,
 }
 
 /// One connection's protocol state.
@@ -340,6 +363,8 @@ pub(crate) struct Session {
     /// Messages of the session's own, and CONNPROP messages of the owner's, the Sends of which have not
     /// completed.
     in_transit: u32,
+    /// The end of the connection does not wait for them.
+    hurried: bool,
     /// [`Action::Connected`] is due.
     tell_connected: bool,
     /// [`Action::Agreed`] is due.
@@ -390,6 +415,7 @@ impl Session {
             strangers: 0,
             errors: [None; MAX_ERRORS],
             in_transit: 0,
+            hurried: false,
             tell_connected: only_one,
             tell_agreed: false,
             waiting: false,
@@ -504,8 +530,15 @@ impl Session {
             Timer::Credits if self.is_starved() || self.is_short() => {
                 self.close_for(Reason::Starved);
             }
-            Timer::FirstMessage | Timer::Sequence | Timer::Credits => {}
+            Timer::Close if self.is_closing() => self.hurried = true,
+            Timer::FirstMessage | Timer::Sequence | Timer::Credits | Timer::Close => {}
         }
+    }
+
+    /// Returns whether the connection is to end when the peer has got what was sent last. It may never take that: the owner
+    /// sets a timer.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.is_some() && self.stage != Stage::Closed
     }
 
     /// Ends the connection.

@@ -114,6 +114,8 @@ impl<H: EndpointEvents> Call<H> {
                 *empty = chunk.is_empty();
                 chunk_count += 1;
             }
+            // What was put together is no place for the head and the tail of a Call.
+            let splits = splits && whole.is_none();
             (call.xid, call.header_len, Plan::new(&call, splits))
         });
         match decoded {
@@ -189,6 +191,10 @@ impl<H: EndpointEvents> CallContext for Call<H> {
             .as_ref()
             .map_or(&[][..], |message| message.bytes());
         bytes.get(self.inline_at..).unwrap_or(&[])
+    }
+
+    fn is_scattered(&self) -> bool {
+        self.whole.is_some()
     }
 
     fn result_payload(&mut self, offset: u32, len: u32) {

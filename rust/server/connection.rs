@@ -14,7 +14,7 @@ use crate::kext::errno::{ENOTCONN, EOPNOTSUPP, EPROTO};
 use crate::kext::memalloc::NoFs;
 use crate::link::assembly::Whole;
 use crate::link::channel::Channel;
-use crate::link::middles::MAX_PARTS;
+use crate::link::middles::{most_parts, MAX_PARTS};
 use crate::observe::trace::{Number, Why};
 use crate::proto::cm_private::{Agreed, CmPrivate};
 use crate::proto::credits::{Allowance, Due};
@@ -34,7 +34,7 @@ use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::{Arc, CondVar, CondVarTimeoutResult, Mutex, SpinLock};
-use kernel::time::{msecs_to_jiffies, Msecs};
+use kernel::time::{msecs_to_jiffies, Jiffies, Msecs};
 
 /// Send buffers to begin with, and how many are added at a time.
 const SEND_STEP: u32 = 2;
@@ -85,6 +85,8 @@ pub(crate) struct Connection {
     patience: Mutex<()>,
     /// What was agreed on.
     agreed: Agreed,
+    /// Whether the device can have a handle of the peer's invalidated.
+    sends_invalidation: bool,
     /// What the peer's private data said.
     peer: CmPrivate,
     /// Where Version Two may be spoken: the session of the connection.
@@ -266,13 +268,12 @@ impl Connection {
         self.due.lock().not_called();
     }
 
-    /// Waits until more has come back than `seen`.
+    /// Waits until more has come back than `seen`, but not for more than what is `left` of the time, in jiffies.
     ///
     /// # Errors
     ///
-    /// `ENOTCONN` if the connection ends before, or nothing comes for too long.
-    fn wait_for_return(&self, seen: u64) -> Result {
-        let mut left = msecs_to_jiffies(PATIENCE);
+    /// `ENOTCONN` if the connection ends before, or the time is over.
+    fn wait_for_return(&self, seen: u64, left: &mut Jiffies) -> Result {
         let mut returns = self.returns.lock();
         while returns.count == seen {
             // Who closes the connection says so here afterwards.
@@ -281,10 +282,12 @@ impl Connection {
             }
             // Whoever takes the lock after us sees that somebody waits.
             returns.waiting = returns.waiting.saturating_add(1);
-            let outcome = self.returned.wait_interruptible_timeout(&mut returns, left);
+            let outcome = self
+                .returned
+                .wait_interruptible_timeout(&mut returns, *left);
             returns.waiting = returns.waiting.saturating_sub(1);
             match outcome {
-                CondVarTimeoutResult::Woken { jiffies } => left = jiffies,
+                CondVarTimeoutResult::Woken { jiffies } => *left = jiffies,
                 _ => return Err(ENOTCONN),
             }
         }
@@ -309,6 +312,11 @@ impl Connection {
         }
         // One at a time, or two might for ever take from each other what both want.
         let turn = self.patience.lock();
+        if self.xprt.is_closing() {
+            // Whoever had his turn before may have waited in vain.
+            return Err(ENOTCONN);
+        }
+        let mut left = msecs_to_jiffies(PATIENCE);
         let result = loop {
             match attempt() {
                 Err(EAGAIN) => {}
@@ -317,7 +325,11 @@ impl Connection {
             // Read now: what the attempt itself has given back is nothing to wait for.
             let seen = self.returns.lock().count;
             if endpoint.has_transfers() {
-                self.wait_for_return(seen)?;
+                if let Err(error) = self.wait_for_return(seen, &mut left) {
+                    // Those behind us shall not wait as long again.
+                    self.close();
+                    return Err(error);
+                }
                 continue;
             }
             match attempt() {
@@ -398,6 +410,8 @@ impl Connection {
         if endpoint.is_full(&quota) {
             self.stats.transfers_full();
         } else {
+            // Completion handlers may wait for what is held meanwhile, and writeback for them.
+            let _scope = NoFs::enter();
             // Without memory, or when there may be no more, those that there are have to do: some of them are out, and
             // will come back.
             let _ = endpoint.add_send_buffers(SEND_STEP, tunables::send_buffers());
@@ -560,7 +574,7 @@ impl Connection {
         // Else nobody is let in before it has its regions: two might for ever take from each other what both want.
         let alone = again && !endpoint.has_transfers();
         match call::take(self.version(), arrived, &mut buffer, rqst, &self.stats) {
-            Taken::Ready(call, rqst) => Ok(rqst.deliver(call)),
+            Taken::Ready(call, rqst) => rqst.deliver(call),
             Taken::Pull(pull) => self.post(&endpoint, Outgoing::Reads(pull)).map(|()| 0),
             Taken::Refused(message, refusal) => self.refuse(message, buffer, &refusal).map(|()| 0),
             Taken::Crowded(arrived) if alone && !endpoint.has_transfers() => {
@@ -593,8 +607,10 @@ impl Connection {
             version: self.version(),
             inline_max: two.map_or(self.agreed.send_inline, |two| two.send_size()) as usize,
             // In Version Two the Call says which handle, if any.
-            may_invalidate: two.is_some() || self.agreed.remote_invalidation,
-            parts: two.map_or(1, |two| two.max_parts().min(MAX_PARTS as u32)),
+            may_invalidate: self.sends_invalidation
+                && (two.is_some() || self.agreed.remote_invalidation),
+            // What is too long for parts needs a Reply chunk, which the peer is told.
+            parts: two.map_or(1, |two| two.max_parts().min(most_parts(two.send_size()))),
             credits: self.grant(&endpoint),
         };
         let buffer = rqst.context_mut().take_buffer().ok_or(ENOTCONN)?;
@@ -607,7 +623,9 @@ impl Connection {
         if parts > 1 && self.backlog.is_busy() {
             // Perhaps for want of Send buffers, and nothing may be under way of which one comes back. While something
             // waits no Call gets any, so these are left to it. Without memory those that there are have to do.
+            let scope = NoFs::enter();
             let _ = endpoint.ensure_send_buffers(parts);
+            drop(scope);
             self.flush();
         }
         Ok(())

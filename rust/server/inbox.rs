@@ -10,7 +10,7 @@ use crate::server::connection::Connection;
 use crate::sunrpc::svc::SvcXprt;
 use crate::verbs::endpoint::{Endpoint, Received, SendBuffer};
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use kernel::sync::{new_spinlock, Arc, SpinLock};
 
 /// A message that has arrived on a connection.
@@ -139,7 +139,8 @@ impl Inbox {
     pub(super) fn put_call(&self, xprt: &SvcXprt, call: Pulling<Connection>) {
         let mut queue = self.queue.lock();
         let refused = queue.pulled.push_within_capacity(call).err();
-        self.has_pulled.store(true, Relaxed);
+        // See `has_room` for the barrier.
+        self.has_pulled.xchg(true, Full);
         xprt.set_data();
         drop(queue);
         Self::announce(xprt, refused.is_some());

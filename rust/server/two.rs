@@ -43,8 +43,8 @@ pub(super) fn message_size(inline: u32) -> u32 {
     inline.max(MESSAGE_SIZE)
 }
 
-/// The channel of a new connection; [`None`] if only Version One is accepted. `inline` is the largest message and
-/// `credits` the largest grant in Version One; so many `receives` are posted at first. The addresses are the client's and
+/// The channel of a new connection; [`None`] if only Version One is accepted. `inline` is the largest message in Version
+/// One, in which errors grant `credits`; so many `receives` are posted at first. The addresses are the client's and
 /// ours.
 ///
 /// # Errors

@@ -49,7 +49,13 @@ impl Plan {
         }
         let total = size(header.read_total()?)?;
         if total == 0 {
-            return None;
+            // A chunk may be empty, as the item in its place is; a whole Call is not.
+            let within = positions.all(|at| at.is_some_and(|at| at <= payload));
+            return (within && !header.special).then_some(Self {
+                reads: false,
+                len: 0,
+                layout: Layout::Whole,
+            });
         }
         let first = positions.next()??;
         if splits && !header.special && positions.all(|position| position == Some(first)) {
@@ -368,7 +374,9 @@ mod tests {
     fn positions_beyond_the_message_are_refused() -> Result {
         for splits in [false, true] {
             assert!(plan(&[segment(104, 8)], 100, splits)?.0.is_none());
-            assert!(plan(&[segment(40, 0)], 100, splits)?.0.is_none());
+            assert!(plan(&[segment(104, 0)], 100, splits)?.0.is_none());
+            let empty = plan(&[segment(40, 0)], 100, splits)?.0;
+            assert!(empty.is_some_and(|plan| !plan.reads));
             assert!(plan(&[segment(100, 8)], 100, splits)?.0.is_some());
         }
         assert!(!plan(&[], 100, false)?.0.ok_or(Fault::NoPayload)?.reads);

@@ -117,6 +117,8 @@ impl Session {
             Err(Fault::BadErrorCode(_)) | Ok(RdmaError::Version { .. }) => {}
             // It is not a protocol that we speak, or our offer was not understood.
             Err(Fault::BadProcedure(_)) | Ok(_) => self.close_for(Reason::NoCommonVersion),
+            // An error that can't be read does not say that Version Two is spoken (4.3.2).
+            Err(_) if prefix.procedure == htype::ERROR => self.close_for(Reason::NoCommonVersion),
             // It is, but there is something wrong.
             Err(_) => {
                 self.speak(Dialect::Two);
@@ -336,6 +338,10 @@ mod tests {
             // Errors that leave no version: the offer was not understood.
             (config(Role::Client), &[0, 2, 9, 4, 2]),
             (config(Role::Client), &[0, 2, 9, 4, 4]),
+            // Errors that can't be read.
+            (config(Role::Client), &[0, 2, 9, 4]),
+            (config(Role::Client), &[0, 2, 9, 4, 1]),
+            (config(Role::Client), &[0, 2, 9, 4, 1, 2, 1]),
             // Not Version Two, and not a refusal of it.
             (config(Role::Client), &[0, 1, 9, 0, 0, 0, 0, 0, 1]),
             (config(Role::Client), &[0, 3, 9, 0]),

@@ -37,6 +37,8 @@ impl Session {
     /// Handles a received message.
     pub(crate) fn handle_received<'a>(&mut self, bytes: &'a [u8]) -> Event<'a> {
         if self.closing.is_some() {
+            // They take Receives all the same, which may be others'.
+            self.hurried |= self.incoming.receive(Kind::Other).is_err();
             return Event::Nothing;
         }
         let prefix = Prefix::get(&mut Reader::new(bytes)).ok();
@@ -99,6 +101,10 @@ impl Session {
                 let (xid, htype) = error
                     .prefix
                     .map_or((0, 0), |prefix| (prefix.xid, prefix.procedure));
+                if htype == v2::htype::CONNPROP_FINAL && self.peer == Telling::Begun {
+                    // Nothing in it is applied (7.2.2), but it was the last one: Calls may come now.
+                    self.peer = Telling::Nothing;
+                }
                 self.answer(answer::to_fault(error.fault, htype, &self.config), xid);
                 self.abandon_after(xid, htype)
             }
@@ -329,12 +335,20 @@ impl Session {
     }
 }
 
+/// The length of a CONNPROP message of nothing: the prefix, and a count.
+const EMPTY_PROPERTIES_LEN: usize = 20;
+
 /// Returns what a message is to flow control. A CONNPROP message of nothing takes the place of a
 /// GRANT where only CONNPROP messages may be sent.
 fn kind(header: &Header<'_>) -> Kind {
     match header.body {
         Body::Grant => Kind::Grant,
-        Body::Properties { told, last: false } if told.is_nothing() => Kind::Grant,
+        // One with properties that are not known is longer.
+        Body::Properties { told, last: false }
+            if told.is_nothing() && header.header_len() == EMPTY_PROPERTIES_LEN =>
+        {
+            Kind::Grant
+        }
         _ => Kind::Other,
     }
 }
@@ -361,7 +375,10 @@ mod tests {
         super::{
             super::{
                 continuation::Placed,
-                error::Result, //
+                error::{
+                    Fault,
+                    Result, //
+                },
             },
             testing::{
                 act,
@@ -372,6 +389,7 @@ mod tests {
                 settle,
                 speaking,
                 speaking_with,
+                FINAL,
                 XID, //
             },
             Action,
@@ -729,6 +747,92 @@ mod tests {
                 })?);
             assert_eq!(session.is_peer_in_sequence(), !last);
             settle(&mut session);
+        }
+        Ok(())
+    }
+
+    /// Sections 6.3.3 and 7.2.2: of a final message that is malformed nothing is applied, but it was the final one.
+    #[test]
+    fn a_malformed_final_message_ends_the_properties() -> Result {
+        for bad in [
+            &[0, 2, 100, 7, 1, 2, 3, 0][..],
+            // Octets behind it.
+            &[0, 2, 100, 7, 0, 0],
+        ] {
+            let mut session = Session::new(&config(Role::Server));
+            receive(&mut session, &[0, 2, 100, 6, 0])?;
+            settle(&mut session);
+            assert!(session.is_peer_in_sequence());
+            receive(&mut session, bad)?;
+            assert!(!session.is_peer_in_sequence());
+            settle(&mut session);
+            assert_eq!(received(&mut session, &WHOLE, extent)?, Some(Extent::Whole));
+        }
+        Ok(())
+    }
+
+    /// Sections 4.2.1.1 and 5.1: what is skipped is there all the same, so the message needs a credit.
+    #[test]
+    fn unknown_properties_take_a_credit() -> Result {
+        for (words, takes_credit) in [
+            (&[0, 2, 100, 6, 0][..], false),
+            (&[0, 2, 100, 6, 1, 99, 0], true),
+            (&[0, 2, 100, 6, 1, 2, 4, 6000], true),
+        ] {
+            // What one message more than the limit may be is not owed at once.
+            let mut session = Session::new(&Config {
+                receives: 1,
+                ..config(Role::Server)
+            });
+            receive(&mut session, words)?;
+            assert_eq!(session.windows().1.owes_grant(), takes_credit);
+        }
+        Ok(())
+    }
+
+    /// Who has broken the rules is not waited for: perhaps he takes no message.
+    #[test]
+    fn the_end_does_not_wait_for_who_breaks_rules() -> Result {
+        let mut session = Session::new(&config(Role::Server));
+        receive(&mut session, &FINAL)?;
+        // It is posted, and does not complete.
+        let mut sent = 0;
+        while let Some(action) = session.poll_action(false) {
+            sent += u32::from(matches!(action, Action::Send(_)));
+        }
+        assert!(sent > 0);
+        for _ in 0..20 {
+            receive(&mut session, &WHOLE)?;
+        }
+        while let Some(action) = session.poll_action(false) {
+            if let Action::Close(reason) = action {
+                assert_eq!(reason, Reason::Overrun);
+                return Ok(());
+            }
+        }
+        Err(Fault::NoPayload)
+    }
+
+    /// A peer that is to be told why has some time for it, and no more messages than it was promised.
+    #[test]
+    fn the_end_does_not_wait_for_ever() -> Result {
+        for flood in [false, true] {
+            let mut session = speaking(Role::Server)?;
+            session.close();
+            // A message that does not complete.
+            session.in_transit = 1;
+            assert!(session.is_closing());
+            assert_eq!(session.poll_action(false), None);
+            if flood {
+                for _ in 0..20 {
+                    receive(&mut session, &WHOLE)?;
+                }
+            } else {
+                session.handle_timeout(Timer::Close);
+            }
+            let close = Action::Close(Reason::Owner);
+            assert_eq!(session.poll_action(false), Some(close));
+            assert!(!session.is_closing());
         }
         Ok(())
     }

@@ -97,10 +97,18 @@ impl Session {
         self.incoming = before.incoming;
     }
 
-    /// Returns whether [`Self::start_send`] would admit a message.
-    pub(crate) fn admits(&self, message: &Outbound) -> bool {
+    /// Returns whether [`Self::start_send`] would admit a message. Who is told that there are no credits for it is told
+    /// when there may be, as if it had tried.
+    pub(crate) fn admits(&mut self, message: &Outbound) -> bool {
         let is_two = self.stage == Stage::Speaking(Dialect::Two) && self.closing.is_none();
-        is_two && self.supports(message) && self.has_credits(message)
+        if !is_two || !self.supports(message) {
+            return false;
+        }
+        let admits = self.has_credits(message);
+        if !admits {
+            self.wait();
+        }
+        admits
     }
 
     /// Returns whether there are credits for a message. Our properties and errors that wait come first, and nothing
@@ -209,7 +217,7 @@ impl Session {
             return Some(Action::Send(control));
         }
         if let Some(reason) = self.closing {
-            if self.in_transit != 0 {
+            if self.in_transit != 0 && reason.is_told() && !self.hurried {
                 return None;
             }
             self.stage = Stage::Closed;
@@ -431,6 +439,23 @@ mod tests {
         assert!(session.poll_wake());
         assert!(!session.poll_wake());
         assert!(session.start_send(&reply(1)).is_ok());
+        Ok(())
+    }
+
+    /// Who asks whether there are credits, and is told that there are not, is told when there may be.
+    #[test]
+    fn who_only_asks_is_told() -> Result {
+        let mut session = speaking(Role::Server)?;
+        receive(&mut session, &[0, 2, 1, 5])?;
+        settle(&mut session);
+        assert!(session.start_send(&reply(2)).is_err());
+        let used = session.windows().0.sent();
+        receive(&mut session, &[0, 2, used.wrapping_add(1), 5])?;
+        assert!(session.poll_wake());
+        assert!(!session.admits(&reply(2)));
+        receive(&mut session, &[0, 2, used.wrapping_add(2), 5])?;
+        assert!(session.poll_wake());
+        assert!(session.admits(&reply(2)));
         Ok(())
     }
 

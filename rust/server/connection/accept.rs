@@ -5,6 +5,7 @@
 use super::{inspect, Connection, Returns, SEND_STEP};
 use crate::kext::delayed_work::{new_delayed_work_ext, DelayedWork};
 use crate::link::channel::Channel;
+use crate::link::middles::MAX_PARTS;
 use crate::link::sizing::REVERSE_READS;
 use crate::module_parameters;
 use crate::observe::trace::Number;
@@ -36,9 +37,16 @@ const fn receives(credits: u32) -> u32 {
 const FIRST_CREDITS: u32 = 4;
 
 /// Send buffers: one for each Call that is taken in, as many again whose completion has not come, and one for each
-/// Call of ours.
+/// Call of ours. With few credits there are as many as it takes for a Reply in parts when all others are with Calls: with
+/// what is there for Replies to Calls of ours the peer may send Calls too.
 const fn sends(credits: u32) -> u32 {
-    2 * credits + callback::SLOTS
+    let usual = 2 * credits + callback::SLOTS;
+    let least = credits + 2 * callback::SLOTS + MAX_PARTS as u32;
+    if usual > least {
+        usual
+    } else {
+        least
+    }
 }
 
 /// Work requests of the Send Queue: a Write and a Send for each credit, or the Writes of some Replies of a MiB. It is the
@@ -87,11 +95,6 @@ impl Connection {
         addresses: (AddressText, AddressText),
     ) -> Result<Arc<Self>> {
         let inline = tunables::max_request_size();
-        let own = CmPrivate {
-            send_size: inline,
-            receive_size: inline,
-            remote_invalidation: true,
-        };
         let peer = CmPrivate::decode(incoming.private_data());
         let read_depth = incoming.read_depth();
         if read_depth == 0 {
@@ -99,13 +102,25 @@ impl Connection {
             return Err(EINVAL);
         }
         let limits = incoming.device_limits().ok_or(ENODEV)?;
+        let own = CmPrivate {
+            send_size: inline,
+            receive_size: inline,
+            // There are devices that can't send such.
+            remote_invalidation: limits.memory_management,
+        };
         let ours = u8::try_from(tunables::max_outbound_reads()).unwrap_or(u8::MAX);
         let read_depth = read_depth.min(limits.outbound_reads).min(ours);
         // As if all Receives were its own. Their queue has one more work request, the marker of a drain.
         let room = limits.queue_depth.saturating_sub(OTHER_RECEIVES + 1);
         let credits = tunables::max_requests().min(room / 2).max(1);
         let stats = Arc::new(Stats::new(number), GFP_KERNEL)?;
-        let channel = two::channel(number, inline, credits, FIRST_CREDITS + 1, addresses)?;
+        let channel = two::channel(
+            number,
+            inline,
+            FIRST_CREDITS.min(credits),
+            FIRST_CREDITS + 1,
+            addresses,
+        )?;
         // In Version One there are no chunks in the reverse direction.
         let may_register = channel.is_some()
             && limits.memory_management
@@ -142,6 +157,7 @@ impl Connection {
                 returned <- new_condvar!("rpcrdma::Connection::returned"),
                 patience <- new_mutex!((), "rpcrdma::Connection::patience"),
                 agreed: Agreed::new(&own, &peer),
+                sends_invalidation: limits.memory_management,
                 peer,
                 channel,
                 endpoint <- new_spinlock!(None, "rpcrdma::Connection::endpoint"),

@@ -64,6 +64,9 @@ pub(crate) trait CallContext: Send + Sync + 'static {
     /// The Call's message. It stays at the same place, and nobody else uses the memory, while the context exists.
     fn message(&self) -> &[u8];
 
+    /// Whether that place may be memory that has no `struct page`, which SUNRPC and nfsd must not be handed.
+    fn is_scattered(&self) -> bool;
+
     /// Octets `offset` to `offset + len` of the Reply are a result that may go into a chunk of its own. Called in
     /// the order of the results.
     ///

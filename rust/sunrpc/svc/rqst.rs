@@ -106,7 +106,14 @@ impl<'a, T: ServerTransport> CallRqst<'a, T> {
     }
 
     /// Delivers a Call that is wholly in its message. Returns its length.
-    pub(crate) fn deliver(self, context: KBox<T::Context>) -> usize {
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it had to be copied, and the thread has not as many pages.
+    pub(crate) fn deliver(self, context: KBox<T::Context>) -> Result<usize> {
+        if context.is_scattered() {
+            return self.deliver_copy(context);
+        }
         let (start, len) = range(&context);
         // SAFETY: The object is ours.
         let arg = unsafe { &mut (*self.rqst.as_ptr()).rq_arg };
@@ -116,7 +123,32 @@ impl<'a, T: ServerTransport> CallRqst<'a, T> {
         arg.tail[0].iov_len = 0;
         arg.page_len = 0;
         arg.page_base = 0;
-        self.finish(context, len)
+        Ok(self.finish(context, len))
+    }
+
+    /// Delivers a Call as a copy in the thread's own pages.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there are not as many.
+    fn deliver_copy(self, context: KBox<T::Context>) -> Result<usize> {
+        let message = context.message();
+        let len = message.len();
+        // SAFETY: The object is ours.
+        let rqst = unsafe { &mut *self.rqst.as_ptr() };
+        if len == 0 || len.div_ceil(PAGE_SIZE) >= rqst.rq_maxpages || rqst.rq_pages_nfree != 0 {
+            return Err(EINVAL);
+        }
+        for (at, part) in message.chunks(PAGE_SIZE).enumerate() {
+            // SAFETY: The index is below `rq_maxpages`, so the entry exists. If there is a page, it is the thread's, and its
+            // memory is mapped, since `svc_alloc_arg` asks for such.
+            unsafe {
+                let page = NonNull::new(*rqst.rq_pages.add(at)).ok_or(EINVAL)?;
+                let to = sys::page_address(page.as_ptr()).cast::<u8>();
+                ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
+            }
+        }
+        self.finish_pages(context, len)
     }
 
     /// Delivers a Call whose message is to have the first `data_len` octets of `pages` inserted at `position`.
@@ -165,9 +197,18 @@ impl<'a, T: ServerTransport> CallRqst<'a, T> {
         if len > pages.len().checked_mul(PAGE_SIZE).ok_or(EINVAL)? || len == 0 {
             return Err(EINVAL);
         }
+        self.put_pages(pages)?;
+        self.finish_pages(context, len)
+    }
+
+    /// Delivers a Call that is the first `len` octets, more than none, of the thread's pages.
+    ///
+    /// # Errors
+    ///
+    /// `EOVERFLOW`.
+    fn finish_pages(self, context: KBox<T::Context>, len: usize) -> Result<usize> {
         let head = len.min(PAGE_SIZE);
         let page_len = u32::try_from(len - head)?;
-        self.put_pages(pages)?;
         // SAFETY: The object is ours; the first page is there, since `len` is not zero.
         unsafe {
             let rqst = &mut *self.rqst.as_ptr();
