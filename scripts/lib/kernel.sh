@@ -24,7 +24,7 @@ kernel_make_flags() {
 	uml) echo ARCH=um ;;
 	uml-kasan) echo ARCH=um LLVM=1 ;;
 	debug) echo ARCH=x86_64 LLVM=1 ;;
-	debian) echo ARCH=x86_64 LOCALVERSION=+"$(cut -d+ -f2- "$(kernel_dir debian)/release")" ;;
+	debian) echo ARCH=x86_64 LOCALVERSION="$(sed 's/^[0-9.]*//' "$(kernel_dir debian)/release")" ;;
 	esac
 }
 
