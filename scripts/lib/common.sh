@@ -26,6 +26,31 @@ die() {
 	exit 1
 }
 
+# What mounts, make and the command lines of guests are given is separated by these.
+case $RPCRDMA_CACHE in
+*[[:space:],:]*) die "the cache's path has a blank, comma or colon in it: $RPCRDMA_CACHE; set RPCRDMA_CACHE to another directory" ;;
+esac
+case $TREE in
+*[[:space:],:]*) die "the tree's path has a blank, comma or colon in it: $TREE; move it to another directory" ;;
+esac
+
+# Dies if the working directory is one that the sysroot and guests have of their
+# own: they see it at the same path, where it would hide theirs.
+need_own_directory() {
+	local directory
+
+	for directory in "$PWD" "$(pwd -P)"; do
+		case $directory in
+		/dev/shm/* | /usr/src/* | /usr/local/src/*) ;;
+		/ | /bin | /bin/* | /dev | /dev/* | /etc | /etc/* | /lib | /lib/* | /lib[0-9x]* | /mnt | /proc | /proc/* | \
+			/run | /sbin | /sbin/* | /srv | /sys | /sys/* | /tmp | /usr | /usr/* | \
+			/var | /var/lib | /var/lib/nfs | /var/lib/nfs/* | /var/tmp)
+			die "this cannot be started from $directory, since the sysroot and the guests have their own; start it from the tree, or from a directory of yours"
+			;;
+		esac
+	done
+}
+
 need_root() {
 	[ "$(id -u)" = 0 ] ||
 		die "this needs root (mount namespaces, chroot); run it with sudo or as root"
@@ -71,7 +96,8 @@ need_packages() {
 explain_log() {
 	local log=$1 package own
 
-	own=$(sed -n 's/^error: //p' "$log" | tail -n 1)
+	# What die() says is the last line; compilers have lines of that kind elsewhere.
+	own=$(tail -n 1 "$log" | sed -n 's/^error: //p')
 	[ -z "$own" ] || die "$own; log: $log"
 	package=$(sed -n 's/.*Unable to locate package \([^ ]*\).*/\1/p' "$log" | head -n 1)
 	if grep -qE 'Temporary failure resolving|Could not resolve|Could not connect|Unable to connect|Network is unreachable|Connection timed out' "$log"; then

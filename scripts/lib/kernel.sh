@@ -42,6 +42,15 @@ kernel_dir() {
 		"$(hash_files "${files[@]}")")"
 }
 
+# Dies if a kernel was set up and there is none, as when the package archive lacks it.
+need_kernel() {
+	local dir
+
+	dir=$(kernel_dir "$1")
+	[ ! -e "$dir/unavailable" ] ||
+		die "no kernel $1: $(cat "$dir/unavailable"); to look again remove $dir.ok"
+}
+
 # Writes build/.config from tinyconfig and the fragments, and checks that every
 # symbol got what was asked: olddefconfig drops silently what cannot be.
 configure_kernel() {

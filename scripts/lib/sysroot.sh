@@ -5,6 +5,9 @@
 SYSROOT_PACKAGES=$(sed 's/#.*//' "$SCRIPTS/sysroot.packages" | xargs)
 SYSROOT=$RPCRDMA_CACHE/sysroot-$(key_of 1 "$SUITE" "$SYSROOT_PACKAGES")
 
+# The keys that Debian signs its lists of packages with.
+KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
+
 # Prints the mirrors this machine's own apt uses, as "base URI" and "security
 # URI", or nothing when they are not plain ones of Debian.
 host_mirrors() {
@@ -28,9 +31,8 @@ host_mirrors() {
 
 # Prints the source lines of the sysroot; nothing means mmdebstrap's default.
 sysroot_sources() {
-	local kind uri options= keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+	local kind uri options="[signed-by=$KEYRING] "
 
-	[ -e "$keyring" ] && options="[signed-by=$keyring] "
 	while read -r kind uri; do
 		case $kind in
 		base)
@@ -46,6 +48,10 @@ make_sysroot() {
 	local result=$1 sources proxy options=()
 
 	need_packages mmdebstrap=mmdebstrap
+	# A file is no command: it counts as missing, and its package is installed.
+	[ -e "$KEYRING" ] || need_packages "$KEYRING=debian-archive-keyring"
+	[ -e "$KEYRING" ] ||
+		die "there is no $KEYRING, with which Debian's packages are checked; install debian-archive-keyring of Debian 12 or later"
 	# Without the lists apt does not tell its targets.
 	[ -n "$(host_mirrors)" ] || apt-get -q update || true
 	sources=$(sysroot_sources)
