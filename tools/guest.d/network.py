@@ -28,8 +28,11 @@ def make(run_dir):
         subprocess.run(["ethtool", "-K", name, "tx", "off", "rx", "off", "tso", "off",
                         "gso", "off", "gro", "off"], stdout=subprocess.DEVNULL,
                        stderr=subprocess.DEVNULL, check=False)
-        with open(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6", "w") as f:
-            f.write("1")
+        disable = f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6"
+        # Not where this machine's kernel has no IPv6 at all.
+        if os.path.exists(disable):
+            with open(disable, "w") as f:
+                f.write("1")
         ip("link", "set", name, "up", "promisc", "on")
 
 

@@ -7,6 +7,7 @@ namespace of its own: whatever it leaves behind goes away with it.
 """
 
 import argparse
+import math
 import os
 import selectors
 import shlex
@@ -53,7 +54,7 @@ def parse():
     p.add_argument("--qemu", action="append", default=[])
     p.add_argument("--memory")
     p.add_argument("--server-memory")
-    p.add_argument("--timeout", type=float, default=3600)
+    p.add_argument("--timeout", type=float)
     p.add_argument("--env", action="append", default=[])
     p.add_argument("--expect", action="append", default=[])
     p.add_argument("--server-cmd")
@@ -65,6 +66,9 @@ def parse():
     joined = iter(words[:end])
     args = p.parse_args([f"{w}={next(joined)}" if w == "--qemu" else w for w in joined])
     args.command = words[end + 1:]
+    if args.timeout is None:
+        # Somebody sits at a shell.
+        args.timeout = math.inf if args.mode == "shell" else 3600
     if args.mode == "shell":
         args.server_cmd = '. "$GUEST_LIB" && start_nfs_server && echo READY'
         args.client_cmd = SHELL
@@ -204,6 +208,16 @@ def show_console(guest, found):
     sys.stderr.flush()
 
 
+def show_output(guest):
+    """Prints the end of what a guest's command has said."""
+    with open(os.path.join(guest.dir, "output"), errors="replace") as f:
+        lines = f.read().splitlines()[-20:]
+    show(f"the last {len(lines)} lines of the {guest.role}'s output:")
+    for line in lines:
+        print("  | " + line, file=sys.stderr)
+    sys.stderr.flush()
+
+
 def run_one(args, run):
     """One guest; returns the exit status."""
     guest = Guest(args, "run", 1, args.module, shlex.join(args.command))
@@ -234,13 +248,18 @@ def run_pair(args, run):
     if args.mode == "shell":
         # Its line is the user's own terminal: nothing can be said to it there.
         run.wait(lambda: ready or server.status() is not None, deadline)
-    run.add(client)
+    if ready or args.mode != "shell":
+        run.add(client)
     how = run.wait(lambda: (ready and client.is_up()) or
                    any(g.status() is not None for g in run.guests), deadline)
     if how == "done" and not ready:
         culprit = next(g for g in run.guests if g.status() is not None)
         show(f"the {culprit.role}'s command ended with {culprit.status()} before the server printed READY")
-        return conclude(run, culprit, "done", failed=True)
+        status = conclude(run, culprit, "done", failed=True)
+        if args.mode == "shell":
+            # Nobody has seen it yet.
+            show_output(server)
+        return status
     if how == "done":
         client.tell("go")
         # The server's command may end; only with an error is that the end.
