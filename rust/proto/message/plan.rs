@@ -50,8 +50,8 @@ impl Plan {
         let total = size(header.read_total()?)?;
         if total == 0 {
             // A chunk may be empty, as the item in its place is; a whole Call is not.
-            let within = positions.all(|at| at.is_some_and(|at| at <= payload));
-            return (within && !header.special).then_some(Self {
+            let fits = walk(header, |_| Some(())).is_some();
+            return (fits && !header.special).then_some(Self {
                 reads: false,
                 len: 0,
                 layout: Layout::Whole,
