@@ -18,6 +18,7 @@ With the stock module at one end Version One is spoken on the first connection, 
 so. A server may be replaced by another one at any time.
 """
 
+import ctypes
 import mmap
 import os
 import sys
@@ -30,8 +31,8 @@ import versions  # noqa: E402
 import workload  # noqa: E402
 from agreed import Agreed  # noqa: E402
 from case import main  # noqa: E402
-from common import (Mount, TRACING, check, digest, drop_caches, log, pattern, read,  # noqa: E402
-                    remote, remote_call, rnr_events, run, slow, soak, wait_for, write,
+from common import (LIBC, Mount, TRACING, check, digest, drop_caches, log, pattern,  # noqa: E402
+                    read, remote, remote_call, rnr_events, run, slow, soak, wait_for, write,
                     xprt_stats)
 
 PARAMETERS = "/sys/module/rpcrdma/parameters"
@@ -104,6 +105,9 @@ SIZES = (100, 4096, 8192)
 #: An extended attribute that takes two messages, since nothing in it may go into a chunk of its own.
 XATTR_SIZE = 16 << 10
 
+#: One that is longer than what comes in parts.
+LONG_XATTR = 60_000
+
 
 def direct(path, flags, length, data=None):
     """Reads or writes a whole file past the page cache."""
@@ -118,6 +122,21 @@ def direct(path, flags, length, data=None):
         return memory[:length]
     finally:
         os.close(fd)
+
+
+def too_long(path):
+    """Who asks for less of an attribute than there is gets an error, and nobody else anything: the Reply fits neither
+    what was offered for it nor what may come in parts."""
+    value = pattern("long", LONG_XATTR)
+    os.setxattr(path, "user.long", value)
+    for size in (128, 65536):
+        drop_caches()
+        buffer = ctypes.create_string_buffer(size)
+        got = LIBC.getxattr(path.encode(), b"user.long", buffer, size)
+        reason = os.strerror(ctypes.get_errno()) if got < 0 else f"{got} octets"
+        log(f"an attribute of {LONG_XATTR} octets into {size}: {reason}")
+        check(got == (LONG_XATTR if size > LONG_XATTR else -1), reason)
+        check(got < 0 or buffer.raw[:got] == value, "another attribute read than written")
 
 
 def parts():
@@ -154,6 +173,7 @@ def parts():
             used(before, 1, "an extended attribute")
             drop_caches()
             check(os.getxattr(path, "user.long") == value, "another attribute read than written")
+            too_long(path)
             os.unlink(path)
         # A Reply that may be too long for one message, and is: 300 names.
         names = {f"name.{n:03}.{'x' * 30}" for n in range(300)}
