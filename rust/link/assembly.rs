@@ -47,9 +47,16 @@ const MAX_ALL: usize = 64 << 20;
 static BEYOND: Atomic<usize> = Atomic::new(0);
 
 /// What is kept of one connection. Its messages have references to it.
+#[pin_data]
 pub(super) struct Share {
     /// Octets.
     kept: Atomic<usize>,
+    /// Memory for the next message, if it is `saving`. Kernels are often made to clear all that they allocate, which is as
+    /// much work as to copy the message. It does not count as kept.
+    #[pin]
+    spare: SpinLock<Option<KVVec<u8>>>,
+    /// Whether the memory of a message is kept for the next one. A client has few connections, a server many.
+    saving: bool,
 }
 
 impl Share {
@@ -58,9 +65,34 @@ impl Share {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(super) fn new() -> Result<Arc<Self>> {
-        let kept = Atomic::new(0);
-        Ok(Arc::new(Self { kept }, GFP_KERNEL)?)
+    pub(super) fn new(saving: bool) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                kept: Atomic::new(0),
+                spare <- new_spinlock!(None, "rpcrdma::Share::spare"),
+                saving,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Memory for `len` octets, with none in it. Sleeps.
+    fn memory(&self, len: usize) -> Result<KVVec<u8>> {
+        let spare = self.spare.lock().take();
+        match spare {
+            Some(memory) if memory.capacity() >= len => Ok(memory),
+            // If it is too short it goes.
+            _ => Ok(KVVec::with_capacity(len, GFP_KERNEL)?),
+        }
+    }
+
+    /// Memory is not used any more. Sleeps.
+    fn give_back(&self, mut memory: KVVec<u8>) {
+        if self.saving && memory.capacity() <= MAX_WHOLE as usize {
+            memory.clear();
+            let former = self.spare.lock().replace(memory);
+            drop(former);
+        }
     }
 }
 
@@ -113,7 +145,7 @@ pub(crate) struct Whole {
     /// How long the message is.
     len: usize,
     /// What counts.
-    _counted: Counted,
+    counted: Counted,
 }
 
 impl Whole {
@@ -127,9 +159,9 @@ impl Whole {
         // Writeback may wait for this very message.
         let _nofs = NoFs::enter();
         Ok(Self {
-            bytes: KVVec::with_capacity(len, GFP_KERNEL)?,
+            bytes: share.memory(len)?,
             len,
-            _counted: counted,
+            counted,
         })
     }
 
@@ -153,6 +185,8 @@ impl Drop for Whole {
     fn drop(&mut self) {
         // Whether memory was in one piece depends on chance. Who drops it under a spinlock shall be found out at once.
         might_sleep();
+        let memory = core::mem::take(&mut self.bytes);
+        self.counted.share.give_back(memory);
     }
 }
 
@@ -213,7 +247,7 @@ mod tests {
 
     #[test]
     fn parts_become_a_message() -> Result {
-        let assembly = Arc::pin_init(Assembly::new(Share::new()?), GFP_KERNEL)?;
+        let assembly = Arc::pin_init(Assembly::new(Share::new(false)?), GFP_KERNEL)?;
         assembly.begin(6)?;
         assert!(!assembly.add(1, b"a"));
         assert!(assembly.add(0, b"abcd"));
@@ -229,7 +263,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded() -> Result {
-        let share = Share::new()?;
+        let share = Share::new(false)?;
         let before = BEYOND.load(Relaxed);
         assert!(Whole::new(&share, MAX_ALL + 1).is_err());
         assert_eq!(BEYOND.load(Relaxed), before);
@@ -249,7 +283,7 @@ mod tests {
     /// Peers that have begun as much as may be begun leave the shares of others alone.
     #[test]
     fn nobody_takes_the_share_of_another() -> Result {
-        let (greedy, other) = (Share::new()?, Share::new()?);
+        let (greedy, other) = (Share::new(false)?, Share::new(false)?);
         let own = Whole::new(&greedy, SHARE)?;
         // As if there were much more of it.
         BEYOND.fetch_add(MAX_ALL, Relaxed);
@@ -267,10 +301,37 @@ mod tests {
         Ok(())
     }
 
+    /// A client does not ask the kernel for memory each time.
+    #[test]
+    fn memory_is_used_again() -> Result {
+        for saving in [false, true] {
+            let share = Share::new(saving)?;
+            let mut whole = Whole::new(&share, 9000)?;
+            assert!(whole.put(0, b"octets"));
+            drop(whole);
+            assert_eq!(share.kept.load(Relaxed), 0);
+            assert_eq!(share.spare.lock().is_some(), saving);
+            let next = Whole::new(&share, 8000)?;
+            assert!(next.bytes().is_empty() && share.spare.lock().is_none());
+            drop(next);
+            // One that is too short is no use.
+            drop(Whole::new(&share, 20_000)?);
+            assert!(share
+                .spare
+                .lock()
+                .as_ref()
+                .is_none_or(|spare| spare.capacity() >= 20_000));
+            // Nor is one of a length that never comes.
+            drop(Whole::new(&share, MAX_WHOLE as usize + 1)?);
+            assert!(share.spare.lock().is_none());
+        }
+        Ok(())
+    }
+
     /// No pages in a row are needed. So many there never are, but the module's memory is not that short.
     #[test]
     fn memory_need_not_be_in_one_piece() -> Result {
-        let share = Share::new()?;
+        let share = Share::new(false)?;
         let mut whole = Whole::new(&share, 12 << 20)?;
         assert!(whole.put(0, b"begin"));
         assert_eq!(whole.bytes(), b"begin");

@@ -255,7 +255,7 @@ impl Channel {
         let session = Session::new(&config);
         let terms = session.terms();
         let settled = !on;
-        let share = Share::new()?;
+        let share = Share::new(parameters.role == Role::Client)?;
         let state = State {
             session,
             in_transit: 0,
@@ -890,7 +890,7 @@ mod tests {
     /// With half of the memory for messages in parts taken, clients can send no more of them; but they can go on.
     #[test]
     fn clients_have_one_credit_while_memory_is_scarce() -> Result {
-        let share = Share::new()?;
+        let share = Share::new(false)?;
         let mut kept = KVec::new();
         while !assembly::is_crowded() {
             assert_eq!(offer(Role::Server, 64), 64);
