@@ -4,13 +4,16 @@
 //!
 //! Completions come in the order of posting, and only some work requests are signaled. So what was posted is
 //! kept in order, and the completion of a signaled work request retires everything up to it.
+//!
+//! Whatever is posted has a number of its own, also each part of a chain that is posted in parts: a fence may come
+//! between two of them. So numbers ascend in the order of posting.
 
 use kernel::prelude::*;
 
-/// One chain of work requests.
+/// One chain of work requests, or a part of one.
 #[derive(Clone, Copy)]
 struct Posted {
-    /// The place of its last work request.
+    /// Its place: larger than that of what was posted before it.
     sequence: u64,
     /// How many work requests it has.
     requests: u32,
@@ -28,7 +31,7 @@ pub(super) struct SendQueue {
     head: usize,
     /// How many there are.
     len: usize,
-    /// The sequence number that the next chain will have.
+    /// The place of what is posted next.
     next_sequence: u64,
     /// The room in work requests.
     depth: u32,
@@ -115,19 +118,11 @@ impl SendQueue {
         signaled: bool,
         buffer: Option<u32>,
     ) -> Option<u64> {
-        let sequence = self.begin();
-        self.push(
-            Posted {
-                sequence,
-                requests,
-                buffer,
-                part: false,
-            },
-            signaled,
-        )
+        self.push(requests, signaled, buffer, false)
     }
 
-    /// Begins a chain that is posted in parts. Returns its place, which all of them have. Nothing else is posted meanwhile.
+    /// A number for a chain that is posted in parts, before the places of all its parts. It is a name for trace events, and
+    /// not to be given to [`Self::retire`] or [`Self::has_retired`].
     pub(super) fn begin(&mut self) -> u64 {
         let sequence = self.next_sequence;
         self.next_sequence += 1;
@@ -135,48 +130,37 @@ impl SendQueue {
     }
 
     /// Notes a part of a chain, signaled on its own and not the last. Its completion is for [`Self::retire_part`].
-    pub(super) fn posted_part(&mut self, requests: u32, sequence: u64) -> Option<u64> {
-        self.push(
-            Posted {
-                sequence,
-                requests,
-                buffer: None,
-                part: true,
-            },
-            true,
-        )
+    pub(super) fn posted_part(&mut self, requests: u32) -> Option<u64> {
+        self.push(requests, true, None, true)
     }
 
-    /// Notes the last part of a chain, which is signaled. Its completion is for [`Self::retire`].
-    pub(super) fn posted_last(
-        &mut self,
-        requests: u32,
-        buffer: Option<u32>,
-        sequence: u64,
-    ) -> Option<u64> {
-        self.push(
-            Posted {
-                sequence,
-                requests,
-                buffer,
-                part: false,
-            },
-            true,
-        )
+    /// Notes the last part of a chain, which is signaled. Returns its place, to be given to [`Self::retire`].
+    pub(super) fn posted_last(&mut self, requests: u32, buffer: Option<u32>) -> Option<u64> {
+        self.push(requests, true, buffer, false)
     }
 
     /// Notes what was posted. Returns its place.
-    fn push(&mut self, posted: Posted, signaled: bool) -> Option<u64> {
+    fn push(
+        &mut self,
+        requests: u32,
+        signaled: bool,
+        buffer: Option<u32>,
+        part: bool,
+    ) -> Option<u64> {
         let capacity = self.ring.len();
         if self.len >= capacity {
             return None;
         }
+        let sequence = self.next_sequence;
         let at = (self.head + self.len) % capacity;
-        *self.ring.get_mut(at)? = posted;
+        *self.ring.get_mut(at)? = Posted {
+            sequence,
+            requests,
+            buffer,
+            part,
+        };
+        self.next_sequence += 1;
         self.len += 1;
-        let Posted {
-            sequence, requests, ..
-        } = posted;
         self.used = self.used.saturating_add(requests);
         self.unsignaled = if signaled {
             0
@@ -219,9 +203,19 @@ impl SendQueue {
     }
 
     /// Retires what was posted up to the part whose completion has come: the oldest one, since they complete in order,
-    /// and each was retired by its own completion or a later one. Calls `free` for each Send buffer that comes free.
+    /// and each was retired by its own completion or a later one. If that was a later one, and no part is left, nothing
+    /// is retired. Calls `free` for each Send buffer that comes free.
     pub(super) fn retire_part(&mut self, mut free: impl FnMut(u32)) {
-        // What is older is from before the chain was begun.
+        let mut places = self.head..self.head + self.len;
+        let is_part = |at: usize| {
+            let at = at.checked_rem(self.ring.len());
+            at.and_then(|at| self.ring.get(at))
+                .is_some_and(|posted| posted.part)
+        };
+        if !places.any(is_part) {
+            return;
+        }
+        // What is older is from before the chain was begun, or a fence, and has completed before it.
         while let Some(posted) = self.pop_if(|_| true) {
             if let Some(buffer) = posted.buffer {
                 free(buffer);
@@ -313,8 +307,7 @@ mod tests {
         queue.posted(10, true, Some(0)).ok_or(EINVAL)?;
         // As much as there is room for.
         assert_eq!(queue.part(40), 6);
-        let place = queue.begin();
-        assert_eq!(queue.posted_part(6, place), Some(place));
+        queue.posted_part(6).ok_or(EINVAL)?;
         assert_eq!(queue.part(34), 0);
         // Not for three work requests, unless they are the last.
         let mut full = SendQueue::new(16)?;
@@ -329,11 +322,12 @@ mod tests {
         let mut queue = SendQueue::new(16)?;
         let mut freed = KVec::with_capacity(4, GFP_KERNEL)?;
         let before = queue.posted(2, false, Some(0)).ok_or(EINVAL)?;
-        let place = queue.begin();
-        assert!(before < place);
-        queue.posted_part(4, place).ok_or(EINVAL)?;
-        queue.posted_part(4, place).ok_or(EINVAL)?;
-        assert_eq!(queue.posted_last(1, Some(1), place), Some(place));
+        let begun = queue.begin();
+        assert!(before < begun);
+        let first = queue.posted_part(4).ok_or(EINVAL)?;
+        let second = queue.posted_part(4).ok_or(EINVAL)?;
+        let place = queue.posted_last(1, Some(1)).ok_or(EINVAL)?;
+        assert!(begun < first && first < second && second < place);
         assert_eq!(queue.used().0, 11);
         // The first part, and what was posted before it; not the second, nor what comes last.
         queue.retire_part(|b| drop(freed.push_within_capacity(b)));
@@ -350,13 +344,57 @@ mod tests {
     #[test]
     fn the_last_part_retires_all() -> Result {
         let mut queue = SendQueue::new(16)?;
-        let place = queue.begin();
-        queue.posted_part(4, place).ok_or(EINVAL)?;
-        queue.posted_last(4, None, place).ok_or(EINVAL)?;
+        queue.posted_part(4).ok_or(EINVAL)?;
+        let place = queue.posted_last(4, None).ok_or(EINVAL)?;
         queue.retire(place, |_| ());
         assert!(queue.has_room(16, 0));
         queue.retire_part(|_| ());
         assert!(queue.has_room(16, 0));
+        // What was posted since then is not concerned.
+        queue.posted(3, true, Some(0)).ok_or(EINVAL)?;
+        queue.retire_part(|_| ());
+        assert_eq!(queue.used().0, 3);
+        Ok(())
+    }
+
+    /// A fence is posted at any time, for room was kept for it.
+    #[test]
+    fn a_fence_between_parts_retires_only_what_was_before_it() -> Result {
+        let mut queue = SendQueue::new(16)?;
+        let mut freed = KVec::with_capacity(4, GFP_KERNEL)?;
+        queue.posted_part(4).ok_or(EINVAL)?;
+        let fence = queue.posted(1, true, None).ok_or(EINVAL)?;
+        queue.retire_part(|b| drop(freed.push_within_capacity(b)));
+        assert_eq!(queue.used().0, 1);
+        queue.posted_part(4).ok_or(EINVAL)?;
+        let last = queue.posted_last(1, Some(1)).ok_or(EINVAL)?;
+        queue.retire(fence, |b| drop(freed.push_within_capacity(b)));
+        assert_eq!((queue.used().0, freed.len()), (5, 0));
+        assert!(queue.has_retired(fence) && !queue.has_retired(last));
+        queue.retire_part(|b| drop(freed.push_within_capacity(b)));
+        assert_eq!((queue.used().0, freed.len()), (1, 0));
+        queue.retire(last, |b| drop(freed.push_within_capacity(b)));
+        assert_eq!((queue.used().0, freed.as_slice()), (0, &[1][..]));
+        Ok(())
+    }
+
+    /// The fence is behind a part that has not completed.
+    #[test]
+    fn a_part_behind_a_fence_is_retired_after_it() -> Result {
+        let mut queue = SendQueue::new(16)?;
+        let mut freed = KVec::with_capacity(4, GFP_KERNEL)?;
+        queue.posted_part(4).ok_or(EINVAL)?;
+        queue.posted_part(4).ok_or(EINVAL)?;
+        let fence = queue.posted(1, true, None).ok_or(EINVAL)?;
+        let last = queue.posted_last(1, Some(1)).ok_or(EINVAL)?;
+        queue.retire_part(|b| drop(freed.push_within_capacity(b)));
+        assert_eq!(queue.used().0, 6);
+        queue.retire_part(|b| drop(freed.push_within_capacity(b)));
+        assert_eq!(queue.used().0, 2);
+        queue.retire(fence, |b| drop(freed.push_within_capacity(b)));
+        assert_eq!((queue.used().0, freed.len()), (1, 0));
+        queue.retire(last, |b| drop(freed.push_within_capacity(b)));
+        assert_eq!((queue.used().0, freed.as_slice()), (0, &[1][..]));
         Ok(())
     }
 

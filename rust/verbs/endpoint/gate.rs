@@ -23,6 +23,8 @@ pub(super) struct SendSlot<H: EndpointEvents> {
     pub(super) entry: CompletionEntry,
     /// Where in the Send Queue it was posted last.
     pub(super) sequence: Atomic<u64>,
+    /// What trace events call that Send: its place, or what its chain was called when it was begun.
+    pub(super) name: Atomic<u64>,
     /// Whether there is cargo. Who makes it false is the one to take it.
     laden: Atomic<bool>,
     /// What is released when the Send has completed. Written by who posts it, under the gate's lock, and taken by
@@ -38,6 +40,7 @@ impl<H: EndpointEvents> SendSlot<H> {
         Self {
             entry,
             sequence: Atomic::new(0),
+            name: Atomic::new(0),
             laden: Atomic::new(false),
             cargo: Cell::new(None),
             buffer,
@@ -137,7 +140,7 @@ impl SendGate {
     }
 
     /// Posts a chain, for which there is room, the last of which is the Send of `slot` with the index `index`. Returns its
-    /// place.
+    /// place in the Send Queue.
     ///
     /// # Errors
     ///
@@ -156,12 +159,13 @@ impl SendGate {
     ) -> Result<u64, PostError> {
         let requests = chain.requests;
         let place = match chain.begun {
-            Some(place) => self.queue.posted_last(requests, Some(index), place),
+            Some(_) => self.queue.posted_last(requests, Some(index)),
             None => self.queue.posted(requests, chain.signaled, Some(index)),
         };
         let sequence = place.ok_or(PostError::Refused)?;
         // Before the post, so that no completion can come first.
         slot.sequence.store(sequence, Relaxed);
+        slot.name.store(chain.begun.unwrap_or(sequence), Relaxed);
         let first = chain.first.cast_const();
         // SAFETY: The caller guarantees it; the slot's entry is part of the endpoint, which outlives the QP.
         let status = unsafe { sys::ib_post_send(qp.as_ptr(), first, ptr::null_mut()) };
@@ -181,7 +185,7 @@ pub(super) struct SendChain {
     pub(super) requests: u32,
     /// Whether the Send is signaled.
     pub(super) signaled: bool,
-    /// The place of the chain if it was begun: then these are the rest of it, and signaled.
+    /// What the chain is called if it was begun: then these are the rest of it, and signaled.
     pub(super) begun: Option<u64>,
 }
 

@@ -6,8 +6,10 @@
 //!
 //! A chain that is begun belongs to the slot of its last work request, like one that is posted as a whole: Reads to a
 //! [`PullSlot`](super::pull::PullSlot), a Reply to the slot of its Send buffer. What has not been posted of it is
-//! the [`Rest`] in the gate. There is one at most, and while there is one nothing else is posted that would take its
-//! room; so two chains never wait for each other. Each part is signaled, and its completion posts the next one.
+//! the [`Rest`] in the gate. There is one at most, and while there is one nothing else is posted but fences, which take
+//! the room that was kept for them and nothing of the chain's; so two chains never wait for each other. Each part is
+//! signaled, and its completion posts the next one. A fence may come between two parts: work requests are done in the
+//! order of posting, whatever chain they are of.
 //!
 //! The rest points into the transfers that the slot keeps. These go with the completion of the last work request,
 //! which is posted last of all, or at the end of the endpoint ([`Endpoint::end_transfers`]), after the gate was closed.
@@ -45,6 +47,8 @@ pub(super) struct ReplySend {
     pub(super) invalidate: Option<u32>,
     /// Whether it is signaled in any case.
     pub(super) signal: bool,
+    /// What trace events call it, if it is posted in parts: then it is signaled, and its place is not known yet.
+    pub(super) begun: Option<u64>,
 }
 
 /// What has not been posted of a chain.
@@ -60,29 +64,17 @@ pub(super) struct Rest {
     left: u32,
     /// What comes last.
     last: Last,
-    /// The place of all its parts in the Send Queue.
-    sequence: u64,
 }
 
 impl Rest {
-    /// A chain of which nothing was posted, with its place in the Send Queue.
+    /// A chain of which nothing was posted.
     ///
     /// # Safety
     ///
     /// See the type invariant.
-    pub(super) unsafe fn new(
-        next: NonNull<sys::ib_send_wr>,
-        left: u32,
-        last: Last,
-        sequence: u64,
-    ) -> Self {
+    pub(super) unsafe fn new(next: NonNull<sys::ib_send_wr>, left: u32, last: Last) -> Self {
         // INVARIANT: The caller guarantees it.
-        Self {
-            next,
-            left,
-            last,
-            sequence,
-        }
+        Self { next, left, last }
     }
 
     /// Cuts `count` work requests off, at least one and not more than are left. Returns the first and the last of them.
@@ -111,7 +103,6 @@ impl<H: EndpointEvents> Endpoint<H> {
     pub(super) fn go_on(&self, gate: &mut SendGate) -> Result<(), PostError> {
         while let Some(rest) = gate.rest.as_mut() {
             let qp = gate.qp.ok_or(PostError::Closed)?;
-            let sequence = rest.sequence;
             if rest.left == 0 {
                 let Last::Send(send) = rest.last else {
                     gate.rest = None;
@@ -121,9 +112,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                     break;
                 }
                 gate.rest = None;
-                return self
-                    .post_send(gate, qp, &send, None, Some(sequence))
-                    .map(drop);
+                return self.post_send(gate, qp, &send, None).map(drop);
             }
             let count = gate.queue.part(rest.left);
             if count == 0 {
@@ -138,7 +127,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                 // It is signaled to the slot already.
                 Some(index) => {
                     gate.rest = None;
-                    let place = gate.queue.posted_last(count, None, sequence);
+                    let place = gate.queue.posted_last(count, None);
                     let slot = self.pulls.get(index as usize);
                     if let Some((place, slot)) = place.zip(slot) {
                         slot.sequence.set(place);
@@ -150,7 +139,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                     let request = unsafe { &mut *last.as_ptr() };
                     set_send_cqe(request, self.part.as_ptr());
                     request.send_flags |= sys::ib_send_flags_IB_SEND_SIGNALED as c_int;
-                    gate.queue.posted_part(count, sequence)
+                    gate.queue.posted_part(count)
                 }
             };
             place.ok_or(PostError::Refused)?;

@@ -118,11 +118,9 @@ impl<H: EndpointEvents> Endpoint<H> {
         slot.pull.set(Some(pull));
         let posted = match NonNull::new(first) {
             Some(first) => {
-                let place = gate.queue.begin();
                 // SAFETY: The transfers have just been linked, and there are so many work requests in them; the slot
                 // keeps them until their completion has come or none will.
-                let rest = unsafe { Rest::new(first, requests, Last::Read(slot.index), place) };
-                gate.rest = Some(rest);
+                gate.rest = Some(unsafe { Rest::new(first, requests, Last::Read(slot.index)) });
                 self.go_on(&mut gate)
             }
             None => Err(PostError::Refused),

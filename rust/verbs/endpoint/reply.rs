@@ -50,7 +50,7 @@ pub(crate) type Unposted<H> = (PostError, Option<(SendBuffer<H>, Option<Cargo<H>
 impl<H: EndpointEvents> Endpoint<H> {
     /// Posts a Reply, or begins to: the Writes of its cargo, if there are any, and then the first `len` octets of
     /// `message` as a Send, which invalidates the peer's `invalidate`. The cargo is dropped when the Send has completed.
-    /// Returns the Send's place in the Send Queue, as the trace event of its completion has it.
+    /// Returns the number that the trace event of the Send's completion has.
     ///
     /// `parts` are posted before, each with its length. If there are any, all of it is posted at once, see
     /// [`Self::fits_at_once`]. What is posted is taken out of `parts`, which may have empty places.
@@ -74,6 +74,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             invalidate,
             // The parts must not wait for whatever is sent next, as in `post_chain`.
             signal: before > 0,
+            begun: None,
         };
         let writes = cargo.as_ref().map_or(0, |cargo| requests(&cargo.transfers));
         let total = writes.saturating_add(1);
@@ -99,7 +100,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         let held_up = message.answers && gate.answered();
         let posted = match (gate.queue.has_room(total, 0), cargo) {
             (false, Some(cargo)) => self.begin_reply(&mut gate, send, writes, cargo),
-            (_, cargo) => self.post_send(&mut gate, qp, &send, cargo, None),
+            (_, cargo) => self.post_send(&mut gate, qp, &send, cargo),
         };
         drop(gate);
         // Outside the lock, though what was posted does nothing when it is dropped.
@@ -110,7 +111,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         posted.map_err(|error| (error, None))
     }
 
-    /// Begins a Reply that has to be posted in parts. Returns the place that its Send will have.
+    /// Begins a Reply that has to be posted in parts. Returns what trace events call its Send.
     fn begin_reply(
         &self,
         gate: &mut SendGate,
@@ -126,16 +127,19 @@ impl<H: EndpointEvents> Endpoint<H> {
         }
         let first = NonNull::new(first).ok_or(PostError::Refused)?;
         slot.load(cargo);
-        let sequence = gate.queue.begin();
+        let name = gate.queue.begin();
+        let last = Last::Send(ReplySend {
+            begun: Some(name),
+            ..send
+        });
         // SAFETY: The transfers have just been linked, and there are so many work requests in them; the slot keeps them
         // until the Send has completed, or no completion comes any more.
-        gate.rest = Some(unsafe { Rest::new(first, writes, Last::Send(send), sequence) });
-        self.go_on(gate).map(|()| sequence)
+        gate.rest = Some(unsafe { Rest::new(first, writes, last) });
+        self.go_on(gate).map(|()| name)
     }
 
     /// Posts the Send of a Reply, for which there is room, and in the same chain before it the Writes of `cargo`, which
-    /// is kept until the Send has completed. If it was begun, at the place `begun`, it is signaled in any case. Returns
-    /// its place.
+    /// is kept until the Send has completed. Returns its place.
     ///
     /// # Errors
     ///
@@ -146,13 +150,12 @@ impl<H: EndpointEvents> Endpoint<H> {
         qp: NonNull<sys::ib_qp>,
         reply: &ReplySend,
         cargo: Option<Cargo<H>>,
-        begun: Option<u64>,
     ) -> Result<u64, PostError> {
         let slot = self.send_slot(reply.index).ok_or(PostError::Refused)?;
         let writes = cargo.as_ref().map_or(0, |cargo| requests(&cargo.transfers));
         let total = writes.saturating_add(1);
         let signaled = reply.signal
-            || begun.is_some()
+            || reply.begun.is_some()
             || writes > 0
             || gate.queue.must_signal(total, gate.made);
         // SAFETY: The gate is open, so the buffer is mapped and the device live; the message is complete.
@@ -172,7 +175,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             first,
             requests: total,
             signaled,
-            begun,
+            begun: reply.begun,
         };
         // SAFETY: The gate's QP is live; the chain has just been linked, with the Send last, and is valid for the call. What
         // the Writes point to is kept by the slot.

@@ -53,9 +53,10 @@ impl<H: EndpointEvents> Endpoint<H> {
         // SAFETY: As in `receive_callback`, for `SendSlot`.
         let slot = unsafe { &*completion.entry().cast::<SendSlot<H>>() };
         let sequence = slot.sequence.load(Relaxed);
+        let name = slot.name.load(Relaxed);
         // Before the buffer comes free, and with it the place of the cargo.
         drop(slot.unload());
-        trace::sent(this.context.number(), sequence, completion.status());
+        trace::sent(this.context.number(), name, completion.status());
         if !completion.ok() {
             completion.trace_error(this.context.number(), trace::Work::Send);
             this.context.lost();
