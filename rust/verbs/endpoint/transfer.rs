@@ -152,7 +152,8 @@ impl<H: EndpointEvents> Endpoint<H> {
     ///
     /// # Errors
     ///
-    /// `ENOTCONN` after shutdown, `ENOMEM`, `EAGAIN` if the endpoint's memory regions for this are all in use.
+    /// `EINVAL` if memory and segment differ in length or have none, `ENOTCONN` after shutdown, `ENOMEM`, `EAGAIN` if the
+    /// endpoint's memory regions for this are all in use.
     pub(crate) fn transfer(
         self: &Arc<Self>,
         direction: Direction,
@@ -160,13 +161,19 @@ impl<H: EndpointEvents> Endpoint<H> {
         segment: &Segment,
     ) -> Result<Transfer<H>> {
         let mut bvecs = KVec::with_capacity(memory.len(), GFP_KERNEL)?;
+        let mut octets = 0_u32;
         for fragment in memory {
+            octets = octets.checked_add(fragment.len()).ok_or(EINVAL)?;
             let bvec = sys::bio_vec {
                 bv_page: fragment.page(),
                 bv_len: fragment.len(),
                 bv_offset: fragment.offset(),
             };
             bvecs.push_within_capacity(bvec).map_err(|_| ENOMEM)?;
+        }
+        // The core goes through the vectors until it has the length of the segment, wherever they end.
+        if octets != segment.length || octets == 0 {
+            return Err(EINVAL);
         }
         let mut gate = self.send.lock();
         let qp = gate.qp.ok_or(ENOTCONN)?;
@@ -187,7 +194,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         }
     }
 
-    /// Initialises the core's state. The caller has counted the transfer.
+    /// Initialises the core's state. The caller has counted the transfer, and the vectors are as long as the segment.
     fn begin(
         &self,
         direction: Direction,
@@ -213,8 +220,8 @@ impl<H: EndpointEvents> Endpoint<H> {
                 bi_size: segment.length,
                 ..pin_init::zeroed()
             };
-            // SAFETY: The transfer is counted, so the QP exists; the vectors live as long as the state, and their
-            // pages are valid. A state that could not be initialised may be initialised again.
+            // SAFETY: The transfer is counted, so the QP exists; the vectors are as long as the segment together, they live
+            // as long as the state, and their pages are valid. A state that could not be initialised may be initialised again.
             let requests = unsafe {
                 sys::rdma_rw_begin(
                     &raw mut context.ctx,
