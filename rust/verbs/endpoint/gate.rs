@@ -89,7 +89,7 @@ pub(super) struct SendGate {
     pub(super) held_up: bool,
     /// How many pages of them count, see [`Charge`](super::Charge).
     pub(super) pages: usize,
-    /// How many memory regions for transfers were made.
+    /// How many memory regions for transfers there are, or are being made.
     pub(super) transfer_regions: u32,
     /// Whether the end of the endpoint waits until there is none.
     pub(super) awaited: bool,
