@@ -30,9 +30,12 @@ pub(super) struct Pool {
 }
 
 impl<H: EndpointEvents> Endpoint<H> {
-    /// Lends out a clean region, if the pool has one.
+    /// Lends out a clean region, if the pool has one. None any more once the endpoint waits for the last one.
     pub(crate) fn region(self: &Arc<Self>) -> Option<RegionHandle<H>> {
         let mut pool = self.pool.lock();
+        if pool.awaited {
+            return None;
+        }
         let region = pool.free.pop()?;
         pool.out += 1;
         drop(pool);
