@@ -18,7 +18,7 @@ pub(crate) struct DeviceLimits {
     pub(crate) fast_reg_pages: u32,
     /// The most work requests that a queue takes.
     pub(crate) queue_depth: u32,
-    /// The most Receives that a Shared Receive Queue takes; 0 if there are none.
+    /// The most Receives that a Shared Receive Queue takes, and one CQ the completions of; 0 if there are no such queues.
     pub(crate) srq_depth: u32,
     /// The most scatter/gather elements of a Send.
     pub(crate) send_sges: u32,
@@ -46,7 +46,7 @@ impl DeviceLimits {
             fast_reg_pages: attrs.max_fast_reg_page_list_len,
             queue_depth: limit(attrs.max_qp_wr),
             srq_depth: if limit(attrs.max_srq) > 0 {
-                limit(attrs.max_srq_wr)
+                limit(attrs.max_srq_wr).min(limit(attrs.max_cqe))
             } else {
                 0
             },
