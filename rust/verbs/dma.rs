@@ -7,6 +7,7 @@ use crate::sys;
 use core::cell::Cell;
 use core::ptr::NonNull;
 use core::slice;
+use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
 /// Which way the data goes.
@@ -37,13 +38,13 @@ impl From<Direction> for trace::Direction {
     }
 }
 
-/// A buffer of whole pages that lie side by side, mapped for one device as long as an endpoint lives. The slab has nothing
-/// between two powers of two, and a message of Version Two is three pages.
+/// A buffer, mapped for one device as long as an endpoint lives. It is of whole pages that lie side by side: the slab has
+/// nothing between two powers of two, and a message of Version Two is 12 KiB. A small buffer is the slab's, see [`is_small`].
 ///
 /// # Invariants
 ///
-/// `ptr` comes from `alloc_pages_exact` for `len` bytes, which are initialised. If `mapped` is set, `[ptr, len)` is mapped
-/// for that device at `address`.
+/// `ptr` comes from [`allocate`] for `len` bytes, which are initialised. If `mapped` is set, `[ptr, len)` is mapped for that
+/// device at `address`.
 pub(super) struct DmaBuffer {
     /// The memory.
     ptr: NonNull<u8>,
@@ -69,10 +70,8 @@ impl DmaBuffer {
         if len == 0 {
             return Err(EINVAL);
         }
-        // SAFETY: It may sleep here, and the size is not zero.
-        let ptr = unsafe { sys::alloc_pages_exact(len, sys::GFP_KERNEL | sys::__GFP_ZERO) };
         Ok(Self {
-            ptr: NonNull::new(ptr.cast()).ok_or(ENOMEM)?,
+            ptr: allocate(len).ok_or(ENOMEM)?,
             len,
             direction,
             address: Cell::new(0),
@@ -198,6 +197,74 @@ impl Drop for DmaBuffer {
     fn drop(&mut self) {
         // A mapping is ended by the endpoint, which knows when the device is done: see `Endpoint::tear_down`.
         // SAFETY: By the type invariant it was allocated so, and nobody has it any more.
-        unsafe { sys::free_pages_exact(self.ptr.as_ptr().cast(), self.len) };
+        unsafe { free(self.ptr, self.len) };
+    }
+}
+
+/// Whether a buffer of `len` octets is the slab's: if it leaves half of a page unused, or more. A page may be of 64 KiB, and
+/// there are some hundred buffers for each connection.
+const fn is_small(len: usize) -> bool {
+    len <= PAGE_SIZE / 2
+}
+
+/// Allocates `len` bytes, not none, all zero. Sleeps. A connection that gets none does without, and says so: there is no
+/// need for the log to.
+fn allocate(len: usize) -> Option<NonNull<u8>> {
+    let flags = sys::GFP_KERNEL | sys::__GFP_ZERO | sys::__GFP_NOWARN;
+    let ptr = match is_small(len) {
+        // SAFETY: It may sleep here.
+        true => unsafe { sys::kmalloc(len, flags) },
+        // SAFETY: It may sleep here, and the size is not zero.
+        false => unsafe { sys::alloc_pages_exact(len, flags) },
+    };
+    NonNull::new(ptr.cast())
+}
+
+/// Frees what [`allocate`] has allocated.
+///
+/// # Safety
+///
+/// `ptr` comes from there, for the same `len`, and is not used any more.
+unsafe fn free(ptr: NonNull<u8>, len: usize) {
+    let ptr = ptr.as_ptr().cast();
+    match is_small(len) {
+        // SAFETY: The caller guarantees it; for this length it came from `kmalloc`.
+        true => unsafe { sys::kfree(ptr) },
+        // SAFETY: The caller guarantees it; for this length it came from `alloc_pages_exact`.
+        false => unsafe { sys::free_pages_exact(ptr, len) },
+    }
+}
+
+#[cfg(rpcrdma_kunit)]
+#[kunit_tests(rpcrdma_dma)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_as_long_as_asked_for_and_zero() -> Result {
+        for len in [
+            1,
+            1024,
+            PAGE_SIZE / 2,
+            PAGE_SIZE / 2 + 1,
+            PAGE_SIZE,
+            12 << 10,
+        ] {
+            let buffer = DmaBuffer::new(len, Direction::ToDevice)?;
+            // SAFETY: Nobody else knows the buffer.
+            let bytes = unsafe { buffer.bytes_mut() };
+            assert_eq!(bytes.len(), len);
+            assert!(bytes.iter().all(|octet| *octet == 0));
+            bytes.fill(0xa5);
+        }
+        assert_eq!(DmaBuffer::new(0, Direction::ToDevice).err(), Some(EINVAL));
+        Ok(())
+    }
+
+    #[test]
+    fn only_what_would_waste_half_a_page_is_the_slabs() {
+        assert!(is_small(PAGE_SIZE / 2));
+        assert!(!is_small(PAGE_SIZE / 2 + 1));
+        assert!(!is_small(3 * PAGE_SIZE));
     }
 }
