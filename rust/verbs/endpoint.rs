@@ -39,6 +39,7 @@ pub(crate) use send::{PostError, SendBuffer};
 pub(crate) use transfer::{Load, Transfer};
 
 use crate::kext::delayed_work::{new_delayed_work_ext, DelayedWork};
+use crate::kext::Completion;
 use crate::sys;
 use crate::verbs::cm::{CmId, ConnectionEvents, Context};
 use crate::verbs::completion::CompletionEntry;
@@ -155,6 +156,9 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     /// the shutdown cancels when the QP is gone. No lock of the endpoint's is held.
     #[pin]
     broken: DelayedWork<Self>,
+    /// Completed when the device tells that the QP, which is in error, uses no more of the Receives that it shares.
+    #[pin]
+    last_receive: Completion,
     /// Whom to tell, and whether the loss of the connection was told already.
     context: Arc<Context<H>>,
 }
@@ -265,6 +269,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                 device,
                 device_name,
                 broken <- new_delayed_work_ext!("rpcrdma_broken"),
+                last_receive <- Completion::new(),
                 context,
             }),
             GFP_KERNEL,

@@ -32,6 +32,10 @@
 //! may be gone before its last completion was looked at. So that none is taken for one of a later QP at the same
 //! address, QPs are made and destroyed under the mutex `turnover`, and after a QP was destroyed the completions
 //! are waited for that were there.
+//!
+//! Many a device takes back what is in the CQ of a QP that is destroyed, and the Receives that this was about would be
+//! lost. So the completions are waited for before too, when the QP is in error; and before that the device's event
+//! that the QP uses no more Receives, where there is such an event.
 
 mod pool;
 mod state;
@@ -110,8 +114,9 @@ impl<H: EndpointEvents> ReceivePools<H> {
             entry.pool.clone()
         } else {
             pools.reserve(1, GFP_KERNEL)?;
+            // InfiniBand demands that a device tells; iWARP knows no such event, and siw has none.
             // SAFETY: The caller guarantees it.
-            let pool = unsafe { ReceivePool::new(device, buffer_size, limit) }?;
+            let pool = unsafe { ReceivePool::new(device, buffer_size, limit, !limits.iwarp) }?;
             let entry = Entry {
                 pool: pool.clone(),
                 members: 1,

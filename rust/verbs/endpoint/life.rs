@@ -146,6 +146,9 @@ impl<H: EndpointEvents> Endpoint<H> {
         // SAFETY: The event is there for the call.
         let kind = unsafe { (*event).event };
         trace::qp_event(this.context.number(), kind);
+        if kind == sys::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED {
+            this.last_receive.complete();
+        }
         if matches!(
             kind,
             sys::ib_event_type_IB_EVENT_QP_FATAL
@@ -180,6 +183,10 @@ impl<H: EndpointEvents> Endpoint<H> {
             }
             // SAFETY: As above.
             unsafe { sys::ib_drain_sq(qp.as_ptr()) };
+            // That has put the QP into error, whatever state it was in.
+            if let Some(pool) = &self.shared {
+                pool.await_last(&self.last_receive);
+            }
         }
         let unfinished = self.end_transfers();
         if let Some(qp) = objects.qp.take() {

@@ -3,6 +3,7 @@
 //! The Receives of one device.
 
 use super::state::{PoolLevel, State};
+use crate::kext::Completion as Wait;
 use crate::observe::trace;
 use crate::sys;
 use crate::verbs::completion::{Completion, CompletionEntry, CompletionQueue};
@@ -15,7 +16,11 @@ use kernel::error::from_err_ptr;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
+use kernel::time::{msecs_to_jiffies, Msecs};
 use kernel::xarray::{AllocKind, XArray};
+
+/// How long to wait until a device tells that a QP uses no more Receives.
+const LAST_TIMEOUT: Msecs = 1000;
 
 /// The verbs objects of a pool. They go in this order, but for the PD, which goes last.
 struct Objects {
@@ -53,6 +58,8 @@ pub(in crate::verbs) struct ReceivePool<H: EndpointEvents> {
     buffer_size: usize,
     /// How many buffers there may be.
     limit: u32,
+    /// Whether the device is thought to tell when a QP has used its last Receive.
+    tells: Atomic<bool>,
 }
 
 // SAFETY: The raw pointer names a device that the members hold; everything else is behind locks.
@@ -61,7 +68,7 @@ unsafe impl<H: EndpointEvents> Send for ReceivePool<H> {}
 unsafe impl<H: EndpointEvents> Sync for ReceivePool<H> {}
 
 impl<H: EndpointEvents> ReceivePool<H> {
-    /// Makes a pool without buffers.
+    /// Makes a pool without buffers. `tells` is whether its device may tell when a QP has used its last Receive.
     ///
     /// # Errors
     ///
@@ -74,6 +81,7 @@ impl<H: EndpointEvents> ReceivePool<H> {
         device: NonNull<sys::ib_device>,
         buffer_size: usize,
         limit: u32,
+        tells: bool,
     ) -> Result<Arc<Self>> {
         let state = State::new(limit)?;
         // SAFETY: The caller guarantees it.
@@ -88,6 +96,7 @@ impl<H: EndpointEvents> ReceivePool<H> {
                 device_name,
                 buffer_size,
                 limit,
+                tells: Atomic::new(tells),
             }),
             GFP_KERNEL,
         )?;
@@ -215,17 +224,32 @@ impl<H: EndpointEvents> ReceivePool<H> {
         Ok(qp)
     }
 
-    /// Has `destroy` destroy a QP. When this returns no completion of it is left, and the endpoint is forgotten.
+    /// Waits until the device has told that a QP in error uses no more of the Receives, whereupon `told` is completed; for a
+    /// second at most, and not again if one that was to be told by then was not.
+    pub(in crate::verbs) fn await_last(&self, told: &Wait) {
+        if self.tells.load(Relaxed) && !told.wait_timeout(msecs_to_jiffies(LAST_TIMEOUT)) {
+            self.tells.store(false, Relaxed);
+        }
+    }
+
+    /// Has `destroy` destroy a QP, which is in error. When this returns no completion of it is left, and the endpoint is
+    /// forgotten.
     pub(in crate::verbs) fn leave(
         self: &Arc<Self>,
         qp: NonNull<sys::ib_qp>,
         destroy: impl FnOnce(),
     ) {
         let turn = self.turnover.lock();
+        let flush = || {
+            if let Some(objects) = &*self.objects.lock() {
+                objects.queue.flush();
+            }
+        };
+        // With the QP many a device takes its completions back that are in the CQ. What was not looked at before would be
+        // taken for lost.
+        flush();
         destroy();
-        if let Some(objects) = &*self.objects.lock() {
-            objects.queue.flush();
-        }
+        flush();
         let endpoint = self.ends.lock().remove(key(qp.as_ptr()));
         drop(turn);
         drop(endpoint);
