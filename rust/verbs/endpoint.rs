@@ -152,10 +152,15 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     device: NonNull<sys::ib_device>,
     /// Its name.
     device_name: DeviceName,
-    /// Tells of a QP that the device has reported as broken. Its handler for that may run anywhere; it schedules this, which
-    /// the shutdown cancels when the QP is gone. No lock of the endpoint's is held.
+    /// Deals with what the device has reported about the QP. Its handler for that may run anywhere; it notes what to do and
+    /// schedules this, which the shutdown cancels when the QP is gone: with no lock held, since this takes that of the verbs
+    /// objects.
     #[pin]
-    broken: DelayedWork<Self>,
+    reported: DelayedWork<Self>,
+    /// To be told: the QP is broken.
+    broken: Atomic<bool>,
+    /// To be told to the CM: the peer has sent something.
+    heard: Atomic<bool>,
     /// Completed when the device tells that the QP, which is in error, uses no more of the Receives that it shares.
     #[pin]
     last_receive: Completion,
@@ -268,7 +273,9 @@ impl<H: EndpointEvents> Endpoint<H> {
                 sizes,
                 device,
                 device_name,
-                broken <- new_delayed_work_ext!("rpcrdma_broken"),
+                reported <- new_delayed_work_ext!("rpcrdma_reported"),
+                broken: Atomic::new(false),
+                heard: Atomic::new(false),
                 last_receive <- Completion::new(),
                 context,
             }),

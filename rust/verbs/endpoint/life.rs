@@ -15,7 +15,7 @@ use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use kernel::error::{from_err_ptr, to_result};
 use kernel::prelude::*;
-use kernel::sync::atomic::Relaxed;
+use kernel::sync::atomic::{Full, Relaxed};
 use kernel::sync::Arc;
 use kernel::time::Msecs;
 
@@ -149,6 +149,12 @@ impl<H: EndpointEvents> Endpoint<H> {
         if kind == sys::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED {
             this.last_receive.complete();
         }
+        // Who is told takes locks that are not for this context. If the work item is pending already it sees what was noted
+        // before it was scheduled again.
+        if kind == sys::ib_event_type_IB_EVENT_COMM_EST {
+            this.heard.store(true, Relaxed);
+            DelayedWork::schedule(&this, 0);
+        }
         if matches!(
             kind,
             sys::ib_event_type_IB_EVENT_QP_FATAL
@@ -158,9 +164,21 @@ impl<H: EndpointEvents> Endpoint<H> {
                 // another reason than its key.
                 | sys::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED
         ) {
-            // Who is told takes locks that are not for this context.
+            this.broken.store(true, Relaxed);
             DelayedWork::schedule(&this, 0);
         }
+    }
+
+    /// The peer has sent something. A server's end has so far waited for the message of the CM that ends the handshake. If
+    /// that was lost, nothing would be said to the peer until it was sent again, which takes seconds.
+    fn heard_of_peer(&self) {
+        let guard = self.objects.lock();
+        let Some(objects) = (*guard).as_ref() else {
+            return;
+        };
+        // SAFETY: The id is live as long as the objects are there. The CM takes its own locks, and looks itself whether there
+        // is a handshake to be ended.
+        unsafe { sys::rdma_notify(objects.cm.as_ptr(), sys::ib_event_type_IB_EVENT_COMM_EST) };
     }
 
     /// First half of the end: no more posting, no more completions.
@@ -203,7 +221,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         // Waits for handlers that still run, and for completions that the marker has overtaken.
         objects.queues = None;
         drop(guard);
-        // The device reports nothing any more.
+        // The device reports nothing any more. The work item may be waiting for the lock that was just given up.
         DelayedWork::cancel_sync(self);
     }
 
@@ -263,19 +281,25 @@ impl<H: EndpointEvents> Endpoint<H> {
 unsafe impl<H: EndpointEvents> HasDelayedWork for Endpoint<H> {
     unsafe fn work_of(object: *const Self) -> *const DelayedWork<Self> {
         // SAFETY: The caller guarantees that `object` is valid.
-        unsafe { &raw const (*object).broken }
+        unsafe { &raw const (*object).reported }
     }
 
     unsafe fn object_of(work: *const DelayedWork<Self>) -> *const Self {
         // SAFETY: The caller guarantees that `work` points at this field.
-        unsafe { kernel::container_of!(work, Self, broken) }
+        unsafe { kernel::container_of!(work, Self, reported) }
     }
 }
 
 impl<H: EndpointEvents> DelayedWorkItem for Endpoint<H> {
-    /// The device has reported that the QP is of no use any more.
+    /// The device has reported something about the QP.
     fn run(this: Arc<Self>) {
-        this.context.lost();
+        // This first, since the other waits for whoever has the verbs objects.
+        if this.broken.xchg(false, Full) {
+            this.context.lost();
+        }
+        if this.heard.xchg(false, Full) {
+            this.heard_of_peer();
+        }
     }
 }
 
