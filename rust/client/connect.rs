@@ -231,6 +231,11 @@ fn attempt(this: &Arc<Client>) -> Result {
     // has spoken it before is tried again, later.
     match self::version(this) {
         Version::Two => Err(ECONNRESET),
+        // SUNRPC has been told that the connection is lost, and is about to end it: it would end the next one.
+        Version::One if this.xprt.is_to_be_closed() => {
+            this.xprt.set_reestablish_timeout(0);
+            Err(ENOTCONN)
+        }
         Version::One => make(this, Version::One),
     }
 }
@@ -253,6 +258,14 @@ fn negotiate(this: &Arc<Client>, began: u64) -> bool {
         return false;
     }
     let outcome = match channel.version() {
+        Some(Version::Two) if channel.refusal().is_none() && !link.fits_payload() => {
+            pr_warn_ratelimited!(
+                "server {} takes too few segments in Version Two\n",
+                this.xprt.display()
+            );
+            remember(this, Outcome::Refused, began);
+            return false;
+        }
         Some(Version::Two) => {
             // From now on the session says what may be sent.
             this.xprt.set_credits(link.credits_wanted());

@@ -41,8 +41,8 @@ use kernel::time::delay::fsleep;
 use kernel::time::{Delta, Msecs};
 use middles::{most_parts, Middles, DATA_PARTS};
 use sizing::{
-    Wanted, MAX_SEGMENTS, MAX_SEGMENT_SIZE, REVERSE_CHUNKS, REVERSE_CREDITS, REVERSE_READS,
-    REVERSE_RECEIVES,
+    Wanted, MAX_PAYLOAD, MAX_SEGMENTS, MAX_SEGMENT_SIZE, REVERSE_CHUNKS, REVERSE_CREDITS,
+    REVERSE_READS, REVERSE_RECEIVES,
 };
 
 /// How long to wait for the resolution of an address, or of a route.
@@ -324,6 +324,14 @@ impl<H: EndpointEvents> Link<H> {
             longest,
             most: if self.chunks { most } else { 0 },
         }
+    }
+
+    /// Whether the largest payload may go in one Call, as far as the peer is concerned, in a chunk with the head and the tail
+    /// of its message. SUNRPC asks for what can be sent only once, and not for each connection.
+    pub(crate) fn fits_payload(&self) -> bool {
+        let cut = self.cut();
+        let needed = cut.segments(PAGE_SIZE - 1, MAX_PAYLOAD).saturating_add(2);
+        needed <= cut.header_segments()
     }
 
     /// Whether there are credits for a message in so many parts. In Version One others count them.

@@ -13,7 +13,7 @@ use crate::sunrpc::Pinned;
 use crate::verbs::endpoint::{EndpointEvents, Received, RegionHandle};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{new_spinlock, SpinLock};
+use kernel::sync::{new_mutex, new_spinlock, Mutex, SpinLock};
 
 /// The most regions that one Call registers: two chunks of the largest size. What needs more can't be sent.
 pub(crate) const MAX_REGIONS: usize = 2 * MAX_SEGMENTS as usize;
@@ -73,6 +73,9 @@ pub(crate) struct Call<T: Host> {
     fence: Completion,
     /// Whether that fence succeeded.
     fence_done: Atomic<bool>,
+    /// Held by who takes its regions back at the end of a connection.
+    #[pin]
+    reclaiming: Mutex<()>,
 }
 
 impl<T: Host> Call<T> {
@@ -87,6 +90,7 @@ impl<T: Host> Call<T> {
                 state <- new_spinlock!(CallState::Idle(regions), "rpcrdma::Call::state"),
                 fence <- Completion::new(),
                 fence_done: Atomic::new(false),
+                reclaiming <- new_mutex!((), "rpcrdma::Call::reclaiming"),
             }? Error))
         })
     }
@@ -172,6 +176,12 @@ impl<T: Host> Call<T> {
         let mut state = self.state.lock();
         // Every RPC ends here, and nearly all have had their Reply.
         if !matches!(*state, CallState::Sent { .. }) {
+            let reclaimed = matches!(*state, CallState::Busy);
+            drop(state);
+            if reclaimed {
+                // Whoever else works on it has the RPC pinned, so it is `reclaim`, and the regions are still mapped.
+                drop(self.reclaiming.lock());
+            }
             return;
         }
         let mut regions = match core::mem::replace(&mut *state, CallState::Busy) {
@@ -217,6 +227,7 @@ impl<T: Host> Call<T> {
 
     /// The connection is gone: takes everything back. Returns how many regions were still held.
     pub(super) fn reclaim(&self) -> u64 {
+        let _turn = self.reclaiming.lock();
         let mut state = self.state.lock();
         match core::mem::replace(&mut *state, CallState::Busy) {
             CallState::Sent { regions, .. } => {

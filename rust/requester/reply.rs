@@ -23,6 +23,9 @@ use kernel::sync::Arc;
 /// How long to wait at least before a connection is replaced that had to end for what came instead of a Reply, in jiffies.
 const SPOILT_DELAY: usize = HZ;
 
+/// The same if nothing but the peer's properties has come.
+const FIRST_DELAY: usize = HZ;
+
 /// What a Reply's header says, checked against what was offered. Made before the fence, used after it: the
 /// message stays in its Receive buffer in between, where the peer can't reach it.
 #[derive(Clone, Copy)]
@@ -200,9 +203,10 @@ fn parse<'a, T: Host>(
             }
             Event::Properties { host_auth, last } => {
                 channel.told(host_auth, last);
-                // As for a Reply. The timeout of a Call begins before the connection is made; with a delay that grows, it
-                // might be over each time that the Call could be sent.
-                this.xprt().set_reestablish_timeout(0);
+                // The timeout of a Call begins before the connection is made; with a delay that grows, it might be over
+                // each time that the Call could be sent. Without any, a server that says this much and no more would be
+                // connected to over and over.
+                this.xprt().set_reestablish_timeout(FIRST_DELAY);
                 None
             }
             Event::Nothing | Event::Fallback { .. } => None,
@@ -251,6 +255,8 @@ fn parse_one<'a, T: Host>(
 /// connection ends.
 fn lose_track<T: Host>(this: &T) {
     this.requester().stats.bad_replies.count();
+    // The next connection may come to the same end.
+    this.xprt().set_reestablish_timeout(SPOILT_DELAY);
     this.xprt().force_disconnect();
 }
 
@@ -332,7 +338,7 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
         drop(state);
         return;
     }
-    let verdict = match error {
+    let mut verdict = match error {
         Some(error) if this.requester().learn(&error, &asked) => Verdict::Again,
         _ => reply
             .and_then(|reply| judge::<T>(&reply, &regions, asked))
@@ -357,18 +363,26 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
         let found = regions
             .iter()
             .position(|region| region.segment().handle == rkey);
-        let Some(mut region) = found.and_then(|at| regions.remove(at).ok()) else {
+        match found.and_then(|at| regions.remove(at).ok()) {
+            Some(mut region) => {
+                trace::remote_invalidation(this.traced(), xid, rkey);
+                stats.remote_invalidations.count();
+                // Back to the pool at once; it is clean, so this does not sleep.
+                region.fenced_by_peer();
+                drop(region);
+            }
             // It took something away that was not this Call's.
-            *state = CallState::Sent { regions, asked };
-            drop(state);
-            lose_track(&**this);
-            return;
-        };
-        trace::remote_invalidation(this.traced(), xid, rkey);
-        stats.remote_invalidations.count();
-        // Back to the pool at once; it is clean, so this does not sleep.
-        region.fenced_by_peer();
-        drop(region);
+            None => {
+                lose_track(&**this);
+                if !call.is_hopeless() {
+                    // It is sent again on the next connection.
+                    *state = CallState::Sent { regions, asked };
+                    drop(state);
+                    return;
+                }
+                verdict = Verdict::Failed;
+            }
+        }
     }
 
     if regions.is_empty() {

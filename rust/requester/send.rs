@@ -55,7 +55,7 @@ pub(crate) fn call<T: Host>(this: &Arc<T>, rqst: &SendRqst<'_, T>) -> Result<(),
         }
         Err(error) => {
             this.requester().stats.failed_marshal.count();
-            return Err(error);
+            return hand_to_owner(this, rqst, error);
         }
     }
     // In Version One a Call without a Reply leaves its credit spent for good. A new connection is the only way to get
@@ -63,6 +63,28 @@ pub(crate) fn call<T: Host>(this: &Arc<T>, rqst: &SendRqst<'_, T>) -> Result<(),
     if !rqst.reply_expected() && link.version() == Version::One {
         xprt.force_disconnect();
     }
+    Ok(())
+}
+
+/// What SUNRPC is to be told of a Call that can't be sent.
+///
+/// # Errors
+///
+/// `error`, but not one that ends the RPC where another task sends its Call: that task would get it, and end.
+fn hand_to_owner<T: Host>(
+    this: &Arc<T>,
+    rqst: &SendRqst<'_, T>,
+    error: SendError,
+) -> Result<(), SendError> {
+    if !matches!(error, SendError::MsgSize | SendError::Io) || rqst.is_sent_by_its_task() {
+        return Err(error);
+    }
+    let pinned = this.xprt().lookup_and_pin(this, rqst.xid()).ok_or(error)?;
+    // Taken for sent; its task finds the error.
+    pinned.fail(match error {
+        SendError::MsgSize => EMSGSIZE,
+        _ => EIO,
+    });
     Ok(())
 }
 
@@ -255,7 +277,8 @@ fn build<T: Host>(
         write_len: u32::try_from(reply_buf.page_len()).unwrap_or(u32::MAX),
         reply_len: sizes_of(reply_buf)?.total().map_err(|_| SendError::Io)?,
         long_reply: plan.reply_parts > 1,
-        // SUNRPC provides pages for what is got from the server, and nothing is changed by getting it.
+        // SUNRPC provides pages for what is got from the server, and nothing is changed by getting it but by LAYOUTGET, also
+        // with OPEN. These are of NFSv4.1 and later, where the server knows a Call again that has come before.
         repeatable: reply_buf.page_len() > 0,
         continued: plan.parts > 1,
         ..Asked::default()

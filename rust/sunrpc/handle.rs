@@ -213,6 +213,12 @@ impl XprtHandle {
         unsafe { sys::xprt_connected(self.as_ptr()) != 0 }
     }
 
+    /// Whether SUNRPC is to close the transport as soon as nobody holds the send lock.
+    pub(crate) fn is_to_be_closed(&self) -> bool {
+        // SAFETY: The transport is valid.
+        unsafe { sys::xprt_close_wait(self.as_ptr()) }
+    }
+
     /// The transport is connected.
     pub(crate) fn set_connected(&self) {
         // SAFETY: The transport is valid.

@@ -103,8 +103,9 @@ impl<T: Transport> Pinned<T> {
     ///
     /// # Errors
     ///
-    /// `EIO` if more was written than there is memory.
+    /// `EIO` if more was written than there is memory, or the Reply to another Call.
     pub(crate) fn deliver_placed(&self, len: u32) -> Result<usize> {
+        self.check_placed(len)?;
         deliver::placed(self.rcv_buf(), len)
     }
 
@@ -114,10 +115,24 @@ impl<T: Transport> Pinned<T> {
     ///
     /// # Errors
     ///
-    /// `EIO` if more was written than there is memory.
+    /// `EIO` if more was written than there is memory, or the Reply to another Call.
     pub(crate) fn deliver_split(&self, len: u32, written: u32) -> Result<usize> {
+        self.check_placed(len)?;
         // SAFETY: As in `deliver`.
         unsafe { deliver::split(self.bufs(), len, written) }
+    }
+
+    /// Compares the transaction ID at the beginning of a Reply that the peer wrote, `len` octets, with ours. That in the
+    /// header was ours, but SUNRPC does not look at the other one.
+    fn check_placed(&self, len: u32) -> Result {
+        let mut xid = [0; 4];
+        let there = self.rcv_buf().copy_range(0, &mut xid);
+        // SAFETY: By the invariant the request is valid; its transaction ID stays while it waits for its Reply.
+        let ours = unsafe { (*self.slot.rqst()).rq_xid };
+        if len < 4 || there.is_none() || u32::from_ne_bytes(xid) != ours {
+            return Err(EIO);
+        }
+        Ok(())
     }
 
     /// The Reply is there, `len` octets of it.

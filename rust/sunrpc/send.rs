@@ -61,6 +61,13 @@ impl<'a, T: Transport> SendRqst<'a, T> {
         u32::from_be(unsafe { (*self.rqst()).rq_xid })
     }
 
+    /// Whether the task of the RPC sends the Call itself. SUNRPC has a task send what others have queued before it.
+    pub(crate) fn is_sent_by_its_task(&self) -> bool {
+        // SAFETY: The request stays valid, see the type, and names its transport. Who sends holds the send lock, which
+        // protects the other pointer; it is compared only.
+        unsafe { (*(*self.rqst()).rq_xprt).snd_task == (*self.rqst()).rq_task }
+    }
+
     /// The Call.
     pub(crate) fn snd_buf(&self) -> &XdrBuf {
         // SAFETY: The Call stays as it is, see the type.

@@ -204,6 +204,15 @@ def readdir_correct(r):
 
 
 @case("READDIR", "error")
+def reply_chunk_of_another(r):
+    """What is in the Reply chunk is the Reply to another Call."""
+    body = r.answer.inline()
+    r.reply, _ = r.connection.fill(r.call.reply, struct.pack(">I", r.xid ^ 0x10000) + body[4:])
+    r.proc, r.body = 1, b""
+    r.send()
+
+
+@case("READDIR", "error")
 def reply_chunk_missing(r):
     """RDMA_NOMSG, the Reply is written, but the chunk does not come back."""
     r.prepare().reply = None

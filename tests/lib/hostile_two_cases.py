@@ -518,6 +518,16 @@ def external_huge(r):
     r.send(prefix(r.xid, r.credit, 11) + struct.pack(">III", 0, 1, 0xFFFFFFFF))
 
 
+@case("READDIR", "error")
+def external_of_another(r):
+    """The Reply in the Reply chunk is that of another Call."""
+    r.prepare()
+    body = r.answer.inline()
+    r.chunk, _ = r.connection.fill(r.call.reply, struct.pack(">I", r.xid ^ 0x10000) + body[4:])
+    r.body = b""
+    r.send()
+
+
 @case("READ", "error")
 def external_for_write_chunk(r):
     """REPLY_EXTERNAL into the Write chunk."""
@@ -625,6 +635,9 @@ one_message("vers_two", lambda c: error(0, c, VERS, 2, 2), False, version=1)
 one_message("bad_xdr", lambda c: error(0, c, BAD_XDR), False, version=1)
 one_message("version_7", lambda c: prefix(0, c, 7, vers=7), False, version=1)
 one_message("type_99", lambda c: prefix(0, c, 99), False, version=1)
+one_message("error_without_code", lambda c: prefix(0, c, 4), False, version=1)
+one_message("vers_without_range", lambda c: prefix(0, c, 4) + struct.pack(">I", VERS), False, version=1)
+one_message("vers_backwards", lambda c: error(0, c, VERS, 2, 1), False, version=1)
 # What does not keep the client from Version Two.
 one_message("vers_other_xid", lambda c: error(5, c, VERS, 1, 1), True, version=2)
 one_message("runt", lambda c: bytes(12), True, version=2)
@@ -638,10 +651,14 @@ one_message("properties_endless", lambda c: properties(c)[:-4] + struct.pack(">I
             version=2)
 one_message("largest", lambda c: properties(c, [(n, 0xFFFFFFFF) for n in range(1, 6)]), False,
             version=2)
-one_message("short_segments", lambda c: properties(c, [(SEGMENT_SIZE, 65_536)]), False, version=2)
-one_message("shortest_segments", lambda c: properties(c, [(SEGMENT_SIZE, 8191)]), False, version=2)
-one_message("one_segment", lambda c: properties(c, [(SEGMENT_COUNT, 1)]), False, version=2)
-one_message("no_segment", lambda c: properties(c, [(SEGMENT_COUNT, 0)]), False, version=2)
+one_message("shorter_segments", lambda c: properties(c, [(SEGMENT_SIZE, 131_072)]), False, version=2)
+one_message("many_segments", lambda c: properties(c, [(SEGMENT_SIZE, 65_536), (SEGMENT_COUNT, 20)]),
+            False, version=2)
+# The largest WRITE does not fit these: it is sent in Version One.
+one_message("short_segments", lambda c: properties(c, [(SEGMENT_SIZE, 65_536)]), False, version=1)
+one_message("shortest_segments", lambda c: properties(c, [(SEGMENT_SIZE, 8191)]), False, version=1)
+one_message("one_segment", lambda c: properties(c, [(SEGMENT_COUNT, 1)]), False, version=1)
+one_message("no_segment", lambda c: properties(c, [(SEGMENT_COUNT, 0)]), False, version=1)
 one_message("unknown", lambda c: properties(c, [(n, bytes(40)) for n in range(50, 90)]), False,
             version=2)
 # What is Version Two, and of no use: nothing may be sent, or nothing but a part comes.

@@ -796,11 +796,11 @@ mod tests {
         let mut session = Session::new(&config(Role::Server));
         receive(&mut session, &FINAL)?;
         // It is posted, and does not complete.
-        let mut sent = 0;
+        let mut sent = false;
         while let Some(action) = session.poll_action(false) {
-            sent += u32::from(matches!(action, Action::Send(_)));
+            sent |= matches!(action, Action::Send(_));
         }
-        assert!(sent > 0);
+        assert!(sent);
         for _ in 0..20 {
             receive(&mut session, &WHOLE)?;
         }

@@ -17,6 +17,11 @@ int rpcrdma_helper_xprt_connected(struct rpc_xprt *xprt)
 	return xprt_connected(xprt);
 }
 
+bool rpcrdma_helper_xprt_close_wait(struct rpc_xprt *xprt)
+{
+	return test_bit(XPRT_CLOSE_WAIT, &xprt->state);
+}
+
 void rpcrdma_helper_xprt_set_bound(struct rpc_xprt *xprt)
 {
 	xprt_set_bound(xprt);
