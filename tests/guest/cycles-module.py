@@ -7,8 +7,7 @@
 # variants-siw: mount
 # soak-variants: mount mount@ours-ours
 # kernels: uml
-# smoke: uml-kasan
-# smoke-variants: mount
+# soak-smoke: uml-kasan
 # soak-smoke-variants: mount mount@ours-ours
 # timeout: 300 1800
 # rounds: 4 100

@@ -6,9 +6,8 @@
 # variants: 4.2@ours-ours
 # soak-variants: 4.2 4.2@ours-ours
 # kernels: uml
-# smoke: uml-kasan
-# smoke-variants: 4.2
-# soak-smoke-variants: 4.2@ours-ours
+# soak-smoke: uml-kasan
+# soak-smoke-variants: 4.2 4.2@ours-ours
 # timeout: 300 1800
 # rounds: 3 200
 """Readers against mount, I/O, umount; and a module that is removed afterwards."""

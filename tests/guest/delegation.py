@@ -6,10 +6,8 @@
 # variants: 4.1@ours-ours
 # variants-rxe: 4.1
 # kernels: uml
-# smoke: uml-kasan
 # soak-variants: 4.1 4.2 4.1@ours-ours 4.2@ours-ours 4.1@ours-ours-one 4.1@stock-ours
 # soak-smoke: uml-kasan debug
-# smoke-variants: 4.1
 # soak-smoke-variants: 4.1 4.1@ours-ours
 # timeout: 300 1800
 # rounds: 2 100 1 5

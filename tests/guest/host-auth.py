@@ -4,9 +4,9 @@
 # mode: pair
 # server: ours
 # client: ours
-# fabrics: rxe siw
-# variants-rxe: 4.2
-# variants-siw: 3
+# fabrics: rxe
+# variants: 4.2
+# soak-fabrics: rxe siw
 # soak-variants: 4.2 3
 # kernels: uml
 # soak-smoke: uml-kasan debug

@@ -86,6 +86,58 @@ def attempt(t, label, make, allowed, connection=None):
     return answer
 
 
+#: Connections that stall, while the other cases go on: by what they do, with what is to become of them.
+STALLED = {}
+
+
+@case
+def begin_to_stall(t):
+    """Sequences that do not go on, Replies that are not let out; see `stalled`."""
+    count = 3 if slow() else 12
+    STALLED.clear()
+    STALLED["begun"] = time.monotonic()
+    held = STALLED["held"] = []
+    for i in range(count):
+        connection = opened()
+        xid = next(XIDS)
+        connection.post_politely(middle(xid, connection.credit(), CALL_MIDDLE, (36 << 10) - 8,
+                                        struct.pack(">II", xid, 0)))
+        held.append(connection)
+    middles = TwoCaller()
+    middles.post_message(properties(40, last=False))
+    held.append(middles)
+    # Calls whose Replies are never let out: none at all, or one part of several. It takes a minute to be seen.
+    none, one = opened(), opened()
+    xid = next(XIDS)
+    none.post_politely(call(xid, 0, null_rpc(xid)))
+    xid = next(XIDS)
+    one.post_politely(call(xid, one.received + 1, compound(xid, *to_file(*FILE), read(8, 20_000))))
+    STALLED["starving"] = (("nothing", none), ("one part", one))
+
+
+def stalled(t):
+    """What has stalled has ended by now, or is about to."""
+    if not STALLED:
+        begin_to_stall(t)
+    begun, held = STALLED["begun"], STALLED["held"]
+    ended = sum(connection.lost(45) for connection in held)
+    log(f"  {ended} of {len(held)} have ended within {time.monotonic() - begun:.1f} s")
+    if ended != len(held):
+        t.problem(f"{len(held) - ended} of {len(held)} connections go on")
+    for label, connection in STALLED["starving"]:
+        # What says nothing for a minute is taken for stuck.
+        for _ in range(10):
+            if connection.lost(9):
+                break
+            log(f"  {time.monotonic() - begun:.1f} s")
+        else:
+            t.problem(f"a connection that lets {label} out goes on")
+        log(f"  one that lets {label} out has ended within {time.monotonic() - begun:.1f} s")
+    for connection in (*held, *(connection for _, connection in STALLED["starving"])):
+        connection.close()
+    STALLED.clear()
+
+
 @case
 def first_messages(t):
     """A first message of every kind."""
@@ -499,47 +551,6 @@ def interrupted(t):
             ("an unknown type", lambda c, x: prefix(x, c.credit(), 99),
              {f"error {INVAL_HTYPE}"})):
         attempt(t, label, between(make), allowed)
-
-
-@case
-def stalled(t):
-    """Sequences that do not go on, Replies that are not let out: connections end, and nobody else waits."""
-    count = 3 if slow() else 12
-    begun = time.monotonic()
-    held = []
-    for i in range(count):
-        connection = opened()
-        xid = next(XIDS)
-        connection.post_politely(middle(xid, connection.credit(), CALL_MIDDLE, (36 << 10) - 8,
-                                        struct.pack(">II", xid, 0)))
-        held.append(connection)
-    middles = TwoCaller()
-    middles.post_message(properties(40, last=False))
-    held.append(middles)
-    # Calls whose Replies are never let out: none at all, or one part of several. It takes a minute to be seen.
-    none, one = opened(), opened()
-    xid = next(XIDS)
-    none.post_politely(call(xid, 0, null_rpc(xid)))
-    xid = next(XIDS)
-    one.post_politely(call(xid, one.received + 1, compound(xid, *to_file(*FILE), read(8, 20_000))))
-    while time.monotonic() - begun < 8:
-        t.well()
-        time.sleep(0.5)
-    ended = sum(connection.lost(45) for connection in held)
-    log(f"  {ended} of {len(held)} have ended within {time.monotonic() - begun:.1f} s")
-    if ended != len(held):
-        t.problem(f"{len(held) - ended} of {len(held)} connections go on")
-    for label, connection in (("nothing", none), ("one part", one)):
-        # What says nothing for a minute is taken for stuck.
-        for _ in range(10):
-            if connection.lost(9):
-                break
-            log(f"  {time.monotonic() - begun:.1f} s")
-        else:
-            t.problem(f"a connection that lets {label} out goes on")
-        log(f"  one that lets {label} out has ended within {time.monotonic() - begun:.1f} s")
-    for connection in (*held, none, one):
-        connection.close()
 
 
 @case

@@ -8,7 +8,7 @@ import time
 from common import Gone, log, remote, slowness
 from hostile_attack import FILE
 from hostile_caller import XIDS
-from hostile_calls_two import case
+from hostile_calls_two import case, stalled
 from hostile_two_caller import TwoCaller
 from nfs41_session import Session
 from nfs_server import EXPORT
@@ -223,3 +223,7 @@ def levels(t):
         except Gone as x:
             t.problem(f"{values}: lost: {x}")
         connection.close()
+
+
+# The last one, when there has been time for it.
+case(stalled)
