@@ -32,7 +32,7 @@ use crate::sunrpc::{tunables, AddressText};
 use crate::verbs::endpoint::{Endpoint, EndpointOwner, Quota, Received, SendBuffer};
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::atomic::{Atomic, Full, Relaxed, Release};
 use kernel::sync::{Arc, CondVar, CondVarTimeoutResult, Mutex, SpinLock};
 use kernel::time::{msecs_to_jiffies, Jiffies, Msecs};
 
@@ -113,6 +113,8 @@ pub(crate) struct Connection {
     directory: Mutex<Option<Directory<Connection>>>,
     /// Whether there is a `callback`, as a hint that costs no lock.
     has_callback: Atomic<bool>,
+    /// Whether somebody has taken the place of the `callback`, which is perhaps not there yet.
+    callback_taken: Atomic<bool>,
     /// The transport for Calls to the peer. Held while a Reply is taken in.
     #[pin]
     callback: Mutex<Option<Arc<Callback>>>,
@@ -212,12 +214,30 @@ impl Connection {
             Some(owner) => owner.endpoint().clone(),
             None => return Err(ENOTCONN),
         };
-        // Completion handlers wait for the lock.
-        let _scope = NoFs::enter();
-        let mut place = self.callback.lock();
-        if place.is_some() {
+        // Not by the lock of `callback`: completion handlers wait for that, and what follows waits for locks under which their
+        // end is waited for.
+        if self.callback_taken.xchg(true, Full) {
             return Err(EBUSY);
         }
+        let begun = self.prepare_callback(endpoint, attach);
+        if begun.is_err() {
+            self.callback_taken.store(false, Release);
+            return begun;
+        }
+        *self.callback.lock() = Some(callback.clone());
+        self.has_callback.store(true, Relaxed);
+        self.receives_changed();
+        Ok(())
+    }
+
+    /// Makes what a callback needs of the connection, see [`Self::begin_callback`].
+    fn prepare_callback(
+        &self,
+        endpoint: Arc<Endpoint<Self>>,
+        attach: impl FnOnce(Arc<Endpoint<Self>>) -> Result,
+    ) -> Result {
+        // Completion handlers may wait for what is held meanwhile, and writeback for them.
+        let _scope = NoFs::enter();
         // Replies need them, and not those that the peer was promised for its Calls.
         endpoint.ask_for_receives(callback::SLOTS)?;
         // In Version Two credits are not for one direction or the other: Calls may come instead.
@@ -229,14 +249,10 @@ impl Connection {
         let begun = room
             .and_then(|()| endpoint.add_send_buffers(callback::SLOTS, u64::MAX))
             .and_then(|_| attach(endpoint.clone()));
-        if let Err(error) = begun {
+        if begun.is_err() {
             endpoint.return_receives(callback::SLOTS);
-            return Err(error);
         }
-        *place = Some(callback.clone());
-        self.has_callback.store(true, Relaxed);
-        self.receives_changed();
-        Ok(())
+        begun
     }
 
     /// From now on the connection tells nobody of Replies. When this returns it does not refer to the callback.
@@ -244,6 +260,7 @@ impl Connection {
         self.has_callback.store(false, Relaxed);
         // Dropped under the lock: else `destroy` might not have the last reference.
         *self.callback.lock() = None;
+        self.callback_taken.store(false, Release);
     }
 
     /// Does something with the callback, if there is one. Sleeps.

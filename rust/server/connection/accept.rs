@@ -172,6 +172,7 @@ impl Connection {
                 stats,
                 directory <- new_mutex!(None, "rpcrdma::Connection::directory"),
                 has_callback: Atomic::new(false),
+                callback_taken: Atomic::new(false),
                 callback <- new_mutex!(None, "rpcrdma::Connection::callback"),
                 look <- new_delayed_work_ext!("rpcrdma_look"),
             }? Error),
