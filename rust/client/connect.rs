@@ -166,7 +166,7 @@ pub(super) fn schedule(this: &Arc<Client>, task: &RpcTask) {
         xprt.clear_connecting();
         return;
     }
-    // A message from the server makes it zero. So not only an attempt that failed delays the next one, but also
+    // A Reply makes it zero. So not only an attempt that failed delays the next one, but also
     // a server that accepts and then says nothing, or nothing sensible.
     let delay = if xprt.reestablish_timeout() == 0 {
         xprt.set_reestablish_timeout(FIRST_DELAY);
@@ -260,7 +260,7 @@ fn negotiate(this: &Arc<Client>, began: u64) -> bool {
     let outcome = match channel.version() {
         Some(Version::Two) if channel.refusal().is_none() && !link.fits_payload() => {
             pr_warn_ratelimited!(
-                "server {} takes too few segments in Version Two\n",
+                "server {} takes too few segments in Version Two for the largest READ and WRITE\n",
                 this.xprt.display()
             );
             remember(this, Outcome::Refused, began);

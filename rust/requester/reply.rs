@@ -20,11 +20,9 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
-/// How long to wait at least before a connection is replaced that had to end for what came instead of a Reply, in jiffies.
+/// How long to wait at least before a connection is replaced on which nothing came that is of use, or that had to end for
+/// what came instead of a Reply, in jiffies.
 const SPOILT_DELAY: usize = HZ;
-
-/// The same if nothing but the peer's properties has come.
-const FIRST_DELAY: usize = HZ;
 
 /// What a Reply's header says, checked against what was offered. Made before the fence, used after it: the
 /// message stays in its Receive buffer in between, where the peer can't reach it.
@@ -206,7 +204,7 @@ fn parse<'a, T: Host>(
                 // The timeout of a Call begins before the connection is made; with a delay that grows, it might be over
                 // each time that the Call could be sent. Without any, a server that says this much and no more would be
                 // connected to over and over.
-                this.xprt().set_reestablish_timeout(FIRST_DELAY);
+                this.xprt().set_reestablish_timeout(SPOILT_DELAY);
                 None
             }
             Event::Nothing | Event::Fallback { .. } => None,
