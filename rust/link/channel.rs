@@ -132,6 +132,8 @@ struct State {
     seen: Option<u64>,
     /// How many looks have found that what waits may not be sent, and up to which message something might have been.
     starved: (u32, u32),
+    /// Whether a look has found that the connection is to end.
+    ending: bool,
     /// How many looks have found that the peer has not proved who it is.
     unproved: u32,
     /// Of our authentication, what is to be sent.
@@ -262,6 +264,7 @@ impl Channel {
             latest: 0,
             seen: None,
             starved: (0, 0),
+            ending: false,
             unproved: 0,
             speech: None,
             verdict: None,
@@ -466,6 +469,10 @@ impl Channel {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         if state.session.is_closing() {
+            // What was said last, a refusal perhaps, has the time between two looks to arrive.
+            if !core::mem::replace(&mut state.ending, true) {
+                return true;
+            }
             state.session.handle_timeout(Timer::Close);
             return false;
         }
@@ -473,7 +480,7 @@ impl Channel {
         let before = core::mem::replace(&mut state.seen, now);
         if now.is_some() && now == before {
             state.session.handle_timeout(Timer::Sequence);
-            return false;
+            return state.session.is_closing();
         }
         let starved = state.session.is_starved() || (waits && state.session.is_short());
         if !starved {
@@ -487,7 +494,7 @@ impl Channel {
         };
         if state.starved.0 > STARVED_LOOKS {
             state.session.handle_timeout(Timer::Credits);
-            return false;
+            return state.session.is_closing();
         }
         true
     }
