@@ -3,6 +3,7 @@
 //! A piece of a page.
 
 use crate::sys;
+use core::mem::offset_of;
 use core::ptr::NonNull;
 
 /// Some bytes within one page.
@@ -16,14 +17,24 @@ use core::ptr::NonNull;
 /// - `len` is not zero, and `offset + len` is not more than the size of a page.
 /// - `page` points at a page of the kernel's memory map that was valid when the fragment was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub(crate) struct PageFragment {
     /// The page.
     page: NonNull<sys::page>,
-    /// Where in the page the fragment starts.
-    offset: u32,
     /// How long it is.
     len: u32,
+    /// Where in the page the fragment starts.
+    offset: u32,
 }
+
+// A slice of fragments is a table of vectors for C: `bio_vecs` counts on it.
+const _: () = {
+    assert!(size_of::<PageFragment>() == size_of::<sys::bio_vec>());
+    assert!(align_of::<PageFragment>() == align_of::<sys::bio_vec>());
+    assert!(offset_of!(PageFragment, page) == offset_of!(sys::bio_vec, bv_page));
+    assert!(offset_of!(PageFragment, len) == offset_of!(sys::bio_vec, bv_len));
+    assert!(offset_of!(PageFragment, offset) == offset_of!(sys::bio_vec, bv_offset));
+};
 
 // SAFETY: A `PageFragment` is a mere description; what may be done with the memory is the matter
 // of those who use it.
@@ -41,7 +52,7 @@ impl PageFragment {
     /// - `len` is not zero, and `offset + len` does not exceed the size of a page.
     pub(crate) unsafe fn new(page: NonNull<sys::page>, offset: u32, len: u32) -> Self {
         // INVARIANT: The caller guarantees it.
-        Self { page, offset, len }
+        Self { page, len, offset }
     }
 
     /// The fragment without its first `skip` bytes, at most `len` of them; [`None`] if nothing is left.
@@ -52,9 +63,15 @@ impl PageFragment {
         // INVARIANT: Not empty, and within what was within the page.
         (len > 0).then_some(Self {
             page: self.page,
-            offset: self.offset + skip,
             len,
+            offset: self.offset + skip,
         })
+    }
+
+    /// The fragments as C functions want them.
+    pub(crate) fn bio_vecs(fragments: &[Self]) -> *const sys::bio_vec {
+        // Both are laid out alike, see above.
+        fragments.as_ptr().cast()
     }
 
     /// The page, for C functions.

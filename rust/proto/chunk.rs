@@ -18,7 +18,8 @@ pub(crate) use self::{
         put_chunk,
         put_reply_chunk,
         reply_chunk_len,
-        Chunk, //
+        Chunk,
+        Segments, //
     },
     read_list::{
         position_zero_len,

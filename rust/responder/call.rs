@@ -450,6 +450,11 @@ fn prepare<H: EndpointEvents>(
     Ok(transfers)
 }
 
+/// In how many pages so many octets are at most that follow one another.
+pub(super) fn pages_of(octets: usize) -> usize {
+    octets.div_ceil(PAGE_SIZE).saturating_add(1)
+}
+
 /// Prepares the Read of one segment to octet `at` of the pages.
 fn read<H: EndpointEvents>(
     call: &Call<H>,
@@ -458,8 +463,11 @@ fn read<H: EndpointEvents>(
     segment: &Segment,
     transfers: &mut KVec<Transfer<H>>,
 ) -> Result {
-    let mut memory = KVec::new();
     let mut left = segment.length as usize;
+    if left == 0 {
+        return Ok(());
+    }
+    let mut memory = KVec::with_capacity(pages_of(left), GFP_KERNEL)?;
     let mut at = at;
     while left > 0 {
         let fragment = pages.fragment(at, left).ok_or(EINVAL)?;
@@ -468,11 +476,8 @@ fn read<H: EndpointEvents>(
         at = at.checked_add(len).ok_or(EINVAL)?;
         left -= len;
     }
-    if memory.is_empty() {
-        return Ok(());
-    }
     let endpoint = call.endpoint().ok_or(ENOTCONN)?;
-    let transfer = endpoint.transfer(Direction::FromDevice, &memory, segment)?;
+    let transfer = endpoint.transfer(Direction::FromDevice, memory, segment)?;
     transfers.push(transfer, GFP_KERNEL)?;
     Ok(())
 }

@@ -7,12 +7,12 @@ use crate::kext::memalloc;
 use crate::kext::page_fragment::PageFragment;
 use crate::link::middles::{Middles, Unmade};
 use crate::observe::trace::{Answer, Why};
-use crate::proto::chunk::{Chunk, Segment};
+use crate::proto::chunk::{Chunk, Limits, Segment, Segments};
 use crate::proto::continuation::Split;
 use crate::proto::message::{self, Version};
 use crate::proto::v2::Direction;
 use crate::proto::{v1, v2};
-use crate::responder::call::Call;
+use crate::responder::call::{pages_of, Call};
 use crate::sunrpc::svc::{Pages, ReplyRqst, ServerTransport};
 use crate::sunrpc::XdrBuf;
 use crate::verbs::dma;
@@ -309,26 +309,30 @@ where
     let mut transfers = KVec::new();
 
     // Results into the Write chunks, RFC 8166 section 4.3.2.
-    let mut chunks: KVec<KVec<Segment>> = KVec::new();
+    let mut returned = unwritten(header.write.iter())?;
+    let mut unused = returned.as_mut_slice();
+    let mut chunks = [&[][..]; Limits::DEFAULT.write_chunks];
     let mut results = call.results().iter();
-    for chunk in header.write.iter() {
-        let mut writer = Writer::new(endpoint, chunk)?;
+    for (chunk, place) in header.write.iter().zip(&mut chunks) {
+        let (segments, rest) = unused.split_at_mut_checked(chunk.len()).ok_or(EMSGSIZE)?;
+        unused = rest;
         if let Some(&(offset, len)) = results.next() {
             let end = offset.checked_add(len).ok_or(EMSGSIZE)?;
-            writer.write(reply, offset as usize, end as usize, &mut transfers)?;
+            Writer::new(endpoint, chunk, segments).write(
+                reply,
+                offset as usize,
+                end as usize,
+                &mut transfers,
+            )?;
         }
-        chunks.push(writer.segments, GFP_KERNEL)?;
+        *place = segments;
     }
-
-    let mut lists: KVec<&[Segment]> = KVec::with_capacity(chunks.len(), GFP_KERNEL)?;
-    for chunk in chunks.iter() {
-        lists.push(chunk.as_slice(), GFP_KERNEL)?;
-    }
+    let lists = chunks.get(..header.write.len()).ok_or(EMSGSIZE)?;
     let mut out = message::ReplyHeader {
         version: terms.version,
         xid: header.xid,
         credits: terms.credits,
-        write: &lists,
+        write: lists,
         reply: None,
     };
     let mut len = out.encode(message).map_err(|_| EMSGSIZE)?;
@@ -337,7 +341,7 @@ where
     // 6.6.5). Version One has no choice.
     let rest = rest_len(call.results(), reply.len())?;
     let inline = len.checked_add(rest).ok_or(EMSGSIZE)? <= terms.inline_max;
-    let mut replied = None;
+    let mut replied: Option<KVec<Segment>> = None;
     let reply_chunk = match terms.version {
         Version::One => header.reply,
         Version::Two => header
@@ -345,11 +349,11 @@ where
             .filter(|chunk| !inline && chunk.total() as usize >= rest),
     };
     if let Some(chunk) = reply_chunk {
-        let mut writer = Writer::new(endpoint, chunk)?;
+        let segments = &mut **replied.insert(unwritten(core::iter::once(chunk))?);
+        let mut writer = Writer::new(endpoint, chunk, segments);
         for_rest(call.results(), reply.len(), |from, to| {
             writer.write(reply, from, to, &mut transfers)
         })?;
-        replied = Some(writer.segments);
         out.reply = replied.as_deref();
         len = out.encode(message).map_err(|_| EMSGSIZE)?;
     }
@@ -473,42 +477,56 @@ fn for_rest(
     Ok(())
 }
 
+/// The segments of chunks as they are returned, while nothing has been written to them.
+fn unwritten<'a>(chunks: impl Iterator<Item = Chunk<'a>> + Clone) -> Result<KVec<Segment>> {
+    let count = chunks.clone().map(|chunk| chunk.len()).sum();
+    let mut segments = KVec::with_capacity(count, GFP_KERNEL)?;
+    for segment in chunks.flat_map(|chunk| chunk.iter()) {
+        let unwritten = Segment {
+            length: 0,
+            ..segment
+        };
+        segments
+            .push_within_capacity(unwritten)
+            .map_err(|_| EMSGSIZE)?;
+    }
+    Ok(segments)
+}
+
 /// Fills the segments of a chunk one after the other, RFC 8166 section 3.4.6.
 struct Writer<'a, H: EndpointEvents> {
     /// Where to.
     endpoint: &'a Arc<Endpoint<H>>,
-    /// The segments; how long they are is how much was written.
-    segments: KVec<Segment>,
-    /// How long they were.
-    offered: KVec<u32>,
-    /// Which is being filled.
-    index: usize,
+    /// The segments that come behind the one that is being filled, and how long each of them is.
+    next: core::iter::Zip<core::slice::IterMut<'a, Segment>, Segments<'a>>,
+    /// The segment that is being filled, and how long it is. Before the first one: none, with no room.
+    current: Option<(&'a mut Segment, u32)>,
+    /// Memory without gaps that was not given to a transfer yet.
+    run: KVec<PageFragment>,
+    /// Where that goes.
+    target: Segment,
 }
 
 impl<'a, H: EndpointEvents> Writer<'a, H> {
-    /// Nothing written yet.
-    fn new(endpoint: &'a Arc<Endpoint<H>>, chunk: Chunk<'_>) -> Result<Self> {
-        let mut segments = KVec::with_capacity(chunk.len(), GFP_KERNEL)?;
-        let mut offered = KVec::with_capacity(chunk.len(), GFP_KERNEL)?;
-        for segment in chunk.iter() {
-            offered.push(segment.length, GFP_KERNEL)?;
-            segments.push(
-                Segment {
-                    length: 0,
-                    ..segment
-                },
-                GFP_KERNEL,
-            )?;
-        }
-        Ok(Self {
+    /// Nothing written yet. `returned` are the segments of `offered` with no length: what was written is added to it.
+    fn new(
+        endpoint: &'a Arc<Endpoint<H>>,
+        offered: Chunk<'a>,
+        returned: &'a mut [Segment],
+    ) -> Self {
+        Self {
             endpoint,
-            segments,
-            offered,
-            index: 0,
-        })
+            next: returned.iter_mut().zip(offered.iter()),
+            current: None,
+            run: KVec::new(),
+            target: Segment::default(),
+        }
     }
-
     /// Writes octets `from` to `to` of a message behind what was written before.
+    ///
+    /// # Errors
+    ///
+    /// `EMSGSIZE` if the chunk has no room for them; else as for [`Endpoint::transfer`].
     fn write(
         &mut self,
         buf: &XdrBuf,
@@ -516,32 +534,23 @@ impl<'a, H: EndpointEvents> Writer<'a, H> {
         to: usize,
         transfers: &mut KVec<Transfer<H>>,
     ) -> Result {
-        let mut run: KVec<PageFragment> = KVec::new();
-        let mut target = Segment::default();
+        let mut left = to.saturating_sub(from);
         for fragment in buf.range(from, to) {
             let mut at = 0;
             while at < fragment.len() as usize {
-                // The next segment with room.
-                let room = loop {
-                    let offered = *self.offered.get(self.index).ok_or(EMSGSIZE)?;
-                    let used = self.segments.get(self.index).ok_or(EMSGSIZE)?.length;
-                    if offered > used {
-                        break offered - used;
-                    }
-                    self.flush(&mut run, &mut target, transfers)?;
-                    self.index += 1;
-                };
+                let room = self.room(transfers)?;
                 let part = fragment.part(at, room as usize).ok_or(EMSGSIZE)?;
                 // One transfer is for memory without gaps.
-                let gap = run.last().is_some_and(|last| {
+                let gap = self.run.last().is_some_and(|last| {
                     (last.offset() + last.len()) as usize != PAGE_SIZE || part.offset() != 0
                 });
                 if gap {
-                    self.flush(&mut run, &mut target, transfers)?;
+                    self.flush(transfers)?;
                 }
-                let segment = self.segments.get_mut(self.index).ok_or(EMSGSIZE)?;
-                if run.is_empty() {
-                    target = Segment {
+                let (segment, _) = self.current.as_mut().ok_or(EMSGSIZE)?;
+                if self.run.is_empty() {
+                    self.run.reserve(pages_of(left), GFP_KERNEL)?;
+                    self.target = Segment {
                         handle: segment.handle,
                         length: 0,
                         offset: segment
@@ -551,27 +560,37 @@ impl<'a, H: EndpointEvents> Writer<'a, H> {
                     };
                 }
                 segment.length += part.len();
-                target.length += part.len();
+                self.target.length += part.len();
                 at += part.len() as usize;
-                run.push(part, GFP_KERNEL)?;
+                left = left.saturating_sub(part.len() as usize);
+                self.run.push(part, GFP_KERNEL)?;
             }
         }
-        self.flush(&mut run, &mut target, transfers)
+        self.flush(transfers)
+    }
+
+    /// Goes on to the next segment that is not full, if the one that is being filled is. Returns how much room there is.
+    fn room(&mut self, transfers: &mut KVec<Transfer<H>>) -> Result<u32> {
+        loop {
+            match &self.current {
+                Some((segment, offered)) if segment.length < *offered => {
+                    return Ok(offered - segment.length);
+                }
+                _ => self.flush(transfers)?,
+            }
+            let (segment, offered) = self.next.next().ok_or(EMSGSIZE)?;
+            self.current = Some((segment, offered.length));
+        }
     }
 
     /// Makes a transfer of what was collected.
-    fn flush(
-        &self,
-        run: &mut KVec<PageFragment>,
-        target: &mut Segment,
-        transfers: &mut KVec<Transfer<H>>,
-    ) -> Result {
-        if !run.is_empty() {
+    fn flush(&mut self, transfers: &mut KVec<Transfer<H>>) -> Result {
+        if !self.run.is_empty() {
+            let run = core::mem::take(&mut self.run);
             let transfer = self
                 .endpoint
-                .transfer(dma::Direction::ToDevice, run, target)?;
+                .transfer(dma::Direction::ToDevice, run, &self.target)?;
             transfers.push(transfer, GFP_KERNEL)?;
-            run.clear();
         }
         Ok(())
     }

@@ -41,7 +41,7 @@ struct Context {
     /// The core's state.
     ctx: sys::rdma_rw_ctx,
     /// The memory.
-    bvecs: KVec<sys::bio_vec>,
+    memory: KVec<PageFragment>,
     /// The QP.
     qp: NonNull<sys::ib_qp>,
     /// The port it is bound to.
@@ -98,7 +98,7 @@ impl<H: EndpointEvents> Transfer<H> {
 
     /// How many pages of memory it has.
     pub(super) fn pages(&self) -> usize {
-        self.context.bvecs.len()
+        self.context.memory.len()
     }
 }
 
@@ -112,8 +112,8 @@ impl<H: EndpointEvents> Drop for Transfer<H> {
                 &raw mut context.ctx,
                 context.qp.as_ptr(),
                 context.port,
-                context.bvecs.as_ptr(),
-                context.bvecs.len() as u32,
+                PageFragment::bio_vecs(&context.memory),
+                context.memory.len() as u32,
                 context.direction.as_raw(),
             )
         };
@@ -157,20 +157,13 @@ impl<H: EndpointEvents> Endpoint<H> {
     pub(crate) fn transfer(
         self: &Arc<Self>,
         direction: Direction,
-        memory: &[PageFragment],
+        memory: KVec<PageFragment>,
         segment: &Segment,
     ) -> Result<Transfer<H>> {
-        let mut bvecs = KVec::with_capacity(memory.len(), GFP_KERNEL)?;
-        let mut octets = 0_u32;
-        for fragment in memory {
-            octets = octets.checked_add(fragment.len()).ok_or(EINVAL)?;
-            let bvec = sys::bio_vec {
-                bv_page: fragment.page(),
-                bv_len: fragment.len(),
-                bv_offset: fragment.offset(),
-            };
-            bvecs.push_within_capacity(bvec).map_err(|_| ENOMEM)?;
-        }
+        let octets = memory
+            .iter()
+            .try_fold(0_u32, |sum, fragment| sum.checked_add(fragment.len()))
+            .ok_or(EINVAL)?;
         // The core goes through the vectors until it has the length of the segment, wherever they end.
         if octets != segment.length || octets == 0 {
             return Err(EINVAL);
@@ -180,7 +173,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         gate.transfers += 1;
         let port = gate.port;
         drop(gate);
-        match self.begin(direction, bvecs, segment, qp, port) {
+        match self.begin(direction, memory, segment, qp, port) {
             Ok((context, requests)) => Ok(Transfer {
                 context,
                 requests,
@@ -198,7 +191,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     fn begin(
         &self,
         direction: Direction,
-        bvecs: KVec<sys::bio_vec>,
+        memory: KVec<PageFragment>,
         segment: &Segment,
         qp: NonNull<sys::ib_qp>,
         port: u32,
@@ -207,14 +200,14 @@ impl<H: EndpointEvents> Endpoint<H> {
             Context {
                 // SAFETY: Integers, pointers, and unions of those.
                 ctx: unsafe { MaybeUninit::zeroed().assume_init() },
-                bvecs,
+                memory,
                 qp,
                 port,
                 direction,
             },
             GFP_KERNEL,
         )?;
-        let count = u32::try_from(context.bvecs.len())?;
+        let count = u32::try_from(context.memory.len())?;
         loop {
             let iter = sys::bvec_iter {
                 bi_size: segment.length,
@@ -227,7 +220,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                     &raw mut context.ctx,
                     qp.as_ptr(),
                     port,
-                    context.bvecs.as_ptr(),
+                    PageFragment::bio_vecs(&context.memory),
                     count,
                     iter,
                     segment.offset,
