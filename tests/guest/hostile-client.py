@@ -118,4 +118,4 @@ def client():
         raise Failure(f"{len(t.problems)} problems:\n  " + "\n  ".join(t.problems))
 
 
-main(client)
+main(client, rnr="clients break their credits, and have no Receives")

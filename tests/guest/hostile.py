@@ -429,4 +429,4 @@ def client():
     log(f"{len(wanted)} cases")
 
 
-main(client, server)
+main(client, server, rnr="the server breaks its credits")

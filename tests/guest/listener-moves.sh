@@ -61,4 +61,5 @@ for active in two one; do
 	wait_for 10 mounted "$active"
 done
 stop_nfs_server
+expect_receives moving0
 rdma link del moving0

@@ -21,7 +21,7 @@ import time
 sys.path.insert(0, "tests/lib")
 import versions  # noqa: E402
 import workload  # noqa: E402
-from case import main  # noqa: E402
+from case import check_receives, main  # noqa: E402
 from common import (LIBC, Mount, check, child, log, module_refs, netdev, rdmadev, run,  # noqa: E402
                     wait_for)
 
@@ -51,6 +51,8 @@ def inside():
     # SUNRPC ends a transport some time after it was unmounted. The stock one may not survive it that its device goes at
     # the same moment: then the removal never ends.
     wait_for("release of the transport", 30, lambda: module_refs() == before)
+    # From the first namespace the server can't be asked any more.
+    check_receives()
     # The server's view of this client must end before the device goes back.
     run("rdma", "link", "del", rdmadev())
 
@@ -77,4 +79,4 @@ def client():
     time.sleep(0.2)
 
 
-main(client)
+main(client, rnr="it was, in the namespace")

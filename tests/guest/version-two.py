@@ -82,6 +82,7 @@ def both():
         log(f"counters: {stats}")
         check(slow() or stats["connect_count"] == 1, f"connected {stats['connect_count']} times")
         check(stats["bad_xids"] == 0 and stats["bad_reply"] == 0, "bad Replies")
+        # Not at the stock module's end either: we keep to what it grants.
         check(rnr_events() == 0, "a message found no Receive")
         check(stats["read_chunks"] and stats["write_chunks"], "a kind of chunk was never used")
         versions.check_version()
@@ -188,7 +189,6 @@ def parts():
         for name in names:
             os.unlink(f"{mount.path}/{name}")
         check(xprt_stats(mount.path)["connect_count"] == 1, "connected more than once")
-        check(rnr_events() == 0, "a message found no Receive")
 
 
 def queue_pairs():

@@ -43,6 +43,7 @@ def client():
         check(slow() or stats["connect_count"] == 1, f"connected {stats['connect_count']} times")
         check(stats["sends"] >= stats["recvs"] > 0, "sends and receives")
         check(stats["bad_xids"] == 0 and stats["bad_reply"] == 0, "bad Replies")
+        # Not at the stock module's end either: we keep to what it grants.
         check(rnr_events() == 0, "a message found no Receive")
         check(stats["read_chunks"] and stats["write_chunks"] and stats["reply_chunks"],
               "a kind of chunk was never used")

@@ -4,4 +4,4 @@
 import bench
 from case import main
 
-main(bench.client)
+main(bench.client, rnr="counted for each pair of modules")

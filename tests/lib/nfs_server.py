@@ -16,8 +16,8 @@ import subprocess
 import threading
 import traceback
 
-from common import (CONTROL_PORT, NFS_PORT, ROOT, make_root, no_name_service, read, run,
-                    sent_bytes, sleepers, start_rpcbind, status, write)
+from common import (CONTROL_PORT, NFS_PORT, ROOT, make_root, no_name_service, read, rnr_counters,
+                    run, sent_bytes, sleepers, start_rpcbind, status, write)
 
 EXPORT = f"{ROOT}/export"
 NFSD = "/proc/fs/nfsd"
@@ -124,6 +124,11 @@ def control_set_xattr(path, name, value):
 def control_sent_bytes():
     """Octets this guest has sent on the network between the guests."""
     return sent_bytes()
+
+
+def control_rnr_counters():
+    """What this guest's device has counted, see `rnr_counters`."""
+    return rnr_counters()
 
 
 def control_clean():

@@ -22,7 +22,7 @@ from pyverbs.wr import SendWR
 
 import hostile_server
 import hostile_two
-from common import CONTROL_PORT, Gone
+from common import CONTROL_PORT, Gone, rnr_counters
 from hostile_qp import ACCESS, MR
 from nfs3_mini import Answer, opaque
 from rpc_message import CREATE_SESSION, rpc_call
@@ -368,6 +368,8 @@ def control(peer):
                 if request["function"] == "reverse":
                     peer.wanted.put(request["arguments"])
                     reply = peer.made.get()
+                elif request["function"] == "rnr_counters":
+                    reply = {"result": rnr_counters()}
                 else:
                     reply = {"result": {"connections": peer.connections, "notes": peer.notes}}
                 f.write(json.dumps(reply).encode() + b"\n")

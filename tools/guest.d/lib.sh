@@ -20,6 +20,10 @@
 #                           another transport
 #   drop_caches
 #
+#   expect_receives [DEVICE]
+#                           end the command if a message found no Receive of our
+#                           module; siw devices do not count that
+#
 #   xprt_counter NAME [DIR] a number of the transport's line in
 #                           /proc/self/mountstats, summed over its transports
 #   xprt_counters [DIR]     all of them, as NAME VALUE
@@ -198,6 +202,14 @@ xprt_counters() {
 
 xprt_counter() {
 	xprt_counters "${2:-/mnt}" | awk -v name="$1" '$1 == name { print $2; found = 1 } END { exit !found }'
+}
+
+# One says so, whoever uses the device: here that is nobody else.
+expect_receives() {
+	local counter=/sys/class/infiniband/${1:-$RDMADEV}/ports/1/hw_counters/send_rnr_err
+
+	[ "$MODULE" = ours ] && [ -e "$counter" ] || return 0
+	expect_eq "the number of messages without a Receive" "$(cat "$counter")" 0
 }
 
 show_stuck() {
