@@ -18,13 +18,10 @@ import sys
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
 from common import Gone, check, log, remote, rounds, wait_for  # noqa: E402
-from memory import server_memory, shown  # noqa: E402
+from memory import TOLERANCE, server_memory, shown  # noqa: E402
 
 #: Connections of each round.
 CONNECTIONS = 100
-#: How many octets of each connection may be missing in the end: pages that the kernel keeps at
-#: hand, and slabs that are partly in use, whatever the number of connections.
-TOLERANCE = 4 << 20
 
 
 def queue_pairs():

@@ -20,6 +20,7 @@ sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
 from common import (Mount, NFS_PORT, ROOT, check, digest, log, pattern, read, remote,  # noqa: E402
                     remote_call, rounds, slowness, status, wait_for)
+from faults import unchanged_memory  # noqa: E402
 
 #: A port at which the server listens at its one address only.
 BOUND = NFS_PORT + 1
@@ -52,32 +53,38 @@ def clients():
     return read("/proc/fs/nfsfs/servers").splitlines()[1:]
 
 
+def once(n):
+    """Removes the device while connections are being made, and adds it again."""
+    listen()
+    mounts = threading.Thread(target=storm, args=(3 * slowness(),))
+    mounts.start()
+    time.sleep(0.5)
+    began = time.monotonic()
+    # The command ends when nothing holds the device any more.
+    remote("rdma link del $RDMADEV", timeout=30)
+    took = time.monotonic() - began
+    remote("rdma link add $RDMADEV type $FABRIC netdev $NETDEV")
+    mounts.join()
+    check(str(BOUND) not in remote("cat /proc/fs/nfsd/portlist"),
+          "a listener without a device is still there")
+    # With NFSv4.2 a mount takes over what an earlier one to the same server has left. The
+    # storm's is soft: when its RECLAIM_COMPLETE has timed out the NFS client never sends
+    # another, and no file can be opened.
+    wait_for("the storm's NFS client to go", 60, lambda: not clients())
+    with Mount("4.2") as mount:
+        data = pattern(n, 300_001)
+        with open(f"{mount.path}/f", "wb") as f:
+            f.write(data)
+        wrong = remote_call("verify", manifest={"f": [len(data), digest(data)]})
+        check(not wrong, f"the server's file differs: {wrong}")
+    log(f"round {n}: the device was gone after {took:.1f} s")
+
+
 def client():
-    """Each round removes the device while connections are being made, and adds it again."""
-    for n in range(rounds()):
-        listen()
-        mounts = threading.Thread(target=storm, args=(3 * slowness(),))
-        mounts.start()
-        time.sleep(0.5)
-        began = time.monotonic()
-        # The command ends when nothing holds the device any more.
-        remote("rdma link del $RDMADEV", timeout=30)
-        took = time.monotonic() - began
-        remote("rdma link add $RDMADEV type $FABRIC netdev $NETDEV")
-        mounts.join()
-        check(str(BOUND) not in remote("cat /proc/fs/nfsd/portlist"),
-              "a listener without a device is still there")
-        # With NFSv4.2 a mount takes over what an earlier one to the same server has left. The
-        # storm's is soft: when its RECLAIM_COMPLETE has timed out the NFS client never sends
-        # another, and no file can be opened.
-        wait_for("the storm's NFS client to go", 60, lambda: not clients())
-        with Mount("4.2") as mount:
-            data = pattern(n, 300_001)
-            with open(f"{mount.path}/f", "wb") as f:
-                f.write(data)
-            wrong = remote_call("verify", manifest={"f": [len(data), digest(data)]})
-            check(not wrong, f"the server's file differs: {wrong}")
-        log(f"round {n}: the device was gone after {took:.1f} s")
+    """All rounds."""
+    with unchanged_memory("4.2"):
+        for n in range(rounds()):
+            once(n)
 
 
 main(client)

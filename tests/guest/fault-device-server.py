@@ -20,12 +20,13 @@ import sys
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
 from common import Mount, log, remote, rounds, wait_for  # noqa: E402
-from faults import Load, connects  # noqa: E402
+from faults import Load, connects, unchanged_memory  # noqa: E402
 
 
 def client():
     """Each round removes the device, adds it again, and wants I/O to go on."""
-    with Mount(os.environ["VARIANT"]) as mount, Load(mount) as load:
+    vers = os.environ["VARIANT"]
+    with unchanged_memory(vers), Mount(vers) as mount, Load(mount) as load:
         for n in range(rounds()):
             before = connects(mount)
             remote("rdma link del $RDMADEV && sleep 1 && "

@@ -20,14 +20,16 @@ import sys
 sys.path.insert(0, "tests/lib")
 from case import Skip, main  # noqa: E402
 from common import Mount, check, log, rounds, wait_for  # noqa: E402
-from faults import Load, RECOVERY, connects, fail_sunrpc, fail_sunrpc_left  # noqa: E402
+from faults import (Load, RECOVERY, connects, fail_sunrpc, fail_sunrpc_left,  # noqa: E402
+                    unchanged_memory)
 
 
 def client():
     """Each round injects five disconnects and waits until all have come."""
     if not os.path.isdir("/sys/kernel/debug/fail_sunrpc"):
         raise Skip("this kernel has no fail_sunrpc")
-    with Mount(os.environ["VARIANT"]) as mount, Load(mount) as load:
+    vers = os.environ["VARIANT"]
+    with unchanged_memory(vers), Mount(vers) as mount, Load(mount) as load:
         for n in range(rounds()):
             before = connects(mount)
             fail_sunrpc(150, 5)

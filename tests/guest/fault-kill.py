@@ -23,7 +23,7 @@ import time
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
 from common import Failure, Mount, log, pattern, rounds, slow, slowness  # noqa: E402
-from faults import Load, stacks  # noqa: E402
+from faults import Load, stacks, unchanged_memory  # noqa: E402
 
 #: How much the victim has in flight at a time.
 SIZE = 1 << 20
@@ -46,7 +46,8 @@ def client():
     """Kills readers and writers at random moments, beside a load that must not notice."""
     rng = random.Random(5)
     worst = 0
-    with Mount(os.environ["VARIANT"]) as mount, Load(mount, jobs=2) as load:
+    vers = os.environ["VARIANT"]
+    with unchanged_memory(vers), Mount(vers) as mount, Load(mount, jobs=2) as load:
         path = f"{mount.path}/victim"
         with open(path, "wb") as f:
             f.write(pattern("victim", SIZE))

@@ -19,12 +19,13 @@ import time
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
 from common import Mount, log, netdev, remote, rounds, run  # noqa: E402
-from faults import Load, heal_device, heal_server_device  # noqa: E402
+from faults import Load, heal_device, heal_server_device, unchanged_memory  # noqa: E402
 
 
 def client():
     """Each round takes the client's link away for a moment and for long, then the server's."""
-    with Mount(os.environ["VARIANT"]) as mount, Load(mount) as load:
+    vers = os.environ["VARIANT"]
+    with unchanged_memory(vers), Mount(vers) as mount, Load(mount) as load:
         for n in range(rounds()):
             for seconds in (0.3, 6):
                 log(f"link down for {seconds} s")

@@ -21,12 +21,13 @@ import time
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
 from common import Mount, check, log, remote_call, rounds  # noqa: E402
-from faults import Load, connects  # noqa: E402
+from faults import Load, connects, unchanged_memory  # noqa: E402
 
 
 def client():
     """Each round has the server down for two seconds."""
-    with Mount(os.environ["VARIANT"]) as mount, Load(mount) as load:
+    vers = os.environ["VARIANT"]
+    with unchanged_memory(vers), Mount(vers) as mount, Load(mount) as load:
         for n in range(rounds()):
             before = connects(mount)
             log(f"round {n}: stopping the server")

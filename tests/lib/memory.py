@@ -2,10 +2,15 @@
 """How much memory a guest has in use."""
 
 import collections
+import concurrent.futures
 import re
 import time
 
-from common import remote, run
+from common import check, log, remote, run
+
+#: How many octets more may be in use in the end: pages that the kernel keeps at hand, and slabs
+#: that are partly in use, whatever was done meanwhile.
+TOLERANCE = 4 << 20
 
 #: Settles, and prints what the kernel says of its memory. What waits for a grace period is freed,
 #: and caches are dropped.
@@ -20,7 +25,7 @@ echo zones
 cat /proc/zoneinfo
 """
 
-Kernel = collections.namedtuple("Kernel", "used available slab percpu vmalloc queues")
+Kernel = collections.namedtuple("Kernel", "used available slab percpu vmalloc queues programs")
 
 
 def parse(text):
@@ -43,7 +48,7 @@ def parse(text):
     reclaimable = fields["Buffers"] + fields["Cached"] + fields["SReclaimable"]
     return Kernel(fields["MemTotal"] - fields["MemFree"] - kept - reclaimable,
                   fields["MemAvailable"] + kept, fields["SUnreclaim"], fields["Percpu"],
-                  fields["VmallocUsed"], queues)
+                  fields["VmallocUsed"], queues, fields["AnonPages"])
 
 
 class Memory:
@@ -59,6 +64,30 @@ class Memory:
 def server_memory():
     """What is in use in the server guest."""
     return parse(remote(SHOW))
+
+
+def both_memories():
+    """What is in use in the client guest and in the server guest, at the same time."""
+    with concurrent.futures.ThreadPoolExecutor(1) as other:
+        server = other.submit(server_memory)
+        return {"client": parse(run("bash", "-c", SHOW, quiet=True)), "server": server.result()}
+
+
+def check_memories(before, after):
+    """Fails if a guest has more in use than before.
+
+    But for queues: a device keeps its completion queues, as many as connections have wanted at a
+    time, until it goes itself. And but for what programs have mapped of their own.
+    """
+    grown = {}
+    for guest in before:
+        more = {field: getattr(after[guest], field) - getattr(before[guest], field)
+                for field in Kernel._fields}
+        grown[guest] = more["used"] - more["queues"] - more["programs"]
+        log(f"{grown[guest]:,} octets more than before in use in the {guest} guest: "
+            + ", ".join(f"{name} {number:,}" for name, number in more.items()))
+    for guest, octets in grown.items():
+        check(octets <= TOLERANCE, f"{octets:,} octets are missing in the {guest} guest")
 
 
 def shown(before, during, after, count):
