@@ -70,7 +70,7 @@ use crate::proto::session::{
     Session, Timer,
 };
 use crate::proto::v2::{Direction, Header, RdmaError, MAX_FIRST};
-use crate::proto::window::most_parts;
+use crate::proto::window::{self, most_parts};
 use crate::verbs::endpoint::{Endpoint, EndpointEvents};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
@@ -247,7 +247,7 @@ impl Channel {
             earlier: false,
             own: parameters.own,
             authenticate: on,
-            receives: parameters.capacity.saturating_sub(1),
+            receives: window::offer(parameters.capacity, 0),
             credits_in_one: parameters.credits_in_one,
             limits: Limits::DEFAULT,
             read_chunks: parameters.read_chunks,
@@ -560,8 +560,7 @@ impl Channel {
 
     /// Tells the session how many Receives there are for the peer's messages.
     fn update_offer<H: EndpointEvents>(&self, session: &mut Session, endpoint: &Endpoint<H>) {
-        let taken = endpoint.held().saturating_add(1);
-        let all = self.capacity.load(Relaxed).saturating_sub(taken);
+        let all = window::offer(self.capacity.load(Relaxed), endpoint.held());
         let offer = offer(self.role, all);
         if self.narrow.load(Relaxed) != (offer < all) {
             self.narrow.store(offer < all, Relaxed);

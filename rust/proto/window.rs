@@ -52,6 +52,14 @@ pub(crate) const fn most_parts(window: u32) -> u32 {
     }
 }
 
+/// Returns how many messages may be on their way to an end that has posted so many Receives for them, if `held` of these
+/// have messages that are still in use.
+///
+/// One of those that are left is promised to nobody: it is for the message beyond the limit (4.2.1.1).
+pub(crate) const fn offer(posted: u32, held: u32) -> u32 {
+    posted.saturating_sub(held).saturating_sub(1)
+}
+
 /// What a message is to flow control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
@@ -438,6 +446,36 @@ mod tests {
             assert_eq!(window.received(), start.wrapping_add(5));
             assert_eq!(window.tell(), start.wrapping_add(9));
             assert_eq!(window.receive(Kind::Other), Ok(()));
+        }
+    }
+
+    /// Section 4.2.1.1: of the Receives that hold no message all but one are promised, whoever keeps the others.
+    #[test]
+    fn a_receive_is_kept_for_a_grant() {
+        for start in STARTS {
+            for posted in 2..10_u32 {
+                let mut window = Incoming::after(start, offer(posted, 0));
+                let mut held = 0_u32;
+                window.tell();
+                while window.remaining() > 0 {
+                    assert_eq!(window.must_be_posted().saturating_add(held), posted);
+                    assert_eq!(window.receive(Kind::Other), Ok(()));
+                    held = held.saturating_add(1);
+                    window.set_offer(offer(posted, held));
+                    window.tell();
+                }
+                // All but one have messages that are kept. The GRANT gives its Receive back.
+                assert_eq!(held, posted.saturating_sub(1));
+                assert_eq!(window.receive(Kind::Grant), Ok(()));
+                for held in (0..held).rev() {
+                    window.set_offer(offer(posted, held));
+                    window.tell();
+                    assert_eq!(window.must_be_posted().saturating_add(held), posted);
+                }
+            }
+        }
+        for (posted, held) in [(0, 0), (1, 0), (4, 3), (4, 4), (4, u32::MAX)] {
+            assert_eq!(offer(posted, held), 0);
         }
     }
 

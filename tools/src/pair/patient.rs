@@ -16,6 +16,7 @@ use crate::proto::{
     v2::ErrorHeader,
     window::{
         most_parts,
+        offer,
         LEAST_SHARED, //
     }, //
 };
@@ -115,8 +116,7 @@ impl End {
     pub(super) fn update_offer(&mut self) {
         if self.patience.bounds.is_some() {
             let Patience { capacity, held, .. } = self.patience;
-            self.session
-                .set_receives(capacity.saturating_sub(held.saturating_add(1)));
+            self.session.set_receives(offer(capacity, held));
         }
     }
 
