@@ -69,7 +69,7 @@ use crate::proto::session::{
     Action, Checkpoint, Config, Control, Dialect, Event, Extent, Outbound, Reason, Refusal, Role,
     Session, Timer,
 };
-use crate::proto::v2::{Direction, Header, RdmaError, MAX_FIRST};
+use crate::proto::v2::{Direction, Header, RdmaError};
 use crate::proto::window::{self, most_parts};
 use crate::verbs::endpoint::{Endpoint, EndpointEvents};
 use kernel::prelude::*;
@@ -837,11 +837,7 @@ fn say<H: EndpointEvents>(
     endpoint: &Arc<Endpoint<H>>,
     own: &Properties,
 ) -> Option<(u64, bool)> {
-    let limit = match session.dialect() {
-        // Section 4.3: before the server has answered.
-        None => MAX_FIRST,
-        Some(_) => Properties::DEFAULT.receive_size,
-    };
+    let limit = session.max_properties();
     let mut buffer = endpoint.control_buffer()?;
     let piece = speech.saying.next(buffer.len().min(limit as usize))?;
     let material = speech.bytes.get(piece.start..piece.end)?;

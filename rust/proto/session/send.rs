@@ -6,6 +6,7 @@ use super::{
     super::{
         credits::Admission,
         props::{
+            Properties,
             Reverse,
             Told, //
         },
@@ -14,6 +15,7 @@ use super::{
             Direction,
             ErrorHeader,
             Grant,
+            MAX_FIRST,
             VERSION, //
         },
         window::{
@@ -147,6 +149,15 @@ impl Session {
             Reverse::Simple => message.parts <= 1 && !message.chunks,
             Reverse::Continued => !message.chunks,
             Reverse::General => true,
+        }
+    }
+
+    /// Returns how long our next CONNPROP message may be, in octets. The first message of a client must be one that a
+    /// server of Version One can receive (4.3), the others what everybody can who speaks Version Two (6.3.3, 6.3.4).
+    pub(crate) const fn max_properties(&self) -> u32 {
+        match self.dialect() {
+            None => MAX_FIRST,
+            Some(_) => Properties::DEFAULT.receive_size,
         }
     }
 
@@ -321,7 +332,6 @@ mod tests {
                     Fault,
                     Result, //
                 },
-                props::Properties,
                 v2::RdmaError, //
             },
             testing::{
@@ -629,6 +639,29 @@ mod tests {
         assert!(message(&mut session)?.is_words(&[XID, 2, 13, 4, 4]));
         assert_eq!(act(&mut session), Some(Action::Wake));
         assert!(session.start_send(&call(1)).is_ok());
+        Ok(())
+    }
+
+    /// Section 4.3: the first message of a client is not larger than 1024 octets, however much there is to be told. Sections
+    /// 6.3.3 and 6.3.4: the others are within the default inline threshold.
+    #[test]
+    fn properties_are_not_too_long() -> Result {
+        for role in [Role::Client, Role::Server] {
+            let mut session = Session::new(&Config {
+                authenticate: true,
+                ..config(role)
+            });
+            assert_eq!(session.max_properties(), 1024);
+            if role == Role::Client {
+                assert!(session.send_properties(Told::NOTHING, false).is_some());
+                assert_eq!(session.max_properties(), 1024);
+            }
+            // What the peer can receive beyond that it tells for other messages.
+            receive(&mut session, &FINAL)?;
+            assert_eq!(session.max_properties(), 4096);
+            settle(&mut session);
+            assert_eq!(session.max_properties(), 4096);
+        }
         Ok(())
     }
 
