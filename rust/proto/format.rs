@@ -121,6 +121,8 @@ pub(crate) struct CallShape {
     pub(crate) usable: Usable,
     /// How many segments there may be in the Call's header, of all chunks together.
     pub(crate) header_segments: usize,
+    /// Whether the Call will be answered.
+    pub(crate) answered: bool,
     /// Whether data may be placed directly at all. It must not be where a security flavor's
     /// checksum or cipher covers the whole message.
     pub(crate) ddp_allowed: bool,

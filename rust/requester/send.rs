@@ -129,12 +129,6 @@ fn choose<T: Host>(
     let version = link.version();
     let (call_parts, reply_parts) = link.continuation();
     let usable = link.usable();
-    // Nobody would say when the Responder is done with the chunks of a Call without Reply: Version Two, 4.7. It is sent
-    // in parts, if it is too long for one message.
-    let header_segments = match version {
-        Version::Two if !rqst.reply_expected() => 0,
-        Version::One | Version::Two => cut.header_segments(),
-    };
     format::choose(&CallShape {
         version,
         call,
@@ -148,7 +142,8 @@ fn choose<T: Host>(
             segments: usable.segments.min(MAX_SEGMENTS as usize),
             ..usable
         },
-        header_segments,
+        header_segments: cut.header_segments(),
+        answered: rqst.reply_expected(),
         ddp_allowed: rqst.ddp_allowed(),
     })
     .map_err(|_| {

@@ -239,6 +239,7 @@ pub fn choose(payload: u32) -> usize {
         reply_parts: Continuation::NONE,
         usable: Usable::ALL,
         header_segments: usize::MAX,
+        answered: true,
         ddp_allowed: true,
     };
     format::choose(&shape).expect("it fits").send_len()

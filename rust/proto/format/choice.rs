@@ -15,7 +15,8 @@ use super::{
     CallShape,
     Continuation,
     Plan,
-    ReplyFormat, //
+    ReplyFormat,
+    Version, //
 };
 
 /// The least that follows the header of a message whose RPC message does: transaction ID and
@@ -41,6 +42,10 @@ struct Offer {
 /// [`Fault::NoSpace`] if there is no way: a header alone would exceed its inline threshold, or the
 /// peer refuses all that is possible.
 pub(crate) fn choose(shape: &CallShape) -> Result<Plan> {
+    let shape = &CallShape {
+        header_segments: header_segments(shape),
+        ..*shape
+    };
     let (offer, (call, header_len, inline_len, parts)) = choose_both(shape)?;
 
     let reply = shape.reply.sizes;
@@ -63,6 +68,17 @@ pub(crate) fn choose(shape: &CallShape) -> Result<Plan> {
         write_len,
         reply_len,
     })
+}
+
+/// Returns how many segments there may be in the Call's header.
+///
+/// Nobody would say when the Responder is done with the chunks of a Call without Reply, so in Version Two it has none (4.7):
+/// it is sent in parts, if it is too long for one message.
+const fn header_segments(shape: &CallShape) -> usize {
+    match (shape.version, shape.answered) {
+        (Version::Two, false) => 0,
+        (Version::One, _) | (Version::Two, true) => shape.header_segments,
+    }
 }
 
 /// How a Call travels: its format, the sizes of its header and of what follows, and in how many messages.
@@ -260,8 +276,7 @@ mod tests {
         super::{
             Message,
             Sizes,
-            Usable,
-            Version, //
+            Usable, //
         },
         *, //
     };
@@ -294,11 +309,40 @@ mod tests {
             reply_parts: Continuation::NONE,
             usable: Usable::ALL,
             header_segments: usize::MAX,
+            answered: true,
             ddp_allowed: true,
         }
     }
 
-    /// Version Two, section 4.7, and 5.2.5: a message that may have no chunks has none, however long it is.
+    /// Version Two, section 4.7: a Call without Reply has no chunks, whatever is in it and however long it is.
+    #[test]
+    fn a_call_without_reply_has_no_chunks() -> Result {
+        let plan = |version, answered, len, ddp_eligible| {
+            choose(&CallShape {
+                version,
+                answered,
+                call_parts: Continuation { data: 1, rest: 3 },
+                ..shape(with_pages(200, len, 0, ddp_eligible), small(0))
+            })
+        };
+        for (len, ddp_eligible) in [(2800, true), (2804, true), (2804, false)] {
+            let call = plan(Version::Two, true, len, ddp_eligible)?.call;
+            assert!(call != CallFormat::Inline);
+        }
+        let alone = plan(Version::Two, false, 2800, true)?;
+        assert_eq!((alone.call, alone.parts), (CallFormat::Inline, 3));
+        assert_eq!(alone.reply, ReplyFormat::Inline);
+        for ddp_eligible in [true, false] {
+            let alone = plan(Version::Two, false, 2804, ddp_eligible);
+            assert_eq!(alone, Err(Fault::NoSpace));
+        }
+        // Version One says nothing about it.
+        let call = plan(Version::One, false, 2804, true)?.call;
+        assert!(matches!(call, CallFormat::ReadChunk { .. }));
+        Ok(())
+    }
+
+    /// Version Two, section 5.2.5: a message that may have no chunks has none, however long it is.
     #[test]
     fn there_may_be_no_chunks() -> Result {
         let shape = |len, chunks| CallShape {

@@ -76,6 +76,7 @@ fn read_shape(reader: &mut Reader<'_>) -> Result<CallShape> {
             0 => usize::MAX,
             _ => usize::from(refused & 31),
         },
+        answered: flags & 0x80 == 0,
         ddp_allowed: flags & 3 != 0,
     })
 }
@@ -127,6 +128,11 @@ pub(crate) fn segments_of(shape: &CallShape, plan: &Plan) -> usize {
 pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
     let call = shape.call.sizes;
     let reply = shape.reply.sizes;
+    // A Call without Reply has no chunks in Version Two (4.7).
+    let header_segments = match shape.answered || shape.version == Version::One {
+        true => shape.header_segments,
+        false => 0,
+    };
     let read_segments = |position, count| {
         vec![
             ReadSegment {
@@ -183,11 +189,11 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
     });
 
     for chunk in [read.len(), write.len(), reply_chunk.len()] {
-        assert!(chunk <= shape.usable.segments && chunk <= shape.header_segments);
+        assert!(chunk <= shape.usable.segments && chunk <= header_segments);
     }
-    assert!(segments_of(shape, plan) <= shape.header_segments);
+    assert!(segments_of(shape, plan) <= header_segments);
     // With few segments data may travel in as many messages as anything else.
-    let is_limited = shape.header_segments != usize::MAX;
+    let is_limited = header_segments != usize::MAX;
 
     // The Call's header is within what was planned, and all of the Call within its threshold.
     let bare: Vec<Segment> = read.iter().map(|entry| entry.segment).collect();

@@ -84,6 +84,7 @@ fn shape() -> impl Strategy<Value = CallShape> {
                     reply_parts: Continuation::NONE,
                     usable: Usable::ALL,
                     header_segments: usize::MAX,
+                    answered: true,
                     ddp_allowed,
                 }
             },
@@ -273,6 +274,17 @@ proptest! {
             if segments_of(&shape, &plan) <= header_segments {
                 prop_assert_eq!(limited, Ok(plan));
             }
+        }
+    }
+
+    /// A Call without Reply has no chunks in Version Two (4.7).
+    #[test]
+    fn calls_without_reply_have_no_chunks(mut shape in shape_two()) {
+        shape.answered = false;
+        shape.reply = Message::default();
+        if let Ok(plan) = choose(&shape) {
+            plan_fits(&shape, &plan);
+            prop_assert_eq!((plan.call, plan.reply), (CallFormat::Inline, ReplyFormat::Inline));
         }
     }
 
