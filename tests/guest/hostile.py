@@ -288,8 +288,9 @@ def first_message(name, case, path, before, problems):
         problems.append(f"{name}: {outcome} in place of {case.expect}")
     if case.version and spoken != [str(case.version)]:
         problems.append(f"{name}: version {spoken} in place of {case.version}")
-    hits = remote_call("set_case", name="", procedure="")["hits"]
-    if not hits:
+    state = remote_call("set_case", name="", procedure="")
+    problems += [f"{name}: {note}" for note in state["notes"] if note.startswith("wrong")]
+    if not state["hits"]:
         problems.append(f"{name}: the server was never asked")
     if took > 2 * BOUND * slowness():
         problems.append(f"{name}: took {took:.0f} s")

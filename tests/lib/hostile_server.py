@@ -105,6 +105,9 @@ class Connection(QueuePair):
         call = Header(data)
         if call.vers != 1 or call.proc > 1:
             return
+        if self.two and self.two.spoken:
+            # Section 4.3.3 of the draft.
+            self.wrong("Version One after Version Two")
         if not call.credit:
             self.wrong("no credits are asked for")
         rpc = bytearray(call.rpc)

@@ -2,9 +2,11 @@
 """What the hostile server does in Version Two: correct Replies, and what a case gets to spoil."""
 
 import struct
+import time
 
+from common import slowness
 from rpcrdma2_header import (CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL,
-                             CONNPROP_MIDDLE, Header, INLINE, REPLY_MIDDLE, error, middle, prefix, properties, reply, reply_external)
+                             CONNPROP_MIDDLE, ERROR, Header, INLINE, REPLY_MIDDLE, error, middle, prefix, properties, reply, reply_external)
 
 #: How many messages the client may have on their way to us.
 WINDOW = 32
@@ -99,17 +101,48 @@ class Two:
     def __init__(self, connection):
         self.connection = connection
         self.received = self.sent = 0
-        #: The parts of a Call that have come.
-        self.parts = b""
+        #: The parts of a Call that have come, and its transaction ID.
+        self.parts, self.begun = b"", 0
+        #: What the client has told in its latest credit value: how many messages we may have sent.
+        self.limit = 1
+        #: From when on no message may come, if it was told so.
+        self.silent = None
+        #: Whether the client was answered in Version Two, which it has to stay with.
+        self.spoken = False
 
     def credit(self):
         """The credit value of the next message."""
         return self.received + WINDOW
 
+    def expect_silence(self):
+        """The client may send nothing any more. What is on its way has a while to arrive."""
+        self.silent = time.monotonic() + slowness()
+
+    def inspect(self, data, header):
+        """Looks for what a Requester must not do in Version Two; no case lets it."""
+        wrong = self.connection.wrong
+        if self.received == 1:
+            # Section 4.3. If there is a second message before our answer, it is on its way.
+            if len(data) > 1024:
+                wrong(f"a first message of {len(data)} octets")
+            time.sleep(0.02)
+            self.connection.poll()
+            if self.connection.arrived:
+                wrong("a second message before ours")
+        if self.silent and time.monotonic() > self.silent:
+            wrong(f"header type {header.htype}, for which there is no credit")
+        # Section 4.2.1: what was promised stays promised. Errors may be those of a client that speaks another version.
+        if header.htype != ERROR and (header.credit - self.limit) & 0xFFFFFFFF >= 1 << 31:
+            wrong(f"the limit goes back from {self.limit} to {header.credit}")
+        self.limit = header.credit
+        if self.parts and (header.htype not in (CALL_MIDDLE, CALL_INLINE) or header.xid != self.begun):
+            wrong(f"header type {header.htype} of {header.xid:#x} between parts of {self.begun:#x}")
+
     def handle(self, data):
         """Handles a message of Version Two."""
         self.received += 1
         header = Header(data)
+        self.inspect(data, header)
         server = self.connection.server
         # So begins a client that authenticates itself.
         begun = header.htype == CONNPROP_MIDDLE and server.first
@@ -121,8 +154,9 @@ class Two:
                     return
             self.connection.send_message(properties(self.credit()))
             self.sent += 1
+            self.spoken = True
         elif header.htype == CALL_MIDDLE:
-            self.parts += header.rpc
+            self.parts, self.begun = self.parts + header.rpc, header.xid
         elif header.htype in (CALL_INLINE, CALL_EXTERNAL):
             if self.parts:
                 server.notes.append("call in parts")
@@ -146,7 +180,8 @@ class Two:
                                for p, h, n, o in header.reads if p == position)
             rpc[position:position] = payload + bytes(-len(payload) % 4)
         if struct.unpack_from(">I", rpc)[0] != header.xid:
-            server.notes.append("a Call of another transaction")
+            # Sections 6.3.5 and 6.3.6.
+            connection.wrong(f"Call {rpc[:4].hex()} in a message of {header.xid:#x}")
             return
         answer = server.nfs.answer(bytes(rpc))
         if answer is None:

@@ -16,6 +16,11 @@ from rpcrdma2_header import (CALL_MIDDLE, CONNPROP_FINAL, CONNPROP_MIDDLE, ERROR
 WINDOW = 40
 
 
+def is_behind(value, count):
+    """Whether a credit value is behind another one, or a number of messages."""
+    return (value - count) & 0xFFFFFFFF >= 1 << 31
+
+
 class Answer:
     """A message of Version Two from the server, with all parts of an RPC message."""
 
@@ -52,10 +57,10 @@ class TwoConnection(Connection):
     def __init__(self, **how):
         super().__init__(**how)
         self.sent = self.received = 0
-        #: How many messages may be sent in all.
-        self.limit = 1
-        #: The parts of a Reply that have come, and what the last of them left to come.
-        self.parts, self.rest = b"", None
+        #: How many messages may be sent in all, and how many the server may have sent by what it was told.
+        self.limit = self.allowed = 1
+        #: The parts of a Reply that have come, what the last of them left to come, and its transaction ID.
+        self.parts, self.rest, self.begun = b"", None, 0
         #: What the server has done wrong.
         self.wrong = []
 
@@ -65,8 +70,15 @@ class TwoConnection(Connection):
 
     def room(self):
         """How many messages may be sent now."""
-        ahead = (self.limit - self.sent) & 0xFFFFFFFF
-        return ahead if ahead < 1 << 31 else 0
+        return 0 if is_behind(self.limit, self.sent) else (self.limit - self.sent) & 0xFFFFFFFF
+
+    def send_request(self, data, invalidate=None, at=0):
+        """Notes what the server may send from now on. What is too far ahead counts as behind."""
+        if len(data) >= 12:
+            (value,) = struct.unpack_from(">I", data, 8)
+            if not is_behind(value, self.received) and not is_behind(value, self.allowed):
+                self.allowed = value
+        return super().send_request(data, invalidate, at)
 
     def take(self):
         """Takes in what has arrived; raises `Gone` if that is the connection's end."""
@@ -74,6 +86,9 @@ class TwoConnection(Connection):
         while self.arrived:
             data = self.arrived.pop(0)
             self.received += 1
+            # One may be beyond the limit (4.2.1.1).
+            if is_behind(self.allowed + 1, self.received):
+                self.wrong.append(f"{self.received} messages, with {self.allowed} allowed")
             if len(data) >= 28 and data[12:20] == struct.pack(">II", ERROR, VERS):
                 # It has the version of what it is about (section 7), and no credits.
                 self.answers.append(Answer(Header(data), b""))
@@ -84,10 +99,15 @@ class TwoConnection(Connection):
             if len(data) > INLINE:
                 self.wrong.append(f"a message of {len(data)} octets")
             header = Header(data)
+            # What was promised stays promised. Errors may be those of a server that speaks another version.
+            if header.htype != ERROR and is_behind(header.credit, self.limit):
+                self.wrong.append(f"the limit goes back from {self.limit} to {header.credit}")
             self.limit = header.credit
-            if self.rest is not None and header.htype not in (REPLY_MIDDLE, REPLY_INLINE):
-                self.wrong.append(f"header type {header.htype} between two parts")
+            if self.rest is not None and (header.htype not in (REPLY_MIDDLE, REPLY_INLINE)
+                                          or header.xid != self.begun):
+                self.wrong.append(f"header type {header.htype} of {header.xid:#x} between parts of {self.begun:#x}")
             if header.htype == REPLY_MIDDLE:
+                self.begun = header.xid
                 if self.rest is not None and self.rest != header.remaining + len(header.rpc):
                     self.wrong.append(f"{header.remaining} octets remain, after {self.rest}")
                 self.parts += header.rpc

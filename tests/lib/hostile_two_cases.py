@@ -317,6 +317,7 @@ def credits_none_for_ever(r):
     """Nothing may be sent any more."""
     message = r.parts()[0]
     r.send(message[:8] + bytes(4) + message[12:])
+    r.connection.two.expect_silence()
 
 
 @case("GETATTR")
@@ -324,6 +325,7 @@ def credits_behind(r):
     """The limit goes back by more than the window."""
     message = r.parts()[0]
     r.send(message[:8] + struct.pack(">I", (r.credit - 1000) & 0xFFFFFFFF) + message[12:])
+    r.connection.two.expect_silence()
 
 
 @case("GETATTR", "ok")
@@ -338,6 +340,7 @@ def credits_too_far(r):
     """2^31 messages more may be sent: it counts as none."""
     message = r.parts()[0]
     r.send(message[:8] + struct.pack(">I", (r.credit + 0x80000000) & 0xFFFFFFFF) + message[12:])
+    r.connection.two.expect_silence()
 
 
 @case("GETATTR", "ok")
