@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Cases of the hostile client in Version Two (draft-ietf-nfsv4-rpcrdma-version-two-07)."""
 
+import os
 import random
 import struct
 import time
@@ -9,6 +10,7 @@ from common import Gone, digest, log, pattern, remote, slow, slowness
 from hostile_attack import FILE, contents
 from hostile_caller import ARENA, CHUNKS, XIDS
 from hostile_calls_data import CANARY, SCRATCH, untouched, used
+from hostile_qp import MR, WINDOWS
 from hostile_two_caller import TwoCaller
 from nfs_server import EXPORT
 from rpc_message import (compound, getattr_, null_call, null_rpc, read, read_result, to_file,
@@ -370,6 +372,30 @@ def continued(t):
 
 
 @case
+def side_by_side(t):
+    """Replies in parts and others, all at once: nothing comes between two parts (4.1)."""
+    connection = opened()
+    try:
+        connection.widen(8)
+        xids = [next(XIDS) for _ in range(8)]
+        rpcs = [compound(xid, *to_file(*FILE), read(8 * n, 20_000)) if n % 2 else null_rpc(xid)
+                for n, xid in enumerate(xids)]
+        connection.send_many([call(xid, connection.credit(), rpc) for xid, rpc in zip(xids, rpcs)])
+        connection.sent += len(xids)
+        for n, xid in enumerate(xids):
+            answer = connection.answer(xid, 20)
+            if answer is None or answer.kind != "reply":
+                t.problem(f"Call {n}: {answer.kind if answer else 'no answer'}")
+            elif n % 2 and contents(8 * n, 20_000) not in answer.rpc:
+                t.problem(f"Call {n}: other data were read")
+    except Gone as x:
+        t.problem(f"lost: {x}")
+    for text in connection.wrong:
+        t.problem(text)
+    connection.close()
+
+
+@case
 def chunks(t):
     """READs into Write chunks: returned as they were offered, filled in their order, without padding."""
     connection = opened()
@@ -424,6 +450,9 @@ def reply_chunks(t):
             rpc = connection.get(length, CHUNKS)
         if answer.header.htype != htype or contents(0, count) not in rpc:
             t.problem(f"{label}: header type {answer.header.htype}, {len(rpc)} octets")
+        # Section 6.3.8: that of the RPC message is that of the header.
+        if struct.unpack_from(">II", rpc) != (answer.xid, 1):
+            t.problem(f"{label}: RPC message {rpc[:8].hex()} in the Reply to {answer.xid:#x}")
 
     # Sections 7.3.4 and 7.3.5: what is said to be needed is, and is enough.
     answer = attempt(t, "a Write chunk that is too short", reading(20_001, writes=[
@@ -566,6 +595,10 @@ def credits_of_ours(t):
                 connection.wait_room(1)
                 connection.post_message(call(xid, value(connection), null_rpc(xid)))
             time.sleep(0.3)
+            connection.take()
+            # Section 4.2.1.
+            if any(answer.xid in xids for answer in connection.answers):
+                t.problem(f"{label}: a Reply for which there is no credit")
             connection.post_politely(prefix(0, connection.credit(), GRANT), 5)
             for xid in xids:
                 answer = connection.answer(xid, 10)
@@ -637,6 +670,44 @@ def handles(t):
                          writes=[chunk])], {"reply"}, connection)
         if connection.get(4096) != contents(0, 4096):
             t.problem("other data were read")
+    connection.close()
+
+
+@case
+def invalidation(t):
+    """A Reply invalidates the handle that its Call has named, and nothing else; an error invalidates nothing (6.5)."""
+    if os.environ["FABRIC"] != "rxe":
+        # There are no memory windows.
+        return
+    connection = opened()
+    memory = MR(connection.memory.pd, 16 << 10, WINDOWS)
+    connection.kept.append(memory)
+    reading = lambda x: compound(x, *to_file(*FILE), read(0, 4096))  # noqa: E731
+    for label, length, position, named, allowed in (
+            ("one chunk", 4096, None, 0, "reply"),
+            ("the first of two", 4096, None, 0, "reply"),
+            # It is named, though the Reply does not need it.
+            ("the second of two", 4096, None, 1, "reply"),
+            ("none of two", 4096, None, None, "reply"),
+            ("too short a chunk", 100, None, 0, f"error {WRITE_RESOURCE}"),
+            ("a position beyond the Call", 4096, 4000, 0, f"error {BAD_XDR}")):
+        windows = [connection.window(memory, 0, length)]
+        offer = {"writes": [windows]}
+        if "two" in label:
+            windows = [*windows, connection.window(memory, 8192, 8192)]
+            offer["reply"] = windows[1:]
+        if position:
+            offer["reads"] = [(position, *connection.segment(8, CHUNKS))]
+        key = windows[named][0] if named is not None else 0
+        memory.write(bytes(4096), 4096, 0)
+        connection.invalidated.clear()
+        answer = attempt(t, label, lambda c, x, key=key, offer=offer: [
+            call(x, c.credit(), reading(x), inv=key, **offer)], {allowed}, connection)
+        keys = list(connection.invalidated)
+        if not connection.has_invalidated(*([key] if key and allowed == "reply" else [])):
+            t.problem(f"{label}: {[f'{k:#x}' for k in keys]} invalidated, not {key:#x}")
+        if answer and answer.kind == "reply" and memory.read(4096, 0) != contents(0, 4096):
+            t.problem(f"{label}: other data were read")
     connection.close()
 
 

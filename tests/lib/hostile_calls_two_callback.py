@@ -188,6 +188,8 @@ def forms(t):
         last = headers[-1]
         if struct.unpack_from(">III", rpc) != (last.xid, 0, 2) or len(rpc) <= 100:
             t.problem(f"{name}: a wrong Call: {rpc.hex()}")
+        if {header.xid for header in headers} != {last.xid}:
+            t.problem(f"{name}: parts of {[f'{header.xid:#x}' for header in headers]}")
         types = [header.htype for header in headers]
         if starved:
             if types != [CALL_EXTERNAL] or last.inv not in [s[0] for s in last.chunk]:

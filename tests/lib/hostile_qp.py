@@ -9,7 +9,7 @@ import time
 import pyverbs.enums as e
 from pyverbs.cmid import CMEvent, CMEventChannel
 from pyverbs.cq import CQ
-from pyverbs.mr import MR
+from pyverbs.mr import MR, MW, MWBindInfo
 from pyverbs.pd import PD
 from pyverbs.qp import QP, QPCap, QPInitAttr
 from pyverbs.wr import RecvWR, SGE, SendWR
@@ -21,6 +21,8 @@ INLINE, DEPTH = 4096, 64
 #: Work requests that the Send Queue holds.
 SENDS = 256
 ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ
+#: The same for memory that windows are made of.
+WINDOWS = ACCESS | e.IBV_ACCESS_MW_BIND
 #: pyverbs has no name for it in every release.
 SEND_WITH_INV = getattr(e, "IBV_WR_SEND_WITH_INV", 9)
 #: That a key was invalidated. rxe has the number that the kernel has for it.
@@ -80,6 +82,8 @@ class QueuePair:
         self.arrived, self.done = [], set()
         #: Keys that came with messages as invalidated.
         self.invalidated = []
+        #: What is not freed while the connection lives: memory windows, and what they are of.
+        self.kept = []
         self.wr_id = 1000
         #: How long a work request may take, in seconds.
         self.patience = 20
@@ -173,6 +177,29 @@ class QueuePair:
         wr.set_wr_rdma(handle, offset)
         self.post(wr)
         return self.arena.read(length, 0)
+
+    def window(self, memory, at, length):
+        """A segment whose handle the peer can invalidate, since it is a memory window. Needs rxe.
+
+        `memory` is registered with `WINDOWS`.
+        """
+        window = MW(self.memory.pd, e.IBV_MW_TYPE_2)
+        # The key has an octet that its owner counts.
+        key = window.rkey & ~0xFF | window.rkey + 1 & 0xFF
+        wr = SendWR(wr_id=self.new_id(), opcode=e.IBV_WR_BIND_MW, num_sge=0, sg=None,
+                    send_flags=e.IBV_SEND_SIGNALED)
+        info = MWBindInfo(memory, memory.buf + at, length, ACCESS & ~e.IBV_ACCESS_LOCAL_WRITE)
+        wr.set_bind_wr(window, info)
+        self.post(wr)
+        self.kept.append(window)
+        return (key, length, memory.buf + at)
+
+    def has_invalidated(self, *keys):
+        """Whether the peer has invalidated these keys since the last call, and no others."""
+        seen, self.invalidated = self.invalidated, []
+        # The field is that of immediate data, which some releases turn.
+        turned = [int.from_bytes(key.to_bytes(4, "little"), "big") for key in keys]
+        return sorted(seen) in (sorted(keys), sorted(turned))
 
     def in_order(self):
         """Whether the Queue Pair is, a moment later, still ready to send."""

@@ -16,14 +16,10 @@ import threading
 import time
 import traceback
 
-import pyverbs.enums as e
-from pyverbs.mr import MW, MWBindInfo
-from pyverbs.wr import SendWR
-
 import hostile_server
 import hostile_two
 from common import CONTROL_PORT, Gone, rnr_counters
-from hostile_qp import ACCESS, MR
+from hostile_qp import ACCESS, MR, WINDOWS
 from nfs3_mini import Answer, opaque
 from rpc_message import CREATE_SESSION, rpc_call
 from rpcrdma2_header import (CALL_MIDDLE, INLINE, REPLY_EXTERNAL, REPLY_INLINE, REPLY_MIDDLE, Header, call,
@@ -142,7 +138,7 @@ class Peer(hostile_server.Server):
         self.nfs = Nfsd()
         self.wanted, self.made = queue.Queue(), queue.Queue()
         self.random = random.Random(SEED)
-        self.own, self.windows = None, []
+        self.own = None
         self.xid = 0x5000
 
     def run(self):
@@ -217,7 +213,7 @@ class Peer(hostile_server.Server):
     def chunk_memory(self):
         """Memory of its own for chunks, which the client may be given the key of."""
         if self.own is None:
-            access = ACCESS | e.IBV_ACCESS_MW_BIND if os.environ["FABRIC"] == "rxe" else ACCESS
+            access = WINDOWS if os.environ["FABRIC"] == "rxe" else ACCESS
             self.own = MR(self.connection.memory.pd, CHUNKS + REPLIES, access)
         return self.own
 
@@ -232,18 +228,7 @@ class Peer(hostile_server.Server):
 
     def window(self, at, length):
         """A memory window, which the client is to invalidate. Needs rxe."""
-        memory, connection = self.chunk_memory(), self.connection
-        window = MW(connection.memory.pd, e.IBV_MW_TYPE_2)
-        # The key has an octet that its owner counts.
-        key = window.rkey & ~0xFF | window.rkey + 1 & 0xFF
-        wr = SendWR(wr_id=connection.new_id(), opcode=e.IBV_WR_BIND_MW, num_sge=0, sg=None,
-                    send_flags=e.IBV_SEND_SIGNALED)
-        info = MWBindInfo(memory, memory.buf + at, length, ACCESS & ~e.IBV_ACCESS_LOCAL_WRITE)
-        wr.set_bind_wr(window, info)
-        connection.post(wr)
-        # It is not freed while the connection lives.
-        self.windows.append(window)
-        return (key, length, memory.buf + at)
+        return self.connection.window(self.chunk_memory(), at, length)
 
     def reverse(self, form, length=0, operations=0, tag=4, reply=0, writes=0, same=False, count=1, window=False,
                 patience=20):
