@@ -73,6 +73,7 @@ def client():
         # After the processes of the load were made.
         from hostile_calls import Attack, CASES
         if os.environ.get("VARIANT") == "two":
+            import hostile_calls_two_compounds  # noqa: F401 - enters its case
             import hostile_calls_two_callback  # noqa: F401 - enters its cases
             from hostile_calls_two import CASES
         from hostile_attack import FILE_SIZE

@@ -147,9 +147,9 @@ class Connection(QueuePair):
         self.send_message(message)
         return self.answer(xid, limit)
 
-    def request(self, xid, rpc):
-        """Sends the Call of an RPC and waits for its answer."""
-        return self.call(encode(xid) + rpc, xid)
+    def request(self, xid, rpc, **lists):
+        """Sends the Call of an RPC, maybe with chunk lists, and waits for its answer."""
+        return self.call(encode(xid, **lists) + rpc, xid)
 
     def lost(self, limit=15):
         """Waits for the server to end the connection; returns whether it did."""

@@ -164,9 +164,9 @@ class TwoConnection(Connection):
             time.sleep(0.0005)
         return self
 
-    def request(self, xid, rpc):
-        """Sends the Call of an RPC and waits for its answer."""
-        self.post_politely(call(xid, self.credit(), rpc))
+    def request(self, xid, rpc, **lists):
+        """Sends the Call of an RPC, maybe with chunk lists, and waits for its answer."""
+        self.post_politely(call(xid, self.credit(), rpc, **lists))
         return self.answer(xid, 20)
 
     def null(self, limit=10):

@@ -18,17 +18,21 @@ READ_DELEGATION = 1
 
 
 class Session:
-    """A session that uses one connection for both directions."""
+    """A session that uses one connection for both directions.
 
-    def __init__(self, caller, xids):
+    Its Calls and Replies have `size` octets at most.
+    """
+
+    def __init__(self, caller, xids, size=4096):
         self.caller, self.xids = caller, xids
         self.sequence = 0
         owner = os.urandom(8) + opaque(b"hostile " + os.urandom(8).hex().encode())
         results = self.compound(operation(EXCHANGE_ID, owner + struct.pack(">III", 0, 0, 0)))
         self.client, number = struct.unpack_from(">QI", results)
-        channel = struct.pack(">IIIIIII", 0, 4096, 4096, 4096, 16, 16, 0)
+        channels = b"".join(struct.pack(">IIIIIII", 0, n, n, 4096, 16, 16, 0)
+                            for n in (size, 4096))
         results = self.compound(operation(
-            CREATE_SESSION, struct.pack(">QII", self.client, number, BACKCHANNEL) + channel * 2
+            CREATE_SESSION, struct.pack(">QII", self.client, number, BACKCHANNEL) + channels
             + struct.pack(">III", 0x40000000, 1, 0)))
         self.id = results[:16]
         check(struct.unpack_from(">II", results, 16)[1] & BACKCHANNEL,
@@ -38,7 +42,11 @@ class Session:
     def compound(self, *operations):
         """A COMPOUND that must succeed; returns the results of its first operation."""
         xid = next(self.xids)
-        answer = self.caller.request(xid, compound(xid, *operations, minor=1))
+        return self.done(xid, compound(xid, *operations, minor=1))
+
+    def done(self, xid, rpc):
+        """The same, with a COMPOUND that is made already."""
+        answer = self.caller.request(xid, rpc)
         check(answer is not None and answer.kind == "reply",
               f"a COMPOUND is not answered: {answer and answer.kind}")
         stat, results = answer.accepted()
@@ -46,11 +54,16 @@ class Session:
         check(stat == 0 and status == 0, f"a COMPOUND fails: {stat}, {status}")
         return results[8 + tag + -tag % 4 + 12:]
 
-    def sequenced(self, *operations):
-        """The same in the session."""
+    def call(self, *operations):
+        """Makes a COMPOUND in the session; returns its transaction ID and its RPC message."""
         self.sequence += 1
-        return self.compound(operation(SEQUENCE, self.id + struct.pack(
-            ">IIII", self.sequence, 0, 0, 0)), *operations)
+        xid = next(self.xids)
+        return xid, compound(xid, operation(SEQUENCE, self.id + struct.pack(
+            ">IIII", self.sequence, 0, 0, 0)), *operations, minor=1)
+
+    def sequenced(self, *operations):
+        """The same, with operations that are to be made a COMPOUND in the session."""
+        return self.done(*self.call(*operations))
 
     def open(self, directory, name):
         """Opens a file for reading, and asks for a delegation; returns whether there is one."""

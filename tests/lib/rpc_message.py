@@ -78,3 +78,40 @@ def read_result(results):
         # PUTROOTFH and LOOKUP return their status only.
         at += 8
     return status, results[at + 8:]
+
+
+def moved(results, reduced):
+    """How much each READ and WRITE of a COMPOUND has moved, and the data in its results.
+
+    The data of the first `reduced` READs are in chunks.
+    """
+    status, tag = struct.unpack_from(">II", results)
+    if status:
+        raise ValueError(f"status {status}")
+    at = 8 + tag + -tag % 4
+    (count,) = struct.unpack_from(">I", results, at)
+    at += 4
+    found = []
+    for _ in range(count):
+        (number,) = struct.unpack_from(">I", results, at)
+        at += 8
+        if number == SEQUENCE:
+            at += 36
+        elif number == GETATTR:
+            for size in (4, 1):
+                (length,) = struct.unpack_from(">I", results, at)
+                at += 4 + size * length
+        elif number == READ:
+            (length,) = struct.unpack_from(">I", results, at + 4)
+            at += 8
+            data = b""
+            if len(found) >= reduced:
+                data = results[at:at + length]
+                at += length + -length % 4
+            found.append((length, data))
+        elif number == WRITE:
+            found.append((struct.unpack_from(">I", results, at)[0], b""))
+            at += 16
+    if at != len(results):
+        raise ValueError(f"{len(results)} octets, not {at}")
+    return found
