@@ -54,13 +54,14 @@ def first(mount):
     check("type: deleg" not in remote("cat /proc/fs/nfsd/clients/*/states"), "still held")
 
 
-def recall(mount, n):
+def recall(mount, n, meanwhile=lambda: None):
     """Holds a file open, has the server open it too, and waits for the recall to be answered.
 
-    Returns the file's name and how long it took.
+    In between it does something else. Returns the file's name and how long the recall took.
     """
     name, f = held_file(mount, n)
     with f:
+        meanwhile()
         before = rpc_counts(mount.path)["DELEGRETURN"]
         began = time.monotonic()
         # The server's own writer conflicts: it waits until the recall is answered.

@@ -5,7 +5,7 @@ import itertools
 import struct
 import time
 
-from common import Gone, check, log, remote, slowness
+from common import Gone, check, log, remote, slowness, wait_for
 from hostile_attack import FILE, case
 from hostile_calls_headers import unsolicited
 from hostile_caller import Caller, XIDS
@@ -107,6 +107,45 @@ def delegated(session):
                 return file
             time.sleep(0.1)
     return None
+
+
+def recall_moves(t, first, second, calls):
+    """A recall whose connection ends before the answer comes again on the session's other one.
+
+    `calls` waits for a Call of the server's on a connection.
+    """
+    session = Session(first, XIDS)
+    session.bind(second)
+    file = delegated(session)
+    if file is None:
+        t.problem("no delegation is granted")
+        return
+    opened = f"/run/{file}.opened"
+    remote(f"exec 3<>{EXPORT}/{file} && touch {opened}", wait=False)
+    deadline = time.monotonic() + 5 * slowness()
+    lost = None
+    while lost is None and time.monotonic() < deadline:
+        lost = next((c for c in (second, first) if calls(c, 0.05)), None)
+    if lost is None:
+        t.problem("no delegation is recalled")
+        return
+    left = first if lost is second else second
+    lost.close()
+    began = time.monotonic()
+    if calls(left, 8) is None:
+        t.problem("the recall does not come again")
+    log(f"  it came again {time.monotonic() - began:.2f} s after its connection was lost")
+    session.caller = left
+    session.give_back(FILE[:-1], file)
+    wait_for("who wants to write", 10, lambda: remote(f"ls {opened}", ok=(0, 2)).startswith(opened))
+    left.close()
+    t.well()
+
+
+@case
+def recall_on_another(t):
+    """A session with two connections loses the one on which a delegation is recalled."""
+    recall_moves(t, Caller(), Caller(), reverse_call)
 
 
 @case

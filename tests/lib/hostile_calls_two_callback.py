@@ -8,6 +8,7 @@ import time
 from common import Gone, log, remote, slowness
 from hostile_attack import FILE
 from hostile_caller import XIDS
+from hostile_calls_callback import recall_moves
 from hostile_calls_two import case, stalled
 from hostile_two_caller import TwoCaller
 from nfs41_session import Session
@@ -94,6 +95,12 @@ def delegated(connection, name, limit):
         if time.monotonic() > deadline:
             return None
         time.sleep(0.1)
+
+
+@case
+def recall_on_another(t):
+    """A session with two connections loses the one on which a delegation is recalled."""
+    recall_moves(t, *(TwoCaller().open([(REVERSE, 1)]) for _ in range(2)), reverse_call)
 
 
 @case

@@ -6,11 +6,13 @@ import struct
 
 from common import check
 from nfs3_mini import opaque
-from rpc_message import (CREATE_SESSION, EXCHANGE_ID, OPEN, RECLAIM_COMPLETE, SEQUENCE, compound,
-                         operation, to_file)
+from rpc_message import (BIND_CONN_TO_SESSION, CREATE_SESSION, DELEGRETURN, EXCHANGE_ID, OPEN,
+                         RECLAIM_COMPLETE, SEQUENCE, compound, operation, to_file)
 
 #: CREATE_SESSION4_FLAG_CONN_BACK_CHAN.
 BACKCHANNEL = 2
+#: CDFC4_FORE_OR_BOTH.
+BOTH_DIRECTIONS = 3
 #: OPEN4_SHARE_ACCESS_READ and OPEN4_SHARE_ACCESS_WANT_READ_DELEG.
 WANT_READ_DELEGATION = 1 | 0x100
 #: OPEN_DELEGATE_READ.
@@ -18,7 +20,7 @@ READ_DELEGATION = 1
 
 
 class Session:
-    """A session that uses one connection for both directions.
+    """A session that uses a connection for both directions.
 
     Its Calls and Replies have `size` octets at most.
     """
@@ -26,6 +28,8 @@ class Session:
     def __init__(self, caller, xids, size=4096):
         self.caller, self.xids = caller, xids
         self.sequence = 0
+        #: The stateid of the delegation that was granted last.
+        self.delegation = None
         owner = os.urandom(8) + opaque(b"hostile " + os.urandom(8).hex().encode())
         results = self.compound(operation(EXCHANGE_ID, owner + struct.pack(">III", 0, 0, 0)))
         self.client, number = struct.unpack_from(">QI", results)
@@ -77,4 +81,17 @@ class Session:
         # A stateid, change_info4 and rflags, then a bitmap.
         at += 8 + 16 + 20 + 4
         at += 4 + 4 * struct.unpack_from(">I", results, at)[0]
-        return struct.unpack_from(">I", results, at)[0] == READ_DELEGATION
+        if struct.unpack_from(">I", results, at)[0] != READ_DELEGATION:
+            return False
+        self.delegation = results[at + 4:at + 20]
+        return True
+
+    def bind(self, caller):
+        """Uses another connection for both directions, too, and for its Calls from now on."""
+        self.caller = caller
+        self.compound(operation(BIND_CONN_TO_SESSION,
+                                self.id + struct.pack(">II", BOTH_DIRECTIONS, 0)))
+
+    def give_back(self, directory, name):
+        """Returns the last delegation, which is that of this file."""
+        self.sequenced(*to_file(*directory, name), operation(DELEGRETURN, self.delegation))
