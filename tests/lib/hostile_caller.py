@@ -38,8 +38,8 @@ class Connection(QueuePair):
     #: The protection domain of all connections, once there is one.
     domain = None
 
-    def __init__(self, private=PRIVATE, depth=16, rnr_retry=7, receives=DEPTH, complete=True,
-                 memory=None):
+    def __init__(self, private=PRIVATE, depth=16, retry=7, rnr_retry=7, receives=DEPTH,
+                 complete=True, memory=None):
         self.events = Events()
         #: What ended the connection.
         self.ended = None
@@ -59,7 +59,7 @@ class Connection(QueuePair):
         self.modify(e.IBV_QPS_INIT)
         for i in range(receives):
             self.post_recv(i)
-        parameters = ConnParam(resources=depth, depth=depth, retry=7, rnr_retry=rnr_retry,
+        parameters = ConnParam(resources=depth, depth=depth, retry=retry, rnr_retry=rnr_retry,
                                qp_num=self.qp.qp_num, data_len=len(private))
         if private:
             parameters.set_private_data(private)
