@@ -151,8 +151,6 @@ pub(crate) struct Channel {
     number: Number,
     /// Which end this is.
     role: Role,
-    /// What this end can do.
-    own: Properties,
     /// Whether there is host authentication.
     authenticates: bool,
     /// Whether Version One is no choice, because there is no host authentication in it.
@@ -274,7 +272,6 @@ impl Channel {
             pin_init!(Self {
                 number: parameters.number,
                 role: parameters.role,
-                own: parameters.own,
                 authenticates: on,
                 only_two: parameters.auth.wanted.is_required(),
                 auth <- Auth::new(parameters.role, &parameters.auth, on, share.clone()),
@@ -689,7 +686,7 @@ impl Channel {
         let Some(speech) = state.speech.as_mut() else {
             return false;
         };
-        let posted = say(&mut state.session, speech, endpoint, &self.own);
+        let posted = say(&mut state.session, speech, endpoint);
         match posted {
             Some((sequence, more)) => {
                 state.latest = sequence;
@@ -835,16 +832,15 @@ fn say<H: EndpointEvents>(
     session: &mut Session,
     speech: &mut Speech,
     endpoint: &Arc<Endpoint<H>>,
-    own: &Properties,
 ) -> Option<(u64, bool)> {
-    let limit = session.max_properties();
+    let (own, limit) = (*session.own(), session.max_properties());
     let mut buffer = endpoint.control_buffer()?;
     let piece = speech.saying.next(buffer.len().min(limit as usize))?;
     let material = speech.bytes.get(piece.start..piece.end)?;
     let told = Told {
         host_auth: (!material.is_empty()).then_some(material),
         ..match piece.properties {
-            true => Told::all(own),
+            true => Told::all(&own),
             false => Told::NOTHING,
         }
     };

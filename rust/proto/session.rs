@@ -461,6 +461,11 @@ impl Session {
         Reverse::from_code(code)
     }
 
+    /// Returns what this end can do.
+    pub(crate) const fn own(&self) -> &Properties {
+        &self.config.own
+    }
+
     /// Sets how much of reverse-direction operation this client can do, as the code of a level. Before anything is sent.
     pub(crate) fn set_reverse(&mut self, code: u32) {
         self.config.own.reverse = code;
