@@ -565,6 +565,16 @@ impl Channel {
         session.set_receives(offer);
     }
 
+    /// How many Receives have to be kept for what the peer was promised, and for messages of its that are in use still. It is
+    /// promised no more from now on than [`Self::set_capacity`] has said. Any context.
+    pub(crate) fn needed<H: EndpointEvents>(&self, endpoint: &Endpoint<H>) -> u32 {
+        let mut state = self.state.lock();
+        self.update_offer(&mut state.session, endpoint);
+        let promised = state.session.windows().1.must_be_posted();
+        // A message is counted as held before the session sees it, so none is in neither of them.
+        promised.saturating_add(endpoint.held())
+    }
+
     /// Whether the peer is offered little for want of memory, so that [`Self::act`] is to be called after [`PATIENCE`].
     pub(crate) fn is_narrow(&self) -> bool {
         self.narrow.load(Relaxed)

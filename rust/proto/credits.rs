@@ -90,11 +90,14 @@ impl Grant {
     }
 }
 
-/// What a Version One Responder has promised one peer.
+/// What a Responder has promised one peer.
 ///
-/// A peer keeps its last grant as long as it likes and may then use all of it at once, so what was promised stays
-/// promised: the grant grows with use and never shrinks. How far it may grow is for the caller to find out, who has
+/// A peer of Version One keeps its last grant as long as it likes and may then use all of it at once, so what was promised
+/// stays promised: the grant grows with use and never shrinks. How far it may grow is for the caller to find out, who has
 /// to receive what the peer sends.
+///
+/// In Version Two the credits are what a window is renewed to. They may be fewer than before. What was promised stays
+/// promised there too, until the peer has used it.
 ///
 /// # Invariants
 ///
@@ -111,6 +114,8 @@ pub(crate) struct Allowance {
     overdraft: u32,
     /// Whether somebody is about to add credits.
     growing: bool,
+    /// Credits that were withdrawn, and that the caller is still ready for.
+    withdrawn: u32,
 }
 
 /// A peer has more Calls unanswered than it was granted (RFC 8166, 3.3.1), or answers more than it was asked.
@@ -129,6 +134,7 @@ impl Allowance {
             used_up: false,
             overdraft: 0,
             growing: false,
+            withdrawn: 0,
         }
     }
 
@@ -178,19 +184,27 @@ impl Allowance {
         Ok(())
     }
 
-    /// Returns how many more credits would be of use: as many again as there are, when those were all used.
-    fn wanted(&self) -> u32 {
+    /// Returns how many more credits would be of use, if there may be `most`: as many again as there are, when those were
+    /// all used.
+    fn wanted(&self, most: u32) -> u32 {
         if self.used_up {
-            self.granted.min(self.limit.saturating_sub(self.granted))
+            let most = self.limit.min(most);
+            self.granted.min(most.saturating_sub(self.granted))
         } else {
             0
         }
     }
 
-    /// Returns how many credits the caller shall make ready, and then tell of by [`Self::grow`] or [`Self::give_up`].
-    /// Nobody is told so meanwhile: what several made ready at a time would be more than can be granted.
-    pub(crate) fn begin_growth(&mut self) -> u32 {
-        let wanted = if self.growing { 0 } else { self.wanted() };
+    /// Returns how many credits the caller shall make ready, and then tell of by [`Self::grow`] or [`Self::give_up`]. There
+    /// will be at most `most`.
+    ///
+    /// Nobody is told so meanwhile: what several made ready at a time would be more than can be granted. Nor before
+    /// all that was withdrawn is [settled](Self::settle).
+    pub(crate) fn begin_growth(&mut self, most: u32) -> u32 {
+        let wanted = match self.growing || self.withdrawn > 0 {
+            true => 0,
+            false => self.wanted(most),
+        };
         self.growing |= wanted > 0;
         wanted
     }
@@ -207,6 +221,38 @@ impl Allowance {
         // INVARIANT: The sum is not above `limit`.
         self.granted = self.granted.saturating_add(credits);
         self.used_up = false;
+    }
+
+    /// Withdraws credits, so that `most` are left, but at least one. Not on a connection of Version One. The caller is to be
+    /// ready for them until they are [settled](Self::settle). Returns whether there are fewer now.
+    pub(crate) fn withdraw(&mut self, most: u32) -> bool {
+        let most = most.max(1);
+        if self.growing || self.granted <= most {
+            return false;
+        }
+        self.withdrawn = self
+            .withdrawn
+            .saturating_add(self.granted.saturating_sub(most));
+        // INVARIANT: It is less than before, and not zero.
+        self.granted = most;
+        true
+    }
+
+    /// Returns how many credits were withdrawn that the caller is still ready for.
+    pub(crate) const fn withdrawn(&self) -> u32 {
+        self.withdrawn
+    }
+
+    /// The caller has to be ready for `needed` messages of the peer still, `beside` of them whatever is granted. Returns for
+    /// how many it need not be ready any more.
+    pub(crate) fn settle(&mut self, needed: u32, beside: u32) -> u32 {
+        let ready = self
+            .granted
+            .saturating_add(beside)
+            .saturating_add(self.withdrawn);
+        let settled = ready.saturating_sub(needed).min(self.withdrawn);
+        self.withdrawn = self.withdrawn.saturating_sub(settled);
+        settled
     }
 }
 
@@ -338,17 +384,17 @@ mod tests {
         assert_eq!(allowance.granted(), 4);
         for unanswered in [1, 3, 2, 3] {
             assert_eq!(allowance.arrived(unanswered), Ok(()));
-            assert_eq!(allowance.wanted(), 0);
+            assert_eq!(allowance.wanted(u32::MAX), 0);
         }
         for (unanswered, granted) in [(4, 8), (8, 16), (16, 21)] {
             assert_eq!(allowance.arrived(unanswered), Ok(()));
-            let more = allowance.begin_growth();
+            let more = allowance.begin_growth(u32::MAX);
             allowance.grow(more);
             assert_eq!(allowance.granted(), granted);
-            assert_eq!(allowance.wanted(), 0);
+            assert_eq!(allowance.wanted(u32::MAX), 0);
         }
         assert_eq!(allowance.arrived(21), Ok(()));
-        assert_eq!(allowance.wanted(), 0);
+        assert_eq!(allowance.wanted(u32::MAX), 0);
     }
 
     /// RFC 8166, section 3.3.1.
@@ -366,19 +412,54 @@ mod tests {
     #[test]
     fn one_at_a_time_makes_credits_ready() {
         let mut allowance = Allowance::new(4, 64);
-        assert_eq!(allowance.begin_growth(), 0);
+        assert_eq!(allowance.begin_growth(u32::MAX), 0);
         assert_eq!(allowance.arrived(4), Ok(()));
-        assert_eq!(allowance.begin_growth(), 4);
+        assert_eq!(allowance.begin_growth(u32::MAX), 4);
         assert_eq!(allowance.arrived(4), Ok(()));
-        assert_eq!(allowance.begin_growth(), 0);
+        assert_eq!(allowance.begin_growth(u32::MAX), 0);
         allowance.give_up();
         assert_eq!(allowance.granted(), 4);
-        assert_eq!(allowance.begin_growth(), 4);
+        assert_eq!(allowance.begin_growth(u32::MAX), 4);
         allowance.grow(4);
         assert_eq!(allowance.granted(), 8);
-        assert_eq!(allowance.begin_growth(), 0);
+        assert_eq!(allowance.begin_growth(u32::MAX), 0);
         assert_eq!(allowance.arrived(8), Ok(()));
-        assert_eq!(allowance.begin_growth(), 8);
+        assert_eq!(allowance.begin_growth(u32::MAX), 8);
+    }
+
+    #[test]
+    fn growth_may_have_a_bound() {
+        let mut allowance = Allowance::new(4, 64);
+        assert_eq!(allowance.arrived(4), Ok(()));
+        for (most, wanted) in [(0, 0), (4, 0), (6, 2), (100, 4)] {
+            assert_eq!(allowance.begin_growth(most), wanted);
+            allowance.give_up();
+        }
+    }
+
+    /// Version Two, section 4.2.1: a window may be renewed to less, and what was promised stays promised.
+    #[test]
+    fn who_withdraws_credits_stays_ready_for_them() {
+        let mut allowance = Allowance::new(64, 64);
+        assert!(!allowance.withdraw(64));
+        assert!(allowance.withdraw(20));
+        assert_eq!((allowance.granted(), allowance.withdrawn()), (20, 44));
+        assert!(!allowance.withdraw(30));
+        assert_eq!(allowance.arrived(20), Ok(()));
+        // The peer has used ten of 64, and there is one beside.
+        assert_eq!(allowance.settle(65, 1), 0);
+        assert_eq!(allowance.settle(55, 1), 10);
+        assert_eq!(allowance.settle(55, 1), 0);
+        assert_eq!(allowance.begin_growth(u32::MAX), 0);
+        // More than is granted is not settled, however little is needed.
+        assert_eq!(allowance.settle(3, 1), 34);
+        assert_eq!((allowance.granted(), allowance.withdrawn()), (20, 0));
+        assert_eq!(allowance.begin_growth(u32::MAX), 20);
+        // What is being made ready would be told of.
+        assert!(!allowance.withdraw(1));
+        allowance.grow(20);
+        assert!(allowance.withdraw(0));
+        assert_eq!((allowance.granted(), allowance.withdrawn()), (1, 39));
     }
 
     #[test]

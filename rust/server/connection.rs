@@ -7,6 +7,7 @@ mod handlers;
 mod inspect;
 
 pub(super) use self::accept::check_parameters;
+use self::accept::FIRST_CREDITS;
 
 use crate::kext::debugfs::Directory;
 use crate::kext::delayed_work::{impl_has_delayed_work_ext, DelayedWork};
@@ -30,6 +31,7 @@ use crate::server::two;
 use crate::sunrpc::svc::{CallRqst, ReplyRqst, SvcXprt};
 use crate::sunrpc::{tunables, AddressText};
 use crate::verbs::endpoint::{Endpoint, EndpointOwner, Quota, Received, SendBuffer};
+use crate::verbs::receive_pool::Need;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full, Relaxed, Release};
@@ -171,17 +173,26 @@ impl Connection {
         self.backlog.is_busy() && self.channel().is_some_and(Channel::is_two)
     }
 
+    /// How many Receives there are for the peer's messages beside those of credits.
+    fn receives_beside(&self) -> u32 {
+        match self.has_callback.load(Relaxed) {
+            true => callback::SLOTS + 1,
+            false => 1,
+        }
+    }
+
     /// There are more Receives for the peer's messages.
     fn receives_changed(&self) {
         let Some(channel) = &self.channel else { return };
-        // The lock is held until this is known, or who knows less might be the last to say so.
         let allowance = self.allowance.lock();
-        let beside = match self.has_callback.load(Relaxed) {
-            true => callback::SLOTS + 1,
-            false => 1,
-        };
-        channel.set_capacity(allowance.granted().saturating_add(beside));
+        self.limit_promises(channel, &allowance);
         drop(allowance);
+    }
+
+    /// Has the session promise what the `allowance` says. Its lock is held until this is known, or who knows less might be
+    /// the last to say so.
+    fn limit_promises(&self, channel: &Channel, allowance: &Allowance) {
+        channel.set_capacity(allowance.granted().saturating_add(self.receives_beside()));
     }
 
     /// What the peer's private data said.
@@ -239,7 +250,7 @@ impl Connection {
         // Completion handlers may wait for what is held meanwhile, and writeback for them.
         let _scope = NoFs::enter();
         // Replies need them, and not those that the peer was promised for its Calls.
-        endpoint.ask_for_receives(callback::SLOTS)?;
+        endpoint.ask_for_receives(callback::SLOTS, Need::Vital)?;
         // In Version Two credits are not for one direction or the other: Calls may come instead.
         let room = match &self.channel {
             Some(_) => self.inbox.add_room(callback::SLOTS),
@@ -372,13 +383,21 @@ impl Connection {
     /// What to grant in a message that is about to be sent. It grows if the peer has used all of it and there may be
     /// Receives for more.
     fn grant(&self, endpoint: &Endpoint<Self>) -> u32 {
+        let most = match endpoint.receive_share() {
+            Some(share) => self.make_do(share),
+            None => u32::MAX,
+        };
         let mut allowance = self.allowance.lock();
-        let (granted, wanted) = (allowance.granted(), allowance.begin_growth());
+        let (granted, wanted) = (allowance.granted(), allowance.begin_growth(most));
+        let withdrawn = allowance.withdrawn() > 0;
         drop(allowance);
+        if withdrawn {
+            self.give_back(endpoint);
+        }
         if wanted == 0 {
             return granted;
         }
-        if endpoint.ask_for_receives(wanted).is_err() {
+        if endpoint.ask_for_receives(wanted, Need::More).is_err() {
             self.allowance.lock().give_up();
             self.stats.grant_denied();
             return granted;
@@ -404,8 +423,42 @@ impl Connection {
     fn put_up(&self, endpoint: &Endpoint<Self>) -> Result {
         self.allowance.lock().put_up().map_err(|_| EPROTO)?;
         let _scope = NoFs::enter();
-        endpoint.ask_for_receives(1)?;
+        endpoint.ask_for_receives(1, Need::More)?;
         self.inbox.add_room(1)
+    }
+
+    /// There are too few Receives for all who share them: the connection makes do with its `share`. Returns how many credits
+    /// it may have, which a connection of Version Two has not more of from now on: its window is not renewed beyond them.
+    fn make_do(&self, share: u32) -> u32 {
+        let most = share
+            .saturating_sub(self.receives_beside())
+            .max(FIRST_CREDITS);
+        let Some(channel) = self.channel().filter(|channel| channel.is_two()) else {
+            return most;
+        };
+        let mut allowance = self.allowance.lock();
+        if allowance.withdraw(most) {
+            // Nobody gives Receives back before this is known, see `give_back`.
+            self.limit_promises(channel, &allowance);
+            self.stats.granted(allowance.granted());
+        }
+        drop(allowance);
+        most
+    }
+
+    /// Gives Receives back for credits that were withdrawn, as far as the peer has used what it was promised.
+    fn give_back(&self, endpoint: &Endpoint<Self>) {
+        let Some(channel) = self.channel() else {
+            return;
+        };
+        // That there is less to promise was known to the channel before anybody could see that credits were withdrawn.
+        let needed = channel.needed(endpoint);
+        let mut allowance = self.allowance.lock();
+        let settled = allowance.settle(needed, self.receives_beside());
+        drop(allowance);
+        if settled > 0 {
+            endpoint.return_receives(settled);
+        }
     }
 
     /// With how many pages of RDMA Reads and Writes no further Call is taken in.

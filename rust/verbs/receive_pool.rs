@@ -10,6 +10,10 @@
 //! that were asked for on his behalf. So as long as every peer keeps to what it was promised, there is a Receive for
 //! whatever may still arrive.
 //!
+//! A quarter of what there may be is not for connections that want more than they began with, so that those who come find
+//! some. Where one was denied more a short while ago, all make do with the same share: who has more gives back what
+//! it can, which is what its peer was not promised yet or has used.
+//!
 //! When a connection ends, what it has asked for is not wanted any more, and buffers go as they come back. What is
 //! posted stays until somebody uses it up.
 //!
@@ -41,8 +45,9 @@ mod pool;
 mod state;
 
 pub(super) use self::pool::ReceivePool;
-pub(crate) use self::state::PoolLevel;
+pub(crate) use self::state::{Need, PoolLevel};
 
+use crate::kext::ratelimit::pr_warn_ratelimited;
 use crate::sys;
 use crate::verbs::device::DeviceLimits;
 use crate::verbs::endpoint::{EndpointEvents, RECEIVE_BATCH};
@@ -85,7 +90,7 @@ impl<H: EndpointEvents> ReceivePools<H> {
     }
 
     /// Joins the pool of a device with buffers of `buffer_size` octets, or makes it, for at most `limit` Receives.
-    /// [`None`] if the device has no Shared Receive Queues.
+    /// [`None`] if the device has no Shared Receive Queues, or refuses to make one.
     ///
     /// # Errors
     ///
@@ -116,7 +121,17 @@ impl<H: EndpointEvents> ReceivePools<H> {
             pools.reserve(1, GFP_KERNEL)?;
             // InfiniBand demands that a device tells; iWARP knows no such event, and siw has none.
             // SAFETY: The caller guarantees it.
-            let pool = unsafe { ReceivePool::new(device, buffer_size, limit, !limits.iwarp) }?;
+            let made = unsafe { ReceivePool::new(device, buffer_size, limit, !limits.iwarp) };
+            let pool = match made {
+                Ok(pool) => pool,
+                Err(ENOMEM) => return Err(ENOMEM),
+                Err(error) => {
+                    pr_warn_ratelimited!(
+                        "a device has no Shared Receive Queue for us ({error:?}), connections have Receives of their own\n"
+                    );
+                    return Ok(None);
+                }
+            };
             let entry = Entry {
                 pool: pool.clone(),
                 members: 1,

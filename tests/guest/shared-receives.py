@@ -3,10 +3,11 @@
 # shared_receives: the server has no more Receives than that, at least 33; with 0 each connection its own.
 # mode: pair
 # fabrics: rxe
-# variants: 4.1@ours-ours
+# server: ours
+# variants: one two
 # soak-fabrics: rxe siw
 # soak-smoke: uml-kasan
-# version: one
+# soak-smoke-variants: one two
 # timeout: 120 300
 """What the connections of a server share is bounded, and what they are granted with it."""
 
@@ -27,13 +28,17 @@ DEBUGFS = "/sys/kernel/debug/rpcrdma/server"
 FIRST, MOST, OTHERS, BATCH = 4, 64, 1 + 8, 16
 #: The fewest that are shared.
 FEWEST = 2 * BATCH + 1
-#: Enough for 16 credits of one connection, but not for 32; then for one more connection or two.
-BOUND = 16 + OTHERS + BATCH + FIRST + 1 + 2
+#: Enough for 16 credits of one connection and two, but not for 32; and a quarter, which is for those
+#: who come.
+BOUND = (16 + OTHERS + 2) * 4 // 3 + BATCH
+#: All credits of one connection fit into three quarters of this, those of two do not.
+SHARED = 112 + BATCH
+VERS = "4.1"
 
 
-def show(name):
-    """A file in debugfs of the server's only connection."""
-    text = remote(f"cat {DEBUGFS}/*/{name}")
+def show(name, connection="*"):
+    """A file in debugfs of one of the server's connections, which is the only one if it is not named."""
+    text = remote(f"cat {DEBUGFS}/{connection}/{name}")
     return {k: int(v) for k, v in (line.split(": ") for line in text.splitlines())}
 
 
@@ -52,33 +57,77 @@ def restart(receives):
     remote("echo Y >/proc/fs/nfsd/v4_end_grace", ok=None)
 
 
-def use_all(mount):
+def use_all(mount, name="file"):
     """Many large WRITEs at once, so that each is in work for a while."""
     size = 128 * 1024
     memory = mmap.mmap(-1, size)
-    file = os.open(f"{mount.path}/file", os.O_CREAT | os.O_WRONLY | os.O_DIRECT)
+    file = os.open(f"{mount.path}/{name}", os.O_CREAT | os.O_WRONLY | os.O_DIRECT)
     with concurrent.futures.ThreadPoolExecutor(MOST) as threads:
         list(threads.map(lambda n: os.pwrite(file, memory, n * size), range(2 * MOST)))
     os.close(file)
 
 
 def client():
+    """Once for each version."""
+    if versions.wanted() == "1":
+        one()
+    else:
+        two()
+
+
+def one():
     """With a few Receives to share, with fewer than can be shared, with none."""
     restart(BOUND)
-    with Mount(os.environ["VARIANT"]) as mount:
+    with Mount(VERS) as mount:
         bounded(mount)
     wait_for("end of the connection", 30, lambda: not connections())
     restart(1)
     said = remote("dmesg | grep shared_receives=")
     check(f"{FEWEST} is used" in said, f"said: {said}")
-    with Mount(os.environ["VARIANT"]):
+    with Mount(VERS):
         receives = show("receives")
         check(receives["shared"] == 1 and receives["pool_limit"] == FEWEST, f"{receives}")
     wait_for("end of the connection", 30, lambda: not connections())
     restart(0)
-    with Mount(os.environ["VARIANT"]) as mount:
+    with Mount(VERS) as mount:
         own(mount)
     wait_for("end of the connection", 30, lambda: not connections())
+
+
+def two():
+    """Who has many Receives gives some back when others want more than there are."""
+    restart(SHARED)
+    with Mount(VERS) as mount:
+        first, = connections()
+        wait_for("all credits", 60, lambda: use_all(mount) or show("credits")["granted"] == MOST)
+        with Mount("3", where="m1") as other:
+            second, = connections() - {first}
+            fair(mount, first, other, second)
+    wait_for("end of the connections", 30, lambda: not connections())
+
+
+def fair(mount, first, other, second):
+    """Both are used at the same time, until both have their share."""
+    share = (SHARED - BATCH) * 3 // 4 // 2
+    # There are no callbacks over the second one.
+    most = {first: share - OTHERS, second: share - 1}
+    lowest = [MOST]
+
+    def shared():
+        with concurrent.futures.ThreadPoolExecutor(2) as threads:
+            list(threads.map(use_all, (mount, other), ("file", "other")))
+        credits = {number: show("credits", number) for number in most}
+        lowest[0] = min(lowest[0], credits[first]["granted"])
+        log(", ".join(f"{c['granted']} granted, {c['withdrawn']} withdrawn"
+                      for c in credits.values()))
+        return all(c["granted"] == most[number] and c["withdrawn"] == 0
+                   for number, c in credits.items())
+
+    wait_for("fair shares", 60, shared)
+    check(lowest[0] >= most[first], f"only {lowest[0]} were left to the first one")
+    receives = show("receives", first)
+    log(f"{receives}")
+    check(receives["pool_asked"] == 2 * share, "more are asked for than are used")
 
 
 def bounded(mount):
@@ -90,7 +139,8 @@ def bounded(mount):
     wait_for("a grant that is denied", 60, denied)
     credits, receives = show("credits"), show("receives")
     log(f"{credits} {receives}")
-    check(FIRST < credits["granted"] <= 16 and credits["limit"] == MOST, f"{credits}")
+    most = (BOUND - BATCH) * 3 // 4 - OTHERS
+    check(FIRST < credits["granted"] <= most and credits["limit"] == MOST, f"{credits}")
     check(receives["shared"] == 1 and receives["pool_limit"] == BOUND, "not what was said")
     check(receives["pool_asked"] >= credits["granted"] + OTHERS, "too few are asked for")
     check(receives["pool_buffers"] <= BOUND, f"{receives['pool_buffers']} buffers")

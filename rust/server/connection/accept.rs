@@ -20,7 +20,7 @@ use crate::sunrpc::svc::{Server, SvcXprt};
 use crate::sunrpc::{tunables, AddressText};
 use crate::verbs::cm::{CmId, ConnectionRequests, Incoming};
 use crate::verbs::endpoint::{EndpointOwner, Sizes, RECEIVE_BATCH};
-use crate::verbs::receive_pool::{ReceivePools, FEWEST};
+use crate::verbs::receive_pool::{Need, ReceivePools, FEWEST};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_condvar, new_mutex, new_spinlock, Arc};
@@ -34,7 +34,7 @@ const fn receives(credits: u32) -> u32 {
 }
 
 /// What a peer is granted at first.
-const FIRST_CREDITS: u32 = 4;
+pub(super) const FIRST_CREDITS: u32 = 4;
 
 /// Send buffers: one for each Call that is taken in, as many again whose completion has not come, and one for each
 /// Call of ours. With few credits there are as many as it takes for a Reply in parts when all others are with Calls: with
@@ -208,7 +208,7 @@ impl Connection {
         }
         // One to spare, for a peer that does not count quite as we do.
         let wanted = this.allowance.lock().granted() + 1;
-        endpoint.ask_for_receives(wanted)?;
+        endpoint.ask_for_receives(wanted, Need::Vital)?;
         this.inbox.add_room(wanted)?;
         this.receives_changed();
         if this.channel.is_some() {

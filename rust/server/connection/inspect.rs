@@ -8,6 +8,7 @@
 
 use super::Connection;
 use crate::kext::debugfs::{lines, Directory, File, Inspect};
+use crate::kext::ratelimit::pr_warn_ratelimited;
 use crate::link::agreement::Agreement;
 use crate::link::channel::Channel;
 use crate::observe::trace::{self, Number};
@@ -25,6 +26,11 @@ pub(super) fn accepted(number: Number, peer: &AddressText, accepted: &Result<Arc
     let connection = match accepted {
         Ok(connection) => connection,
         Err(error) => {
+            if *error == ENOSPC {
+                pr_warn_ratelimited!(
+                    "client {peer} is refused: all Receives are in use, see shared_receives\n"
+                );
+            }
             let error = error.to_errno();
             trace::accept(number, address, port, c"", 0, 0, 0, 0, false, error);
             return;
@@ -171,6 +177,7 @@ fn credits(connection: &Connection, m: &SeqFile) {
         "granted": allowance.granted(),
         "limit": allowance.limit(),
         "overdraft": allowance.overdraft(),
+        "withdrawn": allowance.withdrawn(),
         "in_work": connection.stats.in_work(),
         "arrived": arrived,
         "pulled": pulled,

@@ -9,6 +9,7 @@ use crate::verbs::completion::{Completion, CompletionEntry};
 use crate::verbs::dma::DmaBuffer;
 use crate::verbs::endpoint::{Endpoint, EndpointEvents};
 use crate::verbs::receive_chain::ReceiveChain;
+use crate::verbs::receive_pool::Need;
 use core::ptr::{self, NonNull};
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -163,13 +164,18 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// # Errors
     ///
     /// `ENOSPC` if the connections that share Receives may not have so many, `ENOMEM`, or what the device reports.
-    pub(crate) fn ask_for_receives(&self, count: u32) -> Result {
+    pub(crate) fn ask_for_receives(&self, count: u32, need: Need) -> Result {
         let Some(pool) = &self.shared else {
             return Ok(());
         };
-        pool.ask(count)?;
+        pool.ask(count, need)?;
         self.asked.fetch_add(count, Relaxed);
         Ok(())
+    }
+
+    /// How many Receives it is to make do with, if there were too few for all who share them a short while ago. Any context.
+    pub(crate) fn receive_share(&self) -> Option<u32> {
+        self.shared.as_ref()?.share()
     }
 
     /// How many messages that were counted, see [`Received::count`], are in their buffers still.
@@ -177,7 +183,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         self.calls.load(Acquire)
     }
 
-    /// Takes back what [`Self::ask_for_receives`] was asked for, of which the peer was not told.
+    /// Takes back what [`Self::ask_for_receives`] was asked for, of which the peer was not told, or which it has used.
     pub(crate) fn return_receives(&self, count: u32) {
         if let Some(pool) = &self.shared {
             self.asked.fetch_sub(count, Relaxed);

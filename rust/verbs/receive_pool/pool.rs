@@ -2,7 +2,8 @@
 
 //! The Receives of one device.
 
-use super::state::{PoolLevel, State};
+use super::state::{Need, PoolLevel, State};
+use crate::kext::time::seconds;
 use crate::kext::Completion as Wait;
 use crate::observe::trace;
 use crate::sys;
@@ -21,6 +22,9 @@ use kernel::xarray::{AllocKind, XArray};
 
 /// How long to wait until a device tells that a QP uses no more Receives.
 const LAST_TIMEOUT: Msecs = 1000;
+
+/// For how many seconds connections make do with their share after one was denied more.
+const SHORT: u64 = 10;
 
 /// The verbs objects of a pool. They go in this order, but for the PD, which goes last.
 struct Objects {
@@ -60,6 +64,8 @@ pub(in crate::verbs) struct ReceivePool<H: EndpointEvents> {
     limit: u32,
     /// Whether the device is thought to tell when a QP has used its last Receive.
     tells: Atomic<bool>,
+    /// Until which second connections make do with their share. Zero if nobody was denied more yet.
+    short_until: Atomic<u64>,
 }
 
 // SAFETY: The raw pointer names a device that the members hold; everything else is behind locks.
@@ -97,6 +103,7 @@ impl<H: EndpointEvents> ReceivePool<H> {
                 buffer_size,
                 limit,
                 tells: Atomic::new(tells),
+                short_until: Atomic::new(0),
             }),
             GFP_KERNEL,
         )?;
@@ -265,13 +272,28 @@ impl<H: EndpointEvents> ReceivePool<H> {
     /// # Errors
     ///
     /// `ENOSPC` if there would be more than there may be, `ENOMEM`, or what the device reports.
-    pub(in crate::verbs) fn ask(self: &Arc<Self>, count: u32) -> Result {
-        self.state.lock().ask(count)?;
+    pub(in crate::verbs) fn ask(self: &Arc<Self>, count: u32, need: Need) -> Result {
+        let asked = self.state.lock().ask(count, need);
+        if asked.is_err() {
+            self.short_until
+                .store(seconds().saturating_add(SHORT), Relaxed);
+        }
+        asked?;
         let filled = self.fill();
         if filled.is_err() {
             self.release(count);
         }
         filled
+    }
+
+    /// How many Receives a connection is to make do with, if there were too few for all a short while ago. Any context.
+    pub(in crate::verbs) fn share(&self) -> Option<u32> {
+        let until = self.short_until.load(Relaxed);
+        // Nearly always it is zero, and this is asked for each Reply.
+        if until == 0 || seconds() > until {
+            return None;
+        }
+        Some(self.state.lock().share())
     }
 
     /// Asks for `count` Receives less.

@@ -38,6 +38,16 @@ pub(super) struct State {
     refills: u64,
 }
 
+/// For what Receives are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Without them a connection is of no use.
+    Vital,
+    /// The peer would get on faster with them. A quarter of all is not for this, so that those who have many leave some to
+    /// those who come.
+    More,
+}
+
 /// How full a Shared Receive Queue is at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PoolLevel {
@@ -114,7 +124,7 @@ impl State {
             connections: self.ends,
             asked: self.wanted,
             buffers: self.made,
-            limit: u32::try_from(self.slots.len()).unwrap_or(u32::MAX),
+            limit: self.limit(),
             posted: u32::try_from(posted).unwrap_or(u32::MAX),
             lost,
             refills: self.refills,
@@ -128,15 +138,36 @@ impl State {
             .saturating_add(self.lost())
     }
 
+    /// How many buffers there may be.
+    fn limit(&self) -> u32 {
+        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
+    }
+
+    /// How many Receives are for what is vital only.
+    fn reserve(&self) -> u32 {
+        self.limit().saturating_sub(RECEIVE_BATCH) / 4
+    }
+
+    /// How many Receives each connection may ask for if all have the same.
+    pub(super) fn share(&self) -> u32 {
+        let others = self.reserve() + RECEIVE_BATCH;
+        let all = self.limit().saturating_sub(others);
+        all.saturating_sub(self.lost()) / self.ends.max(1)
+    }
+
     /// Asks for `count` Receives more, if there may be so many buffers.
     ///
     /// # Errors
     ///
     /// `ENOSPC`. Then nothing has changed, so who asks for less meanwhile gets it.
-    pub(super) fn ask(&mut self, count: u32) -> Result {
+    pub(super) fn ask(&mut self, count: u32, need: Need) -> Result {
+        let limit = match need {
+            Need::Vital => self.limit(),
+            Need::More => self.limit() - self.reserve(),
+        };
         let before = self.wanted;
         self.wanted = before.checked_add(count).ok_or(ENOSPC)?;
-        if self.target() as usize > self.slots.len() {
+        if self.target() > limit {
             self.wanted = before;
             return Err(ENOSPC);
         }
@@ -192,13 +223,41 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_not_asked_for() -> Result {
         let mut state = State::new(RECEIVE_BATCH + 10)?;
-        state.ask(4)?;
-        assert_eq!(state.ask(7), Err(ENOSPC));
-        assert_eq!(state.ask(u32::MAX), Err(ENOSPC));
+        state.ask(4, Need::Vital)?;
+        assert_eq!(state.ask(7, Need::Vital), Err(ENOSPC));
+        assert_eq!(state.ask(u32::MAX, Need::Vital), Err(ENOSPC));
         assert_eq!(state.wanted, 4);
-        state.ask(6)?;
-        assert_eq!(state.ask(1), Err(ENOSPC));
+        state.ask(6, Need::Vital)?;
+        assert_eq!(state.ask(1, Need::Vital), Err(ENOSPC));
         assert_eq!(state.wanted, 10);
+        Ok(())
+    }
+
+    #[test]
+    fn a_quarter_is_for_what_is_vital() -> Result {
+        let mut state = State::new(RECEIVE_BATCH + 40)?;
+        state.ends = 3;
+        assert_eq!(state.share(), 10);
+        state.ask(30, Need::More)?;
+        assert_eq!(state.ask(1, Need::More), Err(ENOSPC));
+        state.ask(10, Need::Vital)?;
+        assert_eq!(state.ask(1, Need::Vital), Err(ENOSPC));
+        // Who comes does not make it less for the others to ask for again.
+        state.wanted -= 11;
+        state.ask(1, Need::More)?;
+        assert_eq!(state.ask(1, Need::More), Err(ENOSPC));
+        Ok(())
+    }
+
+    #[test]
+    fn nobody_has_a_share_of_what_is_lost() -> Result {
+        let mut state = State::new(RECEIVE_BATCH + 40)?;
+        state.ends = 2;
+        state.posted = 10;
+        state.completed(5);
+        assert_eq!((state.lost(), state.share()), (2, 14));
+        state.ends = 0;
+        assert_eq!(state.share(), 26);
         Ok(())
     }
 
