@@ -82,8 +82,10 @@ class QueuePair:
         self.arrived, self.done = [], set()
         #: Keys that came with messages as invalidated.
         self.invalidated = []
-        #: What is not freed while the connection lives: memory windows, and what they are of.
+        #: What is not freed while the connection lives: what memory windows are of.
         self.kept = []
+        #: Memory windows.
+        self.windows = []
         self.wr_id = 1000
         #: How long a work request may take, in seconds.
         self.patience = 20
@@ -191,7 +193,7 @@ class QueuePair:
         info = MWBindInfo(memory, memory.buf + at, length, ACCESS & ~e.IBV_ACCESS_LOCAL_WRITE)
         wr.set_bind_wr(window, info)
         self.post(wr)
-        self.kept.append(window)
+        self.windows.append(window)
         return (key, length, memory.buf + at)
 
     def has_invalidated(self, *keys):
@@ -215,7 +217,9 @@ class QueuePair:
     def close(self):
         """Ends the connection; its objects stay."""
         GRAVEYARD.append(self)
-        for action in (self.cmid.disconnect, self.qp.close, self.cq.close):
+        # rxe waits with a Queue Pair's end for windows that are bound to it.
+        windows = [window.close for window in self.windows]
+        for action in (self.cmid.disconnect, *windows, self.qp.close, self.cq.close):
             try:
                 action()
             except Exception as x:  # noqa: BLE001 - the other side may be gone already
