@@ -7,6 +7,8 @@
 # variants-rxe: 4.1
 # kernels: uml
 # soak-variants: 4.1 4.2 4.1@ours-ours 4.2@ours-ours 4.1@ours-ours-one 4.1@stock-ours
+# smoke: uml-kasan
+# smoke-variants: 4.1@ours-ours
 # soak-smoke: uml-kasan debug
 # soak-smoke-variants: 4.1 4.1@ours-ours
 # timeout: 300 1800

@@ -5,6 +5,7 @@
 # fabrics: rxe
 # insert: yes
 # kernels: uml
+# smoke: debug
 # soak-smoke: uml-kasan debug
 # timeout: 120
 set -eu

@@ -5,6 +5,7 @@
 # fabrics: rxe siw
 # variants: 4.2@ours-ours
 # kernels: uml
+# smoke: uml-kasan
 # soak-smoke: uml-kasan
 # soak-variants: 4.2 4.2@ours-ours 4.2@ours-ours-one
 # soak-smoke-variants: 4.2 4.2@ours-ours

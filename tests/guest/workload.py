@@ -10,7 +10,7 @@
 # smoke: uml-kasan debian
 # soak-smoke: uml-kasan debug debian
 # smoke-fabrics: rxe
-# smoke-variants: 4.2
+# smoke-variants: 4.2 4.2@ours-ours
 # soak-smoke-fabrics: rxe siw
 # soak-smoke-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one
 # interop-variants: 3 4.0 4.1 4.2
