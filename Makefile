@@ -60,8 +60,10 @@ check-interop:
 soak:
 	@tools/check --soak
 
+# What a clock can tell, and what only instructions can.
 bench:
 	@tools/bench
+	@tools/bench --instructions --rounds 2
 
 bench-two:
 	@tools/bench --only operations
@@ -88,9 +90,10 @@ help:
 	@echo '                  every client with every server, ours and the stock ones'
 	@echo '  make soak       the same with full counts, and those that take too long for make check;'
 	@echo '                  takes hours'
-	@echo '  make bench      compare with the stock module, as client and as server, and in Version Two'
+	@echo '  make bench      compare with the stock module, as client and as server, and in Version Two:'
+	@echo '                  throughput, latency, work requests, instructions'
 	@echo '  make bench-two  only the part of it that goes operation by operation'
 	@echo '  make bench-instructions'
-	@echo '                  the same by a clock that counts instructions, and whose they are'
+	@echo '                  only the part that counts instructions, and tells whose they are'
 	@echo '  make guest      a shell in a guest with an RDMA device and an NFS server beside it'
 	@echo '  make setup      only the set-up of everything'

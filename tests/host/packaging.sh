@@ -72,6 +72,24 @@ scripts/check-kdir "$work/kdir" || fail "refused with all that is needed"
 sed -i 's/^\(CONFIG_RUSTC_VERSION_TEXT="rustc 1\.\)/\19/' "$work/kdir/.config"
 refused "is not the compiler"
 
+# make-kdir: nothing is made without headers, source, and a source of the kernel's version.
+made() {
+	HEADERS=$KDIR SOURCE=$1 scripts/make-kdir "$release" "$work/made" 2>&1
+}
+
+if said=$(HEADERS=$work scripts/make-kdir "$release" "$work/made" 2>&1) || [[ $said != *"Install the package linux-headers-$release"* ]]; then
+	fail "make-kdir without headers: $said"
+fi
+if said=$(made "$work/none") || [[ $said != *"Install the package linux-source-"* ]]; then
+	fail "make-kdir without a source: $said"
+fi
+mkdir -p "$work/source"
+printf 'olddefconfig prepare modules_prepare:\n\tmkdir -p $(O)/include/config && echo 1.2.3 >$(O)/include/config/kernel.release\n' \
+	>"$work/source/Makefile"
+if said=$(made "$work/source") || [[ $said != *"is that of Linux 1.2.3, not of $release"* ]]; then
+	fail "make-kdir with another source: $said"
+fi
+
 # What DKMS reads, as it does: with these variables set.
 kernelver=$release kernel_source_dir=$KDIR
 . ./dkms.conf
