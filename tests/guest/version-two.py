@@ -5,6 +5,7 @@
 # fabrics: rxe siw
 # variants-rxe: 4.2@ours-ours 4.2@ours-stock
 # variants-siw: 3@ours-ours
+# interop-variants: 4.2@stock-ours 4.2@ours-stock
 # soak-variants: 4.2@ours-ours 3@ours-ours 4.2@ours-stock 4.2@stock-ours
 # kernels: uml
 # smoke: uml-kasan
