@@ -178,6 +178,10 @@ class Two:
         for position in sorted({r[0] for r in header.reads}):
             payload = b"".join(connection.rdma_read(h, o, n)
                                for p, h, n, o in header.reads if p == position)
+            # Sections 4.5.3 and 4.5.3.1: one data item, without padding. Its length is before it.
+            before = rpc[max(position - 4, 0):position]
+            if before != struct.pack(">I", len(payload)):
+                connection.wrong(f"a Read chunk of {len(payload)} octets behind {before.hex()}")
             rpc[position:position] = payload + bytes(-len(payload) % 4)
         if struct.unpack_from(">I", rpc)[0] != header.xid:
             # Sections 6.3.5 and 6.3.6.

@@ -44,7 +44,9 @@ def correct_read(r):
 
 @case("WRITE", "ok")
 def correct_write(r):
-    """A WRITE with a Read chunk."""
+    """A WRITE with a Read chunk: `call` in `hostile_two` compares it with the item's length."""
+    if not r.call.reads:
+        r.connection.wrong("a WRITE without a Read chunk")
     r.send()
 
 
