@@ -499,7 +499,7 @@ def error_and_reply(r):
     r.send()
 
 
-@case("WRITE")
+@case("WRITE", "error")
 def segments_down(r):
     """The number of segments goes down and down."""
     left = getattr(r.connection, "segments_down", 20)
