@@ -213,6 +213,8 @@ class Server:
                 while self.connection.arrived:
                     self.connection.handle(self.connection.arrived.pop(0))
                     idle = False
+                if self.connection.two:
+                    self.connection.two.idle()
             except Gone as x:
                 self.drop(str(x))
                 continue

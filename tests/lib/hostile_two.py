@@ -6,7 +6,8 @@ import time
 
 from common import slowness
 from rpcrdma2_header import (CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL,
-                             CONNPROP_MIDDLE, ERROR, Header, INLINE, REPLY_MIDDLE, error, middle, prefix, properties, reply, reply_external)
+                             CONNPROP_MIDDLE, ERROR, GRANT, Header, INLINE, REPLY_MIDDLE, error,
+                             middle, prefix, properties, reply, reply_external)
 
 #: How many messages the client may have on their way to us.
 WINDOW = 32
@@ -107,6 +108,8 @@ class Two:
         self.limit = 1
         #: From when on no message may come, if it was told so.
         self.silent = None
+        #: When a GRANT is due, before which no Call may come, if it was told so.
+        self.grant_due = None
         #: Whether the client was answered in Version Two, which it has to stay with.
         self.spoken = False
 
@@ -117,6 +120,16 @@ class Two:
     def expect_silence(self):
         """The client may send nothing any more. What is on its way has a while to arrive."""
         self.silent = time.monotonic() + slowness()
+
+    def put_off(self, seconds):
+        """The client may send no Call before a GRANT, which it gets so much later."""
+        self.grant_due = time.monotonic() + seconds
+
+    def idle(self):
+        """Sends the GRANT that was put off, when it is due."""
+        if self.grant_due and time.monotonic() > self.grant_due:
+            self.grant_due = None
+            self.connection.send_message(prefix(0, self.credit(), GRANT))
 
     def inspect(self, data, header):
         """Looks for what a Requester must not do in Version Two; no case lets it."""
@@ -129,7 +142,8 @@ class Two:
             self.connection.poll()
             if self.connection.arrived:
                 wrong("a second message before ours")
-        if self.silent and time.monotonic() > self.silent:
+        early = self.grant_due and header.htype in (CALL_INLINE, CALL_MIDDLE, CALL_EXTERNAL)
+        if early or (self.silent and time.monotonic() > self.silent):
             wrong(f"header type {header.htype}, for which there is no credit")
         # Section 4.2.1: what was promised stays promised. Errors may be those of a client that speaks another version.
         if header.htype != ERROR and (header.credit - self.limit) & 0xFFFFFFFF >= 1 << 31:
@@ -164,8 +178,8 @@ class Two:
             self.call(header, rpc)
         elif header.error:
             server.notes.append(f"error {' '.join(map(str, header.error))}")
-        if self.received % (WINDOW // 2) == 0:
-            self.connection.send_message(prefix(0, self.credit(), 5))
+        if self.received % (WINDOW // 2) == 0 and not self.silent and not self.grant_due:
+            self.connection.send_message(prefix(0, self.credit(), GRANT))
 
     def call(self, header, rpc):
         """Answers a Call."""

@@ -305,13 +305,13 @@ def read_in_parts(r):
 # ---- Credits ----------------------------------------------------------------
 
 
-@case("GETATTR")
-def credits_none(r):
-    """Nothing may be sent any more, until a GRANT says otherwise."""
+@case("GETATTR", "ok")
+def credits_none_for_a_while(r):
+    """Nothing may be sent any more, until a GRANT says otherwise: then the connection goes on."""
     message = r.parts()[0]
     r.send(message[:8] + bytes(4) + message[12:])
-    time.sleep(0.5)
-    r.send(prefix(0, r.credit, GRANT))
+    # The next Call of the client has to wait for it.
+    r.connection.two.put_off(0.5)
 
 
 @case("GETATTR")
@@ -409,9 +409,14 @@ def once(name, procedure, words, expect):
     case(procedure, expect)(refuse)
 
 
-def always(name, procedure, words, expect="error"):
-    """A case in which every Call is answered with an error."""
+def always(name, procedure, words, expect="error", executed=False):
+    """A case in which every Call is answered with an error, maybe one that was executed."""
     def refuse(r):
+        if executed:
+            before = vars(r.connection).setdefault("executed", set())
+            if r.xid in before:
+                r.connection.wrong(f"{procedure} {r.xid:#x} comes again, and was executed")
+            before.add(r.xid)
         r.error(*words(r))
     refuse.__name__, refuse.__doc__ = name, f"{procedure} is answered with an error always."
     case(procedure, expect)(refuse)
@@ -470,8 +475,10 @@ for code, rest in ((VERS, (1, 1)), (VERS, (2, 2)), (INVAL_HTYPE, ()), (VERS_MISM
 for code, rest in ((READ_CHUNKS, (0,)), (WRITE_CHUNKS, (0,)), (SEGMENTS, (1,)),
                    (WRITE_RESOURCE, (1, 1 << 20)), (REPLY_RESOURCE, (8192,))):
     for procedure in ("READ", "WRITE", "READDIR"):
+        # What has no room for its Reply was executed, and a WRITE may not be twice (6.6.5).
         always(f"{procedure.lower()}_error_{code}", procedure,
-               lambda r, words=(code, *rest): words)
+               lambda r, words=(code, *rest): words,
+               executed=procedure == "WRITE" and code in (WRITE_RESOURCE, REPLY_RESOURCE))
 
 
 @case("GETATTR", "error")
