@@ -683,21 +683,21 @@ def invalidation(t):
     memory = MR(connection.memory.pd, 16 << 10, WINDOWS)
     connection.kept.append(memory)
     reading = lambda x: compound(x, *to_file(*FILE), read(0, 4096))  # noqa: E731
-    for label, length, position, named, allowed in (
-            ("one chunk", 4096, None, 0, "reply"),
-            ("the first of two", 4096, None, 0, "reply"),
+    for label, length, positions, named, allowed in (
+            ("one chunk", 4096, (), 0, "reply"),
+            ("the first of two", 4096, (), 0, "reply"),
             # It is named, though the Reply does not need it.
-            ("the second of two", 4096, None, 1, "reply"),
-            ("none of two", 4096, None, None, "reply"),
-            ("too short a chunk", 100, None, 0, f"error {WRITE_RESOURCE}"),
-            ("a position beyond the Call", 4096, 4000, 0, f"error {BAD_XDR}")):
+            ("the second of two", 4096, (), 1, "reply"),
+            ("none of two", 4096, (), None, "reply"),
+            ("too short a chunk", 100, (), 0, f"error {WRITE_RESOURCE}"),
+            ("a position beyond the Call", 4096, (4000,), 0, f"error {BAD_XDR}"),
+            ("17 Read chunks", 4096, range(8, 212, 12), 0, f"error {READ_CHUNKS}")):
         windows = [connection.window(memory, 0, length)]
         offer = {"writes": [windows]}
         if "two" in label:
             windows = [*windows, connection.window(memory, 8192, 8192)]
             offer["reply"] = windows[1:]
-        if position:
-            offer["reads"] = [(position, *connection.segment(8, CHUNKS))]
+        offer["reads"] = [(position, *connection.segment(8, CHUNKS)) for position in positions]
         key = windows[named][0] if named is not None else 0
         memory.write(bytes(4096), 4096, 0)
         connection.invalidated.clear()

@@ -59,6 +59,12 @@ class Events:
         return CMEvent(self.channel)
 
 
+class Message(bytes):
+    """A message that has arrived, and the key that came with it as invalidated, if there is one."""
+
+    invalidated = None
+
+
 class Memory:
     """A protection domain, with Receive buffers and an arena for messages and chunks."""
 
@@ -110,9 +116,11 @@ class QueuePair:
             if wc.status != e.IBV_WC_SUCCESS:
                 raise Gone(f"completion status {wc.status}")
             if wc.wr_id < DEPTH:
-                self.arrived.append(self.memory.recv.read(wc.byte_len, wc.wr_id * INLINE))
+                message = Message(self.memory.recv.read(wc.byte_len, wc.wr_id * INLINE))
                 if wc.wc_flags & WITH_INV:
+                    message.invalidated = wc.imm_data
                     self.invalidated.append(wc.imm_data)
+                self.arrived.append(message)
                 self.post_recv(wc.wr_id)
             else:
                 self.done.add(wc.wr_id)

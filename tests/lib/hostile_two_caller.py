@@ -14,6 +14,8 @@ from rpcrdma2_header import (CALL_MIDDLE, CONNPROP_FINAL, CONNPROP_MIDDLE, ERROR
 
 #: How many messages the server may have on their way to us.
 WINDOW = 40
+#: Header types of the messages that may invalidate a handle: the last ones of Replies.
+REPLIES = [struct.pack(">I", htype) for htype in (REPLY_EXTERNAL, REPLY_INLINE)]
 
 
 def is_behind(value, count):
@@ -89,6 +91,9 @@ class TwoConnection(Connection):
             # One may be beyond the limit (4.2.1.1).
             if is_behind(self.allowed + 1, self.received):
                 self.wrong.append(f"{self.received} messages, with {self.allowed} allowed")
+            # Section 6.5: neither errors nor other control messages, nor Calls.
+            if data.invalidated is not None and data[12:16] not in REPLIES:
+                self.wrong.append(f"header type {data[12:16].hex()} with an invalidation")
             if len(data) >= 28 and data[12:20] == struct.pack(">II", ERROR, VERS):
                 # It has the version of what it is about (section 7), and no credits.
                 self.answers.append(Answer(Header(data), b""))
