@@ -75,6 +75,10 @@ def mounts(what, outcome, version="2"):
         seen = tuple(s.get("host_authentication", "absent") for s in (state, other))
         check(seen == outcome, f"{what}: {seen}, not {outcome}")
         check(state["version"] == other["version"] == version, f"{what}: version {state['version']}")
+        if version == "2":
+            # However the properties are told, and in how many messages.
+            levels = [s["reverse_direction"] for s in (state, other)]
+            check(levels == ["general"] * 2, f"{what}: levels {levels}")
         check(xprt_stats(mount.path)["connect_count"] == 1, f"{what}: connected more than once")
     log(f"{what}: mounted, {outcome}")
 
