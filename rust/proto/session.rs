@@ -246,7 +246,8 @@ pub(crate) enum Event<'a> {
     },
     /// The server does not speak Version Two. One Call may be sent in Version One.
     Fallback {
-        /// The credit value of its message, which counts as in Version One.
+        /// The credit value of its message. It is no window, and grants nothing in Version One either, being no answer to a
+        /// Call.
         credits: u32,
     },
     /// A message of another dialect, which is not decoded here.
