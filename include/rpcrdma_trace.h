@@ -37,11 +37,13 @@ enum rpcrdma_trace_direction {
  * @RPCRDMA_CALL_INLINE: all of it in the Send
  * @RPCRDMA_CALL_READ_CHUNK: its payload in a Read chunk
  * @RPCRDMA_CALL_SPECIAL: all of it in a Read chunk (RDMA_NOMSG)
+ * @RPCRDMA_CALL_BOTH: its payload in a Read chunk, the rest in a Call chunk
  */
 enum rpcrdma_trace_call {
 	RPCRDMA_CALL_INLINE,
 	RPCRDMA_CALL_READ_CHUNK,
 	RPCRDMA_CALL_SPECIAL,
+	RPCRDMA_CALL_BOTH,
 };
 
 /**

@@ -8,8 +8,9 @@
 //! function of sizes, made before anything is registered, and counts every octet of both headers.
 //!
 //! Inline comes first whenever it fits, for it costs one Send and nothing else. Then comes a chunk
-//! for the payload alone, which lands where it belongs without a copy. A chunk for the whole
-//! message comes last.
+//! for the payload alone, which lands where it belongs without a copy. If what is left is too long
+//! it gets a chunk of its own; of Calls in Version Two only. A chunk for the whole message comes
+//! last.
 //!
 //! Where the peer has refused a form (Version Two, 7.3) the next one is taken. If no chunk is left,
 //! data travels in as many messages as anything else may. The same holds if the peer does not take as
@@ -140,8 +141,25 @@ pub(crate) enum CallFormat {
         /// How much of the tail's start is padding of the pages and does not travel at all.
         pad: u32,
     },
+    /// The pages as a Read chunk, the rest as a Call chunk (Version Two, 6.3.5).
+    CallAndReadChunk {
+        /// The position of the Read chunk.
+        position: u32,
+        /// How much of the tail's start is padding of the pages and in neither of them.
+        pad: u32,
+    },
     /// All of it as a Position Zero Read chunk (3.5.3).
     Special,
+}
+
+impl CallFormat {
+    /// Returns whether the RPC message is in a chunk instead of behind the header.
+    pub(crate) const fn is_special(self) -> bool {
+        match self {
+            Self::Inline | Self::ReadChunk { .. } => false,
+            Self::CallAndReadChunk { .. } | Self::Special => true,
+        }
+    }
 }
 
 /// What is offered for the Reply.

@@ -22,7 +22,7 @@ pub(crate) const MAX_REGIONS: usize = 2 * MAX_SEGMENTS as usize;
 /// its Call, which is sent again on each new connection, might have all of them end.
 const MAX_SPOILT: u32 = 3;
 
-/// The regions of one Call, in the order Read, Write, Reply. Its capacity is [`MAX_REGIONS`] from the start.
+/// The regions of one Call, in the order Call, Read, Write, Reply. Its capacity is [`MAX_REGIONS`] from the start.
 pub(crate) type Regions<T> = KVec<RegionHandle<<T as Host>::Wire>>;
 
 /// How far a Call has come. See the module above for the transitions.

@@ -387,7 +387,7 @@ pub(crate) fn answered<T: Host>(this: &Arc<T>, message: Received<T::Wire>, sourc
         *state = CallState::Idle(regions);
         drop(state);
         complete(this, rqst, verdict, message.bytes(), whole.as_ref());
-        if asked.read + asked.write + asked.reply > 0 {
+        if asked.segments() > 0 {
             // Somebody may have waited for the region that came back.
             xprt.write_space();
         }
@@ -475,7 +475,7 @@ fn judge<T: Host>(
     regions: &Regions<T>,
     asked: Asked,
 ) -> Option<Verdict> {
-    let rest = regions.get(asked.read..)?;
+    let rest = regions.get(asked.call + asked.read..)?;
     let (write, reply) = rest.split_at_checked(asked.write)?;
 
     let written = match header.write.single() {

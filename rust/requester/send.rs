@@ -268,7 +268,6 @@ fn build<T: Host>(
         return Err(wait_for_send_room(this, link, xid, 0, 1));
     };
     let mut asked = Asked {
-        special: plan.call == CallFormat::Special,
         write_len: u32::try_from(reply_buf.page_len()).unwrap_or(u32::MAX),
         reply_len: sizes_of(reply_buf)?.total().map_err(|_| SendError::Io)?,
         long_reply: plan.reply_parts > 1,
@@ -279,13 +278,32 @@ fn build<T: Host>(
         ..Asked::default()
     };
 
-    let (read_parts, position) = match plan.call {
-        CallFormat::Inline => (None, 0),
-        CallFormat::ReadChunk { position, .. } => (Some(Parts::PAGES), position),
-        CallFormat::Special => (Some(Parts::ALL), 0),
+    // A body chunk in the words of the draft (4.5.1.2): the RPC message is in there.
+    let body = match plan.call {
+        CallFormat::Inline | CallFormat::ReadChunk { .. } => None,
+        CallFormat::CallAndReadChunk { .. } => Some(call_buf.fragments_without_pages()),
+        CallFormat::Special => Some(call_buf.fragments(Parts::ALL)),
     };
-    if let Some(parts) = read_parts {
-        let fragments = call_buf.fragments(parts);
+    if let Some(fragments) = body {
+        asked.call = register(
+            this,
+            link,
+            fragments,
+            cut,
+            Direction::ToDevice,
+            xid,
+            regions,
+        )?;
+    }
+    // RFC 8166 section 3.4.5: the segments of one chunk have the same place in the RPC message.
+    let position = match plan.call {
+        CallFormat::Inline | CallFormat::Special => 0,
+        CallFormat::ReadChunk { position, .. } | CallFormat::CallAndReadChunk { position, .. } => {
+            position
+        }
+    };
+    if position > 0 {
+        let fragments = call_buf.fragments(Parts::PAGES);
         asked.read = register(
             this,
             link,
@@ -327,24 +345,26 @@ fn build<T: Host>(
         )?;
     }
 
-    let (read, rest) = regions.split_at_checked(asked.read).ok_or(SendError::Io)?;
+    let (body, rest) = regions.split_at_checked(asked.call).ok_or(SendError::Io)?;
+    let (read, rest) = rest.split_at_checked(asked.read).ok_or(SendError::Io)?;
     let (write, reply) = rest.split_at_checked(asked.write).ok_or(SendError::Io)?;
-    let (read, write, reply) = (Segments::of(read), Segments::of(write), Segments::of(reply));
-    // RFC 8166 section 3.4.5: those of one chunk have the same place in the RPC message.
-    let read_list = Few::map(read.as_slice(), |segment| ReadSegment {
-        position,
-        segment: *segment,
+    // In Version One a body chunk is in the Read list, at position zero.
+    let read_list = Few::map(if position > 0 { read } else { body }, |region| {
+        ReadSegment {
+            position,
+            segment: region.segment(),
+        }
     });
+    let (body, write, reply) = (Segments::of(body), Segments::of(write), Segments::of(reply));
 
     let header = message::CallHeader {
         version: link.version(),
         xid,
         credits: link.credits_wanted(),
+        call: body.as_slice(),
         read: read_list.as_slice(),
-        read_segments: read.as_slice(),
         write: write.as_slice(),
         reply: reply.as_slice(),
-        special: plan.call == CallFormat::Special,
         invalidate: dearest(regions),
     };
     let header_len = header.encode(&mut buffer).map_err(|_| SendError::MsgSize)?;
@@ -369,7 +389,7 @@ fn build<T: Host>(
         }
         CallFormat::Inline => call_buf.copy_message(rest),
         CallFormat::ReadChunk { .. } => call_buf.copy_without_pages(rest),
-        CallFormat::Special => Some(0),
+        CallFormat::CallAndReadChunk { .. } | CallFormat::Special => Some(0),
     }
     .ok_or(SendError::MsgSize)?;
     let len = header_len + inline_len;
@@ -377,7 +397,9 @@ fn build<T: Host>(
         return Err(SendError::MsgSize);
     }
 
-    stats.read_segments.add_value(asked.read as u64);
+    stats
+        .read_segments
+        .add_value((asked.call + asked.read) as u64);
     stats.write_segments.add_value(asked.write as u64);
     stats.reply_segments.add_value(asked.reply as u64);
     stats.bytes_offered.add_value(write.total() + reply.total());
@@ -386,7 +408,7 @@ fn build<T: Host>(
             .pullup_bytes
             .add_value((call_buf.page_len() + call_buf.tail_len()) as u64),
         CallFormat::ReadChunk { .. } => {}
-        CallFormat::Special => stats.nomsg_calls.count(),
+        CallFormat::CallAndReadChunk { .. } | CallFormat::Special => stats.nomsg_calls.count(),
     }
     Ok((buffer, header_len, len, asked))
 }

@@ -65,6 +65,15 @@ impl XdrBuf {
             _buf: PhantomData,
         }
     }
+
+    /// The memory of what is left of the message when its pages travel as a Read chunk: the head, and of the tail what
+    /// follows the padding of the pages.
+    pub(crate) fn fragments_without_pages(&self) -> Fragments<'_> {
+        Fragments {
+            tail: self.tail_behind_padding(),
+            ..self.fragments(Parts::HEAD_AND_TAIL)
+        }
+    }
 }
 
 impl XdrBuf {
@@ -237,6 +246,30 @@ mod tests {
                 }
                 assert_eq!(expected.next(), None);
             }
+        }
+        Ok(())
+    }
+
+    /// RFC 8166 section 3.4.5.2: the padding of what goes another way is in no chunk.
+    #[test]
+    fn what_is_left_without_pages_has_no_padding() -> Result {
+        for s in SHAPES {
+            let m = Message::filled(*s)?;
+            let mut expected = KVec::from_elem(0_u8, s.head + s.tail, GFP_KERNEL)?;
+            let len = m.buf().copy_without_pages(&mut expected).ok_or(EINVAL)?;
+            expected.truncate(len);
+            let mut octets = expected.iter();
+            for f in m.buf().fragments_without_pages() {
+                for at in f.offset()..f.offset() + f.len() {
+                    let mut byte = 0u8;
+                    // SAFETY: The octet is within the page.
+                    unsafe {
+                        sys::memcpy_from_page((&raw mut byte).cast(), f.page(), at as usize, 1)
+                    };
+                    assert_eq!(Some(&byte), octets.next());
+                }
+            }
+            assert_eq!(octets.next(), None);
         }
         Ok(())
     }

@@ -165,18 +165,24 @@ impl XdrBuf {
         Some(head_dst.len() + pages_dst.len() + tail_dst.len())
     }
 
+    /// The part of the tail that follows the padding of the pages: where it begins, and its length.
+    ///
+    /// RFC 8166 section 3.4.5.2: the round-up octets of a chunk's payload are not part of the message
+    /// that it is removed from. The XDR encoders put them at the start of the tail.
+    pub(super) fn tail_behind_padding(&self) -> (*mut u8, usize) {
+        let (start, len) = self.tail();
+        let padding = (self.page_len().wrapping_neg() % XDR_UNIT).min(len);
+        (start.wrapping_add(padding), len - padding)
+    }
+
     /// Copies what is sent inline when the pages travel as a Read chunk: the head, and of the tail
     /// what follows the padding of the pages. Returns the length, [`None`] if it does not fit.
-    ///
-    /// RFC 8166 section 3.4.5.2: the round-up octets of a chunk's payload are not part of the inline
-    /// message. The XDR encoders put them at the start of the tail.
     pub(crate) fn copy_without_pages(&self, dst: &mut [u8]) -> Option<usize> {
-        let (head, tail) = (self.head(), self.tail());
-        let padding = (self.page_len().wrapping_neg() % XDR_UNIT).min(tail.1);
+        let (head, tail) = (self.head(), self.tail_behind_padding());
         let (head_dst, rest) = dst.split_at_mut_checked(head.1)?;
-        let tail_dst = rest.get_mut(..tail.1 - padding)?;
+        let tail_dst = rest.get_mut(..tail.1)?;
         copy_from(head.0, head_dst);
-        copy_from(tail.0.wrapping_add(padding), tail_dst);
+        copy_from(tail.0, tail_dst);
         Some(head_dst.len() + tail_dst.len())
     }
 

@@ -173,6 +173,7 @@ unsafe impl Field for CallFormat {
             Self::Inline => sys::rpcrdma_trace_call_RPCRDMA_CALL_INLINE,
             Self::ReadChunk { .. } => sys::rpcrdma_trace_call_RPCRDMA_CALL_READ_CHUNK,
             Self::Special => sys::rpcrdma_trace_call_RPCRDMA_CALL_SPECIAL,
+            Self::CallAndReadChunk { .. } => sys::rpcrdma_trace_call_RPCRDMA_CALL_BOTH,
         }
     }
 }

@@ -93,8 +93,14 @@ fn choose_both(shape: &CallShape) -> Result<(Offer, Way)> {
         let way = choose_call(shape, &offer)?;
         return Ok((offer, way));
     }
-    // All of them; what is left if the Call has a chunk for its data, or for all of it; none.
-    let wanted = [0, shape.call.payload_segments, shape.call.whole_segments];
+    // All of them; what is left if the Call has a chunk for its data, or one for the rest as well, or one for all of it; none.
+    let call = &shape.call;
+    let wanted = [
+        0,
+        call.payload_segments,
+        call.payload_segments.saturating_add(call.rest_segments),
+        call.whole_segments,
+    ];
     let shares = wanted.map(|wanted| most.checked_sub(wanted));
     for share in shares.into_iter().flatten().chain([0]) {
         let offer = choose_reply(shape, share);
@@ -191,26 +197,29 @@ fn choose_call(shape: &CallShape, offer: &Offer) -> Result<Way> {
         .unwrap_or(0)
         .saturating_add(offer.reply.unwrap_or(0));
     let left = shape.header_segments.saturating_sub(offered);
-    let plan = |format: CallFormat, read_segments, inline: u32, most: u32| -> Result<Option<_>> {
-        if read_segments > usable.segments.min(left) {
-            return Ok(None);
-        }
-        let special = format == CallFormat::Special;
-        let header = message::call_header_len(
-            shape.version,
-            special,
-            read_segments,
-            offer.write,
-            offer.reply,
-        )?;
-        let follows = usize::try_from(inline).map_err(|_| Fault::NoSpace)?;
-        Ok(parts(header, inline, shape.call_inline)
-            .filter(|parts| *parts <= most)
-            .map(|parts| (format, header, follows, parts)))
-    };
+    // Of the chunks there are the segments: of a Call chunk, or Position Zero Read chunk, and of another Read chunk.
+    let plan =
+        |format: CallFormat, chunks: [usize; 2], inline: u32, most: u32| -> Result<Option<_>> {
+            let [call, read] = chunks;
+            let segments = call.saturating_add(read);
+            if call.max(read) > usable.segments || segments > left {
+                return Ok(None);
+            }
+            let header = message::call_header_len(
+                shape.version,
+                format.is_special(),
+                segments,
+                offer.write,
+                offer.reply,
+            )?;
+            let follows = usize::try_from(inline).map_err(|_| Fault::NoSpace)?;
+            Ok(parts(header, inline, shape.call_inline)
+                .filter(|parts| *parts <= most)
+                .map(|parts| (format, header, follows, parts)))
+        };
 
     let most = shape.call_parts.parts(may_reduce);
-    if let Some(plan) = plan(CallFormat::Inline, 0, sizes.total()?, most)? {
+    if let Some(plan) = plan(CallFormat::Inline, [0, 0], sizes.total()?, most)? {
         return Ok(plan);
     }
 
@@ -218,27 +227,33 @@ fn choose_call(shape: &CallShape, offer: &Offer) -> Result<Way> {
     // begins with its own.
     let is_aligned = sizes.head >= MIN_RPC_LEN && round_up(sizes.head)? == sizes.head;
     if may_reduce && usable.read && is_aligned {
-        let pad = sizes.pad();
-        let format = CallFormat::ReadChunk {
-            position: sizes.head,
-            pad,
-        };
+        let (position, pad) = (sizes.head, sizes.pad());
+        let format = CallFormat::ReadChunk { position, pad };
         let rest = sizes
             .head
             .checked_add(sizes.tail.saturating_sub(pad))
             .ok_or(Fault::NoSpace)?;
-        if let Some(plan) = plan(format, shape.call.payload_segments, rest, 1)? {
+        let segments = shape.call.payload_segments;
+        if let Some(plan) = plan(format, [0, segments], rest, 1)? {
             return Ok(plan);
+        }
+        // Version One has this too (RFC 8166, 3.5.3). No Requester is known that sends it, so no Responder that has ever had to
+        // deal with it.
+        if shape.version == Version::Two && left > 0 {
+            let format = CallFormat::CallAndReadChunk { position, pad };
+            if let Some(plan) = plan(format, [shape.call.rest_segments, segments], 0, 1)? {
+                return Ok(plan);
+            }
         }
     }
 
     if left > 0 {
-        if let Some(plan) = plan(CallFormat::Special, shape.call.whole_segments, 0, 1)? {
+        if let Some(plan) = plan(CallFormat::Special, [shape.call.whole_segments, 0], 0, 1)? {
             return Ok(plan);
         }
     }
     let most = shape.call_parts.parts(false);
-    plan(CallFormat::Inline, 0, sizes.total()?, most)?.ok_or(Fault::NoSpace)
+    plan(CallFormat::Inline, [0, 0], sizes.total()?, most)?.ok_or(Fault::NoSpace)
 }
 
 /// Returns how many messages it takes to send what follows a header, or nothing if there is no way. The header is
@@ -530,6 +545,87 @@ mod tests {
         let plan = choose(&shape(small(0), with_pages(900, 4096, 73, true)))?;
         assert_eq!(plan.reply, ReplyFormat::WriteAndReplyChunk);
         assert_eq!((plan.write_len, plan.reply_len), (4096, 976));
+        Ok(())
+    }
+
+    /// Version Two, section 6.6.3: still too large after reduction, but the data have a chunk of their own.
+    #[test]
+    fn a_call_chunk_beside_the_data() -> Result {
+        let two = |call| CallShape {
+            version: Version::Two,
+            ..shape(call, small(0))
+        };
+        let read = CallFormat::ReadChunk {
+            position: 900,
+            pad: 3,
+        };
+        let both = CallFormat::CallAndReadChunk {
+            position: 900,
+            pad: 3,
+        };
+        // 1024 = 32 + 24 + 968.
+        let call = |tail| with_pages(900, 4097, tail, true);
+        assert_eq!(choose(&two(call(71)))?.call, read);
+        let plan = choose(&two(call(72)))?;
+        assert_eq!((plan.call, plan.parts), (both, 1));
+        // Two Read segments, and the end of either list.
+        assert_eq!((plan.header_len, plan.inline_len), (32 + 24 + 24 + 4, 0));
+        // Version One has one chunk for all of it.
+        assert_eq!(
+            choose(&shape(call(76), small(0)))?.call,
+            CallFormat::Special
+        );
+
+        // Whatever is in the way of a Read chunk is in the way here.
+        for call in [
+            with_pages(900, 4097, 72, false),
+            with_pages(902, 4097, 72, true),
+            with_pages(1024, 0, 72, true),
+        ] {
+            assert_eq!(choose(&two(call))?.call, CallFormat::Special);
+        }
+        let sealed = CallShape {
+            ddp_allowed: false,
+            ..two(call(72))
+        };
+        assert_eq!(choose(&sealed)?.call, CallFormat::Special);
+
+        // What the peer has refused, or does not take.
+        let mut shape = two(Message {
+            payload_segments: 3,
+            rest_segments: 2,
+            whole_segments: 5,
+            ..call(72)
+        });
+        for (segments, read, header_segments, expected) in [
+            (3, true, 5, Ok(both)),
+            (5, false, 5, Ok(CallFormat::Special)),
+            (2, true, 5, Err(Fault::NoSpace)),
+            (5, true, 4, Err(Fault::NoSpace)),
+        ] {
+            shape.usable.segments = segments;
+            shape.usable.read = read;
+            shape.header_segments = header_segments;
+            assert_eq!(choose(&shape).map(|plan| plan.call), expected);
+        }
+        // One chunk of all may take fewer segments than two.
+        shape.call.whole_segments = 4;
+        shape.header_segments = 4;
+        assert_eq!(choose(&shape)?.call, CallFormat::Special);
+
+        // Less is offered for the Reply, where what is offered leaves too few segments.
+        shape.header_segments = 6;
+        shape.reply = with_pages(100, 1 << 20, 4, true);
+        shape.reply.payload_segments = 2;
+        shape.reply.whole_segments = 1;
+        let plan = choose(&shape)?;
+        assert_eq!(
+            (plan.call, plan.reply),
+            (CallFormat::Special, ReplyFormat::WriteChunk)
+        );
+        shape.call.whole_segments = 9;
+        let plan = choose(&shape)?;
+        assert_eq!((plan.call, plan.reply), (both, ReplyFormat::ReplyChunk));
         Ok(())
     }
 

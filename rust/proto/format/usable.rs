@@ -16,10 +16,10 @@ use super::super::v2::{
 /// What a Call asked for, in the form in which it was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asked {
-    /// Segments of the Read chunk, or of the Call chunk.
+    /// Segments of the Call chunk, or in Version One of the Position Zero Read chunk.
+    pub(crate) call: usize,
+    /// Segments of the Read chunk.
     pub(crate) read: usize,
-    /// Whether they are those of the Call chunk.
-    pub(crate) special: bool,
     /// Segments of the Write chunk.
     pub(crate) write: usize,
     /// Octets that it has room for: all that there may be, without XDR padding.
@@ -37,6 +37,19 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
+    /// Returns how many segments the chunk has that has most.
+    fn longest(&self) -> usize {
+        self.call.max(self.read).max(self.write).max(self.reply)
+    }
+
+    /// Returns how many segments there are in all.
+    pub(crate) const fn segments(&self) -> usize {
+        self.call
+            .saturating_add(self.read)
+            .saturating_add(self.write)
+            .saturating_add(self.reply)
+    }
+
     /// Returns whether an error with the transaction ID of this Call can be about it.
     ///
     /// The control messages of this end have the ID zero, which is that of a Call now and then, and some errors are about
@@ -80,7 +93,7 @@ impl Usable {
     /// then the Call is sent again only if it may be executed twice (6.6.5).
     pub(crate) fn learn(&mut self, error: &RdmaError, asked: &Asked) -> bool {
         match *error {
-            RdmaError::ReadChunks { .. } if asked.read > 0 && !asked.special => {
+            RdmaError::ReadChunks { .. } if asked.read > 0 => {
                 self.read = false;
                 true
             }
@@ -91,8 +104,7 @@ impl Usable {
             RdmaError::Segments { max } if max > 0 => {
                 let max = usize::try_from(max).unwrap_or(usize::MAX);
                 self.segments = self.segments.min(max);
-                let most = asked.read.max(asked.write).max(asked.reply);
-                most > self.segments
+                asked.longest() > self.segments
             }
             // The chunk had room for all the data that there may be, so nothing helps, unless the peer
             // wants to write the padding as well: a Reply chunk has room for that.
@@ -126,8 +138,8 @@ mod tests {
 
     /// A Call with one chunk of each kind, whose Reply may take several messages.
     const ASKED: Asked = Asked {
+        call: 0,
         read: 2,
-        special: false,
         write: 3,
         write_len: 10_001,
         reply: 1,
@@ -201,7 +213,8 @@ mod tests {
     #[test]
     fn there_may_be_nothing_else_to_offer() {
         let special = Asked {
-            special: true,
+            call: 2,
+            read: 0,
             ..ASKED
         };
         let inline = Asked {
@@ -264,6 +277,34 @@ mod tests {
         ] {
             assert_eq!(asked.is_meant_by(&error, xid), expected);
         }
+    }
+
+    /// A Call chunk beside a Read chunk: READ_CHUNKS is about the latter only, SEGMENTS about each of them.
+    #[test]
+    fn a_call_chunk_is_no_read_chunk() {
+        let both = Asked {
+            call: 4,
+            read: 2,
+            write: 0,
+            reply: 0,
+            ..ASKED
+        };
+        let all = Usable::ALL;
+        for (error, expected) in [
+            (
+                RdmaError::ReadChunks { max: 0 },
+                Some(Usable { read: false, ..all }),
+            ),
+            (
+                RdmaError::Segments { max: 3 },
+                Some(Usable { segments: 3, ..all }),
+            ),
+            (RdmaError::Segments { max: 4 }, None),
+            (RdmaError::WriteChunks { max: 0 }, None),
+        ] {
+            assert_eq!(left(error, &both), expected);
+        }
+        assert_eq!(both.segments(), 6);
     }
 
     /// Section 6.6.5: what must not be executed twice is not sent again once it has been.

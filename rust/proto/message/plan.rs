@@ -302,11 +302,10 @@ mod tests {
             version: Version::Two,
             xid: 0,
             credits: 1,
+            call: &[],
             read,
-            read_segments: &[],
             write: &[],
             reply: &[],
-            special: false,
             invalidate: 0,
         };
         let mut len = 0;

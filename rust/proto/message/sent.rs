@@ -29,16 +29,14 @@ pub(crate) struct CallHeader<'a> {
     pub(crate) xid: u32,
     /// The credits asked for in Version One; see [`super::set_credits`] for Version Two.
     pub(crate) credits: u32,
-    /// The only Read chunk, or empty for none.
+    /// The chunk that the RPC message is in, or empty if the message follows the header.
+    pub(crate) call: &'a [Segment],
+    /// The only Read chunk, or empty for none. In Version One a chunk with the RPC message is one, at position zero.
     pub(crate) read: &'a [ReadSegment],
-    /// The same segments without their position.
-    pub(crate) read_segments: &'a [Segment],
     /// The only Write chunk, or empty for none.
     pub(crate) write: &'a [Segment],
     /// The Reply chunk, or empty for none.
     pub(crate) reply: &'a [Segment],
-    /// Whether the RPC message is in the Read chunk instead of behind the header.
-    pub(crate) special: bool,
     /// The handle that the Responder may invalidate, or zero. Version One can't say it.
     pub(crate) invalidate: u32,
 }
@@ -57,7 +55,7 @@ impl CallHeader<'_> {
                 read: self.read,
                 write: self.write,
                 reply: self.reply,
-                nomsg: self.special,
+                nomsg: !self.call.is_empty(),
             }
             .encode(buf),
             Version::Two => self.encode_two(buf),
@@ -74,20 +72,20 @@ impl CallHeader<'_> {
             xid: self.xid,
             credits: self.credits,
             inv_handle: self.invalidate,
-            read: match self.special {
-                true => &[],
-                false => self.read,
+            read: match self.call {
+                [] => self.read,
+                // Of its own list (6.3.5).
+                _ => {
+                    let zeroes = self.read.partition_point(|entry| entry.position == 0);
+                    self.read.get(zeroes..).unwrap_or_default()
+                }
             },
             write,
             reply: Some(self.reply).filter(|segments| !segments.is_empty()),
         };
-        match self.special {
-            false => common.encode(buf),
-            true => v2::CallExternal {
-                common,
-                call: self.read_segments,
-            }
-            .encode(buf),
+        match self.call {
+            [] => common.encode(buf),
+            call => v2::CallExternal { common, call }.encode(buf),
         }
     }
 }
@@ -222,21 +220,30 @@ mod tests {
     fn sizes_are_exact() -> Result {
         let segments = [SEGMENT; 2];
         for version in [Version::One, Version::Two] {
-            for kinds in 0..16_u32 {
+            for kinds in 0..32_u32 {
                 let some = |bit: u32, count: usize| if kinds & bit == 0 { 0 } else { count };
                 let (read, write, reply) = (some(1, 2), some(2, 1), some(4, 2));
-                let special = kinds & 8 != 0 && read > 0;
+                // A Call chunk, with Read chunks or without.
+                let special = kinds & 24 != 0 && read > 0;
+                let both = kinds & 16 != 0 && special;
                 let position = if special { 0 } else { 4 };
-                let reads = segments.map(|segment| ReadSegment { position, segment });
+                let mut reads = segments.map(|segment| ReadSegment { position, segment });
+                if let Some(last) = reads.last_mut().filter(|_| both) {
+                    last.position = 4;
+                }
+                let call = match (special, both) {
+                    (false, _) => 0,
+                    (true, false) => read,
+                    (true, true) => 1,
+                };
                 let header = CallHeader {
                     version,
                     xid: 7,
                     credits: 1,
+                    call: segments.get(..call).unwrap_or_default(),
                     read: reads.get(..read).unwrap_or_default(),
-                    read_segments: segments.get(..read).unwrap_or_default(),
                     write: segments.get(..write).unwrap_or_default(),
                     reply: segments.get(..reply).unwrap_or_default(),
-                    special,
                     invalidate: if read > 0 { 5 } else { 0 },
                 };
                 let bytes = Bytes::from_encoder(|buf| header.encode(buf))?;
@@ -268,14 +275,13 @@ mod tests {
                 version,
                 xid: 7,
                 credits: 1,
+                call: &[SEGMENT],
                 read: &[ReadSegment {
                     position: 0,
                     segment: SEGMENT,
                 }],
-                read_segments: &[SEGMENT],
                 write: &[],
                 reply: &[SEGMENT],
-                special: true,
                 invalidate: 5,
             };
             let bytes = Bytes::from_encoder(|buf| call.encode(buf))?;
@@ -295,6 +301,51 @@ mod tests {
             let bytes = Bytes::from_encoder(|buf| reply.encode(buf))?;
             let reply = Reply::decode(version, bytes.get()).ok_or(Fault::NoPayload)?;
             assert!(reply.special && reply.write.total() == 8);
+        }
+        Ok(())
+    }
+
+    /// Version Two, section 6.3.5: the Call chunk has a list of its own, and so have the data items removed from it. Any
+    /// handle of either may be invalidated (6.5).
+    #[test]
+    fn a_call_chunk_and_a_read_chunk_have_lists_of_their_own() -> Result {
+        let read = |position, handle| ReadSegment {
+            position,
+            segment: Segment { handle, ..SEGMENT },
+        };
+        for invalidate in [5, 6] {
+            let two = CallHeader {
+                version: Version::Two,
+                xid: 7,
+                credits: 1,
+                call: &[SEGMENT],
+                read: &[read(40, 6)],
+                write: &[],
+                reply: &[],
+                invalidate,
+            };
+            let expected = [
+                7, 2, 1, 8, invalidate, 1, 0, 5, 8, 0, 0, 0, 1, 40, 6, 8, 0, 0, 0, 0, 0,
+            ];
+            let bytes = Bytes::from_encoder(|buf| two.encode(buf))?;
+            assert!(bytes.is_words(&expected));
+            let call = Call::decode(Version::Two, bytes.get()).ok_or(Fault::NoPayload)?;
+            assert!(call.special && call.payload.is_empty());
+            assert!(call.reads().eq([read(0, 5), read(40, 6)]));
+            assert_eq!(call.invalidate(), Some(invalidate));
+
+            // With the Position Zero Read chunk in front it is the same; of Version One that is the Read list.
+            let list = [read(0, 5), read(40, 6)];
+            let same = CallHeader { read: &list, ..two };
+            let again = Bytes::from_encoder(|buf| same.encode(buf))?;
+            assert!(again.is_words(&expected));
+            let one = CallHeader {
+                version: Version::One,
+                ..same
+            };
+            let bytes = Bytes::from_encoder(|buf| one.encode(buf))?;
+            let call = Call::decode(Version::One, bytes.get()).ok_or(Fault::NoPayload)?;
+            assert!(call.special && call.reads().eq(list));
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 
 use crate::proto::{
     chunk::{
+        Limits,
         ReadSegment,
         Segment, //
     },
@@ -22,7 +23,12 @@ use crate::proto::{
     },
     message::{
         call_header_len,
+        plan::{
+            walk,
+            Source, //
+        },
         reply_header_len,
+        Call,
         CallHeader,
         ReplyHeader,
         Version, //
@@ -110,18 +116,93 @@ fn read_size(reader: &mut Reader<'_>) -> Result<u32> {
 
 /// Returns how many segments the header of a planned Call has.
 pub(crate) fn segments_of(shape: &CallShape, plan: &Plan) -> usize {
-    let read = match plan.call {
-        CallFormat::Inline => 0,
-        CallFormat::ReadChunk { .. } => shape.call.payload_segments,
-        CallFormat::Special => shape.call.whole_segments,
-    };
+    let (call, read) = read_by(shape, plan.call);
     let offered = match plan.reply {
         ReplyFormat::Inline => 0,
         ReplyFormat::WriteChunk => shape.reply.payload_segments,
         ReplyFormat::ReplyChunk => shape.reply.whole_segments,
         ReplyFormat::WriteAndReplyChunk => shape.reply.payload_segments + shape.reply.rest_segments,
     };
-    read + offered
+    call + read + offered
+}
+
+/// Returns how many segments there are in the chunk that the RPC message is in, and in the Read chunk.
+pub(crate) fn read_by(shape: &CallShape, format: CallFormat) -> (usize, usize) {
+    let call = &shape.call;
+    match format {
+        CallFormat::Inline => (0, 0),
+        CallFormat::ReadChunk { .. } => (0, call.payload_segments),
+        CallFormat::CallAndReadChunk { .. } => (call.rest_segments, call.payload_segments),
+        CallFormat::Special => (call.whole_segments, 0),
+    }
+}
+
+/// The handles of memory: of the chunk that the RPC message is in, and of the Read chunk.
+const REST: u32 = 1;
+const DATA: u32 = 2;
+
+/// Returns `len` octets of memory, cut into so many segments.
+fn pieces(handle: u32, len: u32, count: usize) -> Vec<Segment> {
+    let each = len.checked_div(count as u32).unwrap_or(0);
+    let last = count.saturating_sub(1) as u32;
+    (0..count as u32)
+        .map(|at| Segment {
+            handle,
+            length: if at == last { len - each * last } else { each },
+            offset: u64::from(each * at),
+        })
+        .collect()
+}
+
+/// Checks that the Responder of a planned Call, which are these octets, puts together what was taken apart.
+fn is_put_together(shape: &CallShape, plan: &Plan, bytes: &[u8]) {
+    let sizes = shape.call.sizes;
+    let (in_call, in_read) = read_by(shape, plan.call);
+    let (data, pad) = match plan.call {
+        CallFormat::Inline | CallFormat::Special => (0, 0),
+        CallFormat::ReadChunk { pad, .. } | CallFormat::CallAndReadChunk { pad, .. } => {
+            (sizes.pages, pad)
+        }
+    };
+    // What has no segments was not cut, and an RPC message has eight octets at least.
+    let is_cut = (!plan.call.is_special() || in_call > 0) && (data == 0 || in_read > 0);
+    let is_message = plan.call.is_special() || plan.inline_len >= 8;
+    if !is_cut || !is_message || segments_of(shape, plan) > Limits::DEFAULT.read_segments {
+        return;
+    }
+    let call = Call::decode(shape.version, bytes).unwrap();
+    let head = u64::from(sizes.head);
+    // The Responder makes the padding itself.
+    let padding = u64::from(data.next_multiple_of(4) - data);
+    let moved = u64::from(data) + padding;
+    let mut end = 0;
+    let walked = walk(&call, |piece| {
+        let (at, len) = (piece.at as u64, piece.len as u64);
+        assert_eq!(at, end);
+        end += len;
+        let rest = |from: u64| {
+            // All in front of the data or all behind them.
+            assert!(data == 0 || from >= head || from + len <= head);
+            assert_eq!(
+                at,
+                if data > 0 && from >= head {
+                    from + moved
+                } else {
+                    from
+                }
+            );
+        };
+        match piece.source {
+            Source::Inline(from) => rest(from as u64),
+            Source::Segment(segment) if segment.handle == REST => rest(segment.offset),
+            Source::Segment(segment) => assert_eq!(at, head + segment.offset),
+            Source::Padding => assert_eq!((at, len), (head + u64::from(data), padding)),
+        }
+        Some(())
+    });
+    assert!(walked.is_some());
+    let whole = u64::from(sizes.total().unwrap());
+    assert_eq!(end, whole + padding - u64::from(pad));
 }
 
 /// Checks that a plan can be carried out, by carrying it out.
@@ -133,24 +214,13 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
         true => shape.header_segments,
         false => 0,
     };
-    let read_segments = |position, count| {
-        vec![
-            ReadSegment {
-                position,
-                segment: Segment {
-                    handle: 1,
-                    length: 1,
-                    offset: 0,
-                },
-            };
-            count
-        ]
-    };
     let segments = |count| vec![Segment::default(); count];
 
-    let (read, inline) = match plan.call {
-        CallFormat::Inline => (vec![], u64::from(call.total().unwrap())),
-        CallFormat::ReadChunk { position, pad } => {
+    let whole = call.total().unwrap();
+    let (rest, position) = match plan.call {
+        CallFormat::Inline | CallFormat::Special => (whole, 0),
+        CallFormat::ReadChunk { position, pad }
+        | CallFormat::CallAndReadChunk { position, pad } => {
             assert!(shape.ddp_allowed && shape.call.ddp_eligible && call.pages > 0);
             assert!(shape.usable.read);
             assert!(position >= 8 && position % 4 == 0);
@@ -158,14 +228,25 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
             // What is left begins on a unit again, if the tail holds all of the padding.
             assert!(pad < 4 && pad <= call.tail);
             assert!(call.pages.wrapping_add(pad) % 4 == 0 || pad == call.tail);
-            (
-                read_segments(position, shape.call.payload_segments),
-                u64::from(call.head) + u64::from(call.tail) - u64::from(pad),
-            )
+            (call.head + (call.tail - pad), position)
         }
-        CallFormat::Special => (read_segments(0, shape.call.whole_segments), 0),
     };
-    assert_eq!(plan.inline_len as u64, inline);
+    if let CallFormat::CallAndReadChunk { .. } = plan.call {
+        assert!(shape.version == Version::Two);
+    }
+    let (in_call, in_read) = read_by(shape, plan.call);
+    let call_chunk = pieces(REST, rest, in_call);
+    let data = pieces(DATA, call.pages, in_read)
+        .into_iter()
+        .map(|segment| ReadSegment { position, segment });
+    // Where all is in a Position Zero Read chunk, that is the Read list in Version One.
+    let zeroes = call_chunk.iter().map(|segment| ReadSegment {
+        position: 0,
+        segment: *segment,
+    });
+    let read: Vec<ReadSegment> = zeroes.chain(data).collect();
+    let inline = if plan.call.is_special() { 0 } else { rest };
+    assert_eq!(plan.inline_len as u64, u64::from(inline));
 
     let write = segments(match plan.reply {
         ReplyFormat::WriteChunk | ReplyFormat::WriteAndReplyChunk => {
@@ -188,7 +269,7 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
         ReplyFormat::Inline | ReplyFormat::WriteChunk => 0,
     });
 
-    for chunk in [read.len(), write.len(), reply_chunk.len()] {
+    for chunk in [in_call, in_read, write.len(), reply_chunk.len()] {
         assert!(chunk <= shape.usable.segments && chunk <= header_segments);
     }
     assert!(segments_of(shape, plan) <= header_segments);
@@ -196,23 +277,22 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
     let is_limited = header_segments != usize::MAX;
 
     // The Call's header is within what was planned, and all of the Call within its threshold.
-    let bare: Vec<Segment> = read.iter().map(|entry| entry.segment).collect();
     let header = CallHeader {
         version: shape.version,
-        xid: 1,
+        // As in the zeroes behind it.
+        xid: 0,
         credits: 1,
+        call: &call_chunk,
         read: &read,
-        read_segments: &bare,
         write: &write,
         reply: &reply_chunk,
-        special: plan.call == CallFormat::Special,
         invalidate: 0,
     };
-    if !(header.special && read.is_empty()) {
-        let mut buf = vec![0; plan.header_len];
-        let len = header.encode(&mut buf).unwrap();
-        assert!(len <= plan.header_len);
-    }
+    let mut buf = vec![0; plan.header_len + plan.inline_len];
+    let len = header.encode(&mut buf).unwrap();
+    assert!(len <= plan.header_len);
+    buf.truncate(len + plan.inline_len);
+    is_put_together(shape, plan, &buf);
     let may_reduce =
         |message: &Message| shape.ddp_allowed && message.ddp_eligible && message.sizes.pages > 0;
     let allowed = |continuation: &Continuation, has_data| match has_data {

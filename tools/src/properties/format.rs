@@ -244,6 +244,11 @@ proptest! {
             CallFormat::Inline
         } else if may_read && goes(false, call.payload_segments, left, 1) {
             CallFormat::ReadChunk { position: call.sizes.head, pad: pad.min(call.sizes.tail) }
+        } else if may_read
+            && usable_chunk(call.rest_segments)
+            && goes(true, call.payload_segments + call.rest_segments, 0, 1)
+        {
+            CallFormat::CallAndReadChunk { position: call.sizes.head, pad: pad.min(call.sizes.tail) }
         } else if usable_chunk(call.whole_segments) && goes(true, call.whole_segments, 0, 1) {
             CallFormat::Special
         } else {
@@ -364,7 +369,8 @@ proptest! {
         let rank = |format| match format {
             CallFormat::Inline => 0,
             CallFormat::ReadChunk { .. } => 1,
-            CallFormat::Special => 2,
+            CallFormat::CallAndReadChunk { .. } => 2,
+            CallFormat::Special => 3,
         };
         prop_assert!(rank(larger.call) <= rank(plan.call));
         prop_assert!(larger.write_len <= plan.write_len);
