@@ -155,6 +155,11 @@ IN_PARTS = 20_000
 #: octets, and a chunk for either. Without segments all travels in parts.
 SEGMENTS = {"first_short_segments": ("READ", "WRITE"), "first_shortest_segments": ("WRITE", "READLINK"),
             "first_one_segment": ("READ", "WRITE"), "first_no_segment": ("SHORT WRITE", "READLINK")}
+#: The same where it tells that its Receives are short, and what it has to see.
+SHORT = {"first_short_receives": (("WRITE", "READ", "READDIR", "READLINK", "SHORT WRITE"), set()),
+         "first_short_receives_invalidated": (("WRITE", "READ", "WRITE"), set()),
+         "first_short_receives_refused": (("WRITE", "WRITE", "READ"), {"a call chunk alone"}),
+         "first_short_receives_late": (("WRITE", "WRITE", "WRITE"), {"refused"})}
 
 OPERATIONS = {"GETATTR": getattr_, "READ": read, "WRITE": write, "READDIR": readdir,
               "READLINK": readlink, "SHORT WRITE": short_write}
@@ -290,7 +295,8 @@ def first_message(name, case, path, before, problems):
     except Failure as e:
         outcome = str(e).rsplit(" ", 1)[-1]
     took = time.monotonic() - began
-    for wanted in SEGMENTS.get(name, ()):
+    operations, seen = SHORT.get(name, (SEGMENTS.get(name, ()), set()))
+    for wanted in operations:
         got = attempt(OPERATIONS[wanted], path)[0] if outcome == "ok" else outcome
         if got != "ok":
             problems.append(f"{name}: {wanted}: {got}")
@@ -302,6 +308,8 @@ def first_message(name, case, path, before, problems):
         problems.append(f"{name}: version {spoken} in place of {case.version}")
     state = remote_call("set_case", name="", procedure="")
     problems += [f"{name}: {note}" for note in state["notes"] if note.startswith("wrong")]
+    if name in SHORT and not seen | {"a call chunk and a read chunk"} <= set(state["notes"]):
+        problems.append(f"{name}: the server has seen {set(state['notes'])}")
     if not state["hits"]:
         problems.append(f"{name}: the server was never asked")
     if took > 2 * BOUND * slowness():
@@ -319,7 +327,8 @@ def first_message(name, case, path, before, problems):
     if versions() != ["2"]:
         problems.append(f"{name}: the next mount speaks {versions()}")
     umount(path, before, problems)
-    log(f"{name}: {outcome} after {took:.2f} s, version {' '.join(spoken)}")
+    log(f"{name}: {outcome} after {took:.2f} s, version {' '.join(spoken)}"
+        + (f", {' '.join(sorted(set(state['notes'])))}" if name in SHORT else ""))
 
 
 def hard(path, before, problems):

@@ -110,6 +110,8 @@ class Two:
         self.silent = None
         #: When a GRANT is due, before which no Call may come, if it was told so.
         self.grant_due = None
+        #: The longest message that the client may send, once it was told so, and what answers each Call in place of us.
+        self.room, self.watch = INLINE, None
         #: Whether the client was answered in Version Two, which it has to stay with.
         self.spoken = False
 
@@ -142,6 +144,13 @@ class Two:
             self.connection.poll()
             if self.connection.arrived:
                 wrong("a second message before ours")
+        elif len(data) > self.room:
+            # Section 5.2.2.
+            wrong(f"a message of {len(data)} octets, not of {self.room}")
+        handles = [h for h, _, _ in header.chunk + [r[1:] for r in header.reads] + sum(header.writes, header.reply or [])]
+        if header.inv and header.inv not in handles:
+            # Section 6.5.
+            wrong(f"the handle {header.inv:#x} is none of {handles}")
         early = self.grant_due and header.htype in (CALL_INLINE, CALL_MIDDLE, CALL_EXTERNAL)
         if early or (self.silent and time.monotonic() > self.silent):
             wrong(f"header type {header.htype}, for which there is no credit")
@@ -206,7 +215,9 @@ class Two:
             return
         name, procedure = server.case
         out = Reply(connection, header, answer)
-        if name and answer.procedure == procedure:
+        if self.watch:
+            self.watch(out)
+        elif name and answer.procedure == procedure:
             with server.lock:
                 server.hits += 1
                 CASES[name].run(out)
