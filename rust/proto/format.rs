@@ -8,9 +8,9 @@
 //! function of sizes, made before anything is registered, and counts every octet of both headers.
 //!
 //! Inline comes first whenever it fits, for it costs one Send and nothing else. Then comes a chunk
-//! for the payload alone, which lands where it belongs without a copy. If what is left is too long
-//! it gets a chunk of its own; of Calls in Version Two only. A chunk for the whole message comes
-//! last.
+//! for the payload alone, which lands where it belongs without a copy. What is left may take several
+//! messages in Version Two; if it is a Call, and too long for those, it gets a chunk of its own. A
+//! chunk for the whole message comes last.
 //!
 //! Where the peer has refused a form (Version Two, 7.3) the next one is taken. If no chunk is left,
 //! data travels in as many messages as anything else may. The same holds if the peer does not take as
@@ -134,7 +134,7 @@ pub(crate) struct CallShape {
 pub(crate) enum CallFormat {
     /// All of it behind the header (RFC 8166, 3.5.1).
     Inline,
-    /// The pages as a Read chunk, the rest behind the header (3.5.2).
+    /// The pages as a Read chunk, the rest behind the header (3.5.2), in several messages if need be (Version Two, 6.6.2).
     ReadChunk {
         /// The position of the chunk.
         position: u32,
@@ -187,7 +187,7 @@ pub(crate) struct Plan {
     pub(crate) header_len: usize,
     /// How much of the Call follows the header.
     pub(crate) inline_len: usize,
-    /// In how many messages: more than one only if all of the Call does. Then the header is that of the last one.
+    /// In how many messages that is. The header is that of the last one.
     pub(crate) parts: u32,
     /// In how many messages the Reply may come.
     pub(crate) reply_parts: u32,

@@ -370,12 +370,14 @@ fn build<T: Host>(
     let header_len = header.encode(&mut buffer).map_err(|_| SendError::MsgSize)?;
     let rest = buffer.get_mut(header_len..).ok_or(SendError::MsgSize)?;
     let inline_len = match plan.call {
-        CallFormat::Inline if plan.parts > 1 => {
-            let total = call_buf.head_len() + call_buf.page_len() + call_buf.tail_len();
-            let total = u32::try_from(total).map_err(|_| SendError::MsgSize)?;
+        CallFormat::Inline | CallFormat::ReadChunk { .. } if plan.parts > 1 => {
+            let total = u32::try_from(plan.inline_len).map_err(|_| SendError::MsgSize)?;
             let split = Split::new(total, header_len, link.inline_send())
                 .map_err(|_| SendError::MsgSize)?;
-            let copy = |offset, to: &mut [u8]| call_buf.copy_range(offset, to);
+            let copy = |offset, to: &mut [u8]| match plan.call {
+                CallFormat::Inline => call_buf.copy_range(offset, to),
+                _ => call_buf.copy_range_without_pages(offset, to),
+            };
             let made = Middles::new(link.endpoint(), RpcDirection::Call, xid, &split, copy);
             *middles = made.map_err(|unmade| match unmade {
                 Unmade::NoBuffers => wait_for_send_room(this, link, xid, 0, plan.parts),
@@ -383,7 +385,7 @@ fn build<T: Host>(
             })?;
             split.parts().last().and_then(|last| {
                 let (offset, len) = (last.offset as usize, last.len as usize);
-                call_buf.copy_range(offset, rest.get_mut(..len)?)?;
+                copy(offset, rest.get_mut(..len)?)?;
                 Some(len)
             })
         }

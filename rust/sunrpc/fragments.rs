@@ -79,13 +79,23 @@ impl XdrBuf {
 impl XdrBuf {
     /// The memory of the octets from one offset to before another.
     pub(crate) fn range(&self, from: usize, to: usize) -> Range<'_> {
-        Range::new(self, from, to)
+        Range::new(self.fragments(Parts::ALL), from, to)
     }
 
     /// Copies octets, from `offset` on, until `to` is full. [`None`] if there are not so many.
     pub(crate) fn copy_range(&self, offset: usize, to: &mut [u8]) -> Option<()> {
+        self.copy_from(self.fragments(Parts::ALL), offset, to)
+    }
+
+    /// The same of what is left of the message when its pages travel as a Read chunk.
+    pub(crate) fn copy_range_without_pages(&self, offset: usize, to: &mut [u8]) -> Option<()> {
+        self.copy_from(self.fragments_without_pages(), offset, to)
+    }
+
+    /// Copies octets of `fragments`, which are of this message, from `offset` on until `to` is full.
+    fn copy_from(&self, fragments: Fragments<'_>, offset: usize, to: &mut [u8]) -> Option<()> {
         let mut rest = to;
-        for fragment in self.range(offset, offset.checked_add(rest.len())?) {
+        for fragment in Range::new(fragments, offset, offset.checked_add(rest.len())?) {
             let (now, later) = rest.split_at_mut_checked(num::u32_as_usize(fragment.len()))?;
             self.copy_fragment(&fragment, now);
             rest = later;
@@ -166,9 +176,9 @@ impl Iterator for Fragments<'_> {
     }
 }
 
-/// The octets of an RPC message from one offset to another, page by page.
+/// The octets of an RPC message, or of what is left of it, from one offset to another, page by page.
 pub(crate) struct Range<'a> {
-    /// All of it.
+    /// All of them.
     fragments: Fragments<'a>,
     /// How much is still to be skipped.
     skip: usize,
@@ -178,9 +188,9 @@ pub(crate) struct Range<'a> {
 
 impl<'a> Range<'a> {
     /// From octet `from` to before octet `to`.
-    fn new(buf: &'a XdrBuf, from: usize, to: usize) -> Self {
+    fn new(fragments: Fragments<'a>, from: usize, to: usize) -> Self {
         Self {
-            fragments: buf.fragments(Parts::ALL),
+            fragments,
             skip: from,
             left: to.saturating_sub(from),
         }
@@ -270,6 +280,15 @@ mod tests {
                 }
             }
             assert_eq!(octets.next(), None);
+            // In parts they are the same.
+            let middle = len / 2;
+            let mut parts = KVec::from_elem(0_u8, len, GFP_KERNEL)?;
+            let (first, last) = parts.split_at_mut_checked(middle).ok_or(EINVAL)?;
+            for (offset, part) in [(0, first), (middle, last)] {
+                let copied = m.buf().copy_range_without_pages(offset, part);
+                copied.ok_or(EINVAL)?;
+            }
+            assert!(parts.iter().eq(expected.iter()));
         }
         Ok(())
     }

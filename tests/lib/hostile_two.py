@@ -9,7 +9,7 @@ from rpcrdma2_header import (CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, CONNPROP_F
                              CONNPROP_MIDDLE, ERROR, GRANT, Header, INLINE, REPLY_MIDDLE, error,
                              middle, prefix, properties, reply, reply_external)
 
-#: How many messages the client may have on their way to us.
+#: How many messages the client may have on their way to us, if a case wants nothing else.
 WINDOW = 32
 #: Cases about Replies by name, see `hostile_reply`; and those about the first message of a
 #: connection, which get the connection and return whether it goes on as a correct one.
@@ -106,6 +106,8 @@ class Two:
         self.parts, self.begun = b"", 0
         #: What the client has told in its latest credit value: how many messages we may have sent.
         self.limit = 1
+        #: How many messages the client may have on their way to us.
+        self.window = WINDOW
         #: From when on no message may come, if it was told so.
         self.silent = None
         #: When a GRANT is due, before which no Call may come, if it was told so.
@@ -117,7 +119,7 @@ class Two:
 
     def credit(self):
         """The credit value of the next message."""
-        return self.received + WINDOW
+        return self.received + self.window
 
     def expect_silence(self):
         """The client may send nothing any more. What is on its way has a while to arrive."""
@@ -183,11 +185,14 @@ class Two:
         elif header.htype in (CALL_INLINE, CALL_EXTERNAL):
             if self.parts:
                 server.notes.append("call in parts")
+                if header.reads:
+                    server.notes.append("call in parts and a read chunk")
             rpc, self.parts = self.parts + header.rpc, b""
             self.call(header, rpc)
         elif header.error:
             server.notes.append(f"error {' '.join(map(str, header.error))}")
-        if self.received % (WINDOW // 2) == 0 and not self.silent and not self.grant_due:
+        held_back = self.silent or self.grant_due or self.window < 2
+        if not held_back and self.received % (self.window // 2) == 0:
             self.connection.send_message(prefix(0, self.credit(), GRANT))
 
     def call(self, header, rpc):

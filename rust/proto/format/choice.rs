@@ -234,7 +234,8 @@ fn choose_call(shape: &CallShape, offer: &Offer) -> Result<Way> {
             .checked_add(sizes.tail.saturating_sub(pad))
             .ok_or(Fault::NoSpace)?;
         let segments = shape.call.payload_segments;
-        if let Some(plan) = plan(format, [0, segments], rest, 1)? {
+        let most = shape.call_parts.parts(false);
+        if let Some(plan) = plan(format, [0, segments], rest, most)? {
             return Ok(plan);
         }
         // Version One has this too (RFC 8166, 3.5.3). No Requester is known that sends it, so no Responder that has ever had to
@@ -575,6 +576,21 @@ mod tests {
             choose(&shape(call(76), small(0)))?.call,
             CallFormat::Special
         );
+
+        // First come as many messages as there may be, of 1004 octets but for the last one.
+        for (tail, call_format, parts) in [
+            (72, read, 2),
+            (1075, read, 2),
+            (1076, read, 3),
+            (2079, read, 3),
+            (2080, both, 1),
+        ] {
+            let plan = choose(&CallShape {
+                call_parts: Continuation { data: 1, rest: 3 },
+                ..two(call(tail))
+            })?;
+            assert_eq!((plan.call, plan.parts), (call_format, parts));
+        }
 
         // Whatever is in the way of a Read chunk is in the way here.
         for call in [

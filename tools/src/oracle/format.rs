@@ -307,11 +307,16 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
         .is_ok_and(|len| len as u64 <= u64::from(shape.call_inline));
     let has_data =
         may_reduce(&shape.call) && special_fits && special <= shape.usable.segments && !is_limited;
-    let call_allowed = allowed(&shape.call_parts, has_data);
+    let call_allowed = match plan.call {
+        CallFormat::Inline => allowed(&shape.call_parts, has_data),
+        // The data are in a chunk.
+        CallFormat::ReadChunk { .. } => shape.call_parts.rest,
+        CallFormat::CallAndReadChunk { .. } | CallFormat::Special => 1,
+    };
     if plan.parts == 1 {
         assert!(plan.send_len() as u64 <= u64::from(shape.call_inline));
     } else {
-        assert!(plan.call == CallFormat::Inline && plan.parts <= call_allowed);
+        assert!(plan.parts <= call_allowed);
         let len = u32::try_from(plan.inline_len).unwrap();
         let split = Split::new(len, plan.header_len, shape.call_inline).unwrap();
         assert_eq!(split.len(), plan.parts);

@@ -242,7 +242,7 @@ proptest! {
         let may_read = has_data(call) && usable.read && is_aligned && usable_chunk(call.payload_segments);
         let expected = if goes(false, 0, total(&call.sizes), most) {
             CallFormat::Inline
-        } else if may_read && goes(false, call.payload_segments, left, 1) {
+        } else if may_read && goes(false, call.payload_segments, left, shape.call_parts.rest) {
             CallFormat::ReadChunk { position: call.sizes.head, pad: pad.min(call.sizes.tail) }
         } else if may_read
             && usable_chunk(call.rest_segments)
