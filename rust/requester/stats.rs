@@ -29,7 +29,7 @@ counters! {
     bad_replies,
     /// Calls sent again in another form, because of an error that the peer reported.
     sent_again,
-    /// Calls sent as RDMA_NOMSG.
+    /// Calls sent as RDMA_NOMSG or RDMA2_CALL_EXTERNAL.
     nomsg_calls,
     /// Regions deregistered because they could not be fenced otherwise.
     regions_recycled,

@@ -163,6 +163,7 @@ SHORT = {"first_short_receives": (("WRITE", "READ", "READDIR", "READLINK", "SHOR
          "first_short_receive": (("WRITE", "READ", "READDIR", "READLINK", "SHORT WRITE"), {BOTH}),
          "first_short_receive_invalidated": (("WRITE", "READ", "WRITE"), {BOTH}),
          "first_short_receive_refused": (("WRITE", "WRITE", "READ"), {BOTH, "a call chunk alone"}),
+         "first_short_receive_lost": (("WRITE", "WRITE", "READ"), {BOTH, "lost"}),
          "first_short_receive_late": (("WRITE", "WRITE", "WRITE"), {BOTH, "refused"})}
 
 OPERATIONS = {"GETATTR": getattr_, "READ": read, "WRITE": write, "READDIR": readdir,

@@ -89,6 +89,15 @@ def short_receive_refused(r):
 
 
 @short
+def short_receive_lost(r):
+    """The connection ends in place of the first Reply: the WRITE is sent again on the next one."""
+    if both(r) and "lost" not in r.connection.server.notes:
+        r.note("lost")
+        raise Gone("as the case wants")
+    r.send()
+
+
+@short
 def short_receive_late(r):
     """After the Reply neither chunk can be read any more: the first time the Call chunk is tried, then the Read chunk."""
     segment = r.call.chunk[0]
