@@ -18,7 +18,7 @@ import sys
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
 from common import Gone, check, log, remote, rounds, wait_for  # noqa: E402
-from memory import TOLERANCE, server_memory, shown  # noqa: E402
+from memory import check_memories, server_memory, shown  # noqa: E402
 
 #: Connections of each round.
 CONNECTIONS = 100
@@ -89,8 +89,7 @@ def client():
     after = server_memory()
     count = rounds() * CONNECTIONS
     print(shown(before, before, after, count), flush=True)
-    check(after.used - before.used <= TOLERANCE,
-          f"{after.used - before.used} octets more than before {count} connections")
+    check_memories({"server": before}, {"server": after})
 
 
 main(client)
