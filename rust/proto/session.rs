@@ -351,6 +351,8 @@ pub(crate) struct Session {
     own: Telling,
     /// How far the peer has told its properties.
     peer: Telling,
+    /// How many CONNPROP messages it took.
+    peer_told: u32,
     /// What the peer has told.
     peer_properties: Properties,
     /// The RPC message that is coming in parts.
@@ -410,6 +412,7 @@ impl Session {
             incoming: Incoming::after(count, config.receives),
             own: Telling::Nothing,
             peer: Telling::Nothing,
+            peer_told: 0,
             peer_properties: Properties::DEFAULT,
             assembly: None,
             discard: None,
@@ -510,7 +513,8 @@ impl Session {
             Some(assembly) => {
                 Some((u64::from(assembly.xid()) << 32) | u64::from(assembly.received()))
             }
-            None => (self.peer == Telling::Begun).then(|| u64::from(self.incoming.received())),
+            // Whatever else comes is none of its messages.
+            None => (self.peer == Telling::Begun).then(|| u64::from(self.peer_told)),
         }
     }
 

@@ -179,6 +179,7 @@ impl Session {
             }
             Body::Properties { told, last } => {
                 self.peer_properties.apply(&told);
+                self.peer_told = self.peer_told.wrapping_add(1);
                 self.peer = match last {
                     true => Telling::Done,
                     false => Telling::Begun,
@@ -606,6 +607,36 @@ mod tests {
         session.handle_timeout(Timer::Sequence);
         assert_eq!(act(&mut session), Some(Action::Close(Reason::Stalled)));
         assert!(received(&mut session, &WHOLE, is_nothing)?);
+        Ok(())
+    }
+
+    /// Only what belongs to a sequence is progress.
+    #[test]
+    fn a_sequence_does_not_go_on_by_something_else() -> Result {
+        for first in [&FIRST[..], &[0, 2, 100, 6, 0]] {
+            let mut session = Session::new(&config(Role::Server));
+            receive(&mut session, first)?;
+            settle(&mut session);
+            let before = session.peer_sequence();
+            assert!(before.is_some());
+            for other in [&[0, 2, 100, 5][..], &WHOLE, &[0, 2]] {
+                receive(&mut session, other)?;
+                settle(&mut session);
+                assert_eq!(session.peer_sequence(), before);
+            }
+        }
+        // CONNPROP messages do, and so do parts.
+        for (first, second) in [
+            (&FIRST[..], &SECOND[..]),
+            (&[0, 2, 100, 6, 0], &[0, 2, 100, 6, 0]),
+        ] {
+            let mut session = Session::new(&config(Role::Server));
+            receive(&mut session, first)?;
+            let before = session.peer_sequence();
+            receive(&mut session, second)?;
+            assert!(session.is_peer_in_sequence());
+            assert_ne!(session.peer_sequence(), before);
+        }
         Ok(())
     }
 
