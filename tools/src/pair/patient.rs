@@ -12,13 +12,10 @@
 //! end offers gets smaller, down to nothing.
 
 use super::*;
-use crate::proto::{
-    v2::ErrorHeader,
-    window::{
-        most_parts,
-        offer,
-        LEAST_SHARED, //
-    }, //
+use crate::proto::window::{
+    most_parts,
+    offer,
+    LEAST_SHARED, //
 };
 
 /// How a Reply travels.
@@ -194,6 +191,9 @@ impl Pair {
         let Some(bounds) = end.patience.bounds else {
             return false;
         };
+        if end.session.dialect() != Some(Dialect::Two) {
+            return false;
+        }
         // What a client can't send at once it puts together again.
         let waits = !end.patience.ready.is_empty();
         if waits && (end.role == Role::Client || !eager) {
@@ -254,10 +254,7 @@ impl Pair {
                     credits,
                     error,
                 };
-                let mut buf = vec![0; 96];
-                let len = header.encode(&mut buf).expect("it fits");
-                buf.truncate(len);
-                self.post(at, buf);
+                self.post(at, encoded(|buf| header.encode(buf)));
             }
         }
         true
@@ -271,7 +268,7 @@ impl Pair {
             .filter(|(_, todo)| todo.direction == Direction::Call)
             .map(|(index, _)| index)
             .collect();
-        if calls.is_empty() || !end.connected {
+        if calls.is_empty() || !end.connected || !end.supports_any() {
             return false;
         }
         let index = calls[index % calls.len()];
@@ -347,9 +344,7 @@ impl Pair {
         let Some(bounds) = end.patience.bounds else {
             return true;
         };
-        let pending = end.rpcs.values();
-        let pending = pending.filter(|(_, outcome)| *outcome == Outcome::Pending);
-        end.role == Role::Client || pending.count() < bounds.slots as usize
+        end.role == Role::Client || end.pending() < bounds.slots as usize
     }
 }
 

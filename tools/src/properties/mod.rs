@@ -7,6 +7,7 @@ mod bytes;
 mod format;
 mod generate;
 mod messages;
+mod pairs;
 mod rpc;
 mod two;
 mod windows;

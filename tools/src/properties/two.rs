@@ -16,7 +16,6 @@ use super::generate::{
 };
 use crate::{
     oracle,
-    pair,
     proto::{
         chunk::{
             Limits,
@@ -321,123 +320,6 @@ proptest! {
             }
             oracle::v2_message(&bytes);
         }
-    }
-
-    /// Two sessions back to back, over any order of events.
-    #[test]
-    fn pairs_get_along(schedule in vec(any::<u8>(), 0..600)) {
-        pair::run(&schedule);
-    }
-
-    /// Two ends that wait for credits as long as it takes, as the module does.
-    #[test]
-    fn patient_pairs_get_along(schedule in vec(any::<u8>(), 0..600)) {
-        pair::run_patiently(&schedule, false);
-    }
-
-    /// The same with small windows and without lost connections, so that there are more messages.
-    #[test]
-    fn pairs_with_small_windows_get_along(
-        (start, level, windows) in (0..3_u8, 0..4_u8, [0..4_u8, 0..4_u8]),
-        schedule in vec(0..29_u8, 0..400),
-        sides in any::<u64>(),
-    ) {
-        let mut bytes = vec![start, level, 20, 20, windows[0], 20, 20, windows[1]];
-        bytes.extend(schedule.iter().enumerate().map(|(index, what)| {
-            let side = (sides >> (index % 64)) as u8;
-            let detail = (sides >> (index % 61)) as u8 & 3;
-            what | (side << 7) | (detail << 5)
-        }));
-        pair::run(&bytes);
-    }
-}
-
-/// Returns schedules that are the same on every run.
-fn schedules(count: usize) -> impl Iterator<Item = Vec<u8>> {
-    let mut state = 1_u64;
-    (0..count).map(move |_| {
-        (0..500)
-            .map(|_| {
-                // An xorshift generator.
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                (state >> 32) as u8
-            })
-            .collect()
-    })
-}
-
-/// Both ends have messages in parts and no credits for them, and still everything comes to its end
-/// although nobody gives up.
-#[test]
-fn who_waits_for_credits_goes_on() {
-    let mut seen = pair::Seen::default();
-    for schedule in schedules(400) {
-        seen += pair::run_patiently(&schedule, false);
-    }
-    let pair::Seen {
-        replied,
-        continued,
-        external,
-        waits,
-        grants,
-        lost,
-        both_wait,
-        ..
-    } = seen;
-    for count in [replied, continued, external, waits, grants, lost, both_wait] {
-        assert!(count > 50, "{seen:?}");
-    }
-}
-
-/// That would be seen if it were not so: a client with too few Receives beside those that hold Calls of
-/// the server's.
-#[test]
-fn waiting_for_ever_is_noticed() {
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let stuck = schedules(4000)
-        .any(|schedule| std::panic::catch_unwind(|| pair::run_patiently(&schedule, true)).is_err());
-    std::panic::set_hook(hook);
-    assert!(stuck);
-}
-
-/// The schedules above are worth something: they reach whatever can happen.
-#[test]
-fn schedules_reach_everything() {
-    let mut seen = pair::Seen::default();
-    for schedule in schedules(200) {
-        seen += pair::run(&schedule);
-    }
-    let pair::Seen {
-        replied,
-        failed,
-        continued,
-        external,
-        waits,
-        too_long,
-        unsupported,
-        grants,
-        errors,
-        lost,
-        same_xid,
-        both_wait: _,
-    } = seen;
-    for count in [
-        replied,
-        failed,
-        continued,
-        external,
-        waits,
-        too_long,
-        unsupported,
-        grants,
-        errors,
-        lost,
-        same_xid,
-    ] {
-        assert!(count > 50, "{seen:?}");
     }
 }
 

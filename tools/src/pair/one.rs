@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the ends do in Version One, of which a session knows nothing: credits count Calls without a Reply.
+
+use super::*;
+use crate::proto::{
+    chunk::ReadSegment,
+    v1::{
+        self,
+        Body,
+        CallHeader,
+        ReplyHeader,
+        MIN_HEADER_LEN,
+        MIN_INLINE, //
+    }, //
+};
+
+/// The longest message in octets.
+pub(super) const INLINE: usize = MIN_INLINE as usize;
+
+impl End {
+    /// Returns how many Calls have been sent on this connection that have no Reply.
+    pub(super) fn unanswered(&self) -> usize {
+        let calls = self.todo.iter();
+        let waiting = calls.filter(|todo| todo.direction == Direction::Call);
+        self.pending() - waiting.count()
+    }
+
+    /// Handles a message.
+    pub(super) fn handle_one(&mut self, message: &[u8]) {
+        let header = match v1::decode(message) {
+            Ok(header) => header,
+            Err(error) => {
+                assert!(self.trouble.misled, "{error:?}");
+                return;
+            }
+        };
+        let xid = header.xid;
+        if strange::is_strange(xid) {
+            if header.rpc_direction() == Direction::Call {
+                self.answer(xid, 12, true);
+            }
+            return;
+        }
+        match (header.body, header.rpc_direction()) {
+            (Body::Error(_), _) => self.fail(xid),
+            (Body::Msg { payload: rpc, .. }, Direction::Call) => {
+                let reply_len = u32::from_be_bytes(rpc[8..12].try_into().unwrap());
+                let len = rpc.len() as u32;
+                assert_eq!(rpc, payload(Direction::Call, xid, len, reply_len));
+                self.answer(xid, reply_len, true);
+            }
+            // As in Version Two the length of the chunk says how long the Reply is to be.
+            (Body::Nomsg { chunks, .. }, Direction::Call) => {
+                let len = chunks.read.position_zero_len().expect("it is there");
+                self.answer(xid, len - MAX_LEN, true);
+            }
+            (Body::Msg { payload: rpc, .. }, Direction::Reply) => {
+                self.trouble.limit = header.credits;
+                self.replied(xid, rpc.len() as u32);
+            }
+            (Body::Nomsg { chunks, .. }, Direction::Reply) => {
+                self.trouble.limit = header.credits;
+                self.replied(xid, chunks.reply.expect("it is there").total());
+            }
+        }
+    }
+}
+
+impl Pair {
+    /// Tries to send one of the messages that are waiting.
+    pub(super) fn send_one(&mut self, at: usize, index: usize) -> bool {
+        let credits = self.configs[at].credits_in_one;
+        let end = &mut self.ends[at];
+        let Some(todo) = (!end.todo.is_empty()).then(|| end.todo[index % end.todo.len()]) else {
+            return false;
+        };
+        let is_call = todo.direction == Direction::Call;
+        if is_call && end.unanswered() >= end.trouble.limit as usize {
+            self.seen.waits += 1;
+            return false;
+        }
+        end.todo.remove(index % end.todo.len());
+        self.mishaps.in_one += 1;
+        self.post(at, message(&todo, credits));
+        true
+    }
+}
+
+/// Returns an RPC message with its header.
+pub(super) fn message(todo: &Todo, credits: u32) -> Vec<u8> {
+    let &Todo { xid, len, .. } = todo;
+    let is_inline = MIN_HEADER_LEN + 64 + len as usize <= INLINE;
+    let chunk = |length| Segment { length, ..SEGMENT };
+    let mut message = encoded(|buf| match todo.direction {
+        Direction::Call => {
+            let read = [ReadSegment {
+                position: 0,
+                segment: chunk(MAX_LEN + todo.reply_len),
+            }];
+            CallHeader {
+                xid,
+                credits,
+                read: if is_inline { &[] } else { &read },
+                write: &[],
+                reply: &[SEGMENT],
+                nomsg: !is_inline,
+            }
+            .encode(buf)
+        }
+        Direction::Reply => ReplyHeader {
+            xid,
+            credits,
+            write: &[],
+            reply: (!is_inline).then_some(&[chunk(len)]),
+            nomsg: !is_inline,
+        }
+        .encode(buf),
+    });
+    if is_inline {
+        message.extend(payload(todo.direction, xid, len, todo.reply_len));
+    }
+    message
+}
