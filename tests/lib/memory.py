@@ -13,29 +13,39 @@ from common import check, log, remote, run
 TOLERANCE = 4 << 20
 
 #: Settles, and prints what the kernel says of its memory. What waits for a grace period is freed,
-#: and caches are dropped.
+#: and caches are dropped. Free pages that a CPU keeps at hand are told apart from the others, by
+#: another file, and a megabyte of them may change sides in between: so both are read several times.
 SHOW = """
 for i in 1 2 3; do
     sync; echo 3 > /proc/sys/vm/drop_caches; sleep 0.4
 done
-cat /proc/meminfo
-echo areas
 cat /proc/vmallocinfo
-echo zones
-cat /proc/zoneinfo
+for i in 1 2 3 4 5; do
+    echo sample
+    cat /proc/meminfo /proc/zoneinfo
+    sleep 0.03
+done
 """
 
 Kernel = collections.namedtuple("Kernel", "used available slab percpu vmalloc queues programs")
 
 
+def sample(text):
+    """What a sample of `SHOW` says, in octets: what is in use, what could be, and all fields by name."""
+    fields = {name: int(size) << 10
+              for name, size in re.findall(r"^(\S+): +(\d+)(?: kB)?$", text, re.M)}
+    # Free pages that a CPU keeps at hand do not count as free.
+    kept = sum(int(count) for count in re.findall(r"^ +count: +(\d+)$", text, re.M)) * 4096
+    reclaimable = fields["Buffers"] + fields["Cached"] + fields["SReclaimable"]
+    return (fields["MemTotal"] - fields["MemFree"] - kept - reclaimable,
+            fields["MemAvailable"] + kept, fields)
+
+
 def parse(text):
     """What `SHOW` has printed, in octets."""
-    info, areas = text.split("areas\n")
-    areas, zones = areas.split("zones\n")
-    fields = {}
-    for line in info.splitlines():
-        name, value = line.split(":")
-        fields[name] = int(value.split()[0]) << 10
+    areas, *samples = text.split("sample\n")
+    samples = sorted((sample(text) for text in samples), key=lambda found: found[:2])
+    used, available, fields = samples[len(samples) // 2]
     queues = 0
     for line in areas.splitlines():
         words = line.split()
@@ -43,12 +53,8 @@ def parse(text):
         if any(name in line for name in ("rxe_queue_init", "siw_create_qp", "siw_create_cq",
                                          "siw_qp_readq_init")):
             queues += int(words[1]) - 4096
-    # Free pages that a CPU keeps at hand do not count as free.
-    kept = sum(int(count) for count in re.findall(r"^ +count: +(\d+)$", zones, re.M)) * 4096
-    reclaimable = fields["Buffers"] + fields["Cached"] + fields["SReclaimable"]
-    return Kernel(fields["MemTotal"] - fields["MemFree"] - kept - reclaimable,
-                  fields["MemAvailable"] + kept, fields["SUnreclaim"], fields["Percpu"],
-                  fields["VmallocUsed"], queues, fields["AnonPages"])
+    return Kernel(used, available, fields["SUnreclaim"], fields["Percpu"], fields["VmallocUsed"],
+                  queues, fields["AnonPages"])
 
 
 class Memory:

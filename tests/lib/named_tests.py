@@ -40,8 +40,8 @@ FUNCTION = re.compile(r"\bfn ([a-z0-9_]+)\b")
 #: What panics, or ends a property test.
 ASSERTION = re.compile(r"\b(?:prop_)?assert(?:_eq|_ne)?!(?!\s*\(\s*true\b)|\b(?:panic|unreachable)!"
                        r"|\.(?:unwrap|expect)(?:_err)?\(")
-#: A call, with the module that the function is in, if it is there.
-CALL = re.compile(r"(?:\b([a-z0-9_]+)::)?\b([a-z_][a-z0-9_]*)(?:::<[^()]*>)?\(")
+#: A call: the module that the function is in, if it is there, or the dot before a method.
+CALL = re.compile(r"(?:\b([a-z0-9_]+)::|(\.))?\b([a-z_][a-z0-9_]*)(?:::<[^()]*>)?\(")
 USE = re.compile(r"\buse ([^;]*);")
 
 
@@ -87,10 +87,14 @@ def failing(rust):
              for name, body in file.functions.items() if ASSERTION.search(body)}
 
     def calls_one(path, file, body):
-        for module, name in CALL.findall(body):
+        for module, method, name in CALL.findall(body):
             if (path, name) in found:
                 return True
-            words = {module} if module else file.used if name in file.used else set()
+            if method:
+                # Methods of a type are in the files of its module.
+                words = file.modules - {"rust", "tools"}
+            else:
+                words = {module} if module else file.used if name in file.used else set()
             if any(other != path and there.helps and words & there.modules
                    and (other, name) in found for other, there in rust.items()):
                 return True
