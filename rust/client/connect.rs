@@ -5,8 +5,8 @@
 use crate::client::{Client, CONNECT_WORK, REGION_WORK};
 use crate::kext::delayed_work::DelayedWork;
 use crate::kext::errno::{
-    EADDRNOTAVAIL, ECONNABORTED, ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENETUNREACH, ENOKEY,
-    ENOTCONN, EOPNOTSUPP, EPROTO,
+    EADDRINUSE, EADDRNOTAVAIL, ECONNABORTED, ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENETUNREACH,
+    ENOKEY, ENOTCONN, EOPNOTSUPP, EPROTO,
 };
 use crate::kext::memalloc::{NoFs, NoReclaim};
 use crate::kext::ratelimit::pr_warn_ratelimited;
@@ -43,6 +43,10 @@ const ANSWER_TIMEOUT: usize = 5 * HZ;
 
 /// How long to remember that a server does not speak Version Two, in seconds.
 const REMEMBER: u64 = 600;
+
+/// How many other local ports an attempt takes at once if one is in use. The CM chooses them without a look at those of TCP,
+/// among which they are under iWARP.
+const OTHER_PORTS: u32 = 3;
 
 /// How connecting stands.
 #[pin_data]
@@ -302,7 +306,7 @@ fn make(this: &Arc<Client>, version: Version) -> Result {
     // One Call until the peer's first grant, RFC 8166 section 3.3.3.
     xprt.reset_congestion();
 
-    let parameters = Parameters {
+    let parameters = || Parameters {
         net: xprt.net(),
         address: xprt.address(),
         wanted: Wanted {
@@ -317,9 +321,15 @@ fn make(this: &Arc<Client>, version: Version) -> Result {
             padding: tunables::host_auth_padding(),
         },
     };
-    let connected = Link::connect(parameters, this, |handle| this.connecting.begin(handle));
-    this.connecting.end();
-    let (owner, link) = connected?;
+    let mut ports = OTHER_PORTS;
+    let (owner, link) = loop {
+        let connected = Link::connect(parameters(), this, |handle| this.connecting.begin(handle));
+        this.connecting.end();
+        match connected {
+            Err(EADDRINUSE) if ports > 0 && !this.connecting.is_aborted() => ports -= 1,
+            connected => break connected?,
+        }
+    };
     let result = grow_pool(this, owner.endpoint());
     *this.owner.lock() = Some(owner);
     result?;

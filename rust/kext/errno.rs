@@ -19,6 +19,7 @@ macro_rules! errors {
 }
 
 errors! {
+    EADDRINUSE
     EADDRNOTAVAIL
     EAFNOSUPPORT
     EBADSLT
