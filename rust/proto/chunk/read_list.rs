@@ -34,6 +34,12 @@ pub(crate) struct ReadList<'a> {
 }
 
 impl<'a> ReadList<'a> {
+    /// A list that is marked "not present".
+    pub(crate) const NONE: Self = Self {
+        entries: &[],
+        total: 0,
+    };
+
     /// Reads and checks a Read list.
     #[inline]
     pub(crate) fn get(reader: &mut Reader<'a>, limits: &Limits) -> Result<Self> {

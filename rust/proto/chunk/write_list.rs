@@ -38,6 +38,13 @@ pub(crate) struct WriteList<'a> {
 }
 
 impl<'a> WriteList<'a> {
+    /// A list that is marked "not present".
+    pub(crate) const NONE: Self = Self {
+        entries: &[],
+        count: 0,
+        total: 0,
+    };
+
     /// Reads and checks a Write list.
     #[inline]
     pub(crate) fn get(reader: &mut Reader<'a>, limits: &Limits) -> Result<Self> {

@@ -29,6 +29,13 @@ pub(crate) struct ChunkLists<'a> {
 }
 
 impl<'a> ChunkLists<'a> {
+    /// All lists are marked "not present".
+    pub(super) const NONE: Self = Self {
+        read: ReadList::NONE,
+        write: WriteList::NONE,
+        reply: None,
+    };
+
     /// Reads the chunk lists.
     #[inline]
     pub(super) fn get(reader: &mut Reader<'a>, limits: &Limits) -> Result<Self> {

@@ -48,6 +48,15 @@ pub(crate) struct Offer<'a> {
 }
 
 impl<'a> Offer<'a> {
+    /// No chunk at all.
+    const NONE: Self = Self {
+        inv_handle: 0,
+        call: ReadList::NONE,
+        read: ReadList::NONE,
+        write: WriteList::NONE,
+        reply: None,
+    };
+
     /// Reads the chunk lists that all Calls have.
     fn get(
         reader: &mut Reader<'a>,
@@ -233,6 +242,65 @@ pub(crate) fn decode<'a>(
     bytes: &'a [u8],
     limits: &Limits,
 ) -> core::result::Result<Header<'a>, DecodeError> {
+    match decode_without_chunks(bytes) {
+        Some(header) => Ok(header),
+        None => decode_any(bytes, limits),
+    }
+}
+
+/// Decodes what most messages are: an RDMA2_CALL_INLINE or RDMA2_REPLY_INLINE whose chunk lists are
+/// all marked "not present". Of everything else, and of what is not sound, nothing is returned.
+#[inline]
+fn decode_without_chunks(bytes: &[u8]) -> Option<Header<'_>> {
+    let mut reader = Reader::new(bytes);
+    let prefix = Prefix::get(&mut reader).ok()?;
+    if prefix.version != VERSION {
+        return None;
+    }
+    let body = match prefix.procedure {
+        htype::CALL_INLINE => {
+            let inv_handle = reader.u32().ok()?;
+            // Read list, Write list, Reply chunk.
+            for _ in 0..3 {
+                if reader.bool().ok()? {
+                    return None;
+                }
+            }
+            Body::CallInline {
+                offer: Offer {
+                    inv_handle,
+                    ..Offer::NONE
+                },
+                payload: payload(&reader).ok()?,
+            }
+        }
+        htype::REPLY_INLINE => match reader.bool().ok()? {
+            true => return None,
+            false => Body::ReplyInline {
+                write: WriteList::NONE,
+                payload: payload(&reader).ok()?,
+            },
+        },
+        _ => return None,
+    };
+    Some(Header {
+        xid: prefix.xid,
+        credits: prefix.credits,
+        body,
+        header_len: reader.position(),
+    })
+}
+
+/// Decodes a received message of any kind.
+///
+/// # Errors
+///
+/// As for [`decode`].
+#[inline(never)]
+fn decode_any<'a>(
+    bytes: &'a [u8],
+    limits: &Limits,
+) -> core::result::Result<Header<'a>, DecodeError> {
     let mut reader = Reader::new(bytes);
     let prefix = Prefix::get(&mut reader).map_err(|_| DecodeError {
         fault: Fault::Runt,
@@ -385,6 +453,33 @@ mod tests {
             .prefix
             .filter(|prefix| prefix.xid == XID)
             .map(|_| error.fault)
+    }
+
+    /// What most messages are is decoded in another way; it is the same, and for nothing else.
+    #[test]
+    fn both_ways_to_decode_agree() -> Result {
+        let (call, reply) = (htype::CALL_INLINE, htype::REPLY_INLINE);
+        for (words, short) in [
+            (&[XID, 2, 9, call, 0, 0, 0, 0, XID, 0][..], true),
+            (&[XID, 2, 9, call, 7, 0, 0, 0, XID], true),
+            (&[XID, 2, 9, reply, 0, XID, 1, 4], true),
+            (&[XID, 2, 9, call, 0, 0, 0, 0], false),
+            (&[XID, 2, 9, call, 0, 0, 1, 0, 0, 0, XID, 0], false),
+            (&[XID, 2, 9, call, 0, 0, 0, 2, XID, 0], false),
+            (&[XID, 2, 9, reply, 1, 0, 0, XID, 1], false),
+            (&[XID, 2, 9, reply, 0], false),
+            (&[XID, 1, 9, call, 0, 0, 0, 0, XID, 0], false),
+            (&[XID, 2, 9, htype::GRANT], false),
+            (&[XID, 2, 9], false),
+        ] {
+            let bytes = Bytes::from_words(words)?;
+            let found = decode_without_chunks(bytes.get());
+            assert_eq!(found.is_some(), short);
+            if let Some(header) = found {
+                assert!(decode_any(bytes.get(), &Limits::DEFAULT) == Ok(header));
+            }
+        }
+        Ok(())
     }
 
     /// Section 6.4: the prefix is 16 octets.
