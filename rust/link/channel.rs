@@ -623,7 +623,7 @@ impl Channel {
         state: &mut State,
         outcome: &mut Outcome,
     ) {
-        loop {
+        while !state.session.is_quiet() {
             let before = state.session;
             let Some(action) = state.session.poll_action(false) else {
                 break;
@@ -891,6 +891,7 @@ impl Sending<'_> {
     }
 }
 
+#[cfg(rpcrdma_kunit)]
 #[kernel::prelude::kunit_tests(rpcrdma_link_channel)]
 mod tests {
     use super::*;

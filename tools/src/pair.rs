@@ -289,7 +289,10 @@ impl Pair {
         }
         let end = &mut self.ends[at];
         end.update_offer();
-        match end.session.poll_action(busy) {
+        let quiet = end.session.is_quiet();
+        let action = end.session.poll_action(busy);
+        assert!(!quiet || action.is_none(), "quiet, but {action:?}");
+        match action {
             None => return false,
             Some(Action::Send(control)) => {
                 end.in_transit += 1;

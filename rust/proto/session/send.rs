@@ -205,6 +205,17 @@ impl Session {
         })
     }
 
+    /// Returns whether [`Self::poll_action`] has nothing to return. Nearly always there is nothing, and to find that out this
+    /// way takes less.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let told = self.own != Telling::Nothing || self.config.authenticate;
+        let wakes = self.waiting && self.news;
+        let ends = self.closing.is_some();
+        let silent = told && self.errors.first().is_none_or(Option::is_none) && !self.owes_grant();
+        self.stage == Stage::Closed
+            || silent && !wakes && !ends && !self.tell_connected && !self.tell_agreed
+    }
+
     /// Returns what to do next.
     ///
     /// `busy` tells that the owner is about to send something anyway, which carries credits as well
@@ -290,12 +301,17 @@ impl Session {
         }))
     }
 
-    /// Returns a GRANT, if one is owed.
-    fn poll_grant(&mut self, busy: bool) -> Option<Control> {
+    /// Returns whether the peer is to be told of credits for their own sake.
+    fn owes_grant(&self) -> bool {
         let is_two = self.stage == Stage::Speaking(Dialect::Two);
         let owes = self.incoming.owes_grant()
             || self.config.role == Role::Server && self.incoming.owes_acknowledgement();
-        if !is_two || self.closing.is_some() || !owes {
+        is_two && self.closing.is_none() && owes
+    }
+
+    /// Returns a GRANT, if one is owed.
+    fn poll_grant(&mut self, busy: bool) -> Option<Control> {
+        if !self.owes_grant() {
             return None;
         }
         if busy && self.outgoing.available() > 0 {

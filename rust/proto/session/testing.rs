@@ -76,7 +76,9 @@ pub(super) fn received<T>(
 
 /// Returns the next action, having sent the message that it is about.
 pub(super) fn act(session: &mut Session) -> Option<Action> {
+    let quiet = session.is_quiet();
     let action = session.poll_action(false);
+    assert!(!quiet || action.is_none());
     if matches!(action, Some(Action::Send(_))) {
         session.handle_sent();
     }

@@ -319,9 +319,11 @@ impl Lonely {
         for round in 0.. {
             assert!(round < 64, "a session that does not come to an end");
             let before = *self.session.windows().0;
+            let quiet = self.session.is_quiet();
             let Some(action) = self.session.poll_action(busy) else {
                 return;
             };
+            assert!(!quiet, "quiet, but {action:?}");
             assert!(!self.closed, "nothing comes behind the end");
             match action {
                 Action::Send(control) => {
