@@ -45,7 +45,7 @@ pub(in crate::verbs) struct ReceivePool<H: EndpointEvents> {
     /// What is posted, and what could be.
     #[pin]
     state: SpinLock<State>,
-    /// The endpoints, by the address of their QP.
+    /// The endpoints, by the addresses of their QPs; see [`Self::key`].
     #[pin]
     ends: XArray<Arc<Endpoint<H>>>,
     /// Held while a QP is made, and from before one is destroyed until its completions are done with.
@@ -222,13 +222,21 @@ impl<H: EndpointEvents> ReceivePool<H> {
         let stored = self
             .ends
             .lock()
-            .store(key(qp.as_ptr()), endpoint.clone(), GFP_KERNEL)
+            .store(self.key(qp.as_ptr()), endpoint.clone(), GFP_KERNEL)
             .map_err(Error::from);
         drop(turn);
         self.state.lock().ends += 1;
         // There was none before: who had a QP at this address has left.
         drop(stored?);
         Ok(qp)
+    }
+
+    /// The key of a QP among the ends.
+    ///
+    /// No two QPs have the same, since addresses differ above the alignment of the structure. What all addresses have in
+    /// common is taken out, because the depth of the array is that of its largest key, and each message looks there.
+    fn key(&self, qp: *const sys::ib_qp) -> usize {
+        (qp.addr() ^ self.device.as_ptr().addr()) / align_of::<sys::ib_qp>()
     }
 
     /// Waits until the device has told that a QP in error uses no more of the Receives, whereupon `told` is completed; for a
@@ -257,7 +265,7 @@ impl<H: EndpointEvents> ReceivePool<H> {
         flush();
         destroy();
         flush();
-        let endpoint = self.ends.lock().remove(key(qp.as_ptr()));
+        let endpoint = self.ends.lock().remove(self.key(qp.as_ptr()));
         drop(turn);
         drop(endpoint);
         let mut state = self.state.lock();
@@ -410,7 +418,11 @@ impl<H: EndpointEvents> ReceivePool<H> {
         // is dropped.
         let (index, posted_as) = unsafe { ((*slot).index, (*slot).posted_as.load(Relaxed)) };
         this.state.lock().completed(posted_as);
-        let endpoint = this.ends.lock().get(key(completion.qp())).map(Arc::from);
+        let endpoint = this
+            .ends
+            .lock()
+            .get(this.key(completion.qp()))
+            .map(Arc::from);
         let Some(endpoint) = endpoint else {
             // Its QP is gone.
             this.recycle(index);
@@ -432,9 +444,4 @@ pub(in crate::verbs) struct Parts {
     pub(in crate::verbs) receive_cq: *mut sys::ib_cq,
     /// The protection domain.
     pub(in crate::verbs) pd: NonNull<sys::ib_pd>,
-}
-
-/// The key of a QP among the ends.
-fn key(qp: *const sys::ib_qp) -> usize {
-    qp.addr()
 }
