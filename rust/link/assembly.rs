@@ -241,6 +241,7 @@ impl Assembly {
     }
 }
 
+#[cfg(rpcrdma_kunit)]
 #[kernel::prelude::kunit_tests(rpcrdma_link_assembly)]
 mod tests {
     use super::*;

@@ -127,6 +127,7 @@ impl<H: EndpointEvents> Middles<H> {
     }
 }
 
+#[cfg(rpcrdma_kunit)]
 #[kernel::prelude::kunit_tests(rpcrdma_link_middles)]
 mod tests {
     use super::*;

@@ -142,6 +142,7 @@ pub(crate) fn choose(
     Ok((Wanted { credits, ..*wanted }, sizes))
 }
 
+#[cfg(rpcrdma_kunit)]
 #[kernel::prelude::kunit_tests(rpcrdma_link_sizing)]
 mod tests {
     use super::*;

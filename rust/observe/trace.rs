@@ -255,6 +255,7 @@ events! {
 }
 
 #[cfg(CONFIG_TRACEPOINTS)]
+#[cfg(rpcrdma_kunit)]
 #[kernel::prelude::kunit_tests(rpcrdma_trace)]
 mod tests {
     use super::*;

@@ -329,6 +329,7 @@ impl Segments {
     }
 }
 
+#[cfg(rpcrdma_kunit)]
 #[kernel::prelude::kunit_tests(rpcrdma_requester_call)]
 mod tests {
     use super::*;

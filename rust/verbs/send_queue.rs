@@ -251,6 +251,7 @@ impl SendQueue {
     }
 }
 
+#[cfg(rpcrdma_kunit)]
 #[kernel::prelude::kunit_tests(rpcrdma_send_queue)]
 mod tests {
     use super::*;

@@ -26,6 +26,7 @@ pub(crate) fn count(counter: Counter, count: u64) {
     }
 }
 
+#[cfg(rpcrdma_kunit)]
 #[kernel::prelude::kunit_tests(rpcrdma_svc_counters)]
 mod tests {
     use super::*;

@@ -248,6 +248,7 @@ impl SendRequest {
     }
 }
 
+#[cfg(rpcrdma_kunit)]
 #[kernel::prelude::kunit_tests(rpcrdma_send_gate)]
 mod tests {
     use super::*;

@@ -197,6 +197,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     }
 }
 
+#[cfg(rpcrdma_kunit)]
 #[kernel::prelude::kunit_tests(rpcrdma_quota)]
 mod tests {
     use super::*;
