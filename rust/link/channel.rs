@@ -27,7 +27,8 @@
 //!
 //! How much the peer may send follows from the Receives: so many were posted for it ([`Channel::set_capacity`]), and
 //! so many of those hold messages that are still in use (`Endpoint::held`). What is left but one is on offer. The
-//! one is what [`crate::proto::window`] wants to have beyond the promises.
+//! one is what [`crate::proto::window`] wants to have beyond the promises; it is told if that is held, too. While there are
+//! to be fewer Receives than there were, those that are kept for former promises count for that and for nothing else.
 //!
 //! A server's threads may be slow, and Calls in parts wait for them in memory ([`super::assembly`]). When much of that is
 //! taken a client is offered [`NARROW`] credits, as Calls are answered and their credits renewed: it can go on, since a Call
@@ -171,8 +172,10 @@ pub(crate) struct Channel {
     assembly: Assembly,
     /// What is spoken, as the number of the version; zero while it is not known. Written under the lock.
     version: Atomic<u32>,
-    /// How many Receives were posted for the peer's messages.
+    /// How many Receives there are to be for the peer's messages.
     capacity: Atomic<u32>,
+    /// How many there are: no fewer.
+    kept: Atomic<u32>,
     /// The most messages that we could send at a time so far. Written under the lock.
     widest: Atomic<u32>,
     /// The largest message that we send in Version Two, in octets. Written under the lock.
@@ -245,7 +248,7 @@ impl Channel {
             earlier: false,
             own: parameters.own,
             authenticate: on,
-            receives: window::offer(parameters.capacity, 0),
+            receives: window::offer(parameters.capacity, 0).unwrap_or(0),
             credits_in_one: parameters.credits_in_one,
             limits: Limits::DEFAULT,
             read_chunks: parameters.read_chunks,
@@ -281,6 +284,7 @@ impl Channel {
                 assembly <- Assembly::new(share),
                 version: Atomic::new(0),
                 capacity: Atomic::new(parameters.capacity),
+                kept: Atomic::new(parameters.capacity),
                 widest: Atomic::new(1),
                 send_size: Atomic::new(terms.send_size),
                 receive_size: Atomic::new(terms.receive_size),
@@ -416,9 +420,11 @@ impl Channel {
         self.segment_size.load(Relaxed)
     }
 
-    /// So many Receives are posted for the peer's messages now.
-    pub(crate) fn set_capacity(&self, receives: u32) {
+    /// So many Receives are posted for the peer's messages now, and so many that were `withdrawn` are kept until
+    /// [`Self::settle`] has found that they are not needed. Calls come one after the other.
+    pub(crate) fn set_capacity(&self, receives: u32, withdrawn: u32) {
         self.capacity.store(receives, Relaxed);
+        self.kept.store(receives.saturating_add(withdrawn), Relaxed);
     }
 
     /// Shows the session a message that has arrived. The message was counted before, see
@@ -557,22 +563,29 @@ impl Channel {
 
     /// Tells the session how many Receives there are for the peer's messages.
     fn update_offer<H: EndpointEvents>(&self, session: &mut Session, endpoint: &Endpoint<H>) {
-        let all = window::offer(self.capacity.load(Relaxed), endpoint.held());
+        let held = endpoint.held();
+        let all = window::offer(self.capacity.load(Relaxed), held).unwrap_or(0);
         let offer = offer(self.role, all);
         if self.narrow.load(Relaxed) != (offer < all) {
             self.narrow.store(offer < all, Relaxed);
         }
-        session.set_receives(offer);
+        let left = window::offer(self.kept.load(Relaxed), held);
+        session.set_receives(left.map(|left| left.min(offer)));
     }
 
-    /// How many Receives have to be kept for what the peer was promised, and for messages of its that are in use still. It is
-    /// promised no more from now on than [`Self::set_capacity`] has said. Any context.
-    pub(crate) fn needed<H: EndpointEvents>(&self, endpoint: &Endpoint<H>) -> u32 {
+    /// Has Receives given back that were withdrawn: `settle` is told how many have to be kept for what the peer was promised,
+    /// and for messages of its that are in use still, and says so by [`Self::set_capacity`]. It is promised no more from now on
+    /// than that. Nothing is promised meanwhile, so `settle` must not sleep. Any context.
+    pub(crate) fn settle<H: EndpointEvents>(
+        &self,
+        endpoint: &Endpoint<H>,
+        settle: impl FnOnce(u32) -> u32,
+    ) -> u32 {
         let mut state = self.state.lock();
         self.update_offer(&mut state.session, endpoint);
         let promised = state.session.windows().1.must_be_posted();
         // A message is counted as held before the session sees it, so none is in neither of them.
-        promised.saturating_add(endpoint.held())
+        settle(promised.saturating_add(endpoint.held()))
     }
 
     /// Whether the peer is offered little for want of memory, so that [`Self::act`] is to be called after [`PATIENCE`].

@@ -519,8 +519,9 @@ impl Session {
     }
 
     /// Changes how many ordinary messages may be on their way to us. So many Receives and one more
-    /// have to be posted before. What was promised to the peer stays promised.
-    pub(crate) fn set_receives(&mut self, receives: u32) {
+    /// have to be posted before; [`None`] if there is not even that one, see [`window::offer`]. What was promised to the
+    /// peer stays promised.
+    pub(crate) fn set_receives(&mut self, receives: Option<u32>) {
         self.incoming.set_offer(receives);
     }
 

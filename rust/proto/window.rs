@@ -15,16 +15,17 @@
 //! and that one with something to do can always send:
 //!
 //! - The receiver keeps one Receive more than it has promised. So one message beyond the limit does
-//!   no harm; whoever sends more ignores its credits.
+//!   no harm; whoever sends more ignores its credits. If that message holds its Receive, and all
+//!   others are held too, the receiver tells no limit that covers it before one of them is back:
+//!   who has sent it sends no other one.
 //! - A GRANT may be that message (4.2.1.1). If a GRANT took the last ordinary credit instead, the
 //!   next message may be it, since the two together are what the receiver has to be ready for.
 //! - A GRANT is sent only if it raises the limit and leaves at least one credit, and only because
 //!   half of the window is used, because the peer has taken the Receive beyond the limit, or because
 //!   the receiver has got more Receives.
-//! - A server that has no credit to give answers the message beyond the limit all the same, so that
-//!   the client can send another one: else the client could not renew the credits that a Reply waits
-//!   for, whose Call holds the very Receive. Only one of the ends does so, or they would answer each
-//!   other for ever.
+//! - A server that has no credit to give answers the message beyond the limit all the same, as soon
+//!   as it has a Receive for another one: else the client could not renew the credits that a Reply
+//!   waits for. Only one of the ends does so, or they would answer each other for ever.
 //! - A GRANT that has used up half of a window is answered only if the window is of three messages
 //!   or more. So one that is answered has given away more than half a window, of which the answer
 //!   takes one, and is not answered again.
@@ -53,11 +54,11 @@ pub(crate) const fn most_parts(window: u32) -> u32 {
 }
 
 /// Returns how many messages may be on their way to an end that has posted so many Receives for them, if `held` of these
-/// have messages that are still in use.
+/// have messages that are still in use; [`None`] if all of them have.
 ///
 /// One of those that are left is promised to nobody: it is for the message beyond the limit (4.2.1.1).
-pub(crate) const fn offer(posted: u32, held: u32) -> u32 {
-    posted.saturating_sub(held).saturating_sub(1)
+pub(crate) const fn offer(posted: u32, held: u32) -> Option<u32> {
+    posted.saturating_sub(held).checked_sub(1)
 }
 
 /// What a message is to flow control.
@@ -182,12 +183,11 @@ pub(crate) struct Incoming {
     received: u32,
     /// The limit told last, or [`FIRST_LIMIT`].
     promised: u32,
-    /// How many messages we are willing to have on their way to us.
-    offer: u32,
+    /// How many messages we are willing to have on their way to us; [`None`] if there is no Receive even for the one beyond
+    /// the limit.
+    offer: Option<u32>,
     /// Whether a renewal is owed, as soon as it makes a difference.
     owed: bool,
-    /// Whether the latest message was a GRANT, which holds no Receive.
-    granted: bool,
 }
 
 impl Incoming {
@@ -202,9 +202,8 @@ impl Incoming {
         Self {
             received: count,
             promised: count.wrapping_add(FIRST_LIMIT),
-            offer: offer.min(MAX_OFFER),
+            offer: Some(offer.min(MAX_OFFER)),
             owed: false,
-            granted: false,
         }
     }
 
@@ -214,8 +213,8 @@ impl Incoming {
     }
 
     /// Returns how many messages we are willing to have on their way.
-    pub(crate) const fn offer(&self) -> u32 {
-        self.offer
+    pub(crate) fn offer(&self) -> u32 {
+        self.offer.unwrap_or(0)
     }
 
     /// Returns how many more messages the peer may send, as far as it was told; -1 if it has sent
@@ -234,9 +233,11 @@ impl Incoming {
     /// Changes how many messages we are willing to have on their way.
     ///
     /// What was promised stays promised: a smaller offer takes effect as the peer sends. So many
-    /// Receives and one more have to be posted before this is called.
-    pub(crate) fn set_offer(&mut self, offer: u32) {
-        let offer = offer.min(MAX_OFFER);
+    /// Receives and one more have to be posted before this is called. If there is not even that one, as when the message
+    /// beyond the limit is in use like all others, there is no offer: the limit stays behind that message, so that the
+    /// peer sends no GRANT either.
+    pub(crate) fn set_offer(&mut self, offer: Option<u32>) {
+        let offer = offer.map(|offer| offer.min(MAX_OFFER));
         let raised = offer > self.offer;
         self.offer = offer;
         self.owed |= raised && self.is_half_used();
@@ -253,9 +254,8 @@ impl Incoming {
         }
         // INVARIANT: it was not behind, so it is not more than one behind now.
         self.received = self.received.wrapping_add(1);
-        self.granted = kind == Kind::Grant;
         self.owed |= match kind {
-            Kind::Grant if self.offer < LEAST_SHARED => self.remaining() < 0,
+            Kind::Grant if self.offer() < LEAST_SHARED => self.remaining() < 0,
             Kind::Grant | Kind::Other => self.is_half_used(),
         };
         Ok(())
@@ -277,26 +277,25 @@ impl Incoming {
         self.owed && ahead(next, self.promised) > 0 && ahead(next, self.received) > 0
     }
 
-    /// Returns whether the peer has used the Receive beyond its limit for a GRANT, and can't do so again before the limit is
-    /// what it has sent, though there is not one credit to give. As long as that is not told the peer can't renew our credits.
+    /// Returns whether the peer has sent the message beyond its limit, and can't do so again before the limit is what it has
+    /// sent, though there is not one credit to give. As long as that is not told the peer can't renew our credits.
     ///
-    /// The Receive is back, and nothing but it is promised by telling.
+    /// There is a Receive for it again: at once if the message was a GRANT, and as soon as one is back if it was not.
     pub(crate) fn owes_acknowledgement(&self) -> bool {
-        self.granted && self.remaining() < 0
+        self.remaining() < 0 && self.next_limit() != self.promised
     }
 
     /// Returns the credit value that the next message would carry.
     fn next_limit(&self) -> u32 {
-        let willing = self.received.wrapping_add(self.offer);
-        match ahead(willing, self.promised) > 0 {
-            true => willing,
-            false => self.promised,
-        }
+        let willing = self.offer.map(|offer| self.received.wrapping_add(offer));
+        willing
+            .filter(|willing| ahead(*willing, self.promised) > 0)
+            .unwrap_or(self.promised)
     }
 
     /// Returns whether at most half of the window is left to the peer.
     fn is_half_used(&self) -> bool {
-        let half = self.offer >> 1;
+        let half = self.offer() >> 1;
         u32::try_from(self.remaining()).unwrap_or(0) <= half
     }
 }
@@ -313,23 +312,57 @@ mod tests {
     /// Where counters start in tests: at zero, and so that 2^31 or 2^32 is passed.
     const STARTS: [u32; 5] = [0, 0x7fff_fffd, 0x7fff_ffff, 0xffff_fffd, u32::MAX];
 
-    /// Without a credit to give, too: the Receive of a GRANT is back, that of another message is not.
+    /// Section 4.2.1.1: without a credit to give, too, since its Receive is back.
     #[test]
     fn a_grant_beyond_the_limit_is_acknowledged() {
         for start in STARTS {
-            for (kind, owes) in [(Kind::Grant, true), (Kind::Other, false)] {
-                let mut window = Incoming::after(start, 2);
-                assert_eq!(window.tell(), start.wrapping_add(2));
-                assert!(window.receive(Kind::Other).is_ok() && window.receive(Kind::Grant).is_ok());
-                window.set_offer(0);
-                assert!(!window.owes_acknowledgement());
-                assert!(window.receive(kind).is_ok());
-                assert!(!window.owes_grant());
-                assert_eq!(window.owes_acknowledgement(), owes);
-                assert_eq!(window.tell(), start.wrapping_add(3));
-                assert!(!window.owes_acknowledgement());
-                assert_eq!(window.remaining(), 0);
+            let mut window = Incoming::after(start, 2);
+            assert_eq!(window.tell(), start.wrapping_add(2));
+            assert!(window.receive(Kind::Other).is_ok() && window.receive(Kind::Other).is_ok());
+            window.set_offer(offer(3, 2));
+            assert!(!window.owes_acknowledgement());
+            assert!(window.receive(Kind::Grant).is_ok());
+            assert!(!window.owes_grant());
+            assert!(window.owes_acknowledgement());
+            assert_eq!(window.tell(), start.wrapping_add(3));
+            assert!(!window.owes_acknowledgement());
+            assert_eq!(window.remaining(), 0);
+        }
+    }
+
+    /// Section 4.2.1.1: if all Receives are held, with that of the message beyond the limit, there is none for a GRANT. So
+    /// nothing that is told lets one out, before one Receive is back.
+    #[test]
+    fn no_grant_is_let_out_for_which_there_is_no_receive() {
+        for start in STARTS {
+            let (mut window, mut out) = (Incoming::after(start, 2), Outgoing::after(start));
+            out.update(window.tell());
+            let send = |window: &mut Incoming, out: &mut Outgoing, kind| {
+                assert_eq!(out.consume(1, kind), Admission::Granted);
+                assert_eq!(window.receive(kind), Ok(()));
+            };
+            // Two Calls, which hold their Receives. Renewing our credits the peer takes the one beyond, and is told.
+            for kind in [Kind::Other, Kind::Other, Kind::Grant] {
+                send(&mut window, &mut out, kind);
             }
+            window.set_offer(offer(3, 2));
+            out.update(window.tell());
+            // It may be used for either.
+            assert!(out.admits_grant());
+            assert_eq!(out.available(), 1);
+            send(&mut window, &mut out, Kind::Other);
+            window.set_offer(offer(3, 3));
+            assert!(!window.owes_grant() && !window.owes_acknowledgement());
+            out.update(window.tell());
+            assert!(!out.admits_grant());
+            assert_eq!(out.available(), 0);
+            assert_eq!(window.remaining(), -1);
+            // One of the Calls is answered.
+            window.set_offer(offer(3, 2));
+            assert!(window.owes_acknowledgement());
+            out.update(window.tell());
+            assert!(out.admits_grant());
+            assert!(!window.owes_acknowledgement());
         }
     }
 
@@ -454,7 +487,7 @@ mod tests {
     fn a_receive_is_kept_for_a_grant() {
         for start in STARTS {
             for posted in 2..10_u32 {
-                let mut window = Incoming::after(start, offer(posted, 0));
+                let mut window = Incoming::after(start, posted.saturating_sub(1));
                 let mut held = 0_u32;
                 window.tell();
                 while window.remaining() > 0 {
@@ -474,8 +507,11 @@ mod tests {
                 }
             }
         }
-        for (posted, held) in [(0, 0), (1, 0), (4, 3), (4, 4), (4, u32::MAX)] {
-            assert_eq!(offer(posted, held), 0);
+        for (posted, held) in [(1, 0), (4, 3)] {
+            assert_eq!(offer(posted, held), Some(0));
+        }
+        for (posted, held) in [(0, 0), (4, 4), (4, u32::MAX)] {
+            assert_eq!(offer(posted, held), None);
         }
     }
 
@@ -485,7 +521,7 @@ mod tests {
         for start in STARTS {
             let mut window = Incoming::after(start, 8);
             assert_eq!(window.tell(), start.wrapping_add(8));
-            window.set_offer(2);
+            window.set_offer(Some(2));
             assert_eq!(window.offer(), 2);
             for count in 1..=6 {
                 assert_eq!(window.receive(Kind::Other), Ok(()));
@@ -494,7 +530,7 @@ mod tests {
             }
             assert_eq!(window.receive(Kind::Other), Ok(()));
             assert_eq!(window.tell(), start.wrapping_add(9));
-            window.set_offer(0);
+            window.set_offer(Some(0));
             assert_eq!(window.receive(Kind::Other), Ok(()));
             assert_eq!(window.receive(Kind::Other), Ok(()));
             assert_eq!(window.tell(), start.wrapping_add(9));
@@ -544,15 +580,15 @@ mod tests {
         assert!(!window.owes_grant());
         assert_eq!(window.tell(), 1);
         assert!(!window.owes_grant());
-        window.set_offer(1);
+        window.set_offer(Some(1));
         assert!(window.owes_grant());
         assert_eq!(window.tell(), 2);
         assert!(!window.owes_grant());
         // Having more than before makes a difference only if the peer is short of credits.
-        window.set_offer(4);
+        window.set_offer(Some(4));
         assert!(window.owes_grant());
         assert_eq!(window.tell(), 5);
-        window.set_offer(6);
+        window.set_offer(Some(6));
         assert!(!window.owes_grant());
     }
 }

@@ -192,7 +192,8 @@ impl Connection {
     /// Has the session promise what the `allowance` says. Its lock is held until this is known, or who knows less might be
     /// the last to say so.
     fn limit_promises(&self, channel: &Channel, allowance: &Allowance) {
-        channel.set_capacity(allowance.granted().saturating_add(self.receives_beside()));
+        let receives = allowance.granted().saturating_add(self.receives_beside());
+        channel.set_capacity(receives, allowance.withdrawn());
     }
 
     /// What the peer's private data said.
@@ -452,10 +453,12 @@ impl Connection {
             return;
         };
         // That there is less to promise was known to the channel before anybody could see that credits were withdrawn.
-        let needed = channel.needed(endpoint);
-        let mut allowance = self.allowance.lock();
-        let settled = allowance.settle(needed, self.receives_beside());
-        drop(allowance);
+        let settled = channel.settle(endpoint, |needed| {
+            let mut allowance = self.allowance.lock();
+            let settled = allowance.settle(needed, self.receives_beside());
+            self.limit_promises(channel, &allowance);
+            settled
+        });
         if settled > 0 {
             endpoint.return_receives(settled);
         }
@@ -511,6 +514,11 @@ impl Connection {
     fn post(&self, endpoint: &Arc<Endpoint<Self>>, item: Outgoing) -> Result {
         if self.backlog.post(endpoint, self.channel.as_deref(), item)? {
             self.xprt.enqueue();
+        }
+        if self.backlog.is_busy() {
+            // Perhaps for want of credits, which the client can't renew before it is told that there is a Receive for a
+            // GRANT: that of the Call is back.
+            self.act();
         }
         Ok(())
     }

@@ -581,7 +581,7 @@ mod tests {
     #[test]
     fn errors_do_not_pile_up() -> Result {
         let mut session = speaking(Role::Server)?;
-        session.set_receives(100);
+        session.set_receives(Some(100));
         settle(&mut session);
         // The peer lets nothing out, and sends one bad Call after the other.
         for _ in 0..8 {

@@ -466,7 +466,7 @@ mod tests {
                 // No error answers an error.
                 receive(&mut session, &[XID, version, 9, 4, 1, 1, 1])?;
                 assert_eq!(act(&mut session), None);
-                session.set_receives(1000);
+                session.set_receives(Some(1000));
                 session.incoming.tell();
             }
             // The client goes on with another version.

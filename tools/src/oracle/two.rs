@@ -468,7 +468,7 @@ pub fn session(bytes: &[u8]) {
                     end.tell(message.credits);
                 }
             }
-            12 => end.session.set_receives(u32::from(amount)),
+            12 => end.session.set_receives(Some(u32::from(amount))),
             13 if end.in_transit > 0 => {
                 end.in_transit -= 1;
                 end.session.handle_sent();

@@ -40,7 +40,7 @@ impl Pair {
             }
             29 | 30 => {
                 let receives = schedule.any() % 16;
-                self.ends[at].session.set_receives(receives);
+                self.ends[at].session.set_receives(receives.checked_sub(1));
             }
             _ if self.troubled => self.go_wrong(at, schedule),
             _ if what == 0xff => self.reconnect(),

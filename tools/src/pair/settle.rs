@@ -9,7 +9,7 @@ impl Pair {
     pub(super) fn settle(&mut self) {
         for end in &mut self.ends {
             let offer = end.session.windows().1.offer();
-            end.session.set_receives(offer.max(1));
+            end.session.set_receives(Some(offer.max(1)));
             end.update_offer();
         }
         for round in 0.. {

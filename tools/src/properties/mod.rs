@@ -6,6 +6,7 @@ mod auth;
 mod bytes;
 mod format;
 mod generate;
+mod held;
 mod messages;
 mod pairs;
 mod rpc;

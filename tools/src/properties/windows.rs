@@ -103,7 +103,7 @@ impl Pair {
             if let Some(offer) = self.ends[from].offers.front().copied() {
                 let mut next = self.clone();
                 next.ends[from].offers.pop_front();
-                next.ends[from].incoming.set_offer(offer);
+                next.ends[from].incoming.set_offer(Some(offer));
                 all.push(next);
             }
         }
