@@ -261,6 +261,14 @@ impl Incoming {
         Ok(())
     }
 
+    /// Counts a message of a version with other rules, which holds no Receive, before the first one of Version Two: as long as
+    /// no credits of Version Two were told, another one may be sent.
+    pub(crate) fn receive_other(&mut self) {
+        // INVARIANT: one ahead.
+        self.received = self.received.wrapping_add(1);
+        self.promised = self.received.wrapping_add(FIRST_LIMIT);
+    }
+
     /// Returns the credit value for the next message, and takes it for told.
     ///
     /// It never goes back (modulo 2^32).
@@ -512,6 +520,22 @@ mod tests {
         }
         for (posted, held) in [(0, 0), (4, 4), (4, u32::MAX)] {
             assert_eq!(offer(posted, held), None);
+        }
+    }
+
+    /// Other versions have credits of their own, so there is no limit to their messages; one of Version Two may come next.
+    #[test]
+    fn messages_of_other_versions_take_no_credit() {
+        for start in STARTS {
+            let mut window = Incoming::after(start, 4);
+            for count in 1..100 {
+                window.receive_other();
+                assert_eq!(window.received(), start.wrapping_add(count));
+                assert_eq!(window.remaining(), 1);
+                assert!(!window.owes_grant() && !window.owes_acknowledgement());
+            }
+            assert_eq!(window.receive(Kind::Other), Ok(()));
+            assert_eq!(window.tell(), start.wrapping_add(104));
         }
     }
 

@@ -352,9 +352,24 @@ def silence():
     check(max(lasted.values()) < 45 * slowness(), "too late")
 
 
+def version_one():
+    """A client of Version One: each of its Calls is answered with the versions that there are."""
+    from hostile_caller import XIDS, Caller
+    from rpc_message import null_call
+    one = Caller()
+    for _ in range(20):
+        xid = next(XIDS)
+        answer = one.call(null_call(xid), xid)
+        check(answer is not None, "a Call without an answer")
+        header = answer.header
+        check((header.vers, header.error) == (1, (1, 2, 2)), f"answered by {answer.data.hex()}")
+    one.close()
+
+
 def hostile():
     """Many of those, and what the server has afterwards."""
     there(server_host_auth="require", host_auth_key=KEY)
+    version_one()
     lies()
     silence()
     # Half a token each, and gone: nothing of it may be kept.

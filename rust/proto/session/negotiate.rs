@@ -132,7 +132,13 @@ impl Session {
     pub(super) fn handle_version(&mut self, prefix: &Prefix, established: bool) -> Event<'static> {
         let answer =
             answer::to_version(prefix.version, prefix.procedure, established, &self.config);
-        self.discard_uncounted();
+        match answer {
+            // Its sender counts by the rules of that version, and waits for answers: for those there is not much room.
+            Answer::Error(_) if !established => self.incoming.receive_other(),
+            _ => {
+                self.discard_uncounted();
+            }
+        }
         if let Answer::Error(error) = answer {
             self.queue(Report {
                 xid: prefix.xid,
@@ -466,13 +472,52 @@ mod tests {
                 // No error answers an error.
                 receive(&mut session, &[XID, version, 9, 4, 1, 1, 1])?;
                 assert_eq!(act(&mut session), None);
-                session.set_receives(Some(1000));
-                session.incoming.tell();
             }
             // The client goes on with another version.
             receive(&mut session, &[XID, low, 99, 5])?;
             assert!(session.dialect().is_some());
         }
+        Ok(())
+    }
+
+    /// Section 7.1.1, and RFC 8166, 4.5.1: a client that knows only a version that is not accepted, as where the server wants
+    /// host authentication, is told so for each of its Calls, as many as it makes: all that its grant lets out at a time.
+    #[test]
+    fn each_call_of_a_version_that_is_refused_is_answered() -> Result {
+        let mut session = Session::new(&Config {
+            low: 2,
+            ..config(Role::Server)
+        });
+        for _ in 0..100 {
+            for xid in 1..5 {
+                receive(&mut session, &[xid, 1, 4, 0, 0, 0, 0, xid, 0])?;
+            }
+            for xid in 1..5 {
+                let answer = message(&mut session)?;
+                assert!(answer.is_words(&[xid, 1, 32, 4, 1, 2, 2]));
+            }
+            assert_eq!(act(&mut session), None);
+        }
+        // The next one may be of Version Two.
+        receive(&mut session, &FINAL)?;
+        settle(&mut session);
+        assert_eq!(session.dialect(), Some(Dialect::Two));
+        Ok(())
+    }
+
+    /// Section 7.4: not more than there may be answers for.
+    #[test]
+    fn calls_of_a_version_that_is_refused_wait_for_their_answers() -> Result {
+        let mut session = Session::new(&Config {
+            low: 2,
+            ..config(Role::Server)
+        });
+        for _ in 0..9 {
+            assert!(!session.is_closing());
+            receive(&mut session, &[XID, 1, 4, 0, 0, 0, 0, XID, 0])?;
+        }
+        let close = Action::Close(Reason::TooManyErrors);
+        assert_eq!(outcome(&mut session), Some(close));
         Ok(())
     }
 

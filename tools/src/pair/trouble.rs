@@ -211,10 +211,8 @@ impl Pair {
         let client = &self.configs[0];
         let is_explained = match reason {
             _ if self.ends[at].trouble.owner.reasons.contains(&reason) => true,
-            // A client that goes on in a version that its server does not speak.
             Reason::Overrun => {
-                let can_be = self.is_misled() || client.high == 1 && self.common().is_none();
-                can_be && at == 1 && self.ends[at].trouble.dialect.is_none()
+                self.is_misled() && at == 1 && self.ends[at].trouble.dialect.is_none()
             }
             Reason::NoCommonVersion if self.common().is_none() => at == 0 && client.high == 2,
             _ => self.is_misled(),
