@@ -1,21 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The transport that listens.
+//!
+//! A CM id that listens at one address has to go with the device that has the address, and hears nothing more when the
+//! address moves to another device: then another one is made, at once or as soon as that is possible. Meanwhile the
+//! transport stays in the service's list, as one of TCP does when its address goes. To close it instead would not do.
+//! That takes a thread of the service, which may have none yet; to a service with threads nobody can add a listener at
+//! one address; and nfsd takes it for granted that the list is not empty whenever one of its threads begins.
 
 use crate::kext::delayed_work::{
     impl_has_delayed_work_ext, new_delayed_work_ext, DelayedWork, DelayedWorkItem,
 };
+use crate::kext::time::HZ;
 use crate::observe::trace::{self, Number};
 use crate::server::Connection;
 use crate::sunrpc::svc::{ListenTransport, Server, SvcXprt};
 use crate::sunrpc::SockAddr;
 use crate::verbs::cm::{ConnectionRequests, Incoming, Listener, RequestId};
 use crate::verbs::receive_pool::ReceivePools;
+use core::mem;
 use kernel::prelude::*;
 use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
 
 /// Connections that may wait to be accepted; further ones are rejected.
 const MAX_REQUESTS: usize = 128;
+
+/// After how many jiffies an address is tried again that can't be listened at.
+const RETRY: usize = 2 * HZ;
+
+/// Names the work item that rejects.
+const REJECT_WORK: u64 = 0;
+
+/// Names the work item that listens anew.
+const RENEW_WORK: u64 = 1;
 
 /// A transport that listens.
 #[pin_data]
@@ -31,33 +48,68 @@ pub(crate) struct Listening {
     /// The listening id. Not held while one is dropped, which waits for its handler.
     #[pin]
     place: Mutex<Place>,
-    /// Does what the CM's handlers ask for, also where no thread of the service would.
+    /// Rejects those whose device goes away: the CM's handler can't, and there may be no thread of the service.
     #[pin]
-    chores: DelayedWork<Listening, 0>,
+    reject: DelayedWork<Listening, REJECT_WORK>,
+    /// Listens anew, for the same reasons.
+    #[pin]
+    renew: DelayedWork<Listening, RENEW_WORK>,
 }
 
 /// The listening id, and what has become of it.
-#[derive(Default)]
-struct Place {
-    /// The id, while there is one.
-    listener: Option<Listener<Listening>>,
-    /// Whether its address has moved to another device.
-    moved: bool,
-    /// Whether there shall be none any more.
-    closed: bool,
+enum Place {
+    /// It is being made.
+    Making {
+        /// Whether a handler has said meanwhile that it is useless.
+        lost: bool,
+    },
+    /// It listens.
+    Kept(Listener<Listening>),
+    /// Its device is gone, or the address has moved to another device: another one is to be made.
+    Lost {
+        /// The useless one, to be dropped first: two can't have one address.
+        former: Option<Listener<Listening>>,
+        /// Whether the log says that nothing listens.
+        told: bool,
+    },
+    /// There shall be none any more.
+    Closed,
+}
+
+impl Place {
+    /// It is useless. Returns whether another one is to be made now.
+    fn lose(&mut self) -> bool {
+        match mem::replace(self, Self::Closed) {
+            Self::Making { .. } => {
+                // Who makes it will see.
+                *self = Self::Making { lost: true };
+                false
+            }
+            Self::Kept(listener) => {
+                *self = Self::Lost {
+                    former: Some(listener),
+                    told: false,
+                };
+                true
+            }
+            other => {
+                *self = other;
+                false
+            }
+        }
+    }
 }
 
 impl_has_delayed_work_ext! {
-    impl HasDelayedWork<0> for Listening { self.chores }
+    impl HasDelayedWork<0> for Listening { self.reject }
 }
 
-impl DelayedWorkItem<0> for Listening {
+impl_has_delayed_work_ext! {
+    impl HasDelayedWork<1> for Listening { self.renew }
+}
+
+impl DelayedWorkItem<REJECT_WORK> for Listening {
     fn run(this: Arc<Self>) {
-        if this.place.lock().closed {
-            this.stop_listening();
-        } else {
-            Self::follow(&this);
-        }
         loop {
             let mut requests = this.requests.lock();
             let at = requests.iter().position(|incoming| incoming.is_withdrawn());
@@ -66,6 +118,35 @@ impl DelayedWorkItem<0> for Listening {
             if incoming.is_none() {
                 return;
             }
+        }
+    }
+}
+
+impl DelayedWorkItem<RENEW_WORK> for Listening {
+    fn run(this: Arc<Self>) {
+        let mut place = this.place.lock();
+        let Place::Lost { former, told } = &mut *place else {
+            return;
+        };
+        let (former, told) = (former.take(), *told);
+        *place = Place::Making { lost: false };
+        drop(place);
+        drop(former);
+
+        let address = this.xprt.local();
+        match Self::listen(&this, this.xprt.server(), address) {
+            Ok(listener) => {
+                // Otherwise nobody wants to listen any more.
+                if Self::keep(&this, listener).is_ok() && told {
+                    let text = address.text();
+                    pr_notice!(
+                        "listening at {} port {} again\n",
+                        text.address(),
+                        text.port()
+                    );
+                }
+            }
+            Err(error) => Self::retry(&this, address, error, told),
         }
     }
 }
@@ -91,73 +172,66 @@ impl Listening {
     ///
     /// # Errors
     ///
-    /// `ENODEV` if there shall be none any more: its device may have gone away meanwhile.
+    /// `ENODEV` if there shall be none any more.
     fn keep(this: &Arc<Self>, listener: Listener<Self>) -> Result {
         let mut place = this.place.lock();
-        if place.closed {
-            drop(place);
-            drop(listener);
-            return Err(ENODEV);
-        }
-        place.listener = Some(listener);
-        let moved = place.moved;
-        drop(place);
-        if moved {
-            // That was too early to find it.
-            DelayedWork::<Self, 0>::schedule(this, 0);
+        let lost = match *place {
+            Place::Making { lost } => lost,
+            _ => {
+                drop(place);
+                drop(listener);
+                return Err(ENODEV);
+            }
+        };
+        *place = Place::Kept(listener);
+        if lost && place.lose() {
+            DelayedWork::<Self, RENEW_WORK>::schedule(this, 0);
         }
         Ok(())
     }
 
-    /// Listens anew if the address has moved to another device.
-    fn follow(this: &Arc<Self>) {
+    /// Tries again later, since `address` can't be listened at now.
+    fn retry(this: &Arc<Self>, address: SockAddr<'_>, error: Error, told: bool) {
         let mut place = this.place.lock();
-        let former = if place.moved {
-            place.listener.take()
-        } else {
-            None
-        };
-        if former.is_none() {
+        if matches!(*place, Place::Closed) {
             return;
         }
-        place.moved = false;
+        *place = Place::Lost {
+            former: None,
+            told: true,
+        };
+        // Under the lock: who closes the place cancels afterwards.
+        DelayedWork::<Self, RENEW_WORK>::schedule(this, RETRY);
         drop(place);
-        // First, since two can't have one address.
-        drop(former);
-        let kept = Self::listen(this, this.xprt.server(), this.xprt.local())
-            .and_then(|listener| Self::keep(this, listener));
-        if let Err(error) = kept {
-            if this.place.lock().closed {
-                // Nobody wants to listen any more, or the device is gone: that was told, and it was not the address.
-                return;
-            }
+        if !told {
+            let text = address.text();
             pr_warn!(
-                "a listening address has moved, and can't be listened at any more: {error:?}\n"
+                "nothing listens at {} port {} until a device has that address: {error:?}\n",
+                text.address(),
+                text.port()
             );
-            this.xprt.close();
         }
     }
 
-    /// Listens no more. Waits for the handler.
-    fn stop_listening(&self) {
-        let mut place = self.place.lock();
-        place.closed = true;
-        let listener = place.listener.take();
-        drop(place);
-        drop(listener);
+    /// The listening id is useless; a handler says so.
+    fn lose(this: &Arc<Self>) {
+        if this.place.lock().lose() {
+            DelayedWork::<Self, RENEW_WORK>::schedule(this, 0);
+        }
     }
 
-    /// Gives everything up. When this returns nothing refers to the transport that did not before it listened.
+    /// Gives everything up. When this returns nothing refers to the transport that did not before it listened, and
+    /// nothing needs its namespace.
     fn end(this: &Arc<Self>) {
-        this.stop_listening();
-        // Each has an id whose handler may schedule the chores.
+        // Waits for the handler. The lock is free by then.
+        let place = mem::replace(&mut *this.place.lock(), Place::Closed);
+        drop(place);
+        // It may have been listening anew just now. Such a listener it drops itself, but somebody may have asked it for a
+        // connection.
+        DelayedWork::<Self, RENEW_WORK>::cancel_sync(this);
+        // Each has an id whose handler may schedule the other.
         this.reject_all();
-        // They may have been listening anew just now. Such a listener they drop themselves, but somebody may have asked it
-        // for a connection.
-        DelayedWork::<Self, 0>::cancel_sync(this);
-        this.reject_all();
-        // There is no handler any more that could schedule them again.
-        DelayedWork::<Self, 0>::cancel_sync(this);
+        DelayedWork::<Self, REJECT_WORK>::cancel_sync(this);
     }
 
     /// Rejects all who ask for a connection.
@@ -208,20 +282,15 @@ impl ConnectionRequests for Listening {
             incoming.withdraw();
         }
         drop(requests);
-        DelayedWork::<Self, 0>::schedule(this, 0);
+        DelayedWork::<Self, REJECT_WORK>::schedule(this, 0);
     }
 
     fn device_gone(this: &Arc<Self>) {
-        pr_notice!("the device of a listening address is gone; nothing listens there any more\n");
-        this.place.lock().closed = true;
-        // So that it can be listened at again when the device is back.
-        this.xprt.close();
-        DelayedWork::<Self, 0>::schedule(this, 0);
+        Self::lose(this);
     }
 
     fn address_moved(this: &Arc<Self>) {
-        this.place.lock().moved = true;
-        DelayedWork::<Self, 0>::schedule(this, 0);
+        Self::lose(this);
     }
 }
 
@@ -239,8 +308,9 @@ impl ListenTransport for Listening {
                 xprt <- SvcXprt::new(server),
                 requests <- new_spinlock!(requests, "rpcrdma::Listening::requests"),
                 pools: ReceivePools::new()?,
-                place <- new_mutex!(Place::default(), "rpcrdma::Listening::place"),
-                chores <- new_delayed_work_ext!("rpcrdma_listener"),
+                place <- new_mutex!(Place::Making { lost: false }, "rpcrdma::Listening::place"),
+                reject <- new_delayed_work_ext!("rpcrdma_listener_reject"),
+                renew <- new_delayed_work_ext!("rpcrdma_listener_renew"),
             }? Error),
             GFP_KERNEL,
         )?;
@@ -265,10 +335,12 @@ impl ListenTransport for Listening {
     }
 
     fn detach(this: &Arc<Self>) {
-        this.stop_listening();
+        // All of it here, since the transport still has its namespace, in which a listener may just be made.
+        Self::end(this);
     }
 
     fn free(this: &Arc<Self>) {
+        // What was detached has nothing left to end.
         Self::end(this);
     }
 }

@@ -7,8 +7,8 @@
 //! | object | owner | protected by | ends |
 //! |---|---|---|---|
 //! | [`Listening`], [`Connection`] | SUNRPC, see [`crate::sunrpc::svc`] | - | `free` |
-//! | the listening CM id | the listener | mutex `listener` | `detach`, at the latest `free` |
-//! | a connection that asks | the listener's queue | spinlock `requests` | accepted, or `free` |
+//! | the listening CM id | the listener | mutex `place` | its device goes or its address moves, then there will be another one; or `detach` |
+//! | a connection that asks | the listener's queue | spinlock `requests` | accepted, its device goes, or `detach` |
 //! | the endpoint | the connection | mutex `owner` | `free`: drained, then destroyed |
 //! | a [`Callback`] | its `rpc_xprt`; known to the connection by mutex `callback` | its own | `destroy`, see [`callback`] |
 //! | what debugfs shows | the connection, to which it refers back | mutex `directory` | `free`, first of all: waits for readers |

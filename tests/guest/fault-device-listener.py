@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-# The device of a server goes away under a listener at one address, and under connects that are under way.
+# The device of a server goes away under a listener at one address, with and without threads, and under connects.
 # mode: pair
 # server: ours
 # fabrics: rxe siw
@@ -9,7 +9,8 @@
 # soak-smoke: uml-kasan
 # timeout: 300 1800
 # rounds: 2 20
-"""Nothing of the server keeps the device from going, and it serves again when the device is back."""
+"""Nothing of the server keeps the device from going, and it serves again when the device is back: where it
+listens at all addresses, and where it listens at that of the device."""
 
 import os
 import sys
@@ -26,13 +27,56 @@ from faults import unchanged_memory  # noqa: E402
 BOUND = NFS_PORT + 1
 
 
-def listen():
-    """Has the server listen at its own address, beside all addresses."""
+def remove():
+    """Removes the server's device. Returns how long it took."""
+    began = time.monotonic()
+    # The command ends when nothing holds the device any more.
+    remote("rdma link del $RDMADEV", timeout=30)
+    return time.monotonic() - began
+
+
+def add():
+    """Has the server's device back."""
+    remote("rdma link add $RDMADEV type $FABRIC netdev $NETDEV")
+
+
+def listen(early):
+    """Has the server listen at its own address, beside all addresses.
+
+    The device goes away and comes back before the server has threads, if it is that `early`.
+    """
     remote_call("nfsd_stop")
     # Only a server without threads takes addresses.
     remote(f"nfsdctl listener +rdma:$OWN_ADDR:{BOUND}")
+    if early:
+        log(f"without threads the device was gone after {remove():.1f} s")
+        add()
     remote_call("nfsd_start")
     check(str(BOUND) in remote("cat /proc/fs/nfsd/portlist"), "the server does not listen")
+    if early:
+        use(BOUND, "early")
+
+
+def use(port, name):
+    """Writes a file through this port, as soon as somebody listens there."""
+    # With NFSv4.2 a mount takes over what an earlier one to the same server has left, and its
+    # connection. The storm's is soft: when its RECLAIM_COMPLETE has timed out the NFS client
+    # never sends another, and no file can be opened.
+    wait_for("the former NFS client to go", 60, lambda: not clients())
+
+    def mounted():
+        """Whether there is a mount now."""
+        out = mount.mount(ok=None)
+        return os.path.ismount(mount.path) or log(out.strip())
+
+    mount = Mount("4.2", port=port, options="retry=0")
+    wait_for(f"a mount through port {port}", 60, mounted)
+    data = pattern(name, 300_001)
+    with open(f"{mount.path}/{name}", "wb") as f:
+        f.write(data)
+    mount.umount()
+    wrong = remote_call("verify", manifest={name: [len(data), digest(data)]})
+    check(not wrong, f"the server's file differs: {wrong}")
 
 
 def storm(seconds):
@@ -55,28 +99,15 @@ def clients():
 
 def once(n):
     """Removes the device while connections are being made, and adds it again."""
-    listen()
+    listen(early=n % 2 == 0)
     mounts = threading.Thread(target=storm, args=(3 * slowness(),))
     mounts.start()
     time.sleep(0.5)
-    began = time.monotonic()
-    # The command ends when nothing holds the device any more.
-    remote("rdma link del $RDMADEV", timeout=30)
-    took = time.monotonic() - began
-    remote("rdma link add $RDMADEV type $FABRIC netdev $NETDEV")
+    took = remove()
+    add()
     mounts.join()
-    check(str(BOUND) not in remote("cat /proc/fs/nfsd/portlist"),
-          "a listener without a device is still there")
-    # With NFSv4.2 a mount takes over what an earlier one to the same server has left. The
-    # storm's is soft: when its RECLAIM_COMPLETE has timed out the NFS client never sends
-    # another, and no file can be opened.
-    wait_for("the storm's NFS client to go", 60, lambda: not clients())
-    with Mount("4.2") as mount:
-        data = pattern(n, 300_001)
-        with open(f"{mount.path}/f", "wb") as f:
-            f.write(data)
-        wrong = remote_call("verify", manifest={"f": [len(data), digest(data)]})
-        check(not wrong, f"the server's file differs: {wrong}")
+    for port in (NFS_PORT, BOUND):
+        use(port, f"through-{port}")
     log(f"round {n}: the device was gone after {took:.1f} s")
 
 

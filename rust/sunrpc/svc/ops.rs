@@ -52,7 +52,7 @@ pub(crate) trait ListenTransport: Send + Sync + Sized + 'static {
     /// Accepts a connection, if there is one. May sleep. One thread at a time calls it.
     fn accept(this: &Arc<Self>) -> Option<Arc<Self::Connection>>;
 
-    /// Nothing more is to be accepted.
+    /// Nothing more is to be accepted. When this returns nobody uses the transport's namespace any more. May sleep.
     fn detach(this: &Arc<Self>);
 
     /// Ends everything that could call the transport, and what refers to it. No other call follows.
