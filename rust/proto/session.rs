@@ -62,8 +62,9 @@ use super::{
 /// How many errors may wait for a credit. A peer that makes more of them is disconnected (7.4).
 const MAX_ERRORS: usize = 8;
 
-/// How many messages of Version Two are put up with on a connection that speaks Version One, where nothing counts them: a
-/// client that has made a mistake sends few.
+/// How many messages are put up with that nothing counts. Of Version Two on a connection that speaks Version One: a client
+/// that has made a mistake sends few. Of Version One while the connection ends, where nobody answers them: a client sends what
+/// it was granted.
 const MAX_STRANGERS: u32 = 32;
 
 /// Which end of the connection this is.
@@ -357,7 +358,7 @@ pub(crate) struct Session {
     peer_properties: Properties,
     /// The RPC message that is coming in parts.
     assembly: Option<Assembly>,
-    /// How many messages of Version Two have come although Version One is spoken.
+    /// How many messages have come that nothing counts, see [`MAX_STRANGERS`].
     strangers: u32,
     /// Of an RPC message whose parts are to be discarded (7.1.4).
     discard: Option<(Direction, u32)>,

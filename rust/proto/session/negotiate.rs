@@ -149,13 +149,18 @@ impl Session {
         Event::Nothing
     }
 
+    /// Takes note of a message that nothing counts. Returns whether there are too many of them.
+    pub(super) fn is_flooded(&mut self) -> bool {
+        self.strangers = self.strangers.saturating_add(1);
+        self.strangers > MAX_STRANGERS
+    }
+
     /// Handles a message on a connection that speaks Version One.
     pub(super) fn handle_one(&mut self, prefix: Option<&Prefix>) -> Event<'static> {
         match prefix {
             Some(prefix) if prefix.version == VERSION => {
                 // They cost no credits, but each takes a Receive for a while, and there are not many of those.
-                self.strangers = self.strangers.saturating_add(1);
-                if self.strangers > MAX_STRANGERS {
+                if self.is_flooded() {
                     self.close_for(Reason::OtherVersion);
                     return Event::Nothing;
                 }

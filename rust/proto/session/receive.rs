@@ -36,12 +36,12 @@ use super::{
 impl Session {
     /// Handles a received message.
     pub(crate) fn handle_received<'a>(&mut self, bytes: &'a [u8]) -> Event<'a> {
+        let prefix = Prefix::get(&mut Reader::new(bytes)).ok();
         if self.closing.is_some() {
             // They take Receives all the same, which may be others'.
-            self.hurried |= self.incoming.receive(Kind::Other).is_err();
+            self.hurried |= !self.may_come_late(prefix.as_ref());
             return Event::Nothing;
         }
-        let prefix = Prefix::get(&mut Reader::new(bytes)).ok();
         let event = self.handle_message(prefix, bytes);
         match (self.closing, prefix) {
             (Some(Reason::BadReply), Some(Prefix { xid, .. })) => Event::Spoilt { xid },
@@ -74,6 +74,20 @@ impl Session {
             self.close_for(Reason::Overrun);
         }
         Event::Nothing
+    }
+
+    /// Counts a message that has come since the connection is to end. Returns whether its sender keeps to the rules: those of
+    /// other versions know nothing of the window of Version Two.
+    fn may_come_late(&mut self, prefix: Option<&Prefix>) -> bool {
+        let is_two = match self.stage {
+            Stage::Speaking(dialect) => dialect == Dialect::Two,
+            Stage::Opening | Stage::Offered => prefix.is_none_or(|p| p.version == VERSION),
+            Stage::Closed => true,
+        };
+        match is_two {
+            true => self.incoming.receive(Kind::Other).is_ok(),
+            false => !self.is_flooded(),
+        }
     }
 
     /// Handles a message of Version Two.
@@ -864,6 +878,45 @@ mod tests {
             let close = Action::Close(Reason::Owner);
             assert_eq!(session.poll_action(false), Some(close));
             assert!(!session.is_closing());
+        }
+        Ok(())
+    }
+
+    /// Section 4.2.1 is about Version Two only. A client that is refused it goes on in Version One, with as many Calls as it was
+    /// granted, and a client of Version One is refused where only Version Two is accepted. Both are told so before the
+    /// connection ends.
+    #[test]
+    fn the_end_waits_whatever_comes_in_another_version() -> Result {
+        const CALL: [u32; 9] = [XID, 1, 9, 0, 0, 0, 0, XID, 0];
+        for (low, high, refused, is_known) in [
+            (1, 1, &FINAL[..], false),
+            (1, 1, &FINAL, true),
+            (2, 2, &CALL, false),
+        ] {
+            for flood in [false, true] {
+                let mut session = Session::new(&Config {
+                    low,
+                    high,
+                    ..config(Role::Server)
+                });
+                receive(&mut session, refused)?;
+                assert!(matches!(session.poll_action(false), Some(Action::Send(_))));
+                if is_known {
+                    receive(&mut session, &CALL)?;
+                    assert_eq!(act(&mut session), Some(Action::Connected(Dialect::One)));
+                }
+                session.close();
+                for _ in 0..32 {
+                    receive(&mut session, &CALL)?;
+                    assert_eq!(session.poll_action(false), None);
+                }
+                match flood {
+                    true => receive(&mut session, &CALL)?,
+                    false => session.handle_sent(),
+                }
+                let close = Action::Close(Reason::Owner);
+                assert_eq!(session.poll_action(false), Some(close));
+            }
         }
         Ok(())
     }

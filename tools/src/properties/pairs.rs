@@ -171,6 +171,27 @@ fn trouble_reaches_everything() {
     assert!(seen.replied > 1000 && seen.lost > 50, "{seen:?}");
 }
 
+/// A client that was refused Version Two, and granted three Calls in Version One, makes them while the server ends the
+/// connection: it has broken no rule, so that it is told why before.
+#[test]
+fn calls_in_version_one_do_not_hurry_the_end() {
+    let schedule = [
+        // One Receive on each side.
+        &[4, 0, 0, 0, 0, 0, 0, 0, 0][..],
+        // The server speaks Version One only, and grants three credits.
+        &[55, 14, 3],
+        // The offer of the client, and its Calls.
+        &[20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 133],
+        // The owner of the server ends the connection, for which there is a refusal to be sent.
+        &[159, 4, 148],
+        // The client takes that, calls, and the Calls arrive before the refusal is known to have.
+        &[5, 14, 14, 14, 133, 133, 133, 148],
+    ];
+    let (_, mishaps) = pair::run_in_trouble(&schedule.concat());
+    assert_eq!((mishaps.ended, mishaps.fallbacks), (1, 1), "{mishaps:?}");
+    assert!(mishaps.in_one >= 3, "{mishaps:?}");
+}
+
 /// Ends of any versions, one of which begins with each kind of message, whole or damaged, and goes on as it should or
 /// falls silent.
 #[test]
