@@ -408,9 +408,15 @@ impl Session {
                 true => Stage::Speaking(Dialect::One),
                 false => Stage::Opening,
             },
-            outgoing: Outgoing::after(count),
+            outgoing: match config.role {
+                Role::Client => Outgoing::after(count).cautious(),
+                Role::Server => Outgoing::after(count),
+            },
             renewed: 1,
-            incoming: Incoming::after(count, config.receives),
+            incoming: match config.role {
+                Role::Client => Incoming::after(count, config.receives),
+                Role::Server => Incoming::after(count, config.receives).answering(),
+            },
             own: Telling::Nothing,
             peer: Telling::Nothing,
             peer_told: 0,

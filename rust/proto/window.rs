@@ -20,6 +20,11 @@
 //!   who has sent it sends no other one.
 //! - A GRANT may be that message (4.2.1.1). If a GRANT took the last ordinary credit instead, the
 //!   next message may be it, since the two together are what the receiver has to be ready for.
+//! - A limit that just covers a GRANT beyond the former one is no credit to a client: it sends nothing but another GRANT. The
+//!   server may have told it for that alone, with one Receive left. With a Call in that one the client could not renew the
+//!   credits of a Reply, while the server takes no other Call in, and so gives no Receive back, before that is sent. If the
+//!   limit was on its way before, there is a Receive more: so a server answers a GRANT that leaves no credit. A client need
+//!   not do so, and must not, or they would answer each other for ever.
 //! - A GRANT is sent only if it raises the limit and leaves at least one credit, and only because
 //!   half of the window is used, because the peer has taken the Receive beyond the limit, or because
 //!   the receiver has got more Receives.
@@ -28,7 +33,7 @@
 //!   waits for. Only one of the ends does so, or they would answer each other for ever.
 //! - A GRANT that has used up half of a window is answered only if the window is of three messages
 //!   or more. So one that is answered has given away more than half a window, of which the answer
-//!   takes one, and is not answered again.
+//!   takes one, and is not answered again. A server answers one that has used up a smaller window, too.
 
 use super::credits::Admission;
 
@@ -89,6 +94,8 @@ pub(crate) struct Outgoing {
     /// The number of messages sent up to and with the latest GRANT, as long as it is not certain
     /// that `limit` takes account of it.
     granted_at: Option<u32>,
+    /// Whether a GRANT beyond the limit is never taken for one that took the last credit, as by a client.
+    cautious: bool,
 }
 
 impl Outgoing {
@@ -103,6 +110,15 @@ impl Outgoing {
             sent: count,
             limit: count.wrapping_add(FIRST_LIMIT),
             granted_at: None,
+            cautious: false,
+        }
+    }
+
+    /// The same of a client, see [`self`].
+    pub(crate) const fn cautious(self) -> Self {
+        Self {
+            cautious: true,
+            ..self
         }
     }
 
@@ -127,6 +143,11 @@ impl Outgoing {
         }
     }
 
+    /// Returns whether there is a credit left.
+    fn admits_ordinary(&self) -> bool {
+        ahead(self.limit, self.sent) > 0
+    }
+
     /// Returns whether a GRANT may be sent now.
     pub(crate) fn admits_grant(&self) -> bool {
         ahead(self.limit, self.sent) >= 0
@@ -141,10 +162,11 @@ impl Outgoing {
         if !admitted {
             return Admission::MustWait;
         }
+        let is_beyond = self.cautious && !self.admits_ordinary();
         // INVARIANT: what is admitted ends at the limit or one behind it.
         self.sent = self.sent.wrapping_add(count);
         if kind == Kind::Grant && count == 1 {
-            self.granted_at = Some(self.sent);
+            self.granted_at = (!is_beyond).then_some(self.sent);
         }
         Admission::Granted
     }
@@ -188,6 +210,8 @@ pub(crate) struct Incoming {
     offer: Option<u32>,
     /// Whether a renewal is owed, as soon as it makes a difference.
     owed: bool,
+    /// Whether a GRANT is answered that has left the peer without a credit, as by a server.
+    answers: bool,
 }
 
 impl Incoming {
@@ -204,6 +228,15 @@ impl Incoming {
             promised: count.wrapping_add(FIRST_LIMIT),
             offer: Some(offer.min(MAX_OFFER)),
             owed: false,
+            answers: false,
+        }
+    }
+
+    /// The same of a server, see [`self`].
+    pub(crate) const fn answering(self) -> Self {
+        Self {
+            answers: true,
+            ..self
         }
     }
 
@@ -255,7 +288,9 @@ impl Incoming {
         // INVARIANT: it was not behind, so it is not more than one behind now.
         self.received = self.received.wrapping_add(1);
         self.owed |= match kind {
-            Kind::Grant if self.offer() < LEAST_SHARED => self.remaining() < 0,
+            Kind::Grant if self.offer() < LEAST_SHARED => {
+                self.remaining() < i32::from(self.answers)
+            }
             Kind::Grant | Kind::Other => self.is_half_used(),
         };
         Ok(())
@@ -371,6 +406,58 @@ mod tests {
             out.update(window.tell());
             assert!(out.admits_grant());
             assert!(!window.owes_acknowledgement());
+        }
+    }
+
+    /// Section 4.2.1.1: a client does not take the acknowledgement of a GRANT beyond the limit for a credit. So one Receive is
+    /// left for its next GRANT, however often it renews our credits.
+    #[test]
+    fn an_acknowledgement_is_no_credit() {
+        for start in STARTS {
+            let mut window = Incoming::after(start, 2).answering();
+            let mut out = Outgoing::after(start).cautious();
+            out.update(window.tell());
+            for _ in 0..2 {
+                assert_eq!(out.consume(1, Kind::Other), Admission::Granted);
+                assert_eq!(window.receive(Kind::Other), Ok(()));
+            }
+            window.set_offer(offer(3, 2));
+            for _ in 0..5 {
+                assert_eq!(out.consume(1, Kind::Grant), Admission::Granted);
+                assert_eq!(window.receive(Kind::Grant), Ok(()));
+                assert!(window.owes_acknowledgement());
+                out.update(window.tell());
+                assert_eq!(out.available(), 0);
+            }
+            window.set_offer(offer(3, 1));
+            assert!(window.owes_grant());
+            out.update(window.tell());
+            assert_eq!(out.available(), 1);
+        }
+    }
+
+    /// Section 4.2.1.1: a limit that was on its way when the GRANT beyond the former one was sent looks the same. There is a
+    /// Receive more then, and another limit is told.
+    #[test]
+    fn a_grant_that_leaves_no_credit_is_answered() {
+        for start in STARTS {
+            for small in [1, 2] {
+                let mut window = Incoming::after(start, 0).answering();
+                let mut out = Outgoing::after(start).cautious();
+                assert_eq!(out.consume(1, Kind::Other), Admission::Granted);
+                assert_eq!(window.receive(Kind::Other), Ok(()));
+                window.set_offer(Some(1));
+                let limit = window.tell();
+                assert_eq!(out.consume(1, Kind::Grant), Admission::Granted);
+                out.update(limit);
+                assert_eq!(out.available(), 0);
+                window.set_offer(Some(small));
+                window.owed = false;
+                assert_eq!(window.receive(Kind::Grant), Ok(()));
+                assert!(window.owes_grant());
+                out.update(window.tell());
+                assert_eq!(out.available(), small);
+            }
         }
     }
 

@@ -171,6 +171,39 @@ fn trouble_reaches_everything() {
     assert!(seen.replied > 1000 && seen.lost > 50, "{seen:?}");
 }
 
+/// A client that has had a GRANT beyond its limit acknowledged sends no Call then. The server has one Receive left, all others
+/// hold Calls, and it waits for credits for a Reply in three parts, which the client has to renew.
+#[test]
+fn a_reply_in_parts_gets_its_credits() {
+    let schedule = [
+        6, 0, 0, 0, 0, 44, 23, 0, 46, 22, 208, 128, 0, 0, 0, 56, 167, 0, 0, 167, 32, 56, 195, 0, 0,
+        55, 0, 0, 0, 52, 0, 0, 0, 0, 113, 0, 197, 160, 0, 0, 148, 32, 0, 167, 37, 84, 14, 46, 78,
+        229, 197, 197, 223, 37, 14, 189, 52, 20, 20, 5, 206, 0, 113, 55, 5, 110, 0, 56, 0, 0, 56,
+        0, 0, 0, 0, 0, 0, 0, 52, 52, 5, 0, 0, 0, 69, 52, 133, 5, 101, 37, 157, 197, 189, 165, 253,
+        32, 0, 0, 148, 32, 0, 0, 69, 110, 133, 0, 0, 0, 5, 197, 46, 253, 110, 5, 253, 197, 0, 0, 0,
+        0, 0, 0,
+    ];
+    let seen = pair::run_patiently(&schedule, false);
+    assert!(seen.continued > 0 && seen.grants > 0, "{seen:?}");
+}
+
+/// The same, where the server has sent a message beyond its limit, too.
+#[test]
+fn only_one_end_is_beyond_its_limit() {
+    let schedule = [
+        0, 26, 149, 7, 1, 14, 75, 0, 93, 131, 5, 32, 10, 0, 84, 0, 0, 149, 221, 3, 165, 32, 0, 0,
+        148, 69, 160, 0, 0, 96, 25, 74, 128, 0, 14, 29, 7, 174, 14, 96, 113, 0, 165, 5, 165, 5, 29,
+        78, 148, 157, 0, 69, 78, 14, 221, 92, 32, 0, 0, 142, 160, 147, 0, 5, 174, 5, 133, 192, 0,
+        0, 32, 0, 0, 46, 0, 0, 0, 14, 14, 14, 110, 78, 229, 46, 238, 160, 73, 0, 192, 0, 0, 206,
+        206, 224, 147, 0, 101, 165, 238, 14, 174, 133, 37, 133, 14, 78, 32, 0, 0, 189, 113, 160, 0,
+        0, 69, 69, 20, 20, 20, 116, 84, 96, 0, 0, 96, 0, 0, 133, 20, 84, 20, 133, 20, 84, 133, 37,
+        69, 133, 69, 116, 93, 3, 133, 37, 133, 101, 46, 37, 5, 78, 69, 165, 165, 224, 0, 0, 84, 0,
+        0, 0, 229, 133, 148, 29, 144, 206, 5, 101, 110,
+    ];
+    let seen = pair::run(&schedule);
+    assert!(seen.continued > 0 && seen.grants > 0, "{seen:?}");
+}
+
 /// A client that was refused Version Two, and granted three Calls in Version One, makes them while the server ends the
 /// connection: it has broken no rule, so that it is told why before.
 #[test]

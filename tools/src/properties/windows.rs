@@ -144,16 +144,24 @@ impl Pair {
     }
 }
 
-/// Explores two ends with so many Receives and so much to send, whose counters begin at `starts`.
+/// Explores two ends with so many Receives and so much to send, whose counters begin at `starts`. Each of them is the client,
+/// and then the server.
 fn explore_from(starts: (u32, u32), offers: [&[u32]; 2], todo: [&[u32]; 2]) -> usize {
-    let pair = Pair {
-        ends: [
-            End::new(starts.0, starts.1, offers[0], todo[0]),
-            End::new(starts.1, starts.0, offers[1], todo[1]),
-        ],
-        wires: Default::default(),
+    let ends = [
+        End::new(starts.0, starts.1, offers[0], todo[0]),
+        End::new(starts.1, starts.0, offers[1], todo[1]),
+    ];
+    let explore = |client: usize| {
+        let mut ends = ends.clone();
+        ends[client].outgoing = ends[client].outgoing.cautious();
+        ends[1 - client].incoming = ends[1 - client].incoming.answering();
+        let pair = Pair {
+            ends,
+            wires: Default::default(),
+        };
+        pair.explore()
     };
-    pair.explore()
+    explore(0) + explore(1)
 }
 
 /// The same where 2^31 and 2^32 are passed, one by each end.
