@@ -211,8 +211,10 @@ impl Pair {
         let client = &self.configs[0];
         let is_explained = match reason {
             _ if self.ends[at].trouble.owner.reasons.contains(&reason) => true,
+            // A client that has been misled counts as another version does.
             Reason::Overrun => {
-                self.is_misled() && at == 1 && self.ends[at].trouble.dialect.is_none()
+                let dialects = self.ends.each_ref().map(|end| end.trouble.dialect);
+                self.is_misled() && at == 1 && (dialects[1].is_none() || dialects[0] != dialects[1])
             }
             Reason::NoCommonVersion if self.common().is_none() => at == 0 && client.high == 2,
             _ => self.is_misled(),

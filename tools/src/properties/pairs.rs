@@ -204,6 +204,19 @@ fn only_one_end_is_beyond_its_limit() {
     assert!(seen.continued > 0 && seen.grants > 0, "{seen:?}");
 }
 
+/// A client takes the first message of a server for a refusal, and goes on in Version One where the server speaks Version
+/// Two: it goes beyond a window of which it knows nothing.
+#[test]
+fn who_is_misled_may_overrun() {
+    let schedule = [
+        86, 0, 97, 156, 0, 1, 0, 78, 0, 0, 0, 0, 0, 5, 5, 159, 98, 223, 15, 15, 129, 153, 80, 0,
+        52, 0, 0, 0, 5, 133, 221, 80, 0, 0, 0, 180, 160, 0, 0, 206, 0, 0, 0, 101, 14, 0, 0, 0, 165,
+        212,
+    ];
+    let (_, mishaps) = pair::run_in_trouble(&schedule);
+    assert!(mishaps.strange > 0 && mishaps.closed > 0, "{mishaps:?}");
+}
+
 /// A client that was refused Version Two, and granted three Calls in Version One, makes them while the server ends the
 /// connection: it has broken no rule, so that it is told why before.
 #[test]
