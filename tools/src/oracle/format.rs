@@ -95,12 +95,15 @@ fn read_message(reader: &mut Reader<'_>) -> Result<Message> {
         tail: read_size(reader)?,
     };
     let [flags, payload, rest, whole] = *reader.array()?;
+    let around = sizes.head | sizes.tail;
+    // Counts may be too large, but not too small: an octet takes a segment. A chunk without any would not be in the header.
+    let segments = |octets: u32, count: u8| usize::from(count.max(u8::from(octets != 0)));
     Ok(Message {
         sizes,
         ddp_eligible: flags & 1 == 0,
-        payload_segments: usize::from(payload),
-        rest_segments: usize::from(rest),
-        whole_segments: usize::from(whole),
+        payload_segments: segments(sizes.pages, payload),
+        rest_segments: segments(around, rest),
+        whole_segments: segments(sizes.pages | around, whole),
     })
 }
 
@@ -164,10 +167,11 @@ fn is_put_together(shape: &CallShape, plan: &Plan, bytes: &[u8]) {
             (sizes.pages, pad)
         }
     };
-    // What has no segments was not cut, and an RPC message has eight octets at least.
-    let is_cut = (!plan.call.is_special() || in_call > 0) && (data == 0 || in_read > 0);
+    assert_eq!(plan.call.is_special(), in_call > 0);
+    assert_eq!(data > 0, in_read > 0);
+    // An RPC message has eight octets at least.
     let is_message = plan.call.is_special() || plan.inline_len >= 8;
-    if !is_cut || !is_message || segments_of(shape, plan) > Limits::DEFAULT.read_segments {
+    if !is_message || segments_of(shape, plan) > Limits::DEFAULT.read_segments {
         return;
     }
     let call = Call::decode(shape.version, bytes).unwrap();

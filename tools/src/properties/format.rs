@@ -5,7 +5,11 @@
 use proptest::prelude::*;
 
 use crate::{
-    oracle::{plan_fits, segments_of},
+    oracle::{
+        self,
+        plan_fits,
+        segments_of, //
+    },
     proto::{
         error::Fault,
         format::{
@@ -390,4 +394,40 @@ proptest! {
         }
         prop_assert_eq!(plan.reply_len % 4, 0);
     }
+}
+
+/// A Write chunk that bytes describe with data, but without segments. A chunk of no segments is not in a header, so what was
+/// planned for one beside it would have more room: a Reply in three messages would take two, and a Call chunk would fit.
+#[test]
+fn bytes_describe_no_chunk_without_segments() {
+    // Sizes of head, pages and tail; flags and segment counts.
+    type Described = ([u8; 9], [u8; 4]);
+    let check = |limits: [u8; 4], messages: [Described; 2]| {
+        let mut bytes = limits.to_vec();
+        for (sizes, segments) in messages {
+            bytes.extend(sizes);
+            bytes.extend(segments);
+        }
+        oracle::format(&bytes);
+    };
+    // Version Two, with a Reply that may come in three messages of 8192 octets: of a Call that is answered, and of one
+    // that is not.
+    let call = (
+        [0, 0x01, 0x96, 0x80, 0x0d, 0xff, 0, 0x02, 0x01],
+        [0, 0, 1, 1],
+    );
+    let reply = ([0x80, 0x3f, 0xd2, 0, 0x01, 0x32, 0, 0, 0], [0, 0, 1, 1]);
+    for flags in [0x4d, 0xcd] {
+        check([0x06, 0x07, flags, 0x01], [call, reply]);
+    }
+    // A Call chunk that just fits into 1024 octets.
+    let call = (
+        [0, 0x02, 0xbf, 0, 0x02, 0xff, 0x80, 0x04, 0x8e],
+        [0, 93, 221, 41],
+    );
+    let reply = (
+        [0, 0, 0x80, 0x80, 0x3f, 0x80, 0x80, 0x1e, 0],
+        [0, 0, 128, 130],
+    );
+    check([0x00, 0x02, 0x55, 0x00], [call, reply]);
 }
