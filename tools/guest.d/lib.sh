@@ -115,7 +115,7 @@ link_up() {
 }
 
 start_nfs_server() {
-	local options=${1:-rw,async,no_root_squash,insecure,no_subtree_check}
+	local options=${1:-rw,async,no_root_squash,insecure,no_subtree_check} limit
 
 	modprobe -q nfsd
 	mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd || fail "no nfsd"
@@ -125,7 +125,12 @@ start_nfs_server() {
 	mountpoint -q "$EXPORT" || mount -t tmpfs -o size=80% tmpfs "$EXPORT"
 	pidof -q rpcbind || rpcbind || fail "rpcbind does not start"
 	# The shortest periods there are; with the usual ones every first open
-	# waits 90 s. They can only be set before the first thread runs.
+	# waits 90 s. They can only be set before the first thread runs. As long as
+	# lockd has a grace period of its own nfsd grants no delegation.
+	modprobe -q lockd
+	for limit in nlm_timeout nlm_grace_period; do
+		[ ! -e "/proc/sys/fs/nfs/$limit" ] || echo 3 >"/proc/sys/fs/nfs/$limit"
+	done
 	echo 10 >/proc/fs/nfsd/nfsv4gracetime
 	echo 10 >/proc/fs/nfsd/nfsv4leasetime
 	# However little memory the guest has.
