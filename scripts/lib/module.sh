@@ -53,34 +53,37 @@ make_module() {
 	chroot_sysroot rsync -rlp --checksum --delete \
 		--exclude='*.o' --exclude='*.ko' --exclude='*.mod' --exclude='*.mod.c' \
 		--exclude='.*' --exclude='*.symvers' --exclude='modules.order' \
-		--exclude='*_generated*' --exclude='ko-*' --exclude='/siw' "${sources[@]}" "$dir/"
+		--exclude='*_generated*' --exclude='ko-*' --exclude='/siw' --exclude='/rxe' "${sources[@]}" "$dir/"
 	# shellcheck disable=SC2046
 	CHROOT_CWD=$dir chroot_sysroot make $(kernel_make_flags "$kernel") \
 		-C "$(kernel_dir "$kernel")/build" M="$dir" KUNIT="$MODULE_KUNIT" -j"$(nproc)" modules
 	[ -e "$dir/rpcrdma.ko" ] || die "the build made no rpcrdma.ko"
-	# The module that counts work requests for the tests, see tests/kmod.
+	# The modules of the tests, see tests/kmod.
 	# shellcheck disable=SC2046
 	CHROOT_CWD=$dir/kmod chroot_sysroot make $(kernel_make_flags "$kernel") \
 		-C "$(kernel_dir "$kernel")/build" M="$dir/kmod" modules
 	[ -e "$dir/kmod/rdmatap.ko" ] || die "the build made no rdmatap.ko"
 	mkdir -p "$result"
 	cp "$dir/rpcrdma.ko" "$dir/kmod/rdmatap.ko" "$result/"
-	make_siw "$kernel" "$dir/siw"
-	[ ! -e "$dir/siw/siw.ko" ] || cp "$dir/siw/siw.ko" "$result/"
+	[ ! -e "$dir/kmod/hca/hca.ko" ] || cp "$dir/kmod/hca/hca.ko" "$result/"
+	make_device "$kernel" siw siw "$dir/siw" "$result"
+	# On the distribution's kernel its own one is used.
+	[ "$kernel" = debian ] || make_device "$kernel" rxe rdma_rxe "$dir/rxe" "$result"
 }
 
-# The kernel's siw with the mistakes mended that tests would stumble over, see
-# tests/kmod/siw. Where the kernel has none there is nothing to make.
-make_siw() {
-	local kernel=$1 dir=$2 patch hash
+# The kernel's siw or rxe with the mistakes mended that tests would stumble over,
+# see tests/kmod: make_device KERNEL NAME MODULE DIR RESULT. The module becomes
+# NAME.ko in RESULT. Where the kernel has none there is nothing to make.
+make_device() {
+	local kernel=$1 name=$2 module=$3 dir=$4 result=$5 patch hash
 
-	find "$(kernel_dir "$kernel")/modules" -name 'siw.ko*' | grep -q . || return 0
-	hash=$(hash_files "$TREE"/tests/kmod/siw/*.patch)
+	find "$(kernel_dir "$kernel")/modules" -name "$module.ko*" | grep -q . || return 0
+	hash=$(hash_files "$TREE"/tests/kmod/"$name"/*.patch)
 	if [ "$(cat "$dir/.patched" 2>/dev/null)" != "$hash" ]; then
 		clear_directory "$dir"
-		cp -r "$SOURCE/linux/drivers/infiniband/sw/siw/." "$dir/"
+		cp -r "$SOURCE/linux/drivers/infiniband/sw/$name/." "$dir/"
 		# What another version of the kernel has mended is left out.
-		for patch in "$TREE"/tests/kmod/siw/*.patch; do
+		for patch in "$TREE"/tests/kmod/"$name"/*.patch; do
 			chroot_sysroot patch -N -p5 -d "$dir" -i "$patch" ||
 				echo "${patch##*/} does not apply to this kernel"
 		done
@@ -89,6 +92,7 @@ make_siw() {
 	# shellcheck disable=SC2046
 	CHROOT_CWD=$dir chroot_sysroot make $(kernel_make_flags "$kernel") \
 		-C "$(kernel_dir "$kernel")/build" M="$dir" modules
+	[ ! -e "$dir/$module.ko" ] || cp "$dir/$module.ko" "$result/$name.ko"
 }
 
 make_module_uml() { make_module uml "$1"; }
