@@ -53,7 +53,7 @@ demo-pair:
 check:
 	@tools/check
 
-# All that clients and servers have to do with each other, ours and the stock ones.
+# All that our clients and servers have to do with each other, and with the stock ones.
 check-interop:
 	@tools/check --interop
 
@@ -87,7 +87,7 @@ help:
 	@echo '  make demo-pair  the same in two guests, through this module from a stock NFS server'
 	@echo '  make check      the tests, with small counts (tools/check PATTERN for some of them)'
 	@echo '  make check-interop'
-	@echo '                  every client with every server, ours and the stock ones'
+	@echo '                  our client and server with each other and with the stock ones'
 	@echo '  make soak       the same with full counts, and those that take too long for make check;'
 	@echo '                  takes hours'
 	@echo '  make bench      compare with the stock module, as client and as server, and in Version Two:'

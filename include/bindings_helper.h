@@ -48,7 +48,7 @@
 #include "rpcrdma_c.h"
 #include "rpcrdma_trace.h"
 
-/* bindgen does not see values behind casts. */
+/* Values that bindgen cannot see, because the macros contain casts. */
 enum {
 	RPCRDMA_HZ = HZ,
 	RPCRDMA_IPPROTO_TCP = IPPROTO_TCP,

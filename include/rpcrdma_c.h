@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the C objects of the module and its Rust code know of each other.
+ * The interface between the C objects of the module and its Rust code.
  */
 #ifndef RPCRDMA_C_H
 #define RPCRDMA_C_H
@@ -13,10 +13,10 @@ struct dentry;
 struct seq_file;
 
 /**
- * struct rpcrdma_xprt - a transport of ours, as memory
- * @xprt: what SUNRPC sees
- * @timeout: the timeouts of @xprt once somebody has changed them
- * @state: the Rust object that is the transport, one reference to it
+ * struct rpcrdma_xprt - the memory of a transport of this module
+ * @xprt: the part that SUNRPC sees
+ * @timeout: the timeouts of @xprt once they were changed
+ * @state: a reference to the Rust object that is the transport
  * @release: gives up @state; true if nothing can reach @xprt any more
  * @handles: 1 while the Rust side can reach @xprt, else 0
  * @cong_epoch: counts resets of the congestion window, under transport_lock
@@ -54,10 +54,10 @@ extern unsigned int rpcrdma_parameter_client_version_set;
 extern unsigned int rpcrdma_parameter_server_version;
 
 /**
- * enum rpcrdma_host_auth - whether peers are to authenticate themselves
- * @RPCRDMA_HOST_AUTH_OFF: no
- * @RPCRDMA_HOST_AUTH_OFFER: those that want to
- * @RPCRDMA_HOST_AUTH_REQUIRE: all of them
+ * enum rpcrdma_host_auth - the mode of host authentication of peers
+ * @RPCRDMA_HOST_AUTH_OFF: no peer authenticates itself
+ * @RPCRDMA_HOST_AUTH_OFFER: peers may authenticate themselves
+ * @RPCRDMA_HOST_AUTH_REQUIRE: all peers must authenticate themselves
  */
 enum rpcrdma_host_auth {
 	RPCRDMA_HOST_AUTH_OFF,
@@ -84,12 +84,12 @@ int rpcrdma_sysctl_register(void);
 void rpcrdma_sysctl_unregister(void);
 
 /**
- * enum rpcrdma_svc_stat - what a server counts, over all its connections
+ * enum rpcrdma_svc_stat - counters of a server, over all its connections
  * @RPCRDMA_SVC_STAT_READ: RDMA Reads, one for each segment that was read
  * @RPCRDMA_SVC_STAT_RECV: messages that were received
  * @RPCRDMA_SVC_STAT_WRITE: RDMA Writes
  * @RPCRDMA_SVC_STAT_SQ_STARVE: times that something waited for the Send Queue
- * @RPCRDMA_SVC_STATS: how many counters there are
+ * @RPCRDMA_SVC_STATS: the number of counters
  */
 enum rpcrdma_svc_stat {
 	RPCRDMA_SVC_STAT_READ,
@@ -112,7 +112,7 @@ int rpcrdma_sysctl_svc_show(enum rpcrdma_svc_stat which, char *buffer,
 			    size_t size);
 
 /**
- * struct rpcrdma_debugfs_file - what a file in debugfs shows
+ * struct rpcrdma_debugfs_file - a file in debugfs
  * @show: writes the contents; may sleep. It is given this structure, which is
  *	part of a larger one.
  */

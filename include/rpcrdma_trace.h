@@ -5,11 +5,11 @@
 #ifndef RPCRDMA_TRACE_H
 #define RPCRDMA_TRACE_H
 
-/* In the number of a connection: it is one of the server. */
+/* Set in the number of a connection if it is one of the server. */
 #define RPCRDMA_TRACE_SERVER 0x80000000u
 
 /**
- * enum rpcrdma_trace_end - why a connection was ended
+ * enum rpcrdma_trace_end - the reason why a connection was ended
  * @RPCRDMA_END_CLOSED: SUNRPC closed it, or it was lost and SUNRPC followed
  * @RPCRDMA_END_FAILED: a message could not be posted
  * @RPCRDMA_END_REPLACED: SUNRPC connects anew
@@ -23,7 +23,7 @@ enum rpcrdma_trace_end {
 };
 
 /**
- * enum rpcrdma_trace_direction - which way the payload of a region goes
+ * enum rpcrdma_trace_direction - the direction of a region's payload
  * @RPCRDMA_PEER_READS: the peer reads from it
  * @RPCRDMA_PEER_WRITES: the peer writes to it
  */
@@ -33,7 +33,7 @@ enum rpcrdma_trace_direction {
 };
 
 /**
- * enum rpcrdma_trace_call - how a Call travels
+ * enum rpcrdma_trace_call - the form in which a Call is sent
  * @RPCRDMA_CALL_INLINE: all of it in the Send
  * @RPCRDMA_CALL_READ_CHUNK: its payload in a Read chunk
  * @RPCRDMA_CALL_SPECIAL: all of it in a Read chunk (RDMA_NOMSG)
@@ -47,7 +47,7 @@ enum rpcrdma_trace_call {
 };
 
 /**
- * enum rpcrdma_trace_offer - what a Call offers for its Reply
+ * enum rpcrdma_trace_offer - the chunks that a Call offers for its Reply
  * @RPCRDMA_OFFER_NONE: the Reply comes inline
  * @RPCRDMA_OFFER_WRITE_CHUNK: a Write chunk for the payload
  * @RPCRDMA_OFFER_REPLY_CHUNK: a Reply chunk for all of it
@@ -61,7 +61,7 @@ enum rpcrdma_trace_offer {
 };
 
 /**
- * enum rpcrdma_trace_post - why a message was not posted
+ * enum rpcrdma_trace_post - the reason why a message was not posted
  * @RPCRDMA_POST_CLOSED: the connection is being shut down
  * @RPCRDMA_POST_FULL: the Send Queue is full
  * @RPCRDMA_POST_REFUSED: the device refused
@@ -73,12 +73,12 @@ enum rpcrdma_trace_post {
 };
 
 /**
- * enum rpcrdma_trace_work - whose completion it is
- * @RPCRDMA_WORK_RECEIVE: a Receive's
- * @RPCRDMA_WORK_SEND: a Send's
- * @RPCRDMA_WORK_REGISTER: a registration's
- * @RPCRDMA_WORK_INVALIDATE: a local invalidation's
- * @RPCRDMA_WORK_READ: an RDMA Read's
+ * enum rpcrdma_trace_work - the kind of work request that has completed
+ * @RPCRDMA_WORK_RECEIVE: a Receive
+ * @RPCRDMA_WORK_SEND: a Send
+ * @RPCRDMA_WORK_REGISTER: a registration
+ * @RPCRDMA_WORK_INVALIDATE: a local invalidation
+ * @RPCRDMA_WORK_READ: an RDMA Read
  */
 enum rpcrdma_trace_work {
 	RPCRDMA_WORK_RECEIVE,
@@ -89,10 +89,10 @@ enum rpcrdma_trace_work {
 };
 
 /**
- * enum rpcrdma_trace_verdict - what is thought of a Reply
- * @RPCRDMA_VERDICT_INLINE: its message came with it
- * @RPCRDMA_VERDICT_PLACED: its message is in the Reply chunk
- * @RPCRDMA_VERDICT_FAILED: an error, or not an answer to what was asked
+ * enum rpcrdma_trace_verdict - the verdict on a Reply
+ * @RPCRDMA_VERDICT_INLINE: the message came inline
+ * @RPCRDMA_VERDICT_PLACED: the message is in the Reply chunk
+ * @RPCRDMA_VERDICT_FAILED: an error, or a Reply that does not answer the Call
  * @RPCRDMA_VERDICT_AGAIN: an error, after which the Call is sent again in
  *	another form
  */
@@ -104,9 +104,9 @@ enum rpcrdma_trace_verdict {
 };
 
 /**
- * enum rpcrdma_trace_answer - what a message that is refused is answered with
- * @RPCRDMA_ANSWER_NONE: nothing
- * @RPCRDMA_ANSWER_ERR_VERS: RDMA_ERROR with the versions that are understood
+ * enum rpcrdma_trace_answer - the answer to a message that is refused
+ * @RPCRDMA_ANSWER_NONE: no answer
+ * @RPCRDMA_ANSWER_ERR_VERS: RDMA_ERROR with the versions that are supported
  * @RPCRDMA_ANSWER_ERR_CHUNK: RDMA_ERROR of the other kind
  * @RPCRDMA_ANSWER_ERROR: RDMA2_ERROR of Version Two
  * @RPCRDMA_ANSWER_CLOSE: the connection is ended

@@ -6,6 +6,7 @@ use kernel::prelude::*;
 
 #[deny(unsafe_code)]
 mod client;
+mod endpoint;
 mod kext;
 #[deny(unsafe_code)]
 mod link;
@@ -13,6 +14,7 @@ mod observe;
 #[allow(dead_code)]
 #[deny(unsafe_code)]
 mod proto;
+mod rdma;
 #[deny(unsafe_code)]
 mod requester;
 #[deny(unsafe_code)]
@@ -21,7 +23,6 @@ mod responder;
 mod server;
 mod sunrpc;
 mod sys;
-mod verbs;
 
 module! {
     type: RpcRdma,
@@ -37,7 +38,11 @@ module! {
         },
         shared_receives: u32 {
             default: 8192,
-            description: "Receives that a listener's connections share on a device at most; 0: each has its own",
+            description: "Most Receives that connections share on a device; 0: each has its own",
+        },
+        shared_receives_iwarp: u32 {
+            default: 0,
+            description: "The same for devices of iWARP, in place of shared_receives",
         },
     },
 }
@@ -64,7 +69,8 @@ impl kernel::Module for RpcRdma {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         server::check_parameters();
         let debugfs = kext::debugfs::Root::new();
-        // Before the sysctls, since only this tells whether the kernel has such a transport already.
+        // Before the sysctls, since only this tells whether the kernel has such a transport
+        // already.
         let client = client::Registration::new()?;
         let server = server::Registration::new()?;
         Ok(Self {

@@ -1,61 +1,117 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Calls that the server sends to the client: NFSv4.1 callbacks (RFC 8167; section 4.6 of the draft).
+//! Calls that the server sends to the client: NFSv4.1 callbacks (RFC 8167; section 4.6 of the
+//! draft).
 //!
-//! The client is a Responder here, and [`crate::responder`] does its work. Only what becomes of a Call that is there, and
-//! where its Reply comes from, is different from a server: SUNRPC's service for such Calls wants them in one piece of
-//! memory, and hands the Reply, a page at most, to `send_request`.
+//! The client is a Responder here, and [`crate::responder`] does its work. Only what becomes of a
+//! Call that is there, and where its Reply comes from, is different from a server: SUNRPC's service
+//! for such Calls wants them in one piece of memory, and hands the Reply, a page at most, to
+//! `send_request`.
 //!
-//! In Version One there are no chunks in this direction, which RFC 8167 section 5.3 leaves to the implementation. In
-//! Version Two the server is told that everything is possible (level RDMA2_RVRSDIR_GENL, section 5.2.5 of the draft),
-//! unless its end of the connection answers no RDMA Reads; then there are no chunks (RDMA2_RVRSDIR_CONT).
+//! In Version One there are no chunks in this direction, which RFC 8167 section 5.3 leaves to the
+//! implementation. In Version Two the server is told that everything is possible (level
+//! RDMA2_RVRSDIR_GENL, section 5.2.5 of the draft), unless its end of the connection answers no
+//! RDMA Reads; then there are no chunks (RDMA2_RVRSDIR_CONT).
 //!
 //! # Who owns what, and what ends it
 //!
-//! A Call belongs to the handler of its last Receive; then, if it has Read chunks, with their RDMA Reads to the endpoint;
-//! then to [`ReverseSlots`], under the index of the slot that SUNRPC was lent. It is taken out by [`reply`], which puts it
-//! back if SUNRPC has to try again, and dropped when the Reply was posted, or when SUNRPC gives the slot back without one.
-//! A Call keeps its Receive, and with it the endpoint's memory, but not the connection: when that ends, Calls that SUNRPC
-//! works on stay until they are given back, and their Replies are not sent. RDMA Writes of a Reply are made from a copy of
-//! it, which goes with the Send, since SUNRPC uses its own memory again when the Reply was posted.
+//! A Call belongs to the handler of its last Receive; then, if it has Read chunks, with their RDMA
+//! Reads to the endpoint; then to [`ReverseSlots`], under the index of the slot that SUNRPC was
+//! lent. It is taken out by [`reply`], which puts it back if SUNRPC has to try again, and dropped
+//! when the Reply was posted, or when SUNRPC gives the slot back without one. A Call keeps its
+//! Receive, and with it the endpoint's memory, but not the connection: when that ends, Calls that
+//! SUNRPC works on stay until they are given back, and their Replies are not sent. RDMA Writes of a
+//! Reply are made from a copy of it, which goes with the Send, since SUNRPC uses its own memory
+//! again when the Reply was posted.
 //!
 //! The transport can't go away before: SUNRPC has a reference to it for each slot that it was lent.
 //!
 //! # How much memory
 //!
-//! There is a slot for each Receive that is kept for this direction, and no more Calls are taken in than there are slots.
-//! A Call has [`MAX_CALL`] octets at most; one that is longer is refused before anything is allocated for it.
+//! There is a slot for each Receive that is kept for this direction, and no more Calls are taken in
+//! than there are slots. A Call has [`MAX_CALL`] octets at most; one that is longer is refused
+//! before anything is allocated for it.
 
 use crate::client::Client;
+use crate::endpoint::ConnectionEvents;
+use crate::endpoint::{
+    Cargo,
+    PostError,
+    Received, //
+};
 use crate::kext::memalloc::NoFs;
 use crate::kext::ratelimit::pr_warn_ratelimited;
-use crate::link::assembly::{Whole, MAX_WHOLE};
-use crate::link::sizing::{REVERSE_CREDITS, REVERSE_RECEIVES};
+use crate::link::assembly::{
+    Whole,
+    MAX_WHOLE, //
+};
+use crate::link::sizing::{
+    REVERSE_CREDITS,
+    REVERSE_RECEIVES, //
+};
 use crate::link::Link;
-use crate::observe::trace::{self, Answer, Why};
-use crate::proto::message::{self, Version};
-use crate::proto::v1::{self, DecodeError, ErrorHeader, RdmaError};
-use crate::proto::v2::{self, Direction};
+use crate::observe::trace::{
+    self,
+    Answer,
+    RefusalReason, //
+};
+use crate::proto::message::{
+    self,
+    Version, //
+};
+use crate::proto::v1::{
+    self,
+    DecodeError,
+    ErrorHeader,
+    RdmaError, //
+};
+use crate::proto::v2::{
+    self,
+    Direction, //
+};
 use crate::requester::call::Call;
-use crate::requester::send::wait_for_send_room;
+use crate::requester::wait::wait_for_send_room;
 use crate::requester::Host;
-use crate::responder::call::{self, Arrived, CallSink, Pulling, Refusal, Taken};
+use crate::responder::call::{
+    self,
+    Arrived,
+    CallSink,
+    Pulling,
+    Refusal,
+    Taken, //
+};
 use crate::responder::post;
-use crate::responder::reply::{self, ReplySource};
-use crate::sunrpc::svc::{CallContext, Pages};
-use crate::sunrpc::{enqueue_bc_call, BcReply, KeptMessage, SendError, Slot, XdrBuf};
-use crate::verbs::cm::ConnectionEvents;
-use crate::verbs::endpoint::{Cargo, PostError, Received};
+use crate::responder::reply::{
+    self,
+    ReplySource, //
+};
+use crate::sunrpc::svc::{
+    CallContext,
+    Pages, //
+};
+use crate::sunrpc::{
+    enqueue_bc_call,
+    BcReply,
+    KeptMessage,
+    SendError,
+    Slot,
+    XdrBuf, //
+};
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
-use kernel::sync::{new_spinlock, Arc, SpinLock};
+use kernel::sync::{
+    new_spinlock,
+    Arc,
+    SpinLock, //
+};
 
-/// How many slots there are: one for each Call that can be received. More than credits, because a slot comes
-/// back some time after the Reply was sent, and the peer may send the next Call as soon as it has that.
+/// The number of slots: one for each Call that can be received. More than credits, because a
+/// slot comes back some time after the Reply was sent, and the peer may send the next Call as soon
+/// as it has that.
 const SLOTS: u32 = REVERSE_RECEIVES;
 
-/// Octets of the longest Call that is taken in: as much in chunks as in parts. A slot's memory is one piece, and stays as
-/// large as the longest Call that it has had.
+/// Octets of the longest Call that is taken in: as much in chunks as in parts. A slot's memory is
+/// one piece, and stays as large as the longest Call that it has had.
 const MAX_CALL: usize = MAX_WHOLE as usize;
 
 /// A Call that was taken in.
@@ -72,7 +128,7 @@ pub(super) struct ReverseSlots {
     slots: SpinLock<Slots>,
 }
 
-/// What the lock of [`ReverseSlots`] protects.
+/// The state behind the lock of [`ReverseSlots`].
 struct Slots {
     /// Those that are not with SUNRPC. Never more than its capacity, [`SLOTS`].
     free: KVec<Arc<ReverseSlot>>,
@@ -120,7 +176,8 @@ impl ReverseSlots {
     ///
     /// `ENOMEM`.
     pub(super) fn fill(&self, owner: &Arc<Client>) -> Result {
-        // The service may have ended before, and begins again; slots of that time may still be with SUNRPC.
+        // The service may have ended before, and begins again; slots of that time may still be with
+        // SUNRPC.
         self.slots.lock().closed = false;
         loop {
             let mut slots = self.slots.lock();
@@ -143,6 +200,11 @@ impl ReverseSlots {
                 }
             }
         }
+    }
+
+    /// Returns whether the service has ended.
+    fn is_closed(&self) -> bool {
+        self.slots.lock().closed
     }
 
     /// Takes a free slot.
@@ -205,7 +267,12 @@ impl CallSink for Backchannel {
     // What is in pages is copied to the slot, in the order of the message.
     const SPLITS: bool = false;
 
-    fn take_pages(&mut self, count: usize) -> Result<Pages> {
+    fn holds(&self, _len: usize) -> bool {
+        // It is looked at when the Call is copied to a slot.
+        true
+    }
+
+    fn take_pages(&mut self, count: usize, _tail: usize) -> Result<Pages> {
         if count > MAX_CALL / PAGE_SIZE {
             return Err(E2BIG);
         }
@@ -232,7 +299,7 @@ pub(super) fn received(
     };
     trace::reverse_call(this.number(), xid, inline_len);
     // In Version Two the session has seen to what we have told.
-    if version == Version::One && has_chunks {
+    if has_chunks && !version.rules().has_reverse_chunks {
         // RFC 8167 section 5.3: there are no chunks in this direction.
         let answer = ErrorHeader {
             xid,
@@ -243,9 +310,10 @@ pub(super) fn received(
         send_error(this, &message, &answer);
         return;
     }
-    // Without a callback service there is nobody to answer, and no credit was ever granted in Version One.
+    // Without a callback service there is nobody to answer, and no credit was ever granted in
+    // Version One.
     if !this.xprt.has_bc_server() {
-        give_up(this, version, xid, v2::RdmaError::System);
+        give_up(this, xid, v2::RdmaError::System);
         return;
     }
     // Writeback may wait for messages behind this one.
@@ -268,28 +336,32 @@ pub(super) fn received(
             let load = pull.load();
             match endpoint.post_pull(pull) {
                 Ok(()) => this.responder.reads_posted(xid, load),
-                Err((PostError::Full, _)) => give_up(this, version, xid, v2::RdmaError::System),
+                Err((PostError::Full, _)) => give_up(this, xid, v2::RdmaError::System),
                 // The connection is at its end.
                 Err(_) => Client::lost(this),
             }
         }
-        // Another time there may be enough.
-        Taken::Crowded(_) => {
-            let refusal = Refusal::Chunks(Why::TooManySegments);
+        Taken::Crowded(arrived) => {
+            let max = endpoint.sizes().segments;
+            let refusal = Refusal::Segments { max };
+            let error = message::Call::decode(version, arrived.message.bytes())
+                .and_then(|call| call::error(&refusal, &call));
+            drop(arrived);
             let (answer, why) = refusal.traced(version);
             this.responder.refused(xid, answer, why, inline_len);
-            give_up(this, version, xid, v2::RdmaError::System);
+            give_up(this, xid, error.unwrap_or(v2::RdmaError::System));
         }
-        Taken::Refused(_, refusal) => {
-            let error = match refusal {
-                Refusal::Header(_) | Refusal::Drop => v2::RdmaError::BadXdr,
-                // For want of memory or of memory regions; another time there may be enough.
-                Refusal::Lost(_) | Refusal::Chunks(Why::TooManySegments) => v2::RdmaError::System,
-                Refusal::Chunks(_) => v2::RdmaError::BadXdr,
-            };
+        Taken::Refused(message, refusal) => {
+            let error = message
+                .and_then(|message| {
+                    let call = message::Call::decode(version, message.bytes())?;
+                    call::error(&refusal, &call)
+                })
+                // For want of memory; another time there may be enough.
+                .unwrap_or(v2::RdmaError::System);
             let (answer, why) = refusal.traced(version);
             this.responder.refused(xid, answer, why, inline_len);
-            give_up(this, version, xid, error);
+            give_up(this, xid, error);
         }
     }
 }
@@ -304,8 +376,8 @@ pub(super) fn pulled(this: &Arc<Client>, pull: Pulling<Client>, done: bool) {
     let _scope = NoFs::enter();
     if !pull.is_sound() {
         this.responder
-            .refused(xid, Answer::Error, Why::OtherCall, 0);
-        give_up(this, Version::Two, xid, v2::RdmaError::BadXdr);
+            .refused(xid, Answer::Error, RefusalReason::OtherCall, 0);
+        give_up(this, xid, v2::RdmaError::BadXdr);
         return;
     }
     // It was prepared for `Backchannel`, so it is not split.
@@ -324,9 +396,14 @@ fn deliver(
 ) {
     let xid = call.xid();
     let Some(slot) = this.reverse.take() else {
-        if version == Version::Two {
+        if version.rules().counts_messages {
             // Credits are for messages of all kinds there, so this may happen.
-            give_up(this, version, xid, v2::RdmaError::System);
+            give_up(this, xid, v2::RdmaError::System);
+            return;
+        }
+        if this.reverse.is_closed() {
+            // The session is about to be destroyed. The server's Call is one of those that cross
+            // with that: it goes unanswered, as if it had come when there was no service any more.
             return;
         }
         // More Calls than credits. RFC 8166 section 3.3.1: the connection may be ended.
@@ -344,31 +421,32 @@ fn deliver(
     };
     if let Err((slot, _)) = enqueue_bc_call(this, slot, xid, len, fill) {
         this.reverse.put(slot);
-        give_up(this, version, xid, v2::RdmaError::System);
+        give_up(this, xid, v2::RdmaError::System);
     }
 }
 
-/// A reverse-direction Call is not taken in. Version Two has errors for that (7.4.1); this one is sent when the message has
-/// been dealt with.
-fn give_up(this: &Arc<Client>, version: Version, xid: u32, error: v2::RdmaError) {
-    let link = this.requester.link();
-    let channel = link.as_ref().and_then(|link| link.channel());
-    if let (Version::Two, Some(channel)) = (version, channel) {
-        // If many errors wait already, this one can't be sent; section 7.4 of the draft.
-        if channel.report(xid, error).is_err() {
-            this.xprt.force_disconnect();
-        }
+/// A reverse-direction Call is not taken in. Version Two has errors for that (7.4.1); this one is
+/// sent when the message has been dealt with.
+fn give_up(this: &Arc<Client>, xid: u32, error: v2::RdmaError) {
+    let Some(link) = this.requester.link() else {
+        return;
+    };
+    // If many errors wait already, this one can't be sent; section 7.4 of the draft.
+    if link.channel().report(xid, error).is_err() {
+        this.xprt.force_disconnect();
     }
 }
 
-/// A reverse-direction Call whose header makes no sense is answered with RDMA_ERROR, RFC 8166 section 4.5.
+/// A reverse-direction Call whose header makes no sense is answered with RDMA_ERROR, RFC 8166
+/// section 4.5.
 pub(super) fn refuse(this: &Arc<Client>, message: &Received<Client>, error: &DecodeError) {
     if let Some(answer) = error.answer(REVERSE_CREDITS) {
         send_error(this, message, &answer);
     }
 }
 
-/// Sends an RDMA_ERROR message where the Call came from. If there is no Send buffer, the peer does without.
+/// Sends an RDMA_ERROR message where the Call came from. If there is no Send buffer, the peer does
+/// without.
 fn send_error(this: &Arc<Client>, message: &Received<Client>, error: &ErrorHeader) {
     let endpoint = message.endpoint();
     let Some(mut buffer) = endpoint.send_buffer() else {
@@ -417,8 +495,12 @@ impl ReplySource<Client> for Answering<'_> {
 ///
 /// # Errors
 ///
-/// As for [`crate::requester::send::call`]. With `NotConnected` it is not sent at all: the server sends its Call again on
-/// the next connection.
+/// As for [`crate::requester::send::call`]. SUNRPC may have given the error to another task, which
+/// sends what was queued before its own Call. So there is an error only if this Reply may still be
+/// sent later, or nothing at all can be sent now. What can't be sent any more is dropped with
+/// success, and the slot comes back: a Reply of a former connection, which must not be sent on
+/// another one (RFC 8167 section 4, and 4.6 of the draft), since the server sends its Call again
+/// there.
 pub(super) fn reply(this: &Arc<Client>, rqst: &BcReply<'_, Call<Client>>) -> Result<(), SendError> {
     if !this.xprt.is_connected() {
         return Err(SendError::NotConnected);
@@ -428,7 +510,7 @@ pub(super) fn reply(this: &Arc<Client>, rqst: &BcReply<'_, Call<Client>>) -> Res
     };
     let index = rqst.call().index();
     let Some(call) = this.reverse.take_call(index) else {
-        return Err(SendError::Io);
+        return Ok(());
     };
     let sent = send(this, &link, rqst, &call);
     match sent {
@@ -456,7 +538,7 @@ fn send(
         .endpoint()
         .is_some_and(|of_call| Arc::ptr_eq(of_call, endpoint))
     {
-        return Err(SendError::NotConnected);
+        return Ok(());
     }
     // Writeback may wait for this connection.
     let _scope = NoFs::enter();
@@ -465,30 +547,28 @@ fn send(
         return Err(wait_for_send_room(this, link, xid, 0, 1));
     };
     let has_chunk = call.header().is_some_and(|header| header.reply.is_some());
-    let kept = match has_chunk {
-        true => Some(KeptMessage::copy(rqst.snd_buf()).map_err(|_| SendError::NoBufs)?),
-        false => None,
+    let kept = if has_chunk {
+        Some(KeptMessage::copy(rqst.snd_buf()).map_err(|_| SendError::NoBufs)?)
+    } else {
+        None
     };
     let mut answering = Answering {
         call,
         reply: rqst.snd_buf(),
         kept,
     };
-    let version = link.version();
-    let terms = reply::Terms {
-        version,
-        inline_max: link.inline_send() as usize,
-        // The Call says which handle, if any (6.5 of the draft).
-        may_invalidate: version == Version::Two,
-        parts: link.reply_parts(),
-        // In Version One grants of the two directions are separate, RFC 8167 section 4.1.
-        credits: REVERSE_CREDITS,
-    };
+    // In Version One grants of the two directions are separate, RFC 8167 section 4.1.
+    let terms = reply::Terms::new(&link.terms(), REVERSE_CREDITS);
     let prepared = reply::prepare(&mut answering, buffer, &terms, |attempt| attempt());
-    let ready = prepared.map_err(|error| match error {
-        ENOMEM => SendError::NoBufs,
-        _ => SendError::NotConnected,
-    })?;
+    let ready = match prepared {
+        Ok(ready) => ready,
+        Err(ENOMEM) => return Err(SendError::NoBufs),
+        Err(_) => {
+            // There will be no Reply to this Call on this connection.
+            Client::disconnect(this);
+            return Err(SendError::NotConnected);
+        }
+    };
     let (len, invalidate) = (ready.len, ready.invalidate);
     let load = ready.cargo.as_ref().map(Cargo::load).unwrap_or_default();
     let parts = ready.long.as_ref().map_or(1, |long| long.split.len());
@@ -518,8 +598,8 @@ fn send(
     }
 }
 
-/// There is no room in the Send Queue for a Reply in so many `parts` with so many RDMA Writes, or there are no credits:
-/// SUNRPC shall call again when there may be both.
+/// There is no room in the Send Queue for a Reply in so many `parts` with so many RDMA Writes, or
+/// there are no credits: SUNRPC shall call again when there may be both.
 fn wait(this: &Arc<Client>, link: &Link<Client>, writes: u32, parts: u32) -> SendError {
     this.requester.stats.send_queue_full.count();
     // For the credits.
@@ -537,17 +617,19 @@ fn wait(this: &Arc<Client>, link: &Link<Client>, writes: u32, parts: u32) -> Sen
 
 /// The largest reverse-direction message, header not counted: RFC 8167 section 4.2.
 ///
-/// Whoever asks keeps to it when the connection is made anew, perhaps in another version. So it is what both can do.
+/// Whoever asks keeps to it when the connection is made anew, perhaps in another version. So it is
+/// what both can do.
 pub(super) fn max_payload(client: &Client) -> usize {
     let smallest = |link: &Link<Client>| {
-        let (send, receive) = link.inline_in_one();
-        let now = link.inline_send().min(link.inline_receive());
-        now.min(send).min(receive)
+        let (one, now) = (link.channel().in_one().agreed(), link.terms());
+        let in_one = one.send_inline.min(one.receive_inline);
+        in_one.min(now.send_size).min(now.receive_size)
     };
+    // SUNRPC asks within an RCU read-side critical section.
     let inline = client
         .requester
-        .link()
-        .map_or(v1::MIN_INLINE, |link| smallest(&link));
+        .ask_link(smallest)
+        .unwrap_or(v1::MIN_INLINE);
     (inline as usize)
         .min(PAGE_SIZE)
         .saturating_sub(v1::MIN_HEADER_LEN)

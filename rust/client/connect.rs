@@ -2,53 +2,95 @@
 
 //! Connecting, again and again.
 
-use crate::client::{Client, CONNECT_WORK, REGION_WORK};
+use crate::client::{
+    Client,
+    ABANDON_WORK,
+    CONNECT_WORK,
+    REGION_WORK, //
+};
+use crate::endpoint::ConnectionEvents;
+use crate::endpoint::Endpoint;
 use crate::kext::delayed_work::DelayedWork;
 use crate::kext::errno::{
-    EADDRINUSE, EADDRNOTAVAIL, ECONNABORTED, ECONNREFUSED, ECONNRESET, EHOSTUNREACH, ENETUNREACH,
-    ENOKEY, ENOTCONN, EOPNOTSUPP, EPROTO,
+    EADDRINUSE,
+    EADDRNOTAVAIL,
+    ECONNABORTED,
+    ECONNREFUSED,
+    ECONNRESET,
+    EHOSTUNREACH,
+    ENETUNREACH,
+    ENOKEY,
+    ENOTCONN,
+    EOPNOTSUPP,
+    EPROTO, //
 };
-use crate::kext::memalloc::{NoFs, NoReclaim};
+use crate::kext::memalloc::{
+    NoFs,
+    NoReclaim, //
+};
 use crate::kext::ratelimit::pr_warn_ratelimited;
-use crate::kext::time::{seconds, HZ};
+use crate::kext::time::{
+    jiffies,
+    seconds,
+    HZ, //
+};
 use crate::link::auth;
-use crate::link::channel::Channel;
 use crate::link::sizing::Wanted;
-use crate::link::{Link, Parameters};
+use crate::link::{
+    Link,
+    Parameters, //
+};
 use crate::module_parameters;
 use crate::observe::trace;
-use crate::proto::auth::{Mode, Why};
+use crate::proto::auth::{
+    AuthFailure,
+    Mode, //
+};
 use crate::proto::message::Version;
-use crate::proto::session::memory::{Attempt, Outcome};
+use crate::proto::session::memory::{
+    Attempt,
+    Outcome, //
+};
+use crate::rdma::cm::AbortHandle;
 use crate::requester;
-use crate::sunrpc::{tunables, RpcTask, Server};
-use crate::verbs::cm::{AbortHandle, ConnectionEvents};
-use crate::verbs::endpoint::Endpoint;
+use crate::sunrpc::{
+    tunables,
+    RememberedServer,
+    RpcTask, //
+};
 use kernel::prelude::*;
-use kernel::sync::{new_spinlock, Arc, SpinLock};
+use kernel::sync::{
+    new_spinlock,
+    Arc,
+    SpinLock, //
+};
 
-/// How long to wait before the second attempt, in jiffies. SUNRPC doubles it with each further failure, up to
-/// the transport's maximum.
+/// The wait before the second attempt, in jiffies. SUNRPC doubles it with each further
+/// failure, up to the transport's maximum.
 const FIRST_DELAY: usize = HZ;
 
-/// How long the region worker waits for memory, in jiffies.
+/// The time between two looks whether anybody still wants a connection, in jiffies.
+const ABANDON_STEP: usize = HZ;
+
+/// The time that the region worker waits for memory, in jiffies.
 const MEMORY_DELAY: usize = HZ / 8 + 1;
 
 /// Regions of a new connection, and how many are added at a time later.
 const REGION_STEP: u32 = 16;
 
-/// How long to wait for the server's answer to the offer of Version Two, in jiffies. A server of Version One that
-/// keeps silent, instead of answering with an error, costs this once, see [`Server`].
+/// The longest wait for the server's answer to the offer of Version Two, in jiffies. A server of
+/// Version One that keeps silent, instead of answering with an error, costs this once, see
+/// [`RememberedServer`].
 const ANSWER_TIMEOUT: usize = 5 * HZ;
 
-/// How long to remember that a server does not speak Version Two, in seconds.
+/// The time for which a server is remembered as one without Version Two, in seconds.
 const REMEMBER: u64 = 600;
 
-/// How many other local ports an attempt takes at once if one is in use. The CM chooses them without a look at those of TCP,
-/// among which they are under iWARP.
+/// The number of other local ports that an attempt takes if one is in use. The CM chooses them
+/// without a look at those of TCP, among which they are under iWARP.
 const OTHER_PORTS: u32 = 3;
 
-/// How connecting stands.
+/// The progress of connecting.
 #[pin_data]
 pub(super) struct Connecting {
     /// Shared by the worker and by who ends its attempt.
@@ -60,6 +102,12 @@ pub(super) struct Connecting {
 struct Current {
     /// The transport goes away: no more attempts.
     aborted: bool,
+    /// The worker has the send lock.
+    under_way: bool,
+    /// When the attempt begins, in jiffies.
+    due: usize,
+    /// The connection that is being made was lost. It may be before anybody waits on it.
+    lost: bool,
     /// Ends the wait of the attempt.
     handle: Option<AbortHandle<Client>>,
     /// The connection on which the attempt waits for the server's first message.
@@ -71,7 +119,14 @@ impl Connecting {
     pub(super) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             current <- new_spinlock!(
-                Current { aborted: false, handle: None, link: None },
+                Current {
+                    aborted: false,
+                    under_way: false,
+                    due: 0,
+                    lost: false,
+                    handle: None,
+                    link: None,
+                },
                 "rpcrdma::Connecting::current"
             ),
         })
@@ -89,16 +144,18 @@ impl Connecting {
         self.interrupt();
     }
 
-    /// Whether the transport goes away.
+    /// Returns whether the transport goes away.
     fn is_aborted(&self) -> bool {
         self.current.lock().aborted
     }
 
-    /// The connection is lost, or not wanted any more: nobody shall wait for the server's first message.
+    /// The connection is lost, or not wanted any more: nobody shall wait for the server's first
+    /// message.
     pub(super) fn interrupt(&self) {
-        let current = self.current.lock();
-        if let Some(channel) = current.link.as_ref().and_then(|link| link.channel()) {
-            channel.interrupt();
+        let mut current = self.current.lock();
+        current.lost = true;
+        if let Some(link) = &current.link {
+            link.channel().interrupt();
         }
     }
 
@@ -106,7 +163,8 @@ impl Connecting {
     fn wait_on(&self, link: Option<Arc<Link<Client>>>) {
         let mut current = self.current.lock();
         let former = core::mem::replace(&mut current.link, link);
-        let interrupt = current.aborted;
+        // What happened before could not end the wait.
+        let interrupt = current.aborted || current.lost;
         drop(current);
         drop(former);
         if interrupt {
@@ -122,7 +180,38 @@ impl Connecting {
             handle.abort();
         } else {
             current.handle = Some(handle);
+            // Of a former connection nothing is heard any more: its end waits for its handlers.
+            current.lost = false;
         }
+    }
+
+    /// The worker has got the send lock, and makes its attempt in `delay` jiffies.
+    fn take_over(&self, delay: usize) {
+        let mut current = self.current.lock();
+        current.under_way = true;
+        current.due = jiffies().wrapping_add(delay);
+    }
+
+    /// Returns the time until the attempt begins, in jiffies. Zero if there will be none.
+    fn left(&self) -> usize {
+        let current = self.current.lock();
+        let left = current.due.wrapping_sub(jiffies());
+        // Beyond half of what the counter can say is the past.
+        if current.aborted || left > usize::MAX / 2 {
+            0
+        } else {
+            left
+        }
+    }
+
+    /// The worker gives the send lock back.
+    fn hand_back(&self) {
+        self.current.lock().under_way = false;
+    }
+
+    /// Returns whether the worker has the send lock.
+    fn is_under_way(&self) -> bool {
+        self.current.lock().under_way
     }
 
     /// The attempt is over.
@@ -134,8 +223,8 @@ impl Connecting {
 }
 
 /// The server as all transports know it.
-fn server(this: &Client) -> Server {
-    Server::new(this.xprt.net(), &this.xprt.address())
+fn server(this: &Client) -> RememberedServer {
+    RememberedServer::new(this.xprt.net(), &this.xprt.address())
 }
 
 /// The version to offer now.
@@ -145,9 +234,10 @@ fn version(this: &Client) -> Version {
         return Version::Two;
     }
     let wanted = tunables::client_version() >= Version::Two.number();
-    match wanted && server(this).offers_two(seconds()) {
-        true => Version::Two,
-        false => Version::One,
+    if wanted && server(this).offers_two(seconds()) {
+        Version::Two
+    } else {
+        Version::One
     }
 }
 
@@ -180,13 +270,38 @@ pub(super) fn schedule(this: &Arc<Client>, task: &RpcTask) {
         xprt.reconnect_backoff(FIRST_DELAY);
         delay
     };
-    DelayedWork::<Client, CONNECT_WORK>::schedule(this, delay);
+    this.connecting.take_over(delay);
+    DelayedWork::<Client, CONNECT_WORK>::schedule(this, delay.min(ABANDON_STEP));
+    DelayedWork::<Client, ABANDON_WORK>::schedule(this, ABANDON_STEP);
+}
+
+/// Looks whether the transport is still wanted, as long as the worker has the send lock.
+///
+/// SUNRPC destroys a transport whose last reference is gone when it gets the send lock, which the
+/// worker has all the time from when it was asked for a connection: while it waits for its turn,
+/// for the CM and for the server's first message. That may be minutes if the server is out of
+/// reach, and the module and the network namespace can't go before.
+pub(super) fn look_whether_abandoned(this: &Arc<Client>) {
+    if this.xprt.is_abandoned() {
+        this.connecting.abort();
+    } else if this.connecting.is_under_way() {
+        DelayedWork::<Client, ABANDON_WORK>::schedule(this, ABANDON_STEP);
+    }
 }
 
 /// The worker. Runs with the send lock.
 pub(super) fn work(this: &Arc<Client>) {
     let xprt = &this.xprt;
-    // Writeback and swapping may wait for this very connection: then memory must not be reclaimed by them.
+    if xprt.is_abandoned() {
+        this.connecting.abort();
+    }
+    let left = this.connecting.left();
+    if left > 0 {
+        DelayedWork::<Client, CONNECT_WORK>::schedule(this, left.min(ABANDON_STEP));
+        return;
+    }
+    // Writeback and swapping may wait for this very connection: then memory must not be reclaimed
+    // by them.
     let _nofs = NoFs::enter();
     let _noreclaim = NoReclaim::enter_if(xprt.swapping());
     // What is left of the former connection, if SUNRPC did not close it.
@@ -205,37 +320,42 @@ pub(super) fn work(this: &Arc<Client>) {
         }
         Err(error) => {
             this.disconnect_link(trace::End::Failed);
-            for_sunrpc(error)
+            let mounting = xprt.is_first() && xprt.stats().connect_count == 0;
+            for_sunrpc(error, mounting)
         }
     };
-    // Before anybody can send: who waits for a Reply on the new connection shall not be told to try again.
+    this.connecting.hand_back();
+    // Before anybody can send: who waits for a Reply on the new connection shall not be told to try
+    // again.
     xprt.wake_pending_tasks(status);
     xprt.unlock_connect();
 }
 
-/// Makes one attempt. On success the new connection is published, and it is known what it speaks; after a failure
-/// there may be an owner left to be disconnected.
+/// Makes one attempt. On success the new connection is published, and it is known what it speaks;
+/// after a failure there may be an owner left to be disconnected.
 fn attempt(this: &Arc<Client>) -> Result {
+    if this.connecting.is_aborted() {
+        return Err(ENOTCONN);
+    }
     let version = version(this);
     let began = seconds();
     make(this, version)?;
-    if version == Version::One || negotiate(this, began) {
+    if !version.rules().has_properties || negotiate(this, began) {
         return Ok(());
     }
     let link = this.requester.link();
     // When this is done, everything that has arrived was dealt with.
     this.disconnect_link(trace::End::Failed);
-    let channel = link.as_ref().and_then(|link| link.channel());
-    let refusal = channel.and_then(Channel::refusal);
-    drop(link);
+    let refusal = link.and_then(|link| link.channel().refusal());
     if let Some(why) = refusal {
         return Err(refused(this, why));
     }
-    // Section 4.3.2 of the draft: perhaps the server does not speak Version Two, and says nothing about it. One that
-    // has spoken it before is tried again, later.
+    // Section 4.3.2 of the draft: perhaps the server does not speak Version Two, and says nothing
+    // about it. One that has spoken it before is tried again, later.
     match self::version(this) {
         Version::Two => Err(ECONNRESET),
-        // SUNRPC has been told that the connection is lost, and is about to end it: it would end the next one.
+        // SUNRPC has been told that the connection is lost, and is about to end it: it would end
+        // the next one.
         Version::One if this.xprt.is_to_be_closed() => {
             this.xprt.set_reestablish_timeout(0);
             Err(ENOTCONN)
@@ -244,17 +364,16 @@ fn attempt(this: &Arc<Client>) -> Result {
     }
 }
 
-/// Finds out which version the server speaks. Returns whether that is known. The attempt `began` at this second.
+/// Finds out which version the server speaks. Returns whether that is known. The attempt `began` at
+/// this second.
 fn negotiate(this: &Arc<Client>, began: u64) -> bool {
     let Some(link) = this.requester.link() else {
         return false;
     };
-    let Some(channel) = link.channel() else {
-        return true;
-    };
+    let channel = link.channel();
     this.connecting.wait_on(Some(link.clone()));
     // Sends our properties, and nothing else before the answer: section 4.3 of the draft.
-    requester::reply::act(&**this, channel, link.endpoint());
+    requester::reply::act(&**this, &link);
     let decided = channel.wait(ANSWER_TIMEOUT);
     this.connecting.wait_on(None);
     if channel.version().is_none() && this.connecting.is_aborted() {
@@ -283,19 +402,15 @@ fn negotiate(this: &Arc<Client>, began: u64) -> bool {
 }
 
 /// The server is refused, or refuses us. Says so, and returns the error of the attempt.
-fn refused(this: &Arc<Client>, why: Why) -> Error {
+fn refused(this: &Arc<Client>, why: AuthFailure) -> Error {
     pr_warn_ratelimited!(
         "server {} is refused: {}\n",
         this.xprt.display(),
         why.text()
     );
-    match (why, this.xprt.stats().connect_count) {
-        // A mount fails at once, and says why.
-        (Why::NoKey, 0) => ENOKEY,
-        (_, 0) => EACCES,
-        // This may be a mistake that somebody is about to put right: who has waited for the server before goes on to,
-        // as long as it wants to.
-        _ => EPROTO,
+    match why {
+        AuthFailure::NoKey => ENOKEY,
+        _ => EACCES,
     }
 }
 
@@ -343,18 +458,19 @@ fn trace_attempt(this: &Arc<Client>, result: Result) {
     let (address, port) = (peer.address_c(), peer.port_c());
     match (result, this.requester.link()) {
         (Ok(()), Some(link)) => {
+            let agreement = link.channel().agreement();
             trace::connect(
                 this.number(),
                 address,
                 port,
                 link.device(),
-                link.inline_send(),
-                link.inline_receive(),
+                agreement.terms.send_size,
+                agreement.terms.receive_size,
                 link.credits_wanted(),
                 link.endpoint().sizes().region_depth,
                 0,
             );
-            link.agreement().tell(this.number(), &peer);
+            agreement.tell(this.number(), &peer);
         }
         (result, _) => {
             let error = result.err().unwrap_or(ENOTCONN).to_errno();
@@ -394,13 +510,21 @@ pub(super) fn add_regions(this: &Arc<Client>) {
     }
 }
 
-/// What SUNRPC understands as "try again" instead of "fail the RPC", for all that may pass.
-fn for_sunrpc(error: Error) -> Error {
+/// Returns the error that SUNRPC takes for "try again", not "fail the RPC", for all that may pass.
+///
+/// Some errors may be a mistake that somebody is about to put right, or go with a route that comes
+/// back. A mount that makes its first connection fails with them at once, and says why; `mounting`
+/// says that it is so. Later they would be errors of an application, whose mount may be one that
+/// waits: on another connection of the same mount, which is made when it is used for the first
+/// time, as well as on one that is made anew. These wait for as long as they want to.
+fn for_sunrpc(error: Error, mounting: bool) -> Error {
     match error {
+        EACCES | ENOKEY if !mounting => EPROTO,
+        EOPNOTSUPP if !mounting => EHOSTUNREACH,
         // These mean something to it already.
         ECONNREFUSED | ECONNRESET | ECONNABORTED | ENETUNREACH | EHOSTUNREACH | ETIMEDOUT
         | ENOTCONN | EPIPE | EPROTO | EACCES | ENOKEY => error,
-        // No device of ours can ever do it: the mount fails.
+        // The device can't do it.
         EOPNOTSUPP => EIO,
         // The device that leads there is gone, or not yet there.
         ENODEV | EADDRNOTAVAIL => EHOSTUNREACH,
@@ -411,4 +535,48 @@ fn for_sunrpc(error: Error) -> Error {
 /// The module parameter, which kernels hand out by value or by reference.
 fn max_region_pages() -> u32 {
     *core::borrow::Borrow::<u32>::borrow(&module_parameters::max_region_pages.value())
+}
+
+#[cfg(rpcrdma_kunit)]
+#[kernel::prelude::kunit_tests(rpcrdma_client_connect)]
+mod tests {
+    use super::*;
+
+    /// A mount fails with what only an administrator can change. What runs later waits: each error
+    /// is one that SUNRPC tries again after.
+    #[test]
+    fn only_a_mount_fails_at_once() {
+        for (error, mounting, later) in [
+            (EACCES, EACCES, EPROTO),
+            (ENOKEY, ENOKEY, EPROTO),
+            (EOPNOTSUPP, EIO, EHOSTUNREACH),
+            (ENODEV, EHOSTUNREACH, EHOSTUNREACH),
+            (ECONNREFUSED, ECONNREFUSED, ECONNREFUSED),
+            (ENOMEM, ENOTCONN, ENOTCONN),
+        ] {
+            assert_eq!(for_sunrpc(error, true), mounting);
+            assert_eq!(for_sunrpc(error, false), later);
+        }
+    }
+
+    /// A connection may be lost before anybody waits on it; the loss of one is not that of the
+    /// next. An attempt is made when it is due, and none of a transport that goes away.
+    #[test]
+    fn attempts_are_due_or_aborted() -> Result {
+        let connecting = KBox::pin_init(Connecting::new(), GFP_KERNEL)?;
+        connecting.interrupt();
+        assert!(connecting.current.lock().lost);
+        assert!(!connecting.is_under_way());
+        connecting.take_over(0);
+        assert!(connecting.is_under_way());
+        assert_eq!(connecting.left(), 0);
+        connecting.take_over(60 * HZ);
+        assert!(connecting.left() > 50 * HZ);
+        connecting.abort();
+        assert_eq!(connecting.left(), 0);
+        assert!(connecting.is_aborted());
+        connecting.hand_back();
+        assert!(!connecting.is_under_way());
+        Ok(())
+    }
 }

@@ -3,12 +3,15 @@
 //! The files of a transport in debugfs.
 //!
 //! Each shows one `name: value` per line. What belongs to a connection is shown only while there is
-//! one. A reader takes the locks of the data path for a moment, and keeps the connection's memory (not the
-//! connection) while it prints.
+//! one. A reader takes the locks of the data path for a moment, and keeps the connection's memory
+//! (not the connection) while it prints.
 
 use crate::client::Client;
-use crate::kext::debugfs::{lines, File, Inspect};
-use crate::proto::message::Version;
+use crate::kext::debugfs::{
+    lines,
+    File,
+    Inspect, //
+};
 use kernel::seq_file::SeqFile;
 
 impl Inspect for Client {
@@ -46,29 +49,30 @@ fn state(client: &Client, m: &SeqFile) {
         "port": peer.port(),
     );
     let Some(link) = link else { return };
-    let agreement = link.agreement();
+    let channel = link.channel();
+    let agreement = channel.agreement();
     lines!(m,
         "device": link.device().to_str().unwrap_or("?"),
-        "version": link.version().number(),
+        "version": agreement.version.number(),
         "dialect": agreement.dialect_name(),
-        "inline_send": link.inline_send(),
-        "inline_receive": link.inline_receive(),
+        "inline_send": agreement.terms.send_size,
+        "inline_receive": agreement.terms.receive_size,
     );
     agreement.show_two(m);
-    if link.version() == Version::One {
-        let told = link.peer();
+    if agreement.peer.is_none() {
+        let told = &channel.in_one().peer;
         lines!(m,
             "peer_send_size": told.send_size,
             "peer_receive_size": told.receive_size,
             "peer_remote_invalidation": u8::from(told.remote_invalidation),
         );
     }
-    if let Some(channel) = link.channel() {
-        lines!(m, "host_authentication": channel.authentication());
+    if let Some(what) = channel.authentication() {
+        lines!(m, "host_authentication": what);
     }
 }
 
-/// How large the connection was made.
+/// Prints the sizes that the connection was made with.
 fn limits(client: &Client, m: &SeqFile) {
     let Some(link) = client.requester.link() else {
         return;

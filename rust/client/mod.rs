@@ -4,69 +4,97 @@
 //!
 //! # Who owns what, and what ends it
 //!
-//! - A [`Client`] is owned by its `rpc_xprt`. Its Requester, its reverse-direction slots and its workers live as
-//!   long.
+//! - A [`Client`] is owned by its `rpc_xprt`. Its Requester, its reverse-direction slots and its
+//!   workers live as long.
 //! - A connection is made by the connecting worker, while SUNRPC's send lock is held for it
-//!   (`xprt_lock_connect`), and ended by [`Client::disconnect`], whose callers hold that lock too or are the
-//!   last to know the transport. So there is one connection at the most, and nobody is sending on it when it
-//!   ends.
+//!   (`xprt_lock_connect`), and ended by [`Client::disconnect`], whose callers hold that lock too
+//!   or are the last to know the transport. So there is one connection at the most, and nobody is
+//!   sending on it when it ends.
 //! - The server's Calls are answered by the Responder, see [`backchannel`].
-//! - Endpoint, CM id and slots refer to the [`Client`] while a connection lives. `disconnect` drops all of these
-//!   references, and `destroy` begins with it; so the transport's own reference is the last.
+//! - Endpoint, CM id and slots refer to the [`Client`] while a connection lives. `disconnect` drops
+//!   all of these references, and `destroy` begins with it; so the transport's own reference is the
+//!   last.
 
 mod backchannel;
 mod connect;
 mod inspect;
 mod mountstats;
 
+use crate::endpoint::ConnectionEvents;
+use crate::endpoint::{
+    EndpointEvents,
+    EndpointOwner,
+    Received, //
+};
 use crate::kext::debugfs::Directory;
 use crate::kext::delayed_work::{
-    impl_has_delayed_work_ext, new_delayed_work_ext, DelayedWork, DelayedWorkItem,
+    impl_has_delayed_work_ext,
+    new_delayed_work_ext,
+    DelayedWork,
+    DelayedWorkItem, //
 };
 use crate::link::assembly::Whole;
-use crate::link::channel::PATIENCE;
-use crate::link::sizing::{MAX_PAYLOAD, REVERSE_CREDITS};
+use crate::link::channel::CHECK_INTERVAL;
+use crate::link::sizing::{
+    MAX_PAYLOAD,
+    REVERSE_CREDITS, //
+};
 use crate::observe::trace;
 use crate::proto::message::Version;
 use crate::proto::v1::DecodeError;
 use crate::requester::call::Call;
-use crate::requester::{self, Host, Requester};
+use crate::requester::{
+    self,
+    Host,
+    Requester, //
+};
 use crate::responder::call::Pulling;
 use crate::responder::stats::Stats;
 use crate::sunrpc::svc::Pages;
 use crate::sunrpc::{
-    self, BcReply, ConnectingTransport, RpcTask, SendError, SendRqst, Slot, Transport, XprtHandle,
+    self,
+    BcReply,
+    ConnectingTransport,
+    RpcTask,
+    SendError,
+    SendRqst,
+    Slot,
+    Transport,
+    XprtHandle, //
 };
-use crate::verbs::cm::ConnectionEvents;
-use crate::verbs::endpoint::{EndpointEvents, EndpointOwner, Received};
 use backchannel::ReverseSlots;
 use connect::Connecting;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
-use kernel::sync::{new_mutex, Arc, Mutex};
+use kernel::sync::{
+    new_mutex,
+    Arc,
+    Mutex, //
+};
 
-/// Octets of a slot's buffers to begin with: twice the smallest inline threshold, so that most RPCs fit.
+/// Octets of a slot's buffers to begin with: twice the smallest inline threshold, so that most RPCs
+/// fit.
 const SLOT_BUFFER: usize = 2048;
 
 /// The work of connecting.
 const CONNECT_WORK: u64 = 0;
 /// The work of adding regions.
 const REGION_WORK: u64 = 1;
-/// The work of looking whether the server goes on with what it has begun.
-const LOOK_WORK: u64 = 2;
+/// The work of checking whether the server makes progress.
+const CHECK_WORK: u64 = 2;
+/// The work of looking whether the connection that is being made is still wanted.
+const ABANDON_WORK: u64 = 3;
 
 /// A transport of the client.
 #[pin_data]
 pub(crate) struct Client {
-    /// What SUNRPC knows it by.
-    xprt: XprtHandle,
     /// Calls to the server.
     #[pin]
     requester: Requester<Client>,
     /// Slots for the server's Calls.
     #[pin]
     reverse: ReverseSlots,
-    /// What was counted of these.
+    /// The counters of these.
     responder: Arc<Stats>,
     /// The connection's owner. Locked by connecting and disconnecting only.
     #[pin]
@@ -80,12 +108,18 @@ pub(crate) struct Client {
     /// See [`connect::add_regions`].
     #[pin]
     region_work: DelayedWork<Client, REGION_WORK>,
-    /// See [`Client::look`].
+    /// See [`Client::check`].
     #[pin]
-    look_work: DelayedWork<Client, LOOK_WORK>,
-    /// What debugfs shows. It refers back to us, so `destroy` takes it away.
+    check_work: DelayedWork<Client, CHECK_WORK>,
+    /// See [`connect::look_whether_abandoned`].
+    #[pin]
+    abandon_work: DelayedWork<Client, ABANDON_WORK>,
+    /// The files in debugfs. They refer back to us, so `destroy` takes them away.
     #[pin]
     directory: Mutex<Option<Directory<Client>>>,
+    /// The transport by which SUNRPC knows it. The last field, since fields are dropped in order:
+    /// who frees the transport looks whether this is gone.
+    xprt: XprtHandle,
 }
 
 impl_has_delayed_work_ext! {
@@ -97,7 +131,11 @@ impl_has_delayed_work_ext! {
 }
 
 impl_has_delayed_work_ext! {
-    impl HasDelayedWork<2> for Client { self.look_work }
+    impl HasDelayedWork<2> for Client { self.check_work }
+}
+
+impl_has_delayed_work_ext! {
+    impl HasDelayedWork<3> for Client { self.abandon_work }
 }
 
 impl DelayedWorkItem<CONNECT_WORK> for Client {
@@ -112,9 +150,15 @@ impl DelayedWorkItem<REGION_WORK> for Client {
     }
 }
 
-impl DelayedWorkItem<LOOK_WORK> for Client {
+impl DelayedWorkItem<CHECK_WORK> for Client {
     fn run(this: Arc<Self>) {
-        Self::look(&this);
+        Self::check(&this);
+    }
+}
+
+impl DelayedWorkItem<ABANDON_WORK> for Client {
+    fn run(this: Arc<Self>) {
+        connect::look_whether_abandoned(&this);
     }
 }
 
@@ -128,15 +172,14 @@ impl Client {
         }
     }
 
-    /// Looks whether the server has gone on with a sequence of messages that it has begun.
-    fn look(this: &Arc<Self>) {
-        let link = this.requester.link();
-        let Some(channel) = link.as_ref().and_then(|link| link.channel()) else {
+    /// Checks whether the server makes progress.
+    fn check(this: &Arc<Self>) {
+        let Some(link) = this.requester.link() else {
             return;
         };
         // A Call for which there are too few credits goes with chunks.
-        let again = channel.look(false);
-        this.act();
+        let again = link.channel().check(false);
+        requester::reply::act(&**this, &link);
         if again {
             Self::watch(this);
         }
@@ -144,11 +187,8 @@ impl Client {
 
     /// Does what the session of the connection wants, if there is one.
     fn act(&self) {
-        let Some(link) = self.requester.link_with_channel() else {
-            return;
-        };
-        if let Some(channel) = link.channel() {
-            requester::reply::act(self, channel, link.endpoint());
+        if let Some(link) = self.requester.link() {
+            requester::reply::act(self, &link);
         }
     }
 
@@ -189,7 +229,7 @@ impl Host for Client {
     }
 
     fn watch(this: &Arc<Self>) {
-        DelayedWork::<Self, LOOK_WORK>::schedule(this, PATIENCE);
+        DelayedWork::<Self, CHECK_WORK>::schedule(this, CHECK_INTERVAL);
     }
 
     fn disconnect(this: &Arc<Self>) {
@@ -229,8 +269,9 @@ impl EndpointEvents for Client {
         this.act();
     }
 
-    // There is nothing to be done when a Send buffer comes back unposted: nobody waits for one, see the test in `link/sizing.rs`.
-    // A Receive comes back in a handler, or with a slot of the reverse direction, and the session is asked each time.
+    // There is nothing to be done when a Send buffer comes back unposted: nobody waits for one, see
+    // the test in `link/sizing.rs`. A Receive comes back in a handler, or with a slot of the
+    // reverse direction, and the session is asked each time.
 
     fn send_room(&self) {
         self.requester.stats.completions.count();
@@ -266,7 +307,7 @@ impl Transport for Client {
     }
 
     fn send_request(this: &Arc<Self>, rqst: SendRqst<'_, Self>) -> Result<(), SendError> {
-        requester::send::call(this, &rqst)
+        requester::send::call(this, &rqst).map(|_| ())
     }
 
     fn send_bc_reply(this: &Arc<Self>, rqst: BcReply<'_, Self::Call>) -> Result<(), SendError> {
@@ -282,8 +323,8 @@ impl Transport for Client {
     }
 
     fn timer(this: &Arc<Self>) {
-        // There is no keep-alive: to connect anew is the way to learn whether the peer is there, and to have
-        // what is pending sent again.
+        // There is no keep-alive: to connect anew is the way to learn whether the peer is there,
+        // and to have what is pending sent again.
         this.xprt.force_disconnect();
     }
 
@@ -323,9 +364,10 @@ impl Transport for Client {
         drop(directory);
         this.connecting.abort();
         DelayedWork::<Self, CONNECT_WORK>::cancel_sync(this);
+        DelayedWork::<Self, ABANDON_WORK>::cancel_sync(this);
         this.disconnect_link(trace::End::Destroyed);
         DelayedWork::<Self, REGION_WORK>::cancel_sync(this);
-        DelayedWork::<Self, LOOK_WORK>::cancel_sync(this);
+        DelayedWork::<Self, CHECK_WORK>::cancel_sync(this);
         this.reverse.clear();
     }
 }
@@ -337,7 +379,6 @@ impl ConnectingTransport for Client {
         let responder = Arc::new(Stats::new(number), GFP_KERNEL)?;
         let this = Arc::pin_init(
             try_pin_init!(Self {
-                xprt,
                 requester <- Requester::new(slots, SLOT_BUFFER),
                 reverse <- ReverseSlots::new(),
                 responder,
@@ -345,8 +386,10 @@ impl ConnectingTransport for Client {
                 connecting <- Connecting::new(),
                 connect_work <- new_delayed_work_ext!("rpcrdma_connect"),
                 region_work <- new_delayed_work_ext!("rpcrdma_regions"),
-                look_work <- new_delayed_work_ext!("rpcrdma_look"),
+                check_work <- new_delayed_work_ext!("rpcrdma_check"),
+                abandon_work <- new_delayed_work_ext!("rpcrdma_abandon"),
                 directory <- new_mutex!(None, "rpcrdma::Client::directory"),
+                xprt,
             }? Error),
             GFP_KERNEL,
         )?;
@@ -358,4 +401,4 @@ impl ConnectingTransport for Client {
 }
 
 /// Registers the client's transport class; dropping it takes it back.
-pub(crate) type Registration = sunrpc::Registration<Client>;
+pub(crate) type Registration = sunrpc::ClassRegistration<Client>;

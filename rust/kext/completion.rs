@@ -10,7 +10,7 @@ use kernel::{
     types::Opaque, //
 };
 
-/// Lets one side wait until the other side has done something.
+/// A `struct completion`, with which one side waits until the other side has done something.
 #[pin_data]
 pub(crate) struct Completion {
     /// The C object.
@@ -36,13 +36,13 @@ impl Completion {
         })
     }
 
-    /// Makes it not done again.
+    /// Makes the completion not done again.
     ///
-    /// Call it before whatever will call [`complete`](Self::complete) is started; what was signalled
-    /// before is forgotten.
+    /// Call it before the code that will call [`complete`](Self::complete) is started. Earlier
+    /// signals are forgotten.
     pub(crate) fn reinit(&self) {
-        // SAFETY: The object is initialised. A concurrent `complete` may be lost or kept, both are
-        // results that its users have to expect; memory is not affected.
+        // SAFETY: The object is initialised. A concurrent `complete` may be lost or kept; users
+        // have to expect both, and memory is not affected.
         unsafe { sys::reinit_completion(self.inner.get()) }
     }
 
@@ -54,18 +54,18 @@ impl Completion {
         unsafe { sys::complete(self.inner.get()) }
     }
 
-    /// Waits until it is done. Not interruptible.
+    /// Waits until the completion is done. Not interruptible.
     pub(crate) fn wait(&self) {
         // SAFETY: The object is initialised; sleeping is what the caller asks for.
         unsafe { sys::wait_for_completion(self.inner.get()) }
     }
 
-    /// Waits until it is done, but no longer than `timeout` jiffies. Not interruptible.
+    /// Waits until the completion is done, but no longer than `timeout` jiffies. Not interruptible.
     ///
-    /// Returns whether it was done in time.
+    /// Returns whether the completion was done in time.
     #[must_use]
     pub(crate) fn wait_timeout(&self, timeout: usize) -> bool {
-        // SAFETY: As for `wait`.
+        // SAFETY: The object is initialised; sleeping is what the caller asks for.
         unsafe { sys::wait_for_completion_timeout(self.inner.get(), timeout) != 0 }
     }
 }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
     use kernel::sync::Arc;
 
-    /// A completion on the heap.
+    /// Makes a completion on the heap.
     fn completion() -> Result<Arc<Completion>> {
         Arc::pin_init(Completion::new(), GFP_KERNEL)
     }

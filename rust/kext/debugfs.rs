@@ -2,8 +2,8 @@
 
 //! A directory in debugfs with files about one object.
 //!
-//! `kernel::debugfs` would do but for one thing: its files do not refer to the module, so that one
-//! which somebody still has open may be closed by code that has gone. See `debugfs.c`.
+//! `kernel::debugfs` lacks one thing: its files do not refer to the module, so a file that is still
+//! open could be closed by code that has gone. See `debugfs.c`.
 //!
 //! # Who owns what, and what ends it
 //!
@@ -11,10 +11,12 @@
 //! must drop it before it can itself be freed.
 
 use crate::sys;
-use kernel::fmt;
-use kernel::prelude::*;
-use kernel::seq_file::SeqFile;
-use kernel::sync::Arc;
+use kernel::{
+    fmt,
+    prelude::*,
+    seq_file::SeqFile,
+    sync::Arc, //
+};
 
 /// Prints lines of `name: value` into a file.
 macro_rules! lines {
@@ -25,8 +27,8 @@ macro_rules! lines {
 
 pub(crate) use lines;
 
-/// By what debugfs names a directory, and trace events the connection that it is about. Both kinds of numbers are
-/// below `1 << 31`.
+/// The number by which debugfs names a directory, and trace events name a connection. Both kinds of
+/// numbers are below `1 << 31`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Number {
     /// A transport of the client.
@@ -44,49 +46,52 @@ impl fmt::Display for Number {
     }
 }
 
-/// An object that can be looked into.
+/// An object that has files in debugfs.
 pub(crate) trait Inspect: Send + Sync + Sized + 'static {
-    /// The files of its directory.
+    /// The files in the object's directory.
     const FILES: &'static [File<Self>];
 }
 
-/// One file.
+/// A file in a [`Directory`].
 pub(crate) struct File<T> {
-    /// Its name.
+    /// The name of the file.
     pub(crate) name: &'static CStr,
-    /// Writes its contents. May sleep, but must not wait for anybody who drops a [`Directory`].
+    /// Writes the contents of the file. May sleep, but must not wait for a thread that drops a
+    /// [`Directory`].
     pub(crate) show: fn(&T, &SeqFile),
 }
 
-/// What is behind an open file.
+/// The data of a file, to which C has a pointer.
 #[repr(C)]
 struct Entry<T> {
-    /// First, so that C's pointer is also one to all of it.
+    /// The part that C knows. It is first, so that C's pointer is one to the whole entry.
     raw: sys::rpcrdma_debugfs_file,
     show: fn(&T, &SeqFile),
     object: *const T,
 }
 
-/// A directory, with its files. Dropped, it is removed; that waits for reads under way.
+/// A directory, with its files. When it is dropped, it is removed, which waits for reads under way.
 ///
 /// # Invariants
 ///
-/// Every entry's `object` is what `_object` refers to. The entries do not move while `dir` exists.
+/// The `object` of each entry points at the object of `_object`. The entries do not move while
+/// `dir` exists.
 pub(crate) struct Directory<T: Inspect> {
     dir: *mut sys::dentry,
-    /// Freed after the directory was removed, which `drop` does.
+    /// The entries of the files. They are freed after `drop` has removed the directory.
     _entries: KVec<Entry<T>>,
     _object: Arc<T>,
 }
 
-// SAFETY: debugfs does its own locking; the entries are only read, and refer to a `T`, which may be
-// used from any thread.
+// SAFETY: debugfs does its own locking, so any thread may remove the directory. The entries are
+// only read, and refer to a `T`, which may be used from any thread.
 unsafe impl<T: Inspect> Send for Directory<T> {}
 
 impl<T: Inspect> Directory<T> {
-    /// Makes the directory of the transport or connection with that number, with the files of `object`.
+    /// Makes the directory of the transport or connection `number`, with the files of `object`.
     ///
-    /// A directory or file that can't be made is missing: that is no error, as is usual with debugfs.
+    /// A directory or file that cannot be made is missing. As is usual with debugfs, that is not an
+    /// error.
     ///
     /// # Errors
     ///
@@ -116,7 +121,8 @@ impl<T: Inspect> Directory<T> {
             // the directory was removed.
             unsafe { sys::rpcrdma_debugfs_add_file(dir, file.name.as_char_ptr(), entry.cast()) };
         }
-        // INVARIANT: Set so above.
+        // INVARIANT: The loop above has set each `object` so, and the heap memory of `entries` does
+        // not move.
         Ok(Self {
             dir,
             _entries: entries,
@@ -132,12 +138,13 @@ impl<T: Inspect> Directory<T> {
         m: *mut sys::seq_file,
         file: *const sys::rpcrdma_debugfs_file,
     ) {
-        // SAFETY: The caller vouches for the entry, whose first member `file` is.
+        // SAFETY: The caller guarantees that `file` is the first member of a valid entry that `new`
+        // made.
         let entry = unsafe { &*file.cast::<Entry<T>>() };
-        // SAFETY: By the type invariant, the directory's reference keeps the object until `drop` has
-        // removed the directory, which waits for us.
+        // SAFETY: By the type invariant, the directory's reference keeps the object until `drop`
+        // has removed the directory, which waits for this function.
         let object = unsafe { &*entry.object };
-        // SAFETY: The caller vouches for the `seq_file`.
+        // SAFETY: The caller guarantees that the `seq_file` is live.
         let m = unsafe { SeqFile::from_raw(m) };
         (entry.show)(object, m);
     }
@@ -150,11 +157,11 @@ impl<T: Inspect> Drop for Directory<T> {
     }
 }
 
-/// The directory of all directories. There must be one only, made by the module's init.
+/// The directory of all directories. There must be only one, made by the module's init.
 pub(crate) struct Root(());
 
 impl Root {
-    /// Makes it.
+    /// Makes the directory.
     pub(crate) fn new() -> Self {
         // SAFETY: Called once, before any directory is made.
         unsafe { sys::rpcrdma_debugfs_init() };

@@ -2,8 +2,8 @@
 
 //! Delayed work that can be cancelled.
 //!
-//! The in-tree wrapper cannot cancel what was enqueued. This one can, and gives the reference that
-//! a cancelled item held back to where it came from.
+//! The in-tree wrapper cannot cancel an item that was enqueued. This one can, and drops the
+//! reference that the cancelled item held.
 //!
 //! C header: [`include/linux/workqueue.h`](srctree/include/linux/workqueue.h)
 
@@ -29,7 +29,7 @@ pub(crate) struct DelayedWork<T, const ID: u64 = 0> {
     /// The C object.
     #[pin]
     work: Opaque<sys::delayed_work>,
-    /// The work function is made for `T`.
+    /// The type that the work function is made for.
     _owner: PhantomData<fn(Arc<T>)>,
 }
 
@@ -48,14 +48,14 @@ unsafe impl<T: HasDelayedWork<ID>, const ID: u64> Sync for DelayedWork<T, ID> {}
 pub(crate) unsafe trait HasDelayedWork<const ID: u64 = 0>:
     DelayedWorkItem<ID> + Send + Sync + Sized
 {
-    /// The work item of an object.
+    /// Returns the work item of an object.
     ///
     /// # Safety
     ///
     /// `object` points at a valid object.
     unsafe fn work_of(object: *const Self) -> *const DelayedWork<Self, ID>;
 
-    /// The object that a work item is part of.
+    /// Returns the object that a work item is part of.
     ///
     /// # Safety
     ///
@@ -63,19 +63,21 @@ pub(crate) unsafe trait HasDelayedWork<const ID: u64 = 0>:
     unsafe fn object_of(work: *const DelayedWork<Self, ID>) -> *const Self;
 }
 
-/// What a [`DelayedWork`] does when its time has come.
+/// The function that a [`DelayedWork`] runs when its time has come.
 pub(crate) trait DelayedWorkItem<const ID: u64 = 0>: Sized {
     /// Does the work.
     fn run(this: Arc<Self>);
 }
 
-/// Implements [`HasDelayedWork`] for a type and one of its fields.
+/// Implements [`HasDelayedWork`] for a type and one of its fields. Generic parameters of the type
+/// stand in braces behind `impl`.
 macro_rules! impl_has_delayed_work_ext {
-    (impl HasDelayedWork<$id:literal> for $ty:ty { self.$field:ident }) => {
-        // The argument is this macro's, so that its users need not have `unsafe` code.
+    (impl$({$($generics:tt)*})? HasDelayedWork<$id:literal> for $ty:ty { self.$field:ident }) => {
+        // The safety argument is made here, so that users of the macro need no `unsafe` code.
         #[allow(unsafe_code)]
-        // SAFETY: One is the address of the field, the other `container_of`.
-        unsafe impl $crate::kext::delayed_work::HasDelayedWork<$id> for $ty {
+        // SAFETY: `work_of` returns the address of the field, and `object_of` inverts that by
+        // `container_of`.
+        unsafe impl$(<$($generics)*>)? $crate::kext::delayed_work::HasDelayedWork<$id> for $ty {
             unsafe fn work_of(
                 object: *const Self,
             ) -> *const $crate::kext::delayed_work::DelayedWork<Self, $id> {
@@ -128,7 +130,7 @@ impl<T: HasDelayedWork<ID>, const ID: u64> DelayedWork<T, ID> {
         })
     }
 
-    /// The work function.
+    /// Runs the item. This is the work function.
     ///
     /// # Safety
     ///
@@ -145,11 +147,11 @@ impl<T: HasDelayedWork<ID>, const ID: u64> DelayedWork<T, ID> {
         T::run(unsafe { Arc::from_raw(object) });
     }
 
-    /// Lets the item run in `delay` jiffies. Returns `false` if it was pending already; then
-    /// nothing changes.
+    /// Makes the item run in `delay` jiffies. Returns `false`, and changes nothing, if it was
+    /// pending already.
     pub(crate) fn schedule(owner: &Arc<T>, delay: usize) -> bool {
         let object = Arc::into_raw(owner.clone());
-        // SAFETY: `object` is valid, it comes from an `Arc`.
+        // SAFETY: `object` comes from an `Arc`, so it is valid.
         let work = unsafe { T::work_of(object) };
         // SAFETY: `work` points into a valid object and is initialised; the queue lives as long as
         // the kernel.
@@ -162,14 +164,13 @@ impl<T: HasDelayedWork<ID>, const ID: u64> DelayedWork<T, ID> {
         queued
     }
 
-    /// Sees to it that the item is neither pending nor running when this returns. Returns whether
-    /// it was pending.
+    /// Cancels the item, and waits until it is not running. Returns whether it was pending.
     ///
-    /// Must not be called by the item itself. It does not keep others from scheduling the item
-    /// again.
+    /// Must not be called by the item itself. It does not prevent other threads from scheduling the
+    /// item again.
     pub(crate) fn cancel_sync(owner: &Arc<T>) -> bool {
         let object = Arc::as_ptr(owner);
-        // SAFETY: `object` is valid, it comes from an `Arc`.
+        // SAFETY: `object` comes from an `Arc`, so it is valid.
         let work = unsafe { T::work_of(object) };
         // SAFETY: The item is initialised; the caller may sleep.
         let pending = unsafe { sys::cancel_delayed_work_sync((*work).work.get()) };
@@ -178,6 +179,20 @@ impl<T: HasDelayedWork<ID>, const ID: u64> DelayedWork<T, ID> {
             drop(unsafe { Arc::from_raw(object) });
         }
         pending
+    }
+
+    /// Cancels the item like [`Self::cancel_sync`], for good: [`Self::schedule`] has no effect any
+    /// more. Must not be called by the item itself.
+    pub(crate) fn disable_sync(owner: &Arc<T>) {
+        let object = Arc::as_ptr(owner);
+        // SAFETY: `object` comes from an `Arc`, so it is valid.
+        let work = unsafe { T::work_of(object) };
+        // SAFETY: The item is initialised; the caller may sleep.
+        let pending = unsafe { sys::disable_delayed_work_sync((*work).work.get()) };
+        if pending {
+            // SAFETY: The item was pending, so it held a reference that it will not use any more.
+            drop(unsafe { Arc::from_raw(object) });
+        }
     }
 }
 
@@ -191,7 +206,7 @@ mod tests {
         Relaxed, //
     };
 
-    /// Counts how often it ran and how often it was dropped.
+    /// An item that counts how often it ran.
     #[pin_data]
     struct Item {
         #[pin]
@@ -212,7 +227,7 @@ mod tests {
         }
     }
 
-    /// A new item.
+    /// Makes an item.
     fn item() -> Result<Arc<Item>> {
         Arc::pin_init(
             pin_init!(Item {
@@ -224,7 +239,7 @@ mod tests {
         )
     }
 
-    /// Whether `item` is the only reference left.
+    /// Returns whether `item` is the only reference left.
     fn is_last(item: Arc<Item>) -> bool {
         Arc::into_unique_or_drop(item).is_some()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Error codes that the in-tree crate of older kernels does not name.
+//! Error codes that the `kernel` crate of older kernels does not name.
 //!
 //! C headers: [`include/uapi/asm-generic/errno.h`](srctree/include/uapi/asm-generic/errno.h)
 
@@ -36,14 +36,14 @@ errors! {
     ESHUTDOWN
 }
 
-/// The error of a code. `Error::from_errno` does the same, but not in a constant.
+/// Returns the error of a code. `Error::from_errno` does the same, but not in a constant.
 const fn error(code: u32) -> Error {
     assert!(code != 0 && code <= sys::MAX_ERRNO);
     let Some(errno) = NonZeroI32::new(-(code as i32)) else {
         panic!();
     };
-    // SAFETY: An `Error` is one number, in a range that was just checked. Being of one size, which
-    // `transmute` checks, both have it at the same place.
+    // SAFETY: An `Error` is a single `NonZeroI32` in a range that was just checked. `transmute`
+    // checks that both types have the same size, so the number is at the same place in both.
     unsafe { core::mem::transmute::<NonZeroI32, Error>(errno) }
 }
 

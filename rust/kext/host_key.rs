@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A key that an administrator has set, which C keeps, and what is done with it.
+//! The key of host authentication, which an administrator sets and C keeps, and the functions that
+//! use it.
 //!
 //! C headers: [`include/crypto/sha2.h`](srctree/include/crypto/sha2.h),
 //! [`include/crypto/utils.h`](srctree/include/crypto/utils.h),
@@ -8,10 +9,10 @@
 
 use crate::sys;
 
-/// The octets of a digest.
+/// The length of a digest in octets.
 pub(crate) const DIGEST_LEN: usize = 32;
 
-/// Whether there is a key.
+/// Returns whether there is a key.
 pub(crate) fn exists() -> bool {
     // SAFETY: No preconditions.
     unsafe { sys::rpcrdma_host_auth_has_key() }
@@ -23,23 +24,25 @@ pub(crate) fn forget() {
     unsafe { sys::rpcrdma_host_auth_exit() };
 }
 
-/// The HMAC-SHA256 of `data` with the key; [`None`] if there is no key. Not in interrupts.
+/// Returns the HMAC-SHA256 of `data` with the key, or [`None`] if there is no key. Must not be
+/// called in interrupt context.
 pub(crate) fn mac(data: &[u8]) -> Option<[u8; DIGEST_LEN]> {
     let mut mac = [0; DIGEST_LEN];
-    // SAFETY: The source is valid for reads of its length, the target for writes of the 32 octets of a SHA-256 digest.
+    // SAFETY: The source is valid for reads of its length, the target for writes of the 32 octets
+    // of a SHA-256 digest.
     let done = unsafe { sys::rpcrdma_host_auth_mac(data.as_ptr(), data.len(), mac.as_mut_ptr()) };
     done.then_some(mac)
 }
 
-/// Compares digests in a time that does not depend on where they differ.
+/// Returns whether two digests are equal, in a time that does not depend on where they differ.
 pub(crate) fn is_equal(one: &[u8; DIGEST_LEN], other: &[u8; DIGEST_LEN]) -> bool {
-    // SAFETY: Both are valid for reads of that length.
+    // SAFETY: Both arrays are valid for reads of that length.
     let differ =
         unsafe { sys::crypto_memneq(one.as_ptr().cast(), other.as_ptr().cast(), DIGEST_LEN) };
     differ == 0
 }
 
-/// Octets that nobody can foresee. Any context.
+/// Returns octets that cannot be predicted. May be called from any context.
 pub(crate) fn random<const N: usize>() -> [u8; N] {
     let mut octets = [0; N];
     // SAFETY: The array is valid for writes of its length.

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Log lines at debug level, which dynamic debug can turn on and off.
+//! Log lines at debug level, which dynamic debug turns on and off.
 //!
-//! C file: `rust/sys/log.c`, which says when they are printed.
+//! C file: `rust/sys/log.c`, which describes when they are printed.
 
 use crate::sys;
-use kernel::fmt;
-use kernel::prelude::*;
+use kernel::{
+    fmt,
+    prelude::*, //
+};
 
-/// Prints a line; any context. The end of the line is added.
+/// Prints a line, and adds the end of the line. May be called from any context.
 pub(crate) fn debug(arguments: fmt::Arguments<'_>) {
-    // SAFETY: C hands the pointer to `printk` for the specifier `%pA`, which wants just that, and the arguments outlive
-    // the call.
+    // SAFETY: C passes the pointer to `printk` for the specifier `%pA`, which expects a pointer to
+    // `fmt::Arguments`. The arguments outlive the call.
     unsafe { sys::rpcrdma_log_debug(core::ptr::from_ref(&arguments).cast::<c_void>()) };
 }
 

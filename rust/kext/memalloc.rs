@@ -1,36 +1,48 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How allocations of the current thread may come by their memory.
+//! Scopes that restrict how the current thread allocates memory, and vectors of octets.
 //!
 //! C header: [`include/linux/sched/mm.h`](srctree/include/linux/sched/mm.h)
 
 use crate::sys;
-use core::marker::PhantomData;
-use core::ptr;
-use kernel::alloc::flags::__GFP_ZERO;
-use kernel::alloc::{AllocError, Allocator, Flags, Vec};
-use kernel::ffi::c_uint;
+use core::{
+    marker::PhantomData,
+    ptr, //
+};
+use kernel::{
+    alloc::{
+        flags::__GFP_ZERO,
+        AllocError,
+        Allocator,
+        Flags,
+        Vec, //
+    },
+    ffi::c_uint, //
+};
 
-/// A vector of `len` octets, all zero. The allocator clears them, which [`Vec::from_elem`] does one by one.
+/// Makes a vector of `len` zero octets. The allocator clears them at once; [`Vec::from_elem`]
+/// writes them one by one.
 ///
 /// # Errors
 ///
-/// If there is no memory.
+/// `AllocError` if there is no memory.
 pub(crate) fn zeroed<A: Allocator>(len: usize, flags: Flags) -> Result<Vec<u8, A>, AllocError> {
     let mut bytes = Vec::with_capacity(len, flags | __GFP_ZERO)?;
-    // SAFETY: There is room for `len`, and what was just allocated is zero.
+    // SAFETY: There is room for `len` octets, and they were allocated with `__GFP_ZERO`, so they
+    // are initialised.
     unsafe { bytes.inc_len(len) };
     Ok(bytes)
 }
 
-/// Puts `more` behind the octets of a vector if there is room for it without another allocation. Returns whether there
-/// was.
+/// Appends `more` to a vector if it has room without another allocation. Returns whether it had.
 pub(crate) fn append<A: Allocator>(bytes: &mut Vec<u8, A>, more: &[u8]) -> bool {
     let room = bytes.spare_capacity_mut();
     if more.len() > room.len() {
         return false;
     }
-    // SAFETY: The room is longer than that, and nobody else's. Copied at once, which `extend_from_slice` does one by one.
+    // SAFETY: `room` is at least as long as `more`, and borrowed exclusively, so they do not
+    // overlap. The octets are initialised by the copy. (`extend_from_slice` would copy them one by
+    // one.)
     unsafe {
         ptr::copy_nonoverlapping(more.as_ptr(), room.as_mut_ptr().cast(), more.len());
         bytes.inc_len(more.len());
@@ -38,13 +50,14 @@ pub(crate) fn append<A: Allocator>(bytes: &mut Vec<u8, A>, more: &[u8]) -> bool 
     true
 }
 
-/// While it lives, allocations of the current thread do not reclaim memory by means of a filesystem.
+/// A scope in which allocations of the current thread do not reclaim memory by means of a
+/// filesystem.
 ///
-/// For work that a filesystem waits for: it would wait for itself.
+/// It is for work that a filesystem waits for: such an allocation could wait for itself.
 pub(crate) struct NoFs {
-    /// The flags of the thread before, as far as they matter here.
+    /// The former state of the thread's flag that the scope sets.
     old: c_uint,
-    /// Belongs to the thread that made it.
+    /// Marker that makes the type not `Send`: the scope belongs to the thread that entered it.
     _not_send: PhantomData<*mut ()>,
 }
 
@@ -52,7 +65,7 @@ impl NoFs {
     /// Enters the scope.
     pub(crate) fn enter() -> Self {
         Self {
-            // SAFETY: Changes a flag of the current thread only.
+            // SAFETY: No preconditions; this changes a flag of the current thread only.
             old: unsafe { sys::memalloc_nofs_save() },
             _not_send: PhantomData,
         }
@@ -67,13 +80,13 @@ impl Drop for NoFs {
     }
 }
 
-/// While it lives, allocations of the current thread may use the reserves and do not reclaim.
+/// A scope in which allocations of the current thread may use the reserves and do not reclaim.
 ///
-/// For work that memory reclaim itself waits for: connecting a transport that carries swap.
+/// It is for work that memory reclaim itself waits for: connecting a transport that carries swap.
 pub(crate) struct NoReclaim {
-    /// The flags of the thread before, as far as they matter here.
+    /// The former state of the thread's flag that the scope sets.
     old: c_uint,
-    /// Belongs to the thread that made it.
+    /// Marker that makes the type not `Send`: the scope belongs to the thread that entered it.
     _not_send: PhantomData<*mut ()>,
 }
 
@@ -81,7 +94,7 @@ impl NoReclaim {
     /// Enters the scope if `wanted`.
     pub(crate) fn enter_if(wanted: bool) -> Option<Self> {
         wanted.then(|| Self {
-            // SAFETY: Changes a flag of the current thread only.
+            // SAFETY: No preconditions; this changes a flag of the current thread only.
             old: unsafe { sys::memalloc_noreclaim_save() },
             _not_send: PhantomData,
         })

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the in-tree `kernel` crate lacks.
+//! Extensions of the in-tree `kernel` crate.
 //!
-//! Small safe wrappers of generic kernel facilities, none of which knows anything about RDMA or
-//! RPC.
+//! These are small safe wrappers of generic kernel facilities that the crate lacks. None of them
+//! depends on RDMA or RPC.
 
 pub(crate) mod completion;
 pub(crate) mod debugfs;
@@ -13,6 +13,7 @@ pub(crate) mod host_key;
 pub(crate) mod log;
 pub(crate) mod memalloc;
 pub(crate) mod module_ref;
+pub(crate) mod net;
 pub(crate) mod num;
 pub(crate) mod page_fragment;
 pub(crate) mod ratelimit;

@@ -6,16 +6,15 @@
 
 use crate::sys;
 
-/// Keeps this module loaded.
+/// A reference to this module, which keeps it loaded.
 ///
-/// Whoever drops the last reference must itself run on behalf of somebody who keeps the module
-/// loaded: code that returns after the module is gone returns to nowhere. Objects that outlive
-/// their callers therefore give their reference back from C, as the last thing they do (see
-/// `rust/sys/classes.c`).
+/// Code of the module that drops the last reference returns into memory that may be gone. So it may
+/// only do that if its caller keeps the module loaded. Objects that outlive their callers therefore
+/// give their reference back from C, as the last thing they do (see `rust/sys/classes.c`).
 pub(crate) struct ModuleRef(());
 
 impl ModuleRef {
-    /// Takes a reference; [`None`] if the module is being unloaded.
+    /// Takes a reference. Returns [`None`] if the module is being unloaded.
     pub(crate) fn get() -> Option<Self> {
         // SAFETY: No preconditions.
         unsafe { sys::this_module_try_get() }.then_some(Self(()))

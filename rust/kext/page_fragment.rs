@@ -3,14 +3,17 @@
 //! A piece of a page.
 
 use crate::sys;
-use core::mem::offset_of;
-use core::ptr::NonNull;
+use core::{
+    mem::offset_of,
+    ptr::NonNull, //
+};
 
 /// Some bytes within one page.
 ///
-/// It says where memory is and keeps nothing alive. Who registers memory with a device must see to
-/// it that the memory outlives the registration: for the memory of an RPC the rule is that
-/// `Transport::buf_free` (in `sunrpc`) fences whatever is still registered before it returns.
+/// It describes where memory is, and does not keep it alive. Code that registers memory with a
+/// device must make sure that the memory outlives the registration. For the memory of an RPC the
+/// rule is that `Transport::buf_free` (in `sunrpc`) fences all that is still registered before it
+/// returns.
 ///
 /// # Invariants
 ///
@@ -21,13 +24,13 @@ use core::ptr::NonNull;
 pub(crate) struct PageFragment {
     /// The page.
     page: NonNull<sys::page>,
-    /// How long it is.
+    /// The number of bytes.
     len: u32,
-    /// Where in the page the fragment starts.
+    /// The offset of the fragment in the page.
     offset: u32,
 }
 
-// A slice of fragments is a table of vectors for C: `bio_vecs` counts on it.
+// `bio_vecs` passes a slice of fragments to C as a table of `bio_vec`s.
 const _: () = {
     assert!(size_of::<PageFragment>() == size_of::<sys::bio_vec>());
     assert!(align_of::<PageFragment>() == align_of::<sys::bio_vec>());
@@ -36,11 +39,12 @@ const _: () = {
     assert!(offset_of!(PageFragment, offset) == offset_of!(sys::bio_vec, bv_offset));
 };
 
-// SAFETY: A `PageFragment` is a mere description; what may be done with the memory is the matter
-// of those who use it.
+// SAFETY: A `PageFragment` only describes memory, and gives no access to it. Code that accesses the
+// memory does so by unsafe functions.
 unsafe impl Send for PageFragment {}
 
-// SAFETY: As for `Send`.
+// SAFETY: A shared reference only reads the description. Code that accesses the memory does so by
+// unsafe functions.
 unsafe impl Sync for PageFragment {}
 
 impl PageFragment {
@@ -51,16 +55,17 @@ impl PageFragment {
     /// - `page` is a valid page, and stays so while the fragment is used.
     /// - `len` is not zero, and `offset + len` does not exceed the size of a page.
     pub(crate) unsafe fn new(page: NonNull<sys::page>, offset: u32, len: u32) -> Self {
-        // INVARIANT: The caller guarantees it.
+        // INVARIANT: The caller guarantees that they hold.
         Self { page, len, offset }
     }
 
-    /// The fragment without its first `skip` bytes, at most `len` of them; [`None`] if nothing is left.
+    /// Returns the fragment without its first `skip` bytes, and at most `len` of the rest. Returns
+    /// [`None`] if nothing is left.
     pub(crate) fn part(&self, skip: usize, len: usize) -> Option<Self> {
         let skip = u32::try_from(skip).ok()?;
         let left = self.len.checked_sub(skip)?;
         let len = left.min(u32::try_from(len).unwrap_or(u32::MAX));
-        // INVARIANT: Not empty, and within what was within the page.
+        // INVARIANT: The part is not empty, and within this fragment, which is within the page.
         (len > 0).then_some(Self {
             page: self.page,
             len,
@@ -68,23 +73,23 @@ impl PageFragment {
         })
     }
 
-    /// The fragments as C functions want them.
+    /// Returns the fragments in the form that C functions take.
     pub(crate) fn bio_vecs(fragments: &[Self]) -> *const sys::bio_vec {
-        // Both are laid out alike, see above.
+        // The assertions above check that both types have the same layout.
         fragments.as_ptr().cast()
     }
 
-    /// The page, for C functions.
+    /// Returns the page, for C functions.
     pub(crate) fn page(&self) -> *mut sys::page {
         self.page.as_ptr()
     }
 
-    /// Where in the page the fragment starts.
+    /// Returns the offset of the fragment in the page.
     pub(crate) fn offset(&self) -> u32 {
         self.offset
     }
 
-    /// How long it is, never zero.
+    /// Returns the number of bytes, which is never zero.
     pub(crate) fn len(&self) -> u32 {
         self.len
     }

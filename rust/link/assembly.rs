@@ -4,40 +4,52 @@
 //!
 //! # Who owns what, and what ends it
 //!
-//! The session knows which part may come next, and counts octets. Here they are kept: a connection has one
-//! [`Assembly`], which is used by the handler of its Receives and by nobody else, so the lock in it is never waited
-//! for. A part is copied as soon as it arrives, and its Receive goes back. The finished message, a [`Whole`], belongs
-//! to the Call or Reply that it is.
+//! The session knows which part may come next, and counts octets. Here they are kept: a connection
+//! has one [`Assembly`], which is used by the handler of its Receives and by nobody else, so the
+//! lock in it is never waited for. A part is copied as soon as it arrives, and its Receive goes
+//! back. The finished message, a [`Whole`], belongs to the Call or Reply that it is.
 //!
-//! The first part tells how long the message is. Before any octet of it is kept, memory for all of it is allocated,
-//! within a bound for one message and bounds for all that are kept ([`Share`]); a message for which there is none costs
-//! the connection, so that it is sent again on another. That is not what load alone shall lead to: from half of the bound on
-//! clients get one credit at a time, so that they use chunks instead ([`super::channel`]). A peer that begins a sequence and
-//! does not go on loses its
-//! connection, see [`super::channel::PATIENCE`].
+//! The first part tells how long the message is. Before any octet of it is kept, memory for all of
+//! it is allocated, within a bound for one message and bounds for all that are kept ([`Share`]); a
+//! message for which there is none costs the connection, so that it is sent again on another. That
+//! is not what load alone shall lead to: from half of the bound on clients get one credit at a
+//! time, so that they use chunks instead ([`super::channel`]). A peer that begins a sequence and
+//! does not go on loses its connection, see [`super::channel::CHECK_INTERVAL`].
 //!
-//! The handler of Receives allocates that memory, and may sleep for it, but others wait behind it on the same CQ. So it
-//! has to be single pages, and not several in a row, which the kernel might have to make room for first.
+//! The handler of Receives allocates that memory, and may sleep for it, but others wait behind it
+//! on the same CQ. So it has to be single pages, and not several in a row, which the kernel might
+//! have to make room for first.
 //!
 //! # Whose memory it is
 //!
-//! A connection may always keep [`SHARE`] octets: its own share. Only what it keeps beyond is taken out of what all
-//! have together ([`MAX_ALL`]). So a peer that has begun messages on many connections, or has sent many that no thread
-//! has taken yet, takes nothing from the share of another. How much there is of all shares follows from the number of
-//! connections, as it does for Receives.
+//! A connection may always keep [`SHARE`] octets: its own share. Only what it keeps beyond is taken
+//! out of what all have together ([`MAX_ALL`]). So a peer that has begun messages on many
+//! connections, or has sent many that no thread has taken yet, takes nothing from the share of
+//! another. How much there is of all shares follows from the number of connections, as it does for
+//! Receives.
 
-use crate::kext::memalloc::{self, NoFs};
+use crate::kext::memalloc::{
+    self,
+    NoFs, //
+};
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{new_spinlock, Arc, SpinLock};
+use kernel::sync::atomic::{
+    Atomic,
+    Relaxed, //
+};
+use kernel::sync::{
+    new_spinlock,
+    Arc,
+    SpinLock, //
+};
 use kernel::task::might_sleep;
 
-/// The longest RPC message that may come in parts, in octets: three messages of the size that ours have, which is room for
-/// an access control list of NFSv3.
+/// The longest RPC message that may come in parts, in octets: three messages of the size that ours
+/// have, which is room for an access control list of NFSv3.
 pub(crate) const MAX_WHOLE: u32 = 36 << 10;
 
-/// Octets that each connection may keep whatever others do: four of the longest messages. One that proves who it is says
-/// less than that.
+/// Octets that each connection may keep whatever others do: four of the longest messages. One that
+/// proves who it is says less than that.
 const SHARE: usize = 4 * MAX_WHOLE as usize;
 
 /// Octets of all such messages together that are beyond the shares of their connections.
@@ -46,16 +58,17 @@ const MAX_ALL: usize = 64 << 20;
 /// Octets that are kept beyond the shares.
 static BEYOND: Atomic<usize> = Atomic::new(0);
 
-/// What is kept of one connection. Its messages have references to it.
+/// The memory that is kept of one connection. Its messages have references to it.
 #[pin_data]
 pub(super) struct Share {
     /// Octets.
     kept: Atomic<usize>,
-    /// Memory for the next message, if it is `saving`. Kernels are often made to clear all that they allocate, which is as
-    /// much work as to copy the message. It does not count as kept.
+    /// Memory for the next message, if it is `saving`. Kernels are often made to clear all that
+    /// they allocate, which is as much work as to copy the message. It does not count as kept.
     #[pin]
     spare: SpinLock<Option<KVVec<u8>>>,
-    /// Whether the memory of a message is kept for the next one. A client has few connections, a server many.
+    /// Set if the memory of a message is kept for the next one. A client has few connections, a
+    /// server many.
     saving: bool,
 }
 
@@ -98,11 +111,11 @@ impl Share {
 
 /// Octets that count as kept. Dropped, they do not any more.
 struct Counted {
-    /// How many.
+    /// The number of octets.
     len: usize,
-    /// Of which connection.
+    /// The share of its connection.
     share: Arc<Share>,
-    /// Whether they count in [`BEYOND`].
+    /// Set if they count in [`BEYOND`].
     beyond: bool,
 }
 
@@ -132,19 +145,20 @@ impl Drop for Counted {
     }
 }
 
-/// Whether so much is kept beyond the shares that nothing more should be asked for: half of what may be. The rest is for
-/// what was promised before.
+/// Returns whether half of the memory beyond the shares is taken, so that nothing more should be
+/// asked for. The rest is for what was promised before.
 pub(super) fn is_crowded() -> bool {
     BEYOND.load(Relaxed) > MAX_ALL / 2
 }
 
-/// An RPC message, put together or about to be. As long as it is, it counts as kept. To drop it may sleep.
+/// An RPC message, put together or about to be. As long as it is, it counts as kept. To drop it may
+/// sleep.
 pub(crate) struct Whole {
-    /// What has come of the message. There is room for all of it.
+    /// The octets that have come of the message. There is room for all of it.
     bytes: KVVec<u8>,
-    /// How long the message is.
+    /// The length of the message.
     len: usize,
-    /// What counts.
+    /// The octets that count.
     counted: Counted,
 }
 
@@ -183,7 +197,8 @@ impl Whole {
 
 impl Drop for Whole {
     fn drop(&mut self) {
-        // Whether memory was in one piece depends on chance. Who drops it under a spinlock shall be found out at once.
+        // Whether memory was in one piece depends on chance. Who drops it under a spinlock shall be
+        // found out at once.
         might_sleep();
         let memory = core::mem::take(&mut self.bytes);
         self.counted.share.give_back(memory);
@@ -193,7 +208,7 @@ impl Drop for Whole {
 /// The message of a connection that comes in parts at the moment.
 #[pin_data]
 pub(super) struct Assembly {
-    /// What has come of it.
+    /// The part of it that has come.
     #[pin]
     current: SpinLock<Option<Whole>>,
     /// Where it counts.
@@ -228,11 +243,6 @@ impl Assembly {
             Some(whole) => whole.put(offset, part),
             None => false,
         }
-    }
-
-    /// Takes the message out if it is complete.
-    pub(super) fn take_if(&self, complete: bool) -> Option<Whole> {
-        complete.then(|| self.take()).flatten()
     }
 
     /// Takes the message out, or what there is of it.
@@ -278,6 +288,21 @@ mod tests {
         drop(beyond);
         assert_eq!(BEYOND.load(Relaxed), before);
         assert_eq!(share.kept.load(Relaxed), 0);
+        Ok(())
+    }
+
+    /// From half of the bound on, clients are throttled.
+    #[test]
+    fn half_of_the_memory_is_a_crowd() -> Result {
+        let share = Share::new(false)?;
+        let mut kept = KVec::new();
+        while !is_crowded() {
+            assert!(BEYOND.load(Relaxed) <= MAX_ALL / 2);
+            kept.push(Whole::new(&share, MAX_WHOLE as usize)?, GFP_KERNEL)?;
+        }
+        assert!(BEYOND.load(Relaxed) > MAX_ALL / 2);
+        drop(kept);
+        assert!(!is_crowded());
         Ok(())
     }
 
@@ -329,7 +354,8 @@ mod tests {
         Ok(())
     }
 
-    /// No pages in a row are needed. So many there never are, but the module's memory is not that short.
+    /// No pages in a row are needed. So many there never are, but the module's memory is not that
+    /// short.
     #[test]
     fn memory_need_not_be_in_one_piece() -> Result {
         let share = Share::new(false)?;

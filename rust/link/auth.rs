@@ -1,46 +1,69 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Host authentication of a connection (section 5.2.6 of the draft): what [`crate::proto::auth`] wants kept and sent.
+//! Host authentication of a connection (section 5.2.6 of the draft): what [`crate::proto::auth`]
+//! wants kept and sent.
 //!
 //! # Who owns what, and what ends it
 //!
-//! An [`Auth`] is part of a [`Channel`](super::channel::Channel). Its mutex is taken by the handler of Receives,
-//! by the maker of the channel, and once by who finds that the peer has had its time; so next to nobody waits for it.
-//! What the peer says is kept here until it is complete, in memory that counts like that of RPC messages in parts
-//! ([`super::assembly`]), and given back then. A token is shorter than what each connection may keep, so none is refused
-//! because others keep much, or have said half of theirs. What is to be sent, a [`Speech`], is handed to the channel,
+//! An [`Auth`] is part of a [`Channel`](super::channel::Channel). Its mutex is taken by the handler
+//! of Receives, by the maker of the channel, and once by who finds that the peer has had its time;
+//! so next to nobody waits for it. What the peer says is kept here until it is complete, in memory
+//! that counts like that of RPC messages in parts ([`super::assembly`]), and given back then. A
+//! token is shorter than what each connection may keep, so none is refused because others keep
+//! much, or have said half of theirs. What is to be sent, a [`Speech`], is handed to the channel,
 //! which has a spinlock around it.
 
 use crate::kext::host_key;
 use crate::kext::memalloc::NoFs;
-use crate::link::assembly::{Share, Whole};
-use crate::proto::auth::psk::{Address, Crypto, Ends, PreSharedKey, MAC_LEN};
+use crate::link::assembly::{
+    Share,
+    Whole, //
+};
+use crate::proto::auth::psk::{
+    Address,
+    Crypto,
+    Ends,
+    PreSharedKey,
+    MAC_LEN, //
+};
 use crate::proto::auth::saying::Saying;
-use crate::proto::auth::{Exchange, Mode, Say, Step, Store, Verdict, Why};
+use crate::proto::auth::{
+    AuthFailure,
+    AuthVerdict,
+    Exchange,
+    Mode,
+    Say,
+    Step,
+    Store, //
+};
 use crate::proto::session::Role;
 use crate::sunrpc::AddressText;
 use kernel::prelude::*;
-use kernel::sync::{new_mutex, Arc, Mutex};
+use kernel::sync::{
+    new_mutex,
+    Arc,
+    Mutex, //
+};
 
-/// What an administrator wants of connections that are made now.
+/// The wishes of an administrator for connections that are made now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// Whether peers are to authenticate themselves.
+    /// The mode: off, if the peer can, or required.
     pub(crate) mode: Mode,
     /// Octets that make the material longer.
     pub(crate) padding: u32,
 }
 
 impl Wanted {
-    /// Whether peers that do not authenticate themselves are refused.
+    /// Returns whether peers that do not authenticate themselves are refused.
     pub(crate) fn is_required(&self) -> bool {
         self.mode == Mode::Require
     }
 }
 
-/// What the authentication of a connection needs.
+/// The parameters of a connection's authentication.
 pub(crate) struct Parameters {
-    /// What an administrator wants.
+    /// The wishes of an administrator.
     pub(crate) wanted: Wanted,
     /// The client's address.
     pub(crate) client: AddressText,
@@ -49,8 +72,8 @@ pub(crate) struct Parameters {
 }
 
 impl Parameters {
-    /// Whether there is any authentication. Who offers it without a key has nothing to offer; who requires it without
-    /// one refuses everybody.
+    /// Returns whether there is any authentication. Who offers it without a key has nothing to
+    /// offer; who requires it without one refuses everybody.
     pub(super) fn is_on(&self) -> bool {
         match self.wanted.mode {
             Mode::Off => false,
@@ -74,7 +97,7 @@ impl Crypto for HostKey {
     }
 }
 
-/// What has come of a token.
+/// The part of a token that has come.
 struct Kept {
     /// The token, as far as it has come.
     token: Option<Whole>,
@@ -99,11 +122,11 @@ impl Store for Kept {
     }
 }
 
-/// What is to be sent.
+/// The material that is sent, or its rest.
 pub(super) struct Speech {
     /// The material.
     pub(super) bytes: KVec<u8>,
-    /// What of it has been sent.
+    /// The progress of sending it.
     pub(super) saying: Saying,
 }
 
@@ -116,7 +139,7 @@ impl Speech {
         }
     }
 
-    /// Of what is to be said. Sleeps.
+    /// Makes the memory for what the protocol wants said. Sleeps.
     fn new(say: &Say) -> Result<Self> {
         let mut bytes = KVec::new();
         if let Some(token) = &say.token {
@@ -132,17 +155,17 @@ impl Speech {
     }
 }
 
-/// What has to be done next.
+/// The next steps of the owner.
 #[derive(Default)]
 pub(super) struct Next {
-    /// What is to be sent, in place of what was to be sent before.
+    /// The material to send, in place of any that was to be sent before.
     pub(super) speech: Option<Speech>,
-    /// What is thought of the peer from now on.
-    pub(super) verdict: Option<Verdict>,
+    /// The verdict on the peer from now on.
+    pub(super) verdict: Option<AuthVerdict>,
 }
 
 impl Next {
-    /// Of what the protocol says. Sleeps.
+    /// Makes the steps of those of the protocol. Sleeps.
     fn new(step: &Step) -> Self {
         match step.say.as_ref().map(Speech::new).transpose() {
             Ok(speech) => Self {
@@ -152,19 +175,19 @@ impl Next {
             Err(_) => Self {
                 speech: None,
                 verdict: Some(match step.verdict {
-                    Some(Verdict::Refuse(why)) => Verdict::Refuse(why),
-                    _ => Verdict::Refuse(Why::NoMemory),
+                    Some(AuthVerdict::Refuse(why)) => AuthVerdict::Refuse(why),
+                    _ => AuthVerdict::Refuse(AuthFailure::NoMemory),
                 }),
             },
         }
     }
 }
 
-/// What the mutex protects.
+/// The state behind the mutex.
 struct State {
-    /// Who decides, and how far it has come.
+    /// The exchange, which decides.
     exchange: Exchange<PreSharedKey<HostKey>>,
-    /// What has come of a token.
+    /// The part of a token that has come.
     kept: Kept,
 }
 
@@ -177,7 +200,8 @@ pub(super) struct Auth {
 }
 
 impl Auth {
-    /// Of a new connection. `on` says whether there is any. What the peer says counts in `share`.
+    /// Begins for a new connection. `on` says whether there is any. What the peer says counts in
+    /// `share`.
     pub(super) fn new(
         role: Role,
         parameters: &Parameters,
@@ -206,7 +230,7 @@ impl Auth {
         })
     }
 
-    /// What is sent first.
+    /// Returns the first step.
     pub(super) fn open(&self) -> Next {
         self.with(|state| state.exchange.open())
     }

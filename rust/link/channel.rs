@@ -2,166 +2,216 @@
 
 //! The session of a connection that may speak Version Two, and the order of its messages.
 //!
-//! [`crate::proto::session`] decides what may be sent and when, what a received message is, and what answers it. It
-//! does no I/O. A [`Channel`] puts it between the paths of a message: what arrives is shown to it first, what is
-//! to be sent is admitted by it last.
+//! [`crate::proto::session`] decides what may be sent and when, what a received message is, and
+//! what answers it. It does no I/O. A [`Channel`] puts it between the paths of a message: what
+//! arrives is shown to it first, what is to be sent is admitted by it last.
 //!
 //! # Who owns what, and what ends it
 //!
-//! There is one channel for each connection that may speak Version Two, made with the connection and never used for
-//! another one. On a client the [`Link`](super::Link) has it. On a server the connection has it, and the link for
-//! Calls to the client, which uses the same connection, has a second reference. A connection that speaks nothing but
-//! Version One has none, and its messages take the path that they always took.
+//! A channel is made with a connection and never used for another one. Each connection of a server
+//! has one, on either end; the [`Link`](super::Link) is it together with its endpoint. Where only
+//! Version One may be spoken the session is shown nothing and asked nothing, and what is agreed on
+//! is known from the beginning.
 //!
-//! The session is under the channel's spinlock, and so is the posting of everything that it counts: what it hands out
-//! has to be posted in that order. So the endpoint's locks are taken inside this lock, and the lock of a Call
-//! around it. A Send buffer that could not be posted is given back inside it; hence whoever is told of that
-//! (`EndpointEvents::resources_back`) must not ask the channel anything.
+//! The session is under the channel's spinlock, and so is the posting of everything that it counts:
+//! what it hands out has to be posted in that order. So the endpoint's locks are taken inside this
+//! lock, and the lock of a Call around it. A Send buffer that could not be posted is given back
+//! inside it; hence whoever is told of that (`EndpointEvents::resources_back`) must not ask the
+//! channel anything.
 //!
 //! # Credits, and the two ways to count them
 //!
-//! Version One counts Calls without Reply: the congestion window of SUNRPC obeys the grant of the peer, and the
-//! Responder gives credits of its own away. Version Two counts messages, of all kinds and for both directions
-//! together. SUNRPC's window is opened as wide as the connection was made for, and who finds no credit is told to
-//! wait as if the Send Queue were full: a Requester by `wait_for_buffer_space`, a server's Reply in its backlog.
+//! Version One counts Calls without Reply: the congestion window of SUNRPC obeys the grant of the
+//! peer, and the Responder gives credits of its own away. Both are under the lock of the channel,
+//! which a Call takes once, and a Reply when it says something new. Version Two counts messages, of
+//! all kinds and for both directions together. SUNRPC's window is opened as wide as the connection
+//! was made for. A sender that finds no credit waits as if the Send Queue were full: a Requester by
+//! `wait_for_buffer_space`, a server's Reply in its backlog.
 //!
-//! How much the peer may send follows from the Receives: so many were posted for it ([`Channel::set_capacity`]), and
-//! so many of those hold messages that are still in use (`Endpoint::held`). What is left but one is on offer. The
-//! one is what [`crate::proto::window`] wants to have beyond the promises; it is told if that is held, too. While there are
-//! to be fewer Receives than there were, those that are kept for former promises count for that and for nothing else.
+//! How much the peer may send follows from the Receives that were posted for it, and from those
+//! that hold messages which are still in use (`Endpoint::held`), see
+//! [`crate::proto::connection::receives`]. [`Channel::grant`] adds Receives and withdraws them.
 //!
-//! A server's threads may be slow, and Calls in parts wait for them in memory ([`super::assembly`]). When much of that is
-//! taken a client is offered [`NARROW`] credits, as Calls are answered and their credits renewed: it can go on, since a Call
-//! takes one message if it has chunks. What was promised before may still come; with 64 credits for each of 128 clients that
-//! is no more than what is left. Who has memory to give back does not know who waits for it, so a connection that is narrow
-//! is looked at every [`PATIENCE`]; and whenever something arrives or is sent. The other direction is never narrowed, for a
-//! Reply that was to come in parts has no other form; there a client knows what it has asked for.
+//! A server's threads may be slow, and Calls in parts wait for them in memory
+//! ([`super::assembly`]). When much of that is taken a client is throttled: it is offered one
+//! credit, as Calls are answered and their credits renewed. What was promised before may still
+//! come; with 64 credits for each of 128 clients that is no more than what is left. Freeing memory
+//! does not identify waiters, so a throttled connection is checked every [`CHECK_INTERVAL`], and
+//! whenever something arrives or is sent. The other direction is never throttled, for a Reply that
+//! was to come in parts has no other form; there a client knows what it has asked for.
 //!
 //! # Host authentication
 //!
-//! Where it is on ([`super::auth`]), the connection is not *settled* before the verdict about the peer is known: nobody
-//! sends, RPC messages of the peer are of no use ([`Channel::is_settled`]), and a client waits. The CONNPROP messages of
-//! our own are then sent by [`Channel::act`] as credits and Send buffers allow. A peer that is refused is told so, if it
-//! is a client, and the connection ends.
+//! Where it is on ([`super::auth`]), the connection is not *settled* before the verdict about the
+//! peer is known: nobody sends, RPC messages of the peer are of no use, and a client waits. The
+//! CONNPROP messages of our own are then sent by [`Channel::act`] as credits and Send buffers
+//! allow. A peer that is refused is told so, if it is a client, and the connection ends.
 //!
 //! # Time
 //!
-//! There is no timer here. While the peer is in the middle of a sequence ([`Channel::is_in_sequence`]), when somebody
-//! has been told to wait for a credit, and from the beginning where the peer has to authenticate itself
-//! ([`Channel::awaits_proof`]), whoever has the channel calls [`Channel::look`] every [`PATIENCE`]. A sequence that
-//! has not gone on in between ends the connection; so do credits that have not come after [`STARVED_LOOKS`] of them, and
-//! a proof that has not after [`PROOF_LOOKS`].
+//! There is no timer here. While the peer is in the middle of a sequence or throttled
+//! ([`Channel::needs_check`]), when a message waits for a credit, and from the beginning where
+//! the peer has to authenticate itself ([`Channel::awaits_proof`]), the owner of the channel calls
+//! [`Channel::check`] every [`CHECK_INTERVAL`]. What is compared then, and how often, is in
+//! [`crate::proto::connection::watchdog`].
 //!
-//! A client that need not prove who it is may be silent for as long as it likes, as in Version One: what it costs is what
-//! any connection without a Call costs, and SUNRPC ends such ones when they are old, or too many.
+//! A client that need not prove who it is may be silent for as long as it likes, as in Version One:
+//! what it costs is what any connection without a Call costs, and SUNRPC ends such ones when they
+//! are old, or too many.
 
-use crate::kext::completion::Completion;
-use crate::kext::time::HZ;
-use crate::link::agreement::Agreement;
-use crate::link::assembly::{self, Assembly, Share, Whole, MAX_WHOLE};
-use crate::link::auth::{self, Auth, Next, Speech};
-use crate::observe::trace::{self, Number};
-use crate::proto::auth::{is_refusal, Verdict, Why};
-use crate::proto::chunk::Limits;
-use crate::proto::continuation::Placed;
-use crate::proto::message::Version;
-use crate::proto::props::{Properties, Reverse, Told};
-use crate::proto::session::{
-    Action, Checkpoint, Config, Control, Dialect, Event, Extent, Outbound, Reason, Refusal, Role,
-    Session, Timer,
+pub(crate) mod incoming;
+pub(crate) mod receives;
+
+use crate::endpoint::{
+    Endpoint,
+    EndpointEvents, //
 };
-use crate::proto::v2::{Direction, Header, RdmaError};
-use crate::proto::window::{self, most_parts};
-use crate::verbs::endpoint::{Endpoint, EndpointEvents};
+use crate::kext::completion::Completion;
+use crate::kext::debugfs::lines;
+use crate::kext::time::HZ;
+use crate::link::assembly::{
+    self,
+    Assembly,
+    Share,
+    MAX_WHOLE, //
+};
+use crate::link::auth::{
+    self,
+    Auth,
+    Next,
+    Speech, //
+};
+use crate::observe::trace::{
+    self,
+    Number, //
+};
+use crate::proto::auth::{
+    is_refusal,
+    AuthFailure,
+    AuthVerdict, //
+};
+use crate::proto::chunk::Limits;
+use crate::proto::connection::receives::Receives;
+use crate::proto::connection::watchdog::{
+    self,
+    Pending, //
+};
+use crate::proto::connection::{
+    Agreement,
+    Connection,
+    InOne,
+    Terms, //
+};
+use crate::proto::credits::Overrun;
+use crate::proto::format::Asked;
+use crate::proto::message::Version;
+use crate::proto::props::{
+    Advertised,
+    Properties, //
+};
+use crate::proto::rules::Rules;
+use crate::proto::session::{
+    Action,
+    Config,
+    Control,
+    Dialect,
+    Outbound,
+    Reason,
+    Refusal,
+    Role,
+    Session,
+    Timer, //
+};
+use crate::proto::v2::{
+    Direction,
+    RdmaError, //
+};
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
+use kernel::seq_file::SeqFile;
+use kernel::sync::atomic::{
+    Acquire,
+    Atomic,
+    Relaxed,
+    Release, //
+};
 use kernel::sync::lock::spinlock::SpinLockBackend;
 use kernel::sync::lock::Guard;
-use kernel::sync::{new_spinlock, Arc, SpinLock};
+use kernel::sync::{
+    new_spinlock,
+    Arc,
+    SpinLock, //
+};
 
-/// The largest messages that an end which may speak Version Two sends and receives, in octets, if the administrator does
-/// not want larger ones. A READ or WRITE of 8 KiB is one such message, which is less work for both ends than a chunk. It is
-/// no less than what a peer may send before it has been told anything (4.2, 5.2.2 of the draft).
+/// The largest messages that an end which may speak Version Two sends and receives, in octets, if
+/// the administrator does not want larger ones. A READ or WRITE of 8 KiB is one such message, which
+/// is less work for both ends than a chunk. It is no less than what a peer may send before it has
+/// been told anything (4.2, 5.2.2 of the draft).
 pub(crate) const MESSAGE_SIZE: u32 = 12 << 10;
 
 const _: () = assert!(MESSAGE_SIZE >= Properties::DEFAULT.receive_size);
 
-/// How long a sequence of the peer's may stand still, in jiffies; at most twice as long in fact. Its parts are sent
-/// one after the other, so the connection itself is given up sooner than this.
-pub(crate) const PATIENCE: usize = 10 * HZ;
+/// Jiffies between two calls of [`Channel::check`].
+pub(crate) const CHECK_INTERVAL: usize = watchdog::CHECK_INTERVAL as usize * HZ;
 
-/// So many looks find the same credits, and none of them left or too few, before the connection is ended: as long as
-/// SUNRPC waits for the Reply to a Call. Who waits for a credit has sent nothing, so SUNRPC has no timer for him.
-const STARVED_LOOKS: u32 = 6;
-
-/// So many looks find a client that has not proved who it is, though it has to, before the connection is ended. It may have
-/// sent nothing at all, or a little every now and then. A client of ours gives up after five seconds itself.
-const PROOF_LOOKS: u32 = 3;
-
-/// How many messages a client may have on their way to a server with little memory left for those in parts: too few for any.
-const NARROW: u32 = 1;
-
-/// What the two ends of a connection have to know.
+/// The parameters of a connection that its two ends have to know.
 pub(crate) struct Parameters {
     /// By what number trace events name the connection.
     pub(crate) number: Number,
     /// Which end this is.
     pub(crate) role: Role,
-    /// What this end can do.
+    /// The properties of this end.
     pub(crate) own: Properties,
-    /// How many Receives were posted for the peer's messages.
-    pub(crate) capacity: u32,
+    /// The highest version that may be spoken.
+    pub(crate) highest: Version,
+    /// The terms of Version One.
+    pub(crate) in_one: InOne,
+    /// The Receives for the peer's messages.
+    pub(crate) receives: Receives,
     /// The credit value of errors in Version One.
     pub(crate) credits_in_one: u32,
-    /// How many Read chunks a Call may have.
+    /// The most Read chunks of a Call.
     pub(crate) read_chunks: u32,
-    /// How many Write chunks a Call may have.
+    /// The most Write chunks of a Call.
     pub(crate) write_chunks: u32,
-    /// Whether the peer is to authenticate itself.
+    /// The parameters of host authentication.
     pub(crate) auth: auth::Parameters,
 }
 
-/// What the lock protects.
+/// The state behind the lock.
 struct State {
-    /// The session.
-    session: Session,
-    /// How many of the session's own messages have been posted and are not known to be sent.
+    /// The connection, which decides.
+    connection: Connection,
+    /// The number of the session's own messages that were posted and are not known to be sent.
     in_transit: u32,
     /// Where the latest of them is in the Send Queue.
     latest: u64,
-    /// How far the peer's sequence had come at the last look.
-    seen: Option<u64>,
-    /// How many looks have found that what waits may not be sent, and up to which message something might have been.
-    starved: (u32, u32),
-    /// Whether a look has found that the connection is to end.
-    ending: bool,
-    /// How many looks have found that the peer has not proved who it is.
-    unproved: u32,
-    /// Of our authentication, what is to be sent.
+    /// The rest of our authentication material.
     speech: Option<Speech>,
-    /// What is thought of the peer, when it is known.
-    verdict: Option<Verdict>,
-    /// Whether the connection has come so far that [`Channel::wait`] ends.
+    /// The verdict on the peer, when it is known.
+    verdict: Option<AuthVerdict>,
+    /// Set if the connection has come so far that [`Channel::wait`] ends.
     decided: bool,
 }
 
-/// The session of one connection.
+/// The protocol state of one connection.
 #[pin_data]
 pub(crate) struct Channel {
     /// By what number trace events name the connection.
     number: Number,
     /// Which end this is.
     role: Role,
-    /// Whether there is host authentication.
+    /// Set if Version Two may be spoken.
+    may_speak_two: bool,
+    /// Set if there is host authentication.
     authenticates: bool,
-    /// Whether Version One is no choice, because there is no host authentication in it.
+    /// Set if Version One is no choice, because there is no host authentication in it.
     only_two: bool,
     /// The authentication of the peer.
     #[pin]
     auth: Auth,
-    /// Whether the peer may send and be sent RPC messages. Written under the lock, once.
+    /// Set if the peer may send and be sent RPC messages. Written under the lock, once.
     settled: Atomic<bool>,
-    /// The session.
+    /// The connection and its messages under way.
     #[pin]
     state: SpinLock<State>,
     /// Completed when it is known what is spoken, and when that will never be known.
@@ -170,29 +220,18 @@ pub(crate) struct Channel {
     /// The RPC message that is coming in parts.
     #[pin]
     assembly: Assembly,
-    /// What is spoken, as the number of the version; zero while it is not known. Written under the lock.
+    /// The private data of the CM, told when the connection was made.
+    in_one: InOne,
+    /// The terms of Version One.
+    terms_in_one: Terms,
+    /// The number of the version that is spoken; zero while it is not known. Written under the
+    /// lock.
     version: Atomic<u32>,
-    /// How many Receives there are to be for the peer's messages.
-    capacity: Atomic<u32>,
-    /// How many there are: no fewer.
-    kept: Atomic<u32>,
-    /// The most messages that we could send at a time so far. Written under the lock.
-    widest: Atomic<u32>,
-    /// The largest message that we send in Version Two, in octets. Written under the lock.
-    send_size: Atomic<u32>,
-    /// The largest message that the peer sends.
-    receive_size: Atomic<u32>,
-    /// The largest number of segments in the header of a Call of ours.
-    segment_count: Atomic<u32>,
-    /// The length of the largest segment in it.
-    segment_size: Atomic<u32>,
-    /// Whether the peer is in the middle of a sequence. Written under the lock.
-    in_sequence: Atomic<bool>,
-    /// Whether the peer is offered less than there are Receives for. Written under the lock.
-    narrow: Atomic<bool>,
+    /// Set if [`Channel::check`] has work to do. Written under the lock.
+    needs_check: Atomic<bool>,
 }
 
-/// What whoever has the channel is to do.
+/// The work that is left to the owner of the channel.
 #[derive(Clone, Copy, Debug, Default)]
 #[must_use]
 pub(crate) struct Outcome {
@@ -200,32 +239,10 @@ pub(crate) struct Outcome {
     pub(crate) wake: bool,
     /// End the connection.
     pub(crate) close: Option<Reason>,
-    /// So many errors were sent.
+    /// The number of errors that were sent.
     pub(crate) errors: u32,
     /// More is agreed on than before.
     pub(crate) agreed: bool,
-}
-
-/// What there is of an RPC message.
-pub(crate) enum Collected {
-    /// All of it: behind the header, or what was put together of it and the parts before.
-    All(Option<Whole>),
-    /// A part of it; there is more to come.
-    Some,
-    /// There is no room for it, and the connection ends.
-    Refused,
-}
-
-/// What is known about a connection, for whoever shows it.
-pub(crate) struct Snapshot {
-    /// Messages that we have sent.
-    pub(crate) sent: u32,
-    /// Up to which message we may send.
-    pub(crate) send_limit: u32,
-    /// Messages that we have received.
-    pub(crate) received: u32,
-    /// How many more the peer may send as far as it knows; -1 if it has sent one more.
-    pub(crate) receive_left: i32,
 }
 
 impl Channel {
@@ -236,37 +253,36 @@ impl Channel {
     /// `ENOMEM`.
     pub(crate) fn new(parameters: &Parameters) -> Result<Arc<Self>> {
         // Asked once: an administrator may take the key away at any time.
-        let on = parameters.auth.is_on();
-        let low = match parameters.auth.wanted.is_required() {
-            true => Version::Two,
-            false => Version::One,
+        let may_speak_two = parameters.highest == Version::Two;
+        let on = may_speak_two && parameters.auth.is_on();
+        let low = if parameters.auth.wanted.is_required() {
+            Version::Two
+        } else {
+            Version::One
         };
         let config = Config {
             role: parameters.role,
             low: low.number(),
-            high: Version::Two.number(),
+            high: parameters.highest.number(),
             earlier: false,
             own: parameters.own,
             authenticate: on,
-            receives: window::offer(parameters.capacity, 0).unwrap_or(0),
+            // Follows from what is posted.
+            receives: 0,
             credits_in_one: parameters.credits_in_one,
             limits: Limits::DEFAULT,
             read_chunks: parameters.read_chunks,
             write_chunks: parameters.write_chunks,
             max_assembly: MAX_WHOLE,
         };
-        let session = Session::new(&config);
-        let terms = session.terms();
+        let connection = Connection::new(&config, parameters.receives, parameters.in_one);
+        let version = connection.version().map_or(0, Version::number);
         let settled = !on;
         let share = Share::new(parameters.role == Role::Client)?;
         let state = State {
-            session,
+            connection,
             in_transit: 0,
             latest: 0,
-            seen: None,
-            starved: (0, 0),
-            ending: false,
-            unproved: 0,
             speech: None,
             verdict: None,
             decided: false,
@@ -275,6 +291,7 @@ impl Channel {
             pin_init!(Self {
                 number: parameters.number,
                 role: parameters.role,
+                may_speak_two,
                 authenticates: on,
                 only_two: parameters.auth.wanted.is_required(),
                 auth <- Auth::new(parameters.role, &parameters.auth, on, share.clone()),
@@ -282,16 +299,10 @@ impl Channel {
                 state <- new_spinlock!(state, "rpcrdma::Channel::state"),
                 decided <- Completion::new(),
                 assembly <- Assembly::new(share),
-                version: Atomic::new(0),
-                capacity: Atomic::new(parameters.capacity),
-                kept: Atomic::new(parameters.capacity),
-                widest: Atomic::new(1),
-                send_size: Atomic::new(terms.send_size),
-                receive_size: Atomic::new(terms.receive_size),
-                segment_count: Atomic::new(terms.segment_count),
-                segment_size: Atomic::new(terms.segment_size),
-                in_sequence: Atomic::new(false),
-                narrow: Atomic::new(false),
+                in_one: parameters.in_one,
+                terms_in_one: Terms::of_one(&parameters.in_one, parameters.role),
+                version: Atomic::new(version),
+                needs_check: Atomic::new(false),
             }),
             GFP_KERNEL,
         )?;
@@ -304,14 +315,15 @@ impl Channel {
         let Next { speech, verdict } = next;
         let mut state = self.state.lock();
         // To a peer that is refused nothing else is said.
-        let replace = speech.is_some() || matches!(verdict, Some(Verdict::Refuse(_)));
-        let former = match replace {
-            true => core::mem::replace(&mut state.speech, speech),
-            false => None,
+        let replace = speech.is_some() || matches!(verdict, Some(AuthVerdict::Refuse(_)));
+        let former = if replace {
+            core::mem::replace(&mut state.speech, speech)
+        } else {
+            None
         };
         if let Some(verdict) = verdict {
             state.verdict = Some(verdict);
-            if !matches!(verdict, Verdict::Refuse(_)) {
+            if !matches!(verdict, AuthVerdict::Refuse(_)) {
                 self.settled.store(true, Release);
             }
         }
@@ -323,7 +335,7 @@ impl Channel {
     }
 
     /// The peer has told properties, or something of its authentication. Sleeps.
-    pub(crate) fn told(&self, host_auth: Option<&[u8]>, last: bool) {
+    fn told(&self, host_auth: Option<&[u8]>, last: bool) {
         if self.authenticates {
             if !self.settled.load(Relaxed) {
                 self.follow(self.auth.receive(host_auth, last));
@@ -333,14 +345,14 @@ impl Channel {
             self.settled.store(false, Release);
             self.follow(Next {
                 speech: None,
-                verdict: Some(Verdict::Refuse(Why::ByPeer)),
+                verdict: Some(AuthVerdict::Refuse(AuthFailure::ByPeer)),
             });
         }
     }
 
-    /// Whether an RPC message of the peer, that has arrived, is to be dealt with. If it is too early, the peer does not
-    /// want to authenticate itself. Sleeps then.
-    pub(crate) fn is_settled(&self) -> bool {
+    /// Returns whether an RPC message of the peer, which has arrived, is dealt with. If it is too
+    /// early, the peer does not want to authenticate itself. Sleeps then.
+    fn is_settled(&self) -> bool {
         if self.settled.load(Acquire) {
             return true;
         }
@@ -348,45 +360,40 @@ impl Channel {
         self.settled.load(Acquire)
     }
 
-    /// Whether the peer, a client, has to prove who it is, and has not yet: [`Self::look`] is to be called.
+    /// Returns whether the peer, a client, has to prove who it is, and has not yet. If so, the
+    /// owner calls [`Self::check`].
     pub(crate) fn awaits_proof(&self) -> bool {
         self.role == Role::Server && self.only_two && !self.settled.load(Relaxed)
     }
 
-    /// Another look has found that the peer has not proved who it is. Refuses it if it has had its time. Sleeps.
-    fn look_for_proof(&self) {
-        let mut state = self.state.lock();
-        state.unproved = state.unproved.saturating_add(1);
-        let late = state.unproved >= PROOF_LOOKS;
-        drop(state);
-        if late {
-            // If there is a verdict at this moment it stands: the exchange gives only one.
-            self.follow(self.auth.skipped());
-        }
-    }
-
     /// Why the peer is refused, if it is: connecting to it again is no use.
-    pub(crate) fn refusal(&self) -> Option<Why> {
+    pub(crate) fn refusal(&self) -> Option<AuthFailure> {
         let state = self.state.lock();
         match state.verdict {
-            Some(Verdict::Refuse(why)) => Some(why),
+            Some(AuthVerdict::Refuse(why)) => Some(why),
             _ => None,
         }
     }
 
-    /// What has become of the authentication of the peer, for whoever shows it.
-    pub(crate) fn authentication(&self) -> &'static str {
+    /// Returns what has become of the authentication of the peer, for whoever shows it; [`None`]
+    /// where there can't be any.
+    pub(crate) fn authentication(&self) -> Option<&'static str> {
         let verdict = self.state.lock().verdict;
-        match verdict {
+        self.may_speak_two.then_some(match verdict {
             _ if !self.authenticates => "off",
             None => "pending",
-            Some(Verdict::Accept) => "accepted",
-            Some(Verdict::Ignore) => "none",
-            Some(Verdict::Refuse(_)) => "refused",
-        }
+            Some(AuthVerdict::Accept) => "accepted",
+            Some(AuthVerdict::Ignore) => "none",
+            Some(AuthVerdict::Refuse(_)) => "refused",
+        })
     }
 
-    /// What is spoken, if that is known.
+    /// Returns whether the connection ends before anything else is sent.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.state.lock().connection.session.is_overdue()
+    }
+
+    /// Returns the version that is spoken, if it is known.
     pub(crate) fn version(&self) -> Option<Version> {
         match self.version.load(Acquire) {
             0 => None,
@@ -395,232 +402,106 @@ impl Channel {
         }
     }
 
-    /// Whether Version Two is spoken.
-    pub(crate) fn is_two(&self) -> bool {
-        self.version() == Some(Version::Two)
+    /// Returns the rules of what is spoken. Until it is known, nobody sends anything.
+    pub(crate) fn rules(&self) -> &'static Rules {
+        self.spoken().rules()
     }
 
-    /// The largest message that we send, header included, in octets.
-    pub(crate) fn send_size(&self) -> u32 {
-        self.send_size.load(Relaxed)
+    /// Returns what is spoken. Until it is known, nobody sends anything.
+    pub(crate) fn spoken(&self) -> Version {
+        self.version().unwrap_or(Version::One)
     }
 
-    /// The largest message that the peer sends, header included, in octets.
-    pub(crate) fn receive_size(&self) -> u32 {
-        self.receive_size.load(Relaxed)
+    /// Returns what was told when the connection was made, which holds in Version One.
+    pub(crate) fn in_one(&self) -> &InOne {
+        &self.in_one
     }
 
-    /// The largest number of segments in the header of a Call of ours.
-    pub(crate) fn segment_count(&self) -> u32 {
-        self.segment_count.load(Relaxed)
+    /// Returns what holds for the messages that are sent next.
+    pub(crate) fn terms(&self) -> Terms {
+        if self.rules().has_properties {
+            self.state.lock().connection.terms()
+        } else {
+            self.terms_in_one
+        }
     }
 
-    /// The length in octets of the largest segment in it.
-    pub(crate) fn segment_size(&self) -> u32 {
-        self.segment_size.load(Relaxed)
+    /// Returns whether [`Self::check`] is to be called every [`CHECK_INTERVAL`].
+    pub(crate) fn needs_check(&self) -> bool {
+        self.needs_check.load(Relaxed)
     }
 
-    /// So many Receives are posted for the peer's messages now, and so many that were `withdrawn` are kept until
-    /// [`Self::settle`] has found that they are not needed. Calls come one after the other.
-    pub(crate) fn set_capacity(&self, receives: u32, withdrawn: u32) {
-        self.capacity.store(receives, Relaxed);
-        self.kept.store(receives.saturating_add(withdrawn), Relaxed);
+    /// Returns whether messages tell what is spoken and agreed on, and not the private data alone.
+    pub(crate) fn negotiates(&self) -> bool {
+        self.may_speak_two
     }
 
-    /// Shows the session a message that has arrived. The message was counted before, see
-    /// [`crate::verbs::endpoint::Received::count`]. [`Self::act`] is to be called when it has been dealt with.
-    ///
-    /// Messages of one connection come one after the other.
-    pub(crate) fn receive<'a>(&self, bytes: &'a [u8]) -> Event<'a> {
+    /// Checks whether the peer makes progress, see [`crate::proto::connection::watchdog`]. `waits`
+    /// says that a message that has no other form waits for credits. Returns whether to check
+    /// again. [`Self::act`] does what follows from it. Sleeps.
+    pub(crate) fn check(&self, waits: bool) -> bool {
+        let pending = Pending {
+            message: waits,
+            proof: self.awaits_proof(),
+        };
         let mut state = self.state.lock();
-        let event = state.session.handle_received(bytes);
-        self.note(&state.session);
-        let credits = state.session.credits();
-        if credits > self.widest.load(Relaxed) {
-            self.widest.store(credits, Relaxed);
-        }
-        // What was begun has to be ended; so has the connection, if it is to end.
-        let in_sequence = state.session.peer_sequence().is_some() || state.session.is_closing();
-        if in_sequence != self.in_sequence.load(Relaxed) {
-            self.in_sequence.store(in_sequence, Relaxed);
-        }
+        let found = state.connection.check(pending);
         drop(state);
-        if let Event::Failed { xid, error } = &event {
-            trace::error(self.number, *xid, *error, false);
+        if found.unproved {
+            // If there is a verdict at this moment it stands: the exchange gives only one.
+            self.follow(self.auth.skipped());
         }
-        event
+        found.again
     }
 
-    /// Whether the peer is in the middle of a sequence of messages, so that [`Self::look`] is to be called.
-    pub(crate) fn is_in_sequence(&self) -> bool {
-        self.in_sequence.load(Relaxed)
-    }
-
-    /// Looks whether the peer's sequence has gone on since the last look, and whether credits have come: some at all, or,
-    /// if something `waits` for them for certain, more than were too few; and whether a peer that has to has proved who it
-    /// is. Returns whether to look again. [`Self::act`] says what to do, if anything. Sleeps.
-    pub(crate) fn look(&self, waits: bool) -> bool {
-        let unproved = self.awaits_proof();
-        if unproved {
-            self.look_for_proof();
+    /// Publishes what others ask for without the lock.
+    fn publish(&self, connection: &Connection) {
+        let version = connection.version().map_or(0, Version::number);
+        if version != 0 && version != self.version.load(Relaxed) {
+            self.version.store(version, Release);
         }
-        self.look_on(waits) || unproved
-    }
-
-    /// As [`Self::look`], but for the proof.
-    fn look_on(&self, waits: bool) -> bool {
-        let mut guard = self.state.lock();
-        let state = &mut *guard;
-        if state.session.is_closing() {
-            // What was said last, a refusal perhaps, has the time between two looks to arrive.
-            if !core::mem::replace(&mut state.ending, true) {
-                return true;
-            }
-            state.session.handle_timeout(Timer::Close);
-            return false;
-        }
-        let now = state.session.peer_sequence();
-        let before = core::mem::replace(&mut state.seen, now);
-        if now.is_some() && now == before {
-            state.session.handle_timeout(Timer::Sequence);
-            return state.session.is_closing();
-        }
-        let starved = state.session.is_starved() || (waits && state.session.is_short());
-        if !starved {
-            state.starved = (0, 0);
-            return now.is_some();
-        }
-        let limit = state.session.windows().0.limit();
-        state.starved = match state.starved {
-            (looks, last) if last == limit => (looks.saturating_add(1), limit),
-            _ => (1, limit),
-        };
-        if state.starved.0 > STARVED_LOOKS {
-            state.session.handle_timeout(Timer::Credits);
-            return state.session.is_closing();
-        }
-        true
-    }
-
-    /// Takes in as much of an RPC message as a received message holds. Sleeps.
-    pub(crate) fn collect(&self, header: &Header<'_>, extent: Extent) -> Collected {
-        let (placed, last) = match extent {
-            Extent::Whole => {
-                // What had begun to come, if there was any, has been given up.
-                drop(self.assembly.take());
-                return Collected::All(None);
-            }
-            Extent::First(placed) => {
-                if self.assembly.begin(placed.total).is_err() {
-                    // An error would end its RPC, with which nothing is wrong. On another connection it is sent again.
-                    self.state.lock().session.close();
-                    return Collected::Refused;
-                }
-                (placed, false)
-            }
-            Extent::Part(placed) => (placed, false),
-            Extent::Last(placed) => (placed, true),
-        };
-        let Placed { offset, .. } = placed;
-        if !self.assembly.add(offset, header.payload()) {
-            // Not possible: the session has seen to it.
-            self.state.lock().session.close();
-            return Collected::Refused;
-        }
-        match (last, self.assembly.take_if(last)) {
-            (false, _) => Collected::Some,
-            (true, whole) => Collected::All(whole),
+        let needs_check = connection.needs_check();
+        if needs_check != self.needs_check.load(Relaxed) {
+            self.needs_check.store(needs_check, Relaxed);
         }
     }
 
-    /// The parts that have come are of no use.
-    pub(crate) fn abandon(&self) {
-        drop(self.assembly.take());
+    /// Tells the connection how many Receives there are for the peer's messages.
+    fn update_offer<H: EndpointEvents>(&self, state: &mut State, endpoint: &Endpoint<H>) {
+        let throttle = self.role == Role::Server && assembly::is_crowded();
+        state.connection.update_offer(endpoint.held(), throttle);
+        self.publish(&state.connection);
     }
 
-    /// In how many parts a message may be sent now: one or more. [`Self::begin`] may find another answer.
-    pub(crate) fn parts(&self) -> u32 {
-        self.state.lock().session.credits().max(1)
-    }
-
-    /// In how many parts a message may be sent, if not now then later: the peer renews credits when half of its window
-    /// is used, so more than that might wait for ever. The window is the largest that it ever had.
-    pub(crate) fn max_parts(&self) -> u32 {
-        most_parts(self.widest.load(Relaxed))
-    }
-
-    /// Makes known what is spoken.
-    fn note(&self, session: &Session) {
-        let version = match session.dialect() {
-            Some(Dialect::One) => Version::One,
-            Some(Dialect::Two) => Version::Two,
-            Some(Dialect::Earlier) | None => return,
-        };
-        if self.version.load(Relaxed) != version.number() {
-            self.version.store(version.number(), Release);
-        }
-    }
-
-    /// Tells the session how many Receives there are for the peer's messages.
-    fn update_offer<H: EndpointEvents>(&self, session: &mut Session, endpoint: &Endpoint<H>) {
-        let held = endpoint.held();
-        let all = window::offer(self.capacity.load(Relaxed), held).unwrap_or(0);
-        let offer = offer(self.role, all);
-        if self.narrow.load(Relaxed) != (offer < all) {
-            self.narrow.store(offer < all, Relaxed);
-        }
-        let left = window::offer(self.kept.load(Relaxed), held);
-        session.set_receives(left.map(|left| left.min(offer)));
-    }
-
-    /// Has Receives given back that were withdrawn: `settle` is told how many have to be kept for what the peer was promised,
-    /// and for messages of its that are in use still, and says so by [`Self::set_capacity`]. It is promised no more from now on
-    /// than that. Nothing is promised meanwhile, so `settle` must not sleep. Any context.
-    pub(crate) fn settle<H: EndpointEvents>(
-        &self,
-        endpoint: &Endpoint<H>,
-        settle: impl FnOnce(u32) -> u32,
-    ) -> u32 {
-        let mut state = self.state.lock();
-        self.update_offer(&mut state.session, endpoint);
-        let promised = state.session.windows().1.must_be_posted();
-        // A message is counted as held before the session sees it, so none is in neither of them.
-        settle(promised.saturating_add(endpoint.held()))
-    }
-
-    /// Whether the peer is offered little for want of memory, so that [`Self::act`] is to be called after [`PATIENCE`].
-    pub(crate) fn is_narrow(&self) -> bool {
-        self.narrow.load(Relaxed)
-    }
-
-    /// Does what the session wants: sends its own messages above all. To be called after everything that may have
-    /// changed something: when a message was dealt with, when a Send has completed, when Receives were added.
+    /// Does what the session wants: sends its own messages above all. To be called after everything
+    /// that may have changed something: when a message was dealt with, when a Send has completed,
+    /// when Receives were added.
     pub(crate) fn act<H: EndpointEvents>(&self, endpoint: &Arc<Endpoint<H>>) -> Outcome {
         let mut outcome = Outcome::default();
+        if !self.may_speak_two {
+            return outcome;
+        }
         let mut state = self.state.lock();
-        self.update_offer(&mut state.session, endpoint);
+        self.update_offer(&mut state, endpoint);
         if state.in_transit > 0 && endpoint.has_retired(state.latest) {
             for _ in 0..core::mem::take(&mut state.in_transit) {
-                state.session.handle_sent();
+                state.connection.session.handle_sent();
             }
         }
         loop {
-            if state.speech.is_none() && matches!(state.verdict, Some(Verdict::Refuse(_))) {
-                state.session.close_unauthenticated();
+            if state.speech.is_none() && matches!(state.verdict, Some(AuthVerdict::Refuse(_))) {
+                state.connection.session.close_unauthenticated();
             }
-            // First, since it carries credits as well as a GRANT; and a client without authentication takes whatever comes
-            // first for an acceptance.
+            // First, since it carries credits as well as a GRANT; and a client without
+            // authentication takes whatever comes first for an acceptance.
             let spoken = self.speak(endpoint, &mut state);
             self.poll(endpoint, &mut state, &mut outcome);
             if !spoken {
                 break;
             }
         }
-        let known = match state.session.dialect() {
-            Some(Dialect::Two) => self.settled.load(Relaxed),
-            dialect => dialect.is_some(),
-        };
-        let decided = known || outcome.close.is_some();
+        self.publish(&state.connection);
+        let decided = self.decided_version().is_some() || outcome.close.is_some();
         let news = decided && !core::mem::replace(&mut state.decided, decided);
         drop(state);
         if news {
@@ -636,14 +517,11 @@ impl Channel {
         state: &mut State,
         outcome: &mut Outcome,
     ) {
-        while !state.session.is_quiet() {
-            let before = state.session;
-            let Some(action) = state.session.poll_action(false) else {
-                break;
-            };
+        while let Some(action) = state.connection.poll() {
             match action {
                 Action::Send(control) => match send_control(endpoint, &control) {
                     Some(sequence) => {
+                        state.connection.session.commit(&control);
                         if let Control::Error(header) = control {
                             trace::error(self.number, header.xid, header.error, true);
                             outcome.errors = outcome.errors.saturating_add(1);
@@ -652,40 +530,33 @@ impl Channel {
                         state.in_transit = state.in_transit.saturating_add(1);
                     }
                     None => {
-                        // It is asked for again when a Send has completed: one of these has the buffer that is kept
-                        // for what the session sends, or the queue is full. On an end that keeps none those that wait
-                        // may have all Send buffers, and nothing else be under way.
-                        state.session = before;
-                        outcome.wake |= state.session.poll_wake();
+                        // It is asked for again when a Send has completed: one of these has the
+                        // buffer that is kept for what the session sends, or the queue is full. On
+                        // an end that keeps none those that wait may have all Send buffers, and
+                        // nothing else be under way.
+                        outcome.wake |= state.connection.session.poll_wake();
                         break;
                     }
                 },
                 Action::Connected(dialect) => {
-                    self.note(&state.session);
                     outcome.agreed = true;
                     if dialect != Dialect::Two && state.verdict.is_none() {
                         // There is no host authentication elsewhere, and it is not required.
                         state.speech = None;
-                        state.verdict = Some(Verdict::Ignore);
+                        state.verdict = Some(AuthVerdict::Ignore);
                         self.settled.store(true, Release);
                         if self.authenticates {
-                            trace::host_auth(self.number, Verdict::Ignore);
+                            trace::host_auth(self.number, AuthVerdict::Ignore);
                         }
                     }
                 }
-                Action::Agreed(terms) => {
-                    self.send_size.store(terms.send_size, Relaxed);
-                    self.receive_size.store(terms.receive_size, Relaxed);
-                    self.segment_count.store(terms.segment_count, Relaxed);
-                    self.segment_size.store(terms.segment_size, Relaxed);
-                    outcome.agreed = true;
-                }
+                Action::Agreed(_) => outcome.agreed = true,
                 Action::Wake => outcome.wake = true,
                 Action::Close(reason) => {
                     trace::closing(self.number, reason);
                     if reason == Reason::NoCommonVersion && self.only_two && state.verdict.is_none()
                     {
-                        let verdict = Verdict::Refuse(Why::Version);
+                        let verdict = AuthVerdict::Refuse(AuthFailure::Version);
                         state.verdict = Some(verdict);
                         trace::host_auth(self.number, verdict);
                     }
@@ -695,21 +566,22 @@ impl Channel {
         }
     }
 
-    /// Sends one CONNPROP message of our own, if there is one to be sent. Returns whether anything has changed. What can't
-    /// be sent now is sent when there are credits, or a Send has completed.
+    /// Sends one CONNPROP message of our own, if there is one to be sent. Returns whether anything
+    /// has changed. What can't be sent now is sent when there are credits, or a Send has completed.
     fn speak<H: EndpointEvents>(&self, endpoint: &Arc<Endpoint<H>>, state: &mut State) -> bool {
         if !self.authenticates {
             return false;
         }
-        let pending = state.verdict.is_none() && state.session.dialect() == Some(Dialect::Two);
-        if state.speech.is_none() && pending && !state.session.has_told() {
+        let pending =
+            state.verdict.is_none() && state.connection.session.dialect() == Some(Dialect::Two);
+        if state.speech.is_none() && pending && !state.connection.session.has_told() {
             // The client can't go on before it has an answer (section 4.3), and has not said all.
             state.speech = Some(Speech::greeting());
         }
         let Some(speech) = state.speech.as_mut() else {
             return false;
         };
-        let posted = say(&mut state.session, speech, endpoint);
+        let posted = say(&mut state.connection.session, speech, endpoint);
         match posted {
             Some((sequence, more)) => {
                 state.latest = sequence;
@@ -720,7 +592,7 @@ impl Channel {
                 true
             }
             // A peer that is refused is told so at once, or not at all.
-            None if matches!(state.verdict, Some(Verdict::Refuse(_))) => {
+            None if matches!(state.verdict, Some(AuthVerdict::Refuse(_))) => {
                 state.speech = None;
                 true
             }
@@ -728,17 +600,21 @@ impl Channel {
         }
     }
 
-    /// Waits until it is known what is spoken and what is thought of the peer, `timeout` jiffies at most. Sleeps.
-    /// Returns what is spoken, unless the peer is refused or that is not known yet.
+    /// Waits until it is known what is spoken and what is thought of the peer, `timeout` jiffies at
+    /// most. Sleeps. Returns what is spoken, unless the peer is refused or that is not known yet.
     pub(crate) fn wait(&self, timeout: usize) -> Option<Version> {
         if !self.decided.wait_timeout(timeout) {
-            self.state
-                .lock()
-                .session
-                .handle_timeout(Timer::FirstMessage);
+            let mut state = self.state.lock();
+            state.connection.session.handle_timeout(Timer::FirstMessage);
         }
-        let version = self.version();
-        version.filter(|version| *version != Version::Two || self.settled.load(Acquire))
+        self.decided_version()
+    }
+
+    /// Returns what is spoken, if the peer was accepted for it: in Version One nobody is asked.
+    fn decided_version(&self) -> Option<Version> {
+        let accepted =
+            |version: &Version| !version.rules().has_properties || self.settled.load(Acquire);
+        self.version().filter(accepted)
     }
 
     /// Ends [`Self::wait`]: the connection is lost, or not wanted any more. Any context.
@@ -746,111 +622,132 @@ impl Channel {
         self.decided.complete();
     }
 
-    /// Counts a message of `direction`, with chunks or without, that is ready to be posted in so many parts. Nothing else is
-    /// sent on the connection before what is returned is dropped. Must not sleep meanwhile.
+    /// Begins to send a message, which is ready to be posted. Nothing else that is counted is sent
+    /// before what is returned is dropped. Must not sleep meanwhile.
     ///
     /// # Errors
     ///
-    /// See [`Refusal`]. Who has to wait is told so by [`Outcome::wake`], which may have come already; so whatever
-    /// is done to wait, [`Self::admits`] is to be asked afterwards.
+    /// See [`Refusal`]. Who has to wait is told so by [`Outcome::wake`], which may have come
+    /// already; so whatever is done to wait, [`Self::admits`] is to be asked afterwards.
     pub(crate) fn begin<H: EndpointEvents>(
         &self,
         endpoint: &Endpoint<H>,
-        direction: Direction,
-        parts: u32,
-        chunks: bool,
+        message: Outbound,
     ) -> Result<Sending<'_>, Refusal> {
+        let counts_messages = self.rules().counts_messages;
+        if !counts_messages && message.direction == Direction::Reply {
+            // It carries its credits already, and takes none.
+            return Ok(Sending {
+                state: None,
+                message,
+                credits: None,
+            });
+        }
         let mut state = self.state.lock();
-        self.update_offer(&mut state.session, endpoint);
-        let message = Outbound {
-            direction,
-            parts,
-            chunks,
-        };
-        let (credits, before) = state.session.begin_send(&message)?;
+        if counts_messages {
+            self.update_offer(&mut state, endpoint);
+        }
+        let credits = state.connection.begin(&message)?;
         Ok(Sending {
-            state,
-            before,
+            state: Some(state),
+            message,
             credits,
         })
     }
 
-    /// Whether [`Self::begin`] would succeed.
-    pub(crate) fn admits(&self, direction: Direction, parts: u32, chunks: bool) -> bool {
-        self.state.lock().session.admits(&Outbound {
-            direction,
-            parts,
-            chunks,
-        })
+    /// Returns whether [`Self::begin`] would succeed.
+    pub(crate) fn admits(&self, message: &Outbound) -> bool {
+        self.state.lock().connection.admits(message)
     }
 
-    /// How much of reverse-direction operation is possible.
-    pub(crate) fn reverse(&self) -> Reverse {
-        self.state.lock().session.reverse()
+    /// Counts a Reply of Version One, which takes no credit.
+    ///
+    /// # Errors
+    ///
+    /// [`Overrun`] if there were too few Calls for it.
+    pub(crate) fn answered(&self) -> Result<(), Overrun> {
+        self.state.lock().connection.answered()
     }
 
-    /// Sets how much of reverse-direction operation this end, a client, can do, as the code of a level. Before anything is sent.
-    pub(crate) fn set_reverse(&self, code: u32) {
-        self.state.lock().session.set_reverse(code);
+    /// Notes what a Reply of Version One grants. Returns how many Calls may be under way.
+    pub(crate) fn granted(&self, credits: u32) -> u32 {
+        self.state.lock().connection.granted(credits)
     }
 
-    /// Reports an error about a Call. It is sent by [`Self::act`].
+    /// Begins anew to call the peer, see [`Connection::begin_calls`].
+    pub(crate) fn begin_calls(&self) {
+        self.state.lock().connection.begin_calls();
+    }
+
+    /// Returns whether the peer takes Calls at all.
+    pub(crate) fn takes_calls(&self) -> bool {
+        self.state.lock().connection.takes_calls()
+    }
+
+    /// Notes an error about a Call. Returns whether the Call is to be sent in another form.
+    pub(crate) fn learn(&self, error: &RdmaError, asked: &Asked) -> bool {
+        self.state.lock().connection.learn(error, asked)
+    }
+
+    /// Forgets what the peer has refused.
+    pub(crate) fn forget_refusals(&self) {
+        self.state.lock().connection.forget_refusals();
+    }
+
+    /// Reports an error about a Call, if there are errors for that. [`Self::act`] sends it.
     ///
     /// # Errors
     ///
     /// See [`Session::report`].
     pub(crate) fn report(&self, xid: u32, error: RdmaError) -> Result<(), Refusal> {
-        self.state.lock().session.report(xid, error)
+        if self.rules().has_properties {
+            self.state.lock().connection.session.report(xid, error)
+        } else {
+            Ok(())
+        }
     }
 
-    /// What was agreed on, if Version Two is spoken.
-    pub(crate) fn agreement(&self) -> Option<Agreement> {
-        if !self.is_two() {
-            return None;
-        }
-        let state = self.state.lock();
-        let (_, incoming) = state.session.windows();
-        Some(Agreement {
-            dialect: Dialect::Two,
-            terms: state.session.terms(),
-            reverse: state.session.reverse(),
-            peer: Some(state.session.peer_properties()),
-            send_window: state.session.credits(),
-            receive_window: u32::try_from(incoming.remaining()).unwrap_or(0),
-        })
+    /// Returns what was agreed on.
+    pub(crate) fn agreement(&self) -> Agreement {
+        self.state.lock().connection.agreement()
     }
 
-    /// What is known about the connection.
-    pub(crate) fn snapshot(&self) -> Snapshot {
-        let state = self.state.lock();
-        let (outgoing, incoming) = state.session.windows();
-        Snapshot {
-            sent: outgoing.sent(),
-            send_limit: outgoing.limit(),
-            received: incoming.received(),
-            receive_left: incoming.remaining(),
+    /// Returns what the peer has granted in Version One.
+    pub(crate) fn call_limit(&self) -> u32 {
+        self.state.lock().connection.grant().limit()
+    }
+
+    /// Writes how many messages were counted into a file of debugfs, where messages are. Returns
+    /// whether they are.
+    pub(crate) fn show_windows(&self, m: &SeqFile) -> bool {
+        if !self.rules().counts_messages {
+            return false;
         }
+        let state = self.state.lock();
+        let (outgoing, incoming) = state.connection.session.windows();
+        let (sent, send_limit) = (outgoing.sent(), outgoing.limit());
+        let (received, receive_left) = (incoming.received(), incoming.remaining());
+        drop(state);
+        lines!(m,
+            "messages_sent": sent,
+            "send_limit": send_limit,
+            "messages_received": received,
+            "receive_left": receive_left,
+        );
+        true
     }
 }
 
-/// How many messages the peer of an end may have on their way, if there are Receives for so many.
-fn offer(role: Role, receives: u32) -> u32 {
-    match role {
-        Role::Server if assembly::is_crowded() => receives.min(NARROW),
-        Role::Server | Role::Client => receives,
-    }
-}
-
-/// Posts a message of the session's own. Returns its place in the Send Queue; [`None`] if it could not be posted, for
-/// want of room or because the connection is at its end, of which others know.
+/// Posts a message of the session's own. Returns its place in the Send Queue; [`None`] if it could
+/// not be posted, for want of room or because the connection is at its end, of which others know.
 fn send_control<H: EndpointEvents>(endpoint: &Arc<Endpoint<H>>, control: &Control) -> Option<u64> {
     let mut buffer = endpoint.control_buffer()?;
     let len = control.encode(&mut buffer).ok()?;
     endpoint.post_signaled(buffer, len).ok()
 }
 
-/// Posts the next CONNPROP message of what is to be said. Returns its place in the Send Queue, and whether there is another
-/// one to be sent.
+/// Posts the next CONNPROP message of what is to be said. Returns its place in the Send Queue, and
+/// whether there is another one to be sent.
 fn say<H: EndpointEvents>(
     session: &mut Session,
     speech: &mut Speech,
@@ -860,69 +757,42 @@ fn say<H: EndpointEvents>(
     let mut buffer = endpoint.control_buffer()?;
     let piece = speech.saying.next(buffer.len().min(limit as usize))?;
     let material = speech.bytes.get(piece.start..piece.end)?;
-    let told = Told {
+    let told = Advertised {
         host_auth: (!material.is_empty()).then_some(material),
-        ..match piece.properties {
-            true => Told::all(&own),
-            false => Told::NOTHING,
+        ..if piece.properties {
+            Advertised::all(&own)
+        } else {
+            Advertised::NOTHING
         }
     };
-    let before = *session;
-    let message = session.send_properties(told, piece.last)?;
-    let posted = message
-        .encode(&mut buffer)
-        .ok()
-        .and_then(|len| endpoint.post_signaled(buffer, len).ok());
-    match posted {
-        Some(sequence) => Some((sequence, speech.saying.sent(&piece))),
-        None => {
-            *session = before;
-            None
-        }
-    }
+    let message = session.prepare_properties(told, piece.last)?;
+    let len = message.encode(&mut buffer).ok()?;
+    let sequence = endpoint.post_signaled(buffer, len).ok()?;
+    session.commit_properties(piece.last);
+    Some((sequence, speech.saying.sent(&piece)))
 }
 
-/// A message that has been counted and is about to be posted.
+/// A message that may be sent and is about to be posted. Dropped without [`Self::commit`], it was
+/// not.
 pub(crate) struct Sending<'a> {
-    /// Keeps everything else from being sent.
-    state: Guard<'a, State, SpinLockBackend>,
-    /// What it was like before.
-    before: Checkpoint,
-    /// The credit value of the message.
-    credits: u32,
+    /// Keeps everything else from being sent that is counted.
+    state: Option<Guard<'a, State, SpinLockBackend>>,
+    /// The message.
+    message: Outbound,
+    /// The credit value for it, if it does not have that yet.
+    credits: Option<u32>,
 }
 
 impl Sending<'_> {
-    /// The credit value of the message.
-    pub(crate) fn credits(&self) -> u32 {
+    /// Returns the credit value for the message, if it does not have that yet.
+    pub(crate) fn credits(&self) -> Option<u32> {
         self.credits
     }
 
-    /// The message could not be posted: it was not sent.
-    pub(crate) fn undo(mut self) {
-        self.state.session.take_back(self.before);
-    }
-}
-
-#[cfg(rpcrdma_kunit)]
-#[kernel::prelude::kunit_tests(rpcrdma_link_channel)]
-mod tests {
-    use super::*;
-
-    /// With half of the memory for messages in parts taken, clients can send no more of them; but they can go on.
-    #[test]
-    fn clients_have_one_credit_while_memory_is_scarce() -> Result {
-        let share = Share::new(false)?;
-        let mut kept = KVec::new();
-        while !assembly::is_crowded() {
-            assert_eq!(offer(Role::Server, 64), 64);
-            kept.push(Whole::new(&share, MAX_WHOLE as usize)?, GFP_KERNEL)?;
+    /// Counts the message, which was posted.
+    pub(crate) fn commit(self) {
+        if let Some(mut state) = self.state {
+            state.connection.commit(&self.message);
         }
-        assert_eq!(offer(Role::Server, 64), 1);
-        assert_eq!(offer(Role::Server, 0), 0);
-        assert_eq!(offer(Role::Client, 64), 64);
-        drop(kept);
-        assert_eq!(offer(Role::Server, 64), 64);
-        Ok(())
     }
 }

@@ -2,25 +2,33 @@
 
 //! The parts of an RPC message that are sent before its last one (section 6.6.2 of the draft).
 
+use crate::endpoint::{
+    Endpoint,
+    EndpointEvents,
+    SendBuffer, //
+};
 use crate::kext::memalloc;
 use crate::link::assembly::MAX_WHOLE;
 use crate::proto::continuation::Split;
 use crate::proto::message;
-use crate::proto::v2::{Direction, Middle};
-use crate::verbs::endpoint::{Endpoint, EndpointEvents, SendBuffer};
+use crate::proto::v2::{
+    Direction,
+    Middle, //
+};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// In how many parts an RPC message is sent at most, or may come: 32 KiB in messages of the size that a peer has who names
-/// none (5.2.2).
+/// In how many parts an RPC message is sent at most, or may come: 32 KiB in messages of the size
+/// that a peer has who names none (5.2.2).
 pub(crate) const MAX_PARTS: usize = 8;
 
-/// The same if there is data in it that could go into a chunk. A registration, an RDMA operation and an invalidation cost
-/// more than to copy what one message has room for, but less than a second message.
+/// The same if there is data in it that could go into a chunk. A registration, an RDMA operation
+/// and an invalidation cost more than to copy what one message has room for, but less than a second
+/// message.
 pub(crate) const DATA_PARTS: u32 = 1;
 
-/// In how many parts an RPC message is sent at most, or may come, if each is a message of up to `threshold` octets: all of
-/// them together are never longer than what either end puts together.
+/// In how many parts an RPC message is sent at most, or may come, if each is a message of up to
+/// `threshold` octets: all of them together are never longer than what either end puts together.
 pub(crate) fn most_parts(threshold: u32) -> u32 {
     let most = MAX_WHOLE.checked_div(threshold).unwrap_or(1);
     most.clamp(1, MAX_PARTS as u32)
@@ -30,7 +38,7 @@ pub(crate) fn most_parts(threshold: u32) -> u32 {
 pub(crate) struct Middles<H: EndpointEvents> {
     /// Each with its length. The first `count` are there.
     list: [Option<(SendBuffer<H>, usize)>; MAX_PARTS - 1],
-    /// How many there are.
+    /// The number of parts.
     count: u32,
 }
 
@@ -51,8 +59,8 @@ impl<H: EndpointEvents> Middles<H> {
         }
     }
 
-    /// Makes all parts but the last of what is split as `split` says. `copy` copies octets of the RPC message, from the
-    /// offset on that it is given.
+    /// Makes all parts but the last of what is split as `split` says. `copy` copies octets of the
+    /// RPC message, from the offset on that it is given.
     ///
     /// # Errors
     ///
@@ -91,7 +99,8 @@ impl<H: EndpointEvents> Middles<H> {
         Ok(middles)
     }
 
-    /// The octets of the RPC message that are in the parts, split as `split` says. With it the parts can be made anew.
+    /// The octets of the RPC message that are in the parts, split as `split` says. With it the
+    /// parts can be made anew.
     ///
     /// # Errors
     ///
@@ -109,7 +118,7 @@ impl<H: EndpointEvents> Middles<H> {
         Ok(contents)
     }
 
-    /// How many there are.
+    /// Returns the number of parts.
     pub(crate) fn len(&self) -> u32 {
         self.count
     }

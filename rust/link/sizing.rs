@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How large a connection is made, from what is wanted and what the device can do.
+//! The sizes of a connection, from the wishes of the transport and the limits of the device.
 
-use crate::verbs::device::DeviceLimits;
-use crate::verbs::endpoint::{Sizes, RECEIVE_BATCH};
+use crate::endpoint::{
+    Sizes,
+    RECEIVE_BATCH, //
+};
+use crate::proto::props::Properties;
+use crate::rdma::device::DeviceLimits;
 use kernel::page::PAGE_SIZE;
 
 /// The largest payload of one RPC, in octets: what NFS caps its read and write sizes at.
@@ -15,23 +19,54 @@ const MAX_PAYLOAD_PAGES: u32 = (MAX_PAYLOAD / PAGE_SIZE) as u32 + 1;
 /// Octets of the largest segment that there is: a whole region.
 pub(crate) const MAX_SEGMENT_SIZE: u32 = MAX_PAYLOAD_PAGES * PAGE_SIZE as u32;
 
-/// The most segments that one chunk of ours has. With a whole header of such Read segments (24 octets each) the
-/// smallest inline threshold still has room for an RPC message.
+/// The most segments that one chunk of ours has. With a whole header of such Read segments (24
+/// octets each) the smallest inline threshold still has room for an RPC message.
 pub(crate) const MAX_SEGMENTS: u32 = 16;
 
-/// Reverse-direction Calls that may be under way at once; their number is what we grant the peer (RFC 8167
-/// section 4.1).
+/// Reverse-direction Calls that may be under way at once; their number is what we grant the peer
+/// (RFC 8167 section 4.1).
 pub(crate) const REVERSE_CREDITS: u32 = 16;
 
-/// Receives kept for the reverse direction: twice its credits, so that a peer that sends again after it gave
-/// one of its Calls up does not find the queue empty.
+/// Receives kept for the reverse direction: twice its credits, so that a peer that sends again
+/// after it gave one of its Calls up does not find the queue empty.
 pub(crate) const REVERSE_RECEIVES: u32 = 2 * REVERSE_CREDITS;
 
 /// RDMA Reads that may be under way at once for the Read chunks of reverse-direction Calls.
 pub(crate) const REVERSE_READS: u8 = 4;
 
-/// How many Read chunks, and how many Write chunks, a reverse-direction Call may have.
+/// The most Read chunks, and the most Write chunks, of a reverse-direction Call.
 pub(crate) const REVERSE_CHUNKS: u32 = 16;
+
+/// Memory regions of the core's for the RDMA Reads of one Call beyond those that each segment
+/// takes one of. They are for segments that are longer than such a region, which holds 1 MiB: a
+/// Call is 4 MiB long at most, and a little more.
+const LONG_SEGMENTS: u32 = 4;
+
+/// The most segments in the header of a Call, whatever the device: more than fit a message.
+const MOST_SEGMENTS: u32 = 256;
+
+/// Returns how many memory regions of the core's Reads and Writes need at most, if `segments` of
+/// one Call or as many Calls are to be moved at once. No peer is kept from what it may take for
+/// granted (section 5.2.4 of Version Two).
+pub(crate) fn transfer_regions(segments: u32, limits: &DeviceLimits) -> u32 {
+    segments
+        .max(Properties::DEFAULT.segment_count)
+        .saturating_add(LONG_SEGMENTS)
+        .min(limits.queue_depth / 8)
+}
+
+/// Returns the most segments that a Call may have if there are `regions` memory regions of the
+/// core's: what is told to a peer of Version Two (section 5.2.4). Over iWARP each Read takes a
+/// region.
+pub(crate) fn most_segments(regions: u32, limits: &DeviceLimits) -> u32 {
+    if limits.iwarp {
+        regions
+            .saturating_sub(LONG_SEGMENTS)
+            .clamp(1, MOST_SEGMENTS)
+    } else {
+        MOST_SEGMENTS
+    }
+}
 
 /// Regions that one credit may use. One is enough for an aligned payload on most devices.
 const REGIONS_PER_CREDIT: u32 = 4;
@@ -39,7 +74,7 @@ const REGIONS_PER_CREDIT: u32 = 4;
 /// The fewest credits that are of use.
 const MIN_CREDITS: u32 = 2;
 
-/// What the transport would like.
+/// The wishes of the transport.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     /// Calls under way at once.
@@ -64,7 +99,7 @@ pub(crate) enum Unfit {
 }
 
 impl Unfit {
-    /// What it is, for people.
+    /// Returns its name, for people.
     pub(crate) fn text(self) -> &'static str {
         match self {
             Self::NoFastRegistration => "it has no fast memory registration",
@@ -128,8 +163,9 @@ pub(crate) fn choose(
         receive_size: wanted.inline_receive as usize,
         sends: credits + REVERSE_CREDITS,
         first_sends: credits + REVERSE_CREDITS,
-        // There are so many from the start that those in use at a time, by whoever holds the send lock and by the handler
-        // of Receives, are always less than those that are neither posted nor about to be free again.
+        // There are so many from the start that those in use at a time, by whoever holds the send
+        // lock and by the handler of Receives, are always less than those that are neither posted
+        // nor about to be free again.
         kept_sends: 0,
         send_size: wanted.inline_send as usize,
         send_queue,
@@ -138,6 +174,7 @@ pub(crate) fn choose(
         transfer_sges: 1,
         pulls: 0,
         transfers: 0,
+        segments: 0,
     };
     Ok((Wanted { credits, ..*wanted }, sizes))
 }
@@ -217,10 +254,10 @@ mod tests {
         Ok(())
     }
 
-    /// Whoever finds too few Send buffers can wait for a completion: what is posted behind the last signaled Send, up to a
-    /// quarter, and what others have lent and may give back unposted, leave enough for the longest message. Those are an
-    /// error that the handler of Receives sends, and a message of the session's; whoever sends Calls and Replies has the
-    /// send lock.
+    /// Whoever finds too few Send buffers can wait for a completion: what is posted behind the last
+    /// signaled Send, up to a quarter, and what others have lent and may give back unposted, leave
+    /// enough for the longest message. Those are an error that the handler of Receives sends, and a
+    /// message of the session's; whoever sends Calls and Replies has the send lock.
     #[test]
     fn nobody_waits_for_a_buffer_that_comes_back_unposted() -> Result {
         for queue_depth in [100, 150, 200, 400, 1000, 16_384] {
@@ -235,8 +272,8 @@ mod tests {
         Ok(())
     }
 
-    /// RFC 8166 section 3.3.1, RFC 8167 section 4.3.1: for each Reply that may come, and for each Call that was
-    /// granted.
+    /// RFC 8166 section 3.3.1, RFC 8167 section 4.3.1: for each Reply that may come, and for each
+    /// Call that was granted.
     #[test]
     fn there_is_a_receive_for_all_that_may_come() -> Result {
         for queue_depth in [150, 200, 400, 1000, 16_384] {
@@ -251,9 +288,10 @@ mod tests {
         Ok(())
     }
 
-    /// A server's Reply in parts waits until all of it is let out, and our Replies to its Calls may wait for credits
-    /// that it gives only then. So it has to be let out while all of its Calls hold their Receives: half of the window
-    /// that is left is renewed, and one Receive is kept for the message beyond.
+    /// A server's Reply in parts waits until all of it is let out, and our Replies to its Calls may
+    /// wait for credits that it gives only then. So it has to be let out while all of its Calls
+    /// hold their Receives: half of the window that is left is renewed, and one Receive is kept for
+    /// the message beyond.
     #[test]
     fn replies_in_parts_are_let_out_while_calls_hold_receives() -> Result {
         for credits in [MIN_CREDITS, 16, 128] {
@@ -262,6 +300,28 @@ mod tests {
             assert!(most_parts(left) as usize >= MAX_PARTS);
         }
         Ok(())
+    }
+
+    /// Over iWARP each segment that is read takes a region, and a long one a few.
+    #[test]
+    fn a_peer_is_told_no_more_segments_than_there_are_regions_for() {
+        let iwarp = DeviceLimits {
+            iwarp: true,
+            ..DEVICE
+        };
+        for segments in [1, 4, 16, 32, 64, 300] {
+            let regions = transfer_regions(segments, &iwarp);
+            let told = most_segments(regions, &iwarp);
+            assert!(told + LONG_SEGMENTS <= regions);
+            assert!(told >= segments.clamp(Properties::DEFAULT.segment_count, MOST_SEGMENTS));
+            assert_eq!(most_segments(regions, &DEVICE), MOST_SEGMENTS);
+        }
+        let small = DeviceLimits {
+            queue_depth: 100,
+            ..iwarp
+        };
+        assert_eq!(transfer_regions(64, &small), 12);
+        assert_eq!(most_segments(12, &small), 8);
     }
 
     fn fits(wanted: &Wanted, limits: &DeviceLimits) -> Result<(Wanted, Sizes)> {

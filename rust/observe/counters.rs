@@ -1,31 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counters for people: how often something happened. Nothing is decided by them.
+//! Counters of events, for statistics. No decision of the module depends on them.
 
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::{
+    Atomic,
+    Relaxed, //
+};
 
-/// One counter.
+/// A counter.
 pub(crate) struct Counter(Atomic<u64>);
 
 impl Counter {
-    /// Zero.
+    /// Makes a counter that is zero.
     pub(crate) const fn new() -> Self {
         Self(Atomic::new(0))
     }
 
-    /// Counts one.
+    /// Adds one.
     pub(crate) fn count(&self) {
         self.0.add(1u64, Relaxed);
     }
 
-    /// Counts `value`.
+    /// Adds `value`.
     pub(crate) fn add_value(&self, value: u64) {
         if value != 0 {
             self.0.add(value, Relaxed);
         }
     }
 
-    /// The sum.
+    /// Returns the sum.
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
@@ -44,12 +47,12 @@ macro_rules! counters {
         }
 
         impl $struct {
-            /// All zero.
+            /// Makes the structure with all counters zero.
             pub(crate) const fn new() -> Self {
                 Self { $($name: $crate::observe::counters::Counter::new(),)* }
             }
 
-            /// Writes each into a file of debugfs, as `name: value`.
+            /// Writes each counter into a file in debugfs, as `name: value`.
             pub(crate) fn show(&self, m: &kernel::seq_file::SeqFile) {
                 $(kernel::seq_print!(m, "{}: {}\n", stringify!($name), self.$name.get());)*
             }

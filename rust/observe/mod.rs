@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! To see into the module: trace events, and counters.
+//! Trace events and counters, by which the module is observed.
 //!
-//! The files in debugfs are `kext::debugfs`, and what is in them is said by who knows it
-//! (`client::inspect`, `server::connection::inspect`).
+//! The files in debugfs are made by `kext::debugfs`. Their contents come from the rooms that have
+//! the state (`client::inspect`, `server::connection::inspect`).
 //!
-//! Nothing here knows what is being observed; everybody may use it.
+//! This room does not depend on the objects that are observed, so every room above may use it.
 
 pub(crate) mod counters;
 pub(crate) mod trace;

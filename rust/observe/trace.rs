@@ -6,7 +6,7 @@
 //! branch: no call, and no conversion of an argument. (A kernel without jump labels, such as User
 //! Mode Linux, has a counter in the place of the branch.)
 //!
-//! C header: `include/trace/events/rpcrdma_rs.h`, which says what the arguments mean.
+//! C header: `include/trace/events/rpcrdma_rs.h`, which describes the arguments.
 
 mod values;
 
@@ -15,22 +15,24 @@ pub(crate) use self::values::{
     Direction,
     End,
     Post,
+    RefusalReason,
     Verdict,
-    Why,
     Work, //
 };
 
 pub(crate) use crate::kext::debugfs::Number;
 
 use self::values::Field;
-use crate::proto::auth;
-use crate::proto::error::Fault;
-use crate::proto::format::{
-    CallFormat,
-    ReplyFormat, //
+use crate::proto::{
+    auth,
+    error::Fault,
+    format::{
+        CallFormat,
+        ReplyFormat, //
+    },
+    session::Reason,
+    v2::RdmaError, //
 };
-use crate::proto::session::Reason;
-use crate::proto::v2::RdmaError;
 use kernel::prelude::*;
 
 macro_rules! events {
@@ -50,14 +52,14 @@ macro_rules! events {
                     )
                 };
                 if on {
-                    // SAFETY: Strings are valid for the call (see `Field`), which copies them; all
-                    // else are plain numbers.
+                    // SAFETY: Strings are valid for the call (see `Field`), which copies them. All
+                    // other arguments are plain numbers.
                     unsafe {
                         crate::sys::[< rust_do_trace_rpcrdma_rs_ $name >]($(Field::raw($arg)),*)
                     };
                 }
             }
-            // A trivial use of each argument.
+            // This uses each argument, so that there is no warning.
             #[cfg(not(CONFIG_TRACEPOINTS))]
             { $(let _ = $arg;)* }
         }
@@ -65,7 +67,8 @@ macro_rules! events {
 }
 
 events! {
-    /// An attempt to connect is over. Without success, only the peer is known.
+    /// Reports the end of an attempt to connect. If it failed, only the address of the peer is
+    /// known.
     fn connect(
         xprt: Number,
         address: &CStr,
@@ -78,22 +81,22 @@ events! {
         error: i32,
     );
 
-    /// The connection manager reports something.
+    /// Reports an event of the connection manager.
     fn cm_event(xprt: Number, event: u32, status: i32);
 
-    /// The device reports something about a Queue Pair.
+    /// Reports an event of the device about a Queue Pair.
     fn qp_event(xprt: Number, event: u32);
 
-    /// An established connection is found to be lost.
+    /// Reports that an established connection was found to be lost.
     fn lost(xprt: Number);
 
-    /// A connection, lost or not, is taken down by this side.
+    /// Reports that this side takes a connection down, which may be lost already.
     fn disconnect(xprt: Number, reason: End);
 
-    /// The peer's grant of credits has changed.
+    /// Reports a change of the peer's grant of credits.
     fn credits(xprt: Number, granted: u32, limit: u32);
 
-    /// A region was given pages and a fresh handle; its registration follows.
+    /// Reports that a region was given pages and a fresh handle. Its registration follows.
     fn region_map(
         xprt: Number,
         xid: u32,
@@ -104,16 +107,16 @@ events! {
         direction: Direction,
     );
 
-    /// The invalidation of what is left of a Call's regions was posted.
+    /// Reports that the invalidation of a Call's remaining regions was posted.
     fn region_fence_post(xprt: Number, index: u32, count: usize);
 
-    /// That invalidation is done, or the connection was lost before it was.
+    /// Reports that this invalidation is done, or that the connection was lost before.
     fn region_fenced(xprt: Number, index: u32, done: bool);
 
-    /// The peer has invalidated a handle with its Reply.
+    /// Reports that the peer has invalidated a handle with its Reply.
     fn remote_invalidation(xprt: Number, xid: u32, handle: u32);
 
-    /// A Call was posted.
+    /// Reports that a Call was posted.
     fn post_call(
         xprt: Number,
         xid: u32,
@@ -126,25 +129,25 @@ events! {
         signaled: bool,
     );
 
-    /// A message was not posted.
+    /// Reports that a message was not posted.
     fn post_failed(xprt: Number, xid: u32, reason: Post);
 
-    /// A Call or a Reply waits because no region is free.
+    /// Reports that a Call or a Reply waits because no region is free.
     fn out_of_regions(xprt: Number, xid: u32);
 
-    /// A Call or a Reply waits for room in the Send Queue, or for a Send buffer.
+    /// Reports that a Call or a Reply waits for room in the Send Queue, or for a Send buffer.
     fn send_queue_full(xprt: Number, xid: u32);
 
-    /// A Receive has completed.
+    /// Reports that a Receive has completed.
     fn receive(xprt: Number, len: usize, status: u32);
 
-    /// A signaled Send has completed.
+    /// Reports that a signaled Send has completed.
     fn sent(xprt: Number, sequence: u64, status: u32);
 
-    /// A work request has completed without success.
+    /// Reports that a work request has completed without success.
     fn completion_error(xprt: Number, work: Work, status: u32, vendor_err: u32);
 
-    /// A Reply was matched with its Call.
+    /// Reports that a Reply was matched with its Call.
     fn reply(
         xprt: Number,
         xid: u32,
@@ -155,19 +158,19 @@ events! {
         written: u32,
     );
 
-    /// A message makes no sense.
+    /// Reports a message that cannot be decoded.
     fn decode_error(xprt: Number, xid: u32, fault: Fault, len: usize);
 
-    /// An error of Version Two was sent, or has arrived.
+    /// Reports that an error of Version Two was sent, or has arrived.
     fn error(xprt: Number, xid: u32, error: RdmaError, sent: bool);
 
-    /// The session of Version Two wants the connection ended.
+    /// Reports that the session of Version Two ends the connection.
     fn closing(xprt: Number, reason: Reason);
 
-    /// It is known what is thought of the peer: the result of host authentication.
-    fn host_auth(xprt: Number, verdict: auth::Verdict);
+    /// Reports the result of host authentication of the peer.
+    fn host_auth(xprt: Number, verdict: auth::AuthVerdict);
 
-    /// It is known what is spoken on a connection, and what the peer has told.
+    /// Reports the version that a connection uses, and the properties that the peer has sent.
     fn agreed(
         xprt: Number,
         version: u32,
@@ -181,16 +184,16 @@ events! {
         receive_window: u32,
     );
 
-    /// A reverse-direction Call has arrived.
+    /// Reports that a reverse-direction Call has arrived.
     fn reverse_call(xprt: Number, xid: u32, len: usize);
 
-    /// The Reply of a reverse-direction Call was posted.
+    /// Reports that the Reply of a reverse-direction Call was posted.
     fn reverse_reply(xprt: Number, xid: u32, len: usize);
 
-    /// A listener was made, or not.
+    /// Reports that a listener was made, or that this failed.
     fn listen(address: &CStr, port: &CStr, error: i32);
 
-    /// A connection that was asked for is accepted, or rejected.
+    /// Reports that a connection request is accepted or rejected.
     fn accept(
         xprt: Number,
         address: &CStr,
@@ -204,10 +207,10 @@ events! {
         error: i32,
     );
 
-    /// Replies carry another grant of credits from now on.
+    /// Reports that Replies carry another grant of credits from now on.
     fn grant(xprt: Number, credits: u32, calls: u32);
 
-    /// A batch of Receives was posted to a Shared Receive Queue.
+    /// Reports that a batch of Receives was posted to a Shared Receive Queue.
     fn shared_receives(
         device: &CStr,
         asked: u32,
@@ -217,7 +220,7 @@ events! {
         lost: u32,
     );
 
-    /// A thread has taken a Call in.
+    /// Reports that a thread has taken a Call in.
     fn call(
         xprt: Number,
         xid: u32,
@@ -229,13 +232,13 @@ events! {
         nomsg: bool,
     );
 
-    /// The RDMA Reads of a Call were posted.
+    /// Reports that the RDMA Reads of a Call were posted.
     fn read_post(xprt: Number, xid: u32, reads: u32, octets: u32, requests: u32);
 
-    /// They are done, or the connection was lost before they were.
+    /// Reports that the RDMA Reads of a Call are done, or that the connection was lost before.
     fn read_done(xprt: Number, xid: u32, done: bool);
 
-    /// A Reply was posted.
+    /// Reports that a Reply was posted.
     fn post_reply(
         xprt: Number,
         xid: u32,
@@ -247,11 +250,11 @@ events! {
         sequence: u64,
     );
 
-    /// A Reply could not be sent.
+    /// Reports that a Reply could not be sent.
     fn reply_failed(xprt: Number, xid: u32, error: i32);
 
-    /// A message is refused, or what a Call asks for can't be done.
-    fn refuse(xprt: Number, xid: u32, answer: Answer, why: Why, len: usize);
+    /// Reports that a message is refused, or that a Call cannot be served.
+    fn refuse(xprt: Number, xid: u32, answer: Answer, why: RefusalReason, len: usize);
 }
 
 #[cfg(CONFIG_TRACEPOINTS)]
@@ -260,20 +263,23 @@ events! {
 mod tests {
     use super::*;
     use crate::sys;
-    use kernel::error::to_result;
-    use kernel::sync::atomic::{
-        Atomic,
-        Relaxed, //
+    use kernel::{
+        error::to_result,
+        sync::atomic::{
+            Atomic,
+            Relaxed, //
+        }, //
     };
 
-    /// What `lost_probe` was called with: the number of calls above, the last transport below.
+    /// The calls of `lost_probe`: their number in the upper half, the last transport in the lower
+    /// one.
     static SEEN: Atomic<u64> = Atomic::new(0);
 
-    /// Called for each event `lost` while it is registered for it.
+    /// Counts a call. It is called for each event `lost` while it is registered.
     ///
     /// # Safety
     ///
-    /// None; it is registered for an event with these arguments.
+    /// None. It is registered for an event with these arguments only.
     unsafe extern "C" fn lost_probe(_data: *mut c_void, xprt: u32) {
         let calls = (SEEN.load(Relaxed) >> 32) + 1;
         SEEN.store(calls << 32 | u64::from(xprt), Relaxed);
@@ -281,7 +287,8 @@ mod tests {
 
     #[test]
     fn an_event_is_raised_only_while_it_is_on() -> Result {
-        // A number that no transport has, and what C sees of the one after it at the server.
+        // A number that no transport has, and the value that C sees of the next number at the
+        // server.
         const XPRT: Number = Number::Client(0x7fff_ffe0);
         const NEXT: u64 = 0xffff_ffe1;
         let probe = lost_probe as *mut c_void;
@@ -297,7 +304,7 @@ mod tests {
         })?;
         lost(XPRT);
         lost(Number::Server(0x7fff_ffe1));
-        // SAFETY: It was registered above.
+        // SAFETY: The probe was registered above, for this tracepoint.
         to_result(unsafe {
             sys::tracepoint_probe_unregister(tracepoint, probe, core::ptr::null_mut())
         })?;
@@ -308,8 +315,8 @@ mod tests {
         Ok(())
     }
 
-    /// Raises every event with values of its own, so that a program that reads them can compare
-    /// what it sees (`tests/guest/trace-events`).
+    /// Raises every event with distinct values, so that a program that reads them can compare
+    /// (`tests/guest/trace-events`).
     #[test]
     fn every_event_can_be_raised() {
         const XPRT: Number = Number::Client(0x7fff_fff1);
@@ -367,7 +374,7 @@ mod tests {
         decode_error(XPRT, 0x1122_3349, Fault::Version(2), 28);
         error(XPRT, 0x1122_334c, RdmaError::Segments { max: 1 }, true);
         closing(XPRT, Reason::Stalled);
-        host_auth(XPRT, auth::Verdict::Refuse(auth::Why::WrongKey));
+        host_auth(XPRT, auth::AuthVerdict::Refuse(auth::AuthFailure::WrongKey));
         agreed(
             XPRT,
             2,
@@ -416,7 +423,7 @@ mod tests {
             SERVER,
             0x1122_3352,
             Answer::ErrVers,
-            Why::Fault(Fault::Version(2)),
+            RefusalReason::Fault(Fault::Version(2)),
             28,
         );
     }

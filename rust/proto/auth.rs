@@ -2,24 +2,25 @@
 
 //! Host authentication (draft-ietf-nfsv4-rpcrdma-version-two-07, 5.2.6).
 //!
-//! The draft has a property for it the value of which is opaque, and CONNPROP messages that follow
-//! one another. It says neither what the value is, nor how a value is carried that does not fit one
-//! message, nor what the result of it all is. So everything here but the property itself is this
-//! project's own:
+//! The draft defines a property for it, with an opaque value, and CONNPROP messages that follow one
+//! another. It does not define the value, nor the transport of a value that does not fit one
+//! message, nor the effect of the exchange. Everything here except the property itself is therefore
+//! specific to this project:
 //!
-//! - What one end has to say at a time is a *token*. It begins with eight octets: [`SCHEME`], which
-//!   names the scheme, and the length of the rest. The host authentication material of consecutive
-//!   CONNPROP messages is put together until the token is complete. A message may have no material;
-//!   one that has some of another scheme says nothing to us, and nor does all that follows.
-//! - A token of no length is a refusal: the server says that it will end the connection.
-//! - Each end says everything that it has to say before its CONNPROP_FINAL, or in it.
+//! - One statement of an end is a *token*. It begins with eight octets: [`SCHEME`], which names the
+//!   scheme, and the size of the rest. The host authentication material of consecutive CONNPROP
+//!   messages is joined until the token is complete. A message may have no material. If material is
+//!   of another scheme, it is ignored, and so is all material after it.
+//! - A token with an empty rest is a refusal: the server announces that it will close the
+//!   connection.
+//! - Each end sends all its tokens before its CONNPROP_FINAL, or in it.
 //!
-//! An [`Exchange`] puts tokens together and shows them to a [`Policy`], which decides: a peer is
-//! accepted, refused, or its authentication is of no interest. The owner keeps the memory
-//! ([`Store`]), sends what it is told to and ends the connection of a peer that is refused.
+//! An [`Exchange`] reassembles tokens and passes them to a [`Policy`], which decides: it accepts
+//! the peer, refuses it, or needs no authentication of it. The owner provides the memory
+//! ([`Store`]), sends the data that it is given, and closes the connection of a refused peer.
 //!
-//! What a peer can make us keep or do is bounded: [`MAX_TOKEN`] octets at a time, and
-//! [`MAX_MESSAGES`] messages in all. That it does not go on in time is seen by the session.
+//! The memory and work that a peer can cause are bounded: [`MAX_TOKEN`] octets at a time, and
+//! [`MAX_MESSAGES`] messages in all. The session detects a peer that stops in the middle.
 
 pub(crate) mod psk;
 pub(crate) mod saying;
@@ -28,55 +29,55 @@ mod testing;
 
 use super::session::Role;
 
-/// The name of the scheme: "RPRX". It is not registered with anybody.
+/// The name of the scheme: "RPRX". It is not registered.
 pub(crate) const SCHEME: [u8; 4] = *b"RPRX";
 
-/// The octets in front of each token: the scheme, and the length of the rest.
+/// The octets in front of each token: the scheme, and the size of the rest.
 pub(crate) const HEADER_LEN: usize = 8;
 
-/// The longest token in octets, without those in front.
+/// The largest token in octets, without the [`HEADER_LEN`] octets in front of it.
 pub(crate) const MAX_TOKEN: u32 = 16 << 10;
 
-/// How many CONNPROP messages may come before the peer is accepted. The longest token takes 64 of
-/// 256 octets, and there may be as many that carry credits only.
+/// The largest number of CONNPROP messages before the peer is accepted. The largest token takes 64
+/// of 256 octets, and as many more may carry only credits.
 pub(crate) const MAX_MESSAGES: u32 = 128;
 
-/// What an administrator wants.
+/// The administrator's choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// No authentication.
     Off,
-    /// Authentication with peers that want it too. Others are dealt with as if it were off.
+    /// Authentication with peers that support it. Other peers are treated as with [`Self::Off`].
     Offer,
     /// Peers that do not authenticate themselves are refused.
     Require,
 }
 
-/// Why a peer is refused.
+/// The reason for refusing a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
-    /// It has not said what it has to.
+pub(crate) enum AuthFailure {
+    /// The peer has not sent a token that the scheme requires.
     Absent,
-    /// It has said something that makes no sense, or at the wrong time.
+    /// The peer has sent a token that is malformed, or at the wrong time.
     Malformed,
-    /// It wants to say more than may be said at a time.
+    /// The peer's token is larger than allowed.
     TooLong,
-    /// It does not come to an end.
+    /// The peer does not finish within [`MAX_MESSAGES`].
     TooMany,
-    /// Its proof is not that of who has the key.
+    /// The peer's proof was not made with our key.
     WrongKey,
-    /// It refuses us.
+    /// The peer refuses us.
     ByPeer,
-    /// It does not speak Version Two, without which there is no authentication.
+    /// The peer does not speak Version Two, without which there is no authentication.
     Version,
     /// We have no key.
     NoKey,
-    /// There is no memory for what it says.
+    /// No memory is left for the peer's token.
     NoMemory,
 }
 
-impl Why {
-    /// A few words, for a log.
+impl AuthFailure {
+    /// Returns a short text for the log.
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::Absent => "it does not authenticate itself",
@@ -92,64 +93,64 @@ impl Why {
     }
 }
 
-/// What is thought of a peer.
+/// The decision about a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// It is who it says it is.
+pub(crate) enum AuthVerdict {
+    /// The peer has proved its identity.
     Accept,
-    /// Nobody knows, and nobody wants to.
+    /// The peer was not authenticated, and does not have to be.
     Ignore,
-    /// The connection is to be ended.
-    Refuse(Why),
+    /// The connection must be closed.
+    Refuse(AuthFailure),
 }
 
-/// Decides about a peer: the hook for schemes of authentication.
+/// Decides about a peer. This is the hook for authentication schemes.
 pub(crate) trait Policy {
-    /// What a client says first; [`None`] if there is nothing.
+    /// Returns the first token of a client, or [`None`] if it has none.
     fn open(&mut self) -> Option<Token>;
 
-    /// The peer has said something. What is to be answered is returned, if anything.
+    /// Handles a token of the peer. Returns the token to answer with, if any.
     ///
     /// # Errors
     ///
-    /// Why the peer is refused.
-    fn heard(&mut self, token: &[u8]) -> Result<Option<Token>, Why>;
+    /// The reason for refusing the peer.
+    fn heard(&mut self, token: &[u8]) -> Result<Option<Token>, AuthFailure>;
 
-    /// The peer has nothing to say any more. What is thought of it?
-    fn conclude(&self) -> Verdict;
+    /// Decides about the peer, which sends no more tokens.
+    fn conclude(&self) -> AuthVerdict;
 }
 
-/// Where what the peer says is kept until it is complete.
+/// Stores the peer's token until it is complete.
 pub(crate) trait Store {
-    /// Forgets what there was, and makes room for so many octets.
+    /// Discards the contents and makes room for `len` octets. Returns `None` if there is no memory.
     fn begin(&mut self, len: u32) -> Option<()>;
 
-    /// Keeps octets from an offset on.
+    /// Stores octets at `offset`. Returns `None` if there is no room for them.
     fn put(&mut self, offset: u32, piece: &[u8]) -> Option<()>;
 
-    /// Everything, when it is complete.
+    /// Returns the whole token. Call this only when it is complete.
     fn bytes(&self) -> &[u8];
 }
 
-/// Something to be said.
+/// A token to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
-    /// What there is beside zeroes.
+    /// The octets in front of the fill.
     body: [u8; Self::MAX],
-    /// How much of it is used.
+    /// The number of octets of `body` in use.
     len: usize,
-    /// How many zeroes follow.
+    /// The number of zeroes behind the body.
     fill: u32,
-    /// Whether there is nothing else to be said afterwards.
+    /// True if this end sends no token after this one.
     last: bool,
 }
 
 impl Token {
-    /// The longest body in octets.
+    /// The size of the longest body in octets.
     const MAX: usize = 128;
 
-    /// One that consists of `parts`, and of `fill` zeroes behind them, as far as there may be so
-    /// many. `last` says that it is the last one of this end.
+    /// Makes a token of `parts`, followed by `fill` zeroes, or by fewer if the token would be too
+    /// large. `last` says that this end sends no token after it.
     fn new(parts: &[&[u8]], fill: u32, last: bool) -> Self {
         let mut token = Self {
             body: [0; Self::MAX],
@@ -169,13 +170,14 @@ impl Token {
         token
     }
 
-    /// How long it is in octets, with those in front.
+    /// Returns the size in octets, including the [`HEADER_LEN`] octets in front.
     pub(crate) fn len(&self) -> usize {
         let fill = usize::try_from(self.fill).unwrap_or(0);
         HEADER_LEN.saturating_add(self.len).saturating_add(fill)
     }
 
-    /// Writes it to the front of `out`, which is zero and has room for it.
+    /// Writes the token to the front of `out`, which must be zeroed. Returns `None` if it does not
+    /// fit.
     pub(crate) fn write(&self, out: &mut [u8]) -> Option<()> {
         let rest = u32::try_from(self.len().checked_sub(HEADER_LEN)?).ok()?;
         let mut at = 0_usize;
@@ -188,62 +190,63 @@ impl Token {
     }
 }
 
-/// Returns whether material is a refusal, also for an end that does not authenticate itself.
+/// Returns whether `material` is a refusal. An end that does not authenticate itself can receive
+/// one, too.
 pub(crate) fn is_refusal(material: &[u8]) -> bool {
     material.split_first_chunk::<4>() == Some((&SCHEME, &[0; 4]))
 }
 
-/// What is to be sent, in one CONNPROP message or in several.
+/// The contents of one or more CONNPROP messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Say {
-    /// The material.
+    /// The token, which is the host authentication material.
     pub(crate) token: Option<Token>,
-    /// Whether the last message is our CONNPROP_FINAL.
+    /// True if the last message is our CONNPROP_FINAL.
     pub(crate) last: bool,
-    /// Whether it tells our properties.
+    /// True if the last message carries our properties.
     pub(crate) properties: bool,
 }
 
-/// What is to be done.
+/// The actions that follow from an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Step {
-    /// Send this, and nothing else of what was to be sent before.
+    /// The data to send. It replaces all data that is still unsent.
     pub(crate) say: Option<Say>,
-    /// This is thought of the peer from now on.
-    pub(crate) verdict: Option<Verdict>,
+    /// The decision about the peer, if it was made in this step.
+    pub(crate) verdict: Option<AuthVerdict>,
 }
 
-/// What has come of a token.
+/// The progress of receiving a token.
 #[derive(Clone, Copy, Debug)]
 struct Arriving {
-    /// How long it is.
+    /// The size of the token in octets.
     total: u32,
-    /// How much of it is there.
+    /// The number of octets received.
     received: u32,
 }
 
 /// The authentication of both ends of a connection, seen from one of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exchange<P> {
-    /// Which end this is.
+    /// The role of this end.
     role: Role,
-    /// Who decides.
+    /// The scheme, which decides.
     policy: P,
-    /// The token that is coming.
+    /// The token that is being received.
     arriving: Option<Arriving>,
-    /// How many CONNPROP messages have come.
+    /// The number of CONNPROP messages received.
     messages: u32,
-    /// What comes is of another scheme.
+    /// True if the peer's material is of another scheme.
     foreign: bool,
-    /// We have said everything.
+    /// True if this end has sent its last token.
     said_all: bool,
-    /// What is thought of the peer.
-    verdict: Option<Verdict>,
+    /// The decision about the peer.
+    verdict: Option<AuthVerdict>,
 }
 
 impl<P: Policy> Exchange<P> {
-    /// Of a new connection.
+    /// Starts the exchange of a new connection.
     pub(crate) fn new(role: Role, policy: P) -> Self {
         Self {
             role,
@@ -256,7 +259,7 @@ impl<P: Policy> Exchange<P> {
         }
     }
 
-    /// What is sent before anything is received: a client begins.
+    /// Returns the data to send before anything is received. Only a client begins.
     pub(crate) fn open(&mut self) -> Step {
         let token = match self.role {
             Role::Client => self.policy.open(),
@@ -268,8 +271,8 @@ impl<P: Policy> Exchange<P> {
         }
     }
 
-    /// The peer's host authentication material of one CONNPROP message has come, if there was any;
-    /// `last` says whether the message was a CONNPROP_FINAL.
+    /// Handles one CONNPROP message of the peer. `material` is its host authentication material, if
+    /// any; `last` says that the message was a CONNPROP_FINAL.
     pub(crate) fn receive(
         &mut self,
         material: Option<&[u8]>,
@@ -285,12 +288,12 @@ impl<P: Policy> Exchange<P> {
         step
     }
 
-    /// The peer does something else than to tell its properties.
+    /// Handles a peer that sends something other than its properties first.
     pub(crate) fn skipped(&mut self, store: &mut impl Store) -> Step {
         self.receive(None, true, store)
     }
 
-    /// Returns whether a part of a token is there, and the store is needed.
+    /// Returns whether a part of a token was received, so that the store is in use.
     pub(crate) fn is_collecting(&self) -> bool {
         self.arriving.is_some()
     }
@@ -301,17 +304,17 @@ impl<P: Policy> Exchange<P> {
         material: Option<&[u8]>,
         last: bool,
         store: &mut impl Store,
-    ) -> Result<Step, Why> {
+    ) -> Result<Step, AuthFailure> {
         self.messages = self.messages.saturating_add(1);
         if self.messages > MAX_MESSAGES {
-            return Err(Why::TooMany);
+            return Err(AuthFailure::TooMany);
         }
         let mut step = Step::default();
         let piece = material.filter(|piece| !piece.is_empty() && !self.foreign);
         if let Some(piece) = piece {
             if self.collect(piece, store)? {
                 if store.bytes().is_empty() {
-                    return Err(Why::ByPeer);
+                    return Err(AuthFailure::ByPeer);
                 }
                 let answer = self.policy.heard(store.bytes())?;
                 step.say = answer.map(|token| self.say(Some(token)));
@@ -321,10 +324,10 @@ impl<P: Policy> Exchange<P> {
             return Ok(step);
         }
         if self.arriving.is_some() {
-            return Err(Why::Malformed);
+            return Err(AuthFailure::Malformed);
         }
         let verdict = self.policy.conclude();
-        if let Verdict::Refuse(why) = verdict {
+        if let AuthVerdict::Refuse(why) = verdict {
             return Err(why);
         }
         step.verdict = Some(verdict);
@@ -339,8 +342,8 @@ impl<P: Policy> Exchange<P> {
         Ok(step)
     }
 
-    /// Adds a piece to what has come. Returns whether that is a token now.
-    fn collect(&mut self, piece: &[u8], store: &mut impl Store) -> Result<bool, Why> {
+    /// Adds a piece to the token that is being received. Returns whether the token is complete.
+    fn collect(&mut self, piece: &[u8], store: &mut impl Store) -> Result<bool, AuthFailure> {
         let (mut arriving, piece) = match self.arriving {
             Some(arriving) => (arriving, piece),
             None => {
@@ -348,29 +351,34 @@ impl<P: Policy> Exchange<P> {
                     self.foreign = true;
                     return Ok(false);
                 };
-                let (total, rest) = rest.split_first_chunk::<4>().ok_or(Why::Malformed)?;
+                let (total, rest) = rest
+                    .split_first_chunk::<4>()
+                    .ok_or(AuthFailure::Malformed)?;
                 let total = u32::from_be_bytes(*total);
                 if total > MAX_TOKEN {
-                    return Err(Why::TooLong);
+                    return Err(AuthFailure::TooLong);
                 }
-                store.begin(total).ok_or(Why::NoMemory)?;
+                store.begin(total).ok_or(AuthFailure::NoMemory)?;
                 (Arriving { total, received: 0 }, rest)
             }
         };
-        let len = u32::try_from(piece.len()).map_err(|_| Why::TooLong)?;
+        let len = u32::try_from(piece.len()).map_err(|_| AuthFailure::TooLong)?;
         let received = arriving
             .received
             .checked_add(len)
             .filter(|received| *received <= arriving.total)
-            .ok_or(Why::Malformed)?;
-        store.put(arriving.received, piece).ok_or(Why::Malformed)?;
+            .ok_or(AuthFailure::Malformed)?;
+        store
+            .put(arriving.received, piece)
+            .ok_or(AuthFailure::Malformed)?;
         arriving.received = received;
         let complete = received == arriving.total;
         self.arriving = (!complete).then_some(arriving);
         Ok(complete)
     }
 
-    /// What is sent to say something; or what a client that has nothing to say sends.
+    /// Returns the data to send for `token`. Without a token, this is the data of an end that has
+    /// nothing to send.
     fn say(&mut self, token: Option<Token>) -> Say {
         let last = token.is_none_or(|token| token.last);
         self.said_all |= last;
@@ -381,8 +389,9 @@ impl<P: Policy> Exchange<P> {
         }
     }
 
-    /// The peer is refused. A server says so, a client does not: it is the one that learns why.
-    fn refuse(&mut self, why: Why) -> Step {
+    /// Refuses the peer. A server tells the client, so that the client learns the reason; a client
+    /// tells nothing.
+    fn refuse(&mut self, why: AuthFailure) -> Step {
         self.arriving = None;
         let tell = self.role == Role::Server && !self.said_all;
         Step {
@@ -391,7 +400,7 @@ impl<P: Policy> Exchange<P> {
                 last: true,
                 properties: false,
             }),
-            verdict: Some(Verdict::Refuse(why)),
+            verdict: Some(AuthVerdict::Refuse(why)),
         }
     }
 }
@@ -414,20 +423,20 @@ mod tests {
         *, //
     };
 
-    /// What an end does that has said everything: its CONNPROP_FINAL, without material.
+    /// The CONNPROP_FINAL of an end that has nothing more to send, without material.
     const FINAL: Say = Say {
         token: None,
         last: true,
         properties: true,
     };
 
-    /// A token may come in any pieces, and with messages in between that have no material.
+    /// A token may come in any pieces, with messages without material between them.
     #[test]
-    fn tokens_are_put_together() -> Result<(), Why> {
+    fn tokens_are_put_together() -> Result<(), AuthFailure> {
         for size in 8..50 {
             let mut client = end(Role::Client, true, Some(1), 1);
             let mut server = end(Role::Server, true, Some(1), 2);
-            let hello = Sent::of(client.open().say).ok_or(Why::Absent)?;
+            let hello = Sent::of(client.open().say).ok_or(AuthFailure::Absent)?;
             let mut store = Kept::new();
             let mut answered = 0_u32;
             for piece in hello.get().chunks(size) {
@@ -445,21 +454,21 @@ mod tests {
         Ok(())
     }
 
-    /// Whatever is said first, and however it is wrong.
+    /// A malformed first token is refused, whatever is wrong with it.
     #[test]
     fn what_makes_no_sense_is_refused() {
         for (piece, why) in [
-            (&b"RPRX"[..], Why::Malformed),
-            (b"RPRX\0\0\0", Why::Malformed),
-            (b"RPRX\0\0\0\x04\0\0\0\0\0", Why::Malformed),
-            (b"RPRX\0\0\0\x02\0\0", Why::Malformed),
-            (b"RPRX\0\0\0\x04\0\0\0\x01", Why::Malformed),
-            (b"RPRX\0\0\0\x04\0\0\0\x02", Why::Malformed),
-            (b"RPRX\0\0\0\x04\0\0\0\x09", Why::Malformed),
-            (b"RPRX\0\0\x40\x01", Why::TooLong),
-            (b"RPRX\xff\xff\xff\xff", Why::TooLong),
-            (b"RPRX\0\0\x40\0", Why::NoMemory),
-            (b"RPRX\0\0\0\0", Why::ByPeer),
+            (&b"RPRX"[..], AuthFailure::Malformed),
+            (b"RPRX\0\0\0", AuthFailure::Malformed),
+            (b"RPRX\0\0\0\x04\0\0\0\0\0", AuthFailure::Malformed),
+            (b"RPRX\0\0\0\x02\0\0", AuthFailure::Malformed),
+            (b"RPRX\0\0\0\x04\0\0\0\x01", AuthFailure::Malformed),
+            (b"RPRX\0\0\0\x04\0\0\0\x02", AuthFailure::Malformed),
+            (b"RPRX\0\0\0\x04\0\0\0\x09", AuthFailure::Malformed),
+            (b"RPRX\0\0\x40\x01", AuthFailure::TooLong),
+            (b"RPRX\xff\xff\xff\xff", AuthFailure::TooLong),
+            (b"RPRX\0\0\x40\0", AuthFailure::NoMemory),
+            (b"RPRX\0\0\0\0", AuthFailure::ByPeer),
         ] {
             for role in [Role::Client, Role::Server] {
                 for required in [false, true] {
@@ -467,10 +476,10 @@ mod tests {
                     let _ = end.open();
                     let step = end.receive(Some(piece), false, &mut Kept::new());
                     assert_eq!(refusal(&step), Some(why));
-                    // A server says that it refuses, in its CONNPROP_FINAL.
+                    // A server announces the refusal in its CONNPROP_FINAL.
                     let told = Sent::of(step.say).is_some_and(|sent| is_refusal(sent.get()));
                     assert_eq!(told, role == Role::Server);
-                    // There is nothing more to be said or heard.
+                    // Nothing is sent or accepted after that.
                     let again = end.receive(Some(b"RPRX\0\0\0\0"), true, &mut Kept::new());
                     assert_eq!(again, Step::default());
                 }
@@ -478,15 +487,15 @@ mod tests {
         }
     }
 
-    /// A token that its sender does not bring to an end.
+    /// A token that its sender does not complete.
     #[test]
     fn an_unfinished_token_is_refused() {
         let mut server = end(Role::Server, false, Some(1), 1);
         let step = server.receive(Some(b"RPRX\0\0\0\x24\0\0\0\x01"), true, &mut Kept::new());
-        assert_eq!(refusal(&step), Some(Why::Malformed));
+        assert_eq!(refusal(&step), Some(AuthFailure::Malformed));
     }
 
-    /// A peer that goes on for ever without saying anything.
+    /// A peer that keeps sending messages without a token.
     #[test]
     fn there_is_an_end_to_it() {
         for required in [false, true] {
@@ -496,7 +505,7 @@ mod tests {
                 assert_eq!(server.receive(None, false, &mut store), Step::default());
             }
             let step = server.receive(None, false, &mut store);
-            assert_eq!(refusal(&step), Some(Why::TooMany));
+            assert_eq!(refusal(&step), Some(AuthFailure::TooMany));
         }
     }
 
@@ -512,26 +521,26 @@ mod tests {
                 let step = indifferent.receive(material, false, &mut store);
                 assert_eq!(step, Step::default());
                 let step = indifferent.receive(material, true, &mut store);
-                assert_eq!(step.verdict, Some(Verdict::Ignore));
+                assert_eq!(step.verdict, Some(AuthVerdict::Ignore));
                 assert_eq!(step.say, Some(FINAL));
 
                 let mut strict = end(role, true, Some(1), 1);
                 let _ = strict.open();
                 let step = strict.receive(material, true, &mut store);
-                assert_eq!(refusal(&step), Some(Why::Absent));
+                assert_eq!(refusal(&step), Some(AuthFailure::Absent));
 
-                // One that sends RPC messages without having told any properties.
+                // A peer sends RPC messages without having sent any properties.
                 let mut strict = end(role, true, Some(1), 1);
                 let step = strict.skipped(&mut store);
-                assert_eq!(refusal(&step), Some(Why::Absent));
+                assert_eq!(refusal(&step), Some(AuthFailure::Absent));
                 let mut indifferent = end(role, false, Some(1), 1);
                 let step = indifferent.skipped(&mut store);
-                assert_eq!(step.verdict, Some(Verdict::Ignore));
+                assert_eq!(step.verdict, Some(AuthVerdict::Ignore));
             }
         }
     }
 
-    /// The way it goes if everything is right.
+    /// The exchange when nothing goes wrong.
     #[test]
     fn both_ends_are_accepted() {
         let mut client = end(Role::Client, true, Some(1), 1);
@@ -542,15 +551,15 @@ mod tests {
         assert!(step.say.is_some_and(|say| !say.last && !say.properties));
         let challenge = Sent::of(step.say);
         let step = hear(&mut client, challenge.as_ref(), false);
-        // The client knows the server now, but not whether the server accepts it.
+        // The client has accepted the server now, but does not know whether the server accepts it.
         assert!(step.say.is_some_and(|say| say.last && say.properties));
         assert_eq!(step.verdict, None);
         let response = Sent::of(step.say);
         let step = hear(&mut server, response.as_ref(), true);
-        assert_eq!(step.verdict, Some(Verdict::Accept));
+        assert_eq!(step.verdict, Some(AuthVerdict::Accept));
         assert_eq!(step.say, Some(FINAL));
         let step = hear(&mut client, None, true);
-        assert_eq!(step.verdict, Some(Verdict::Accept));
+        assert_eq!(step.verdict, Some(AuthVerdict::Accept));
         assert_eq!(step.say, None);
     }
 

@@ -3,10 +3,10 @@
 //! Chunks: the parts of a message that are moved by RDMA Read and Write (RFC 8166, 3.4).
 //!
 //! [`ReadList`], [`WriteList`] and [`Chunk`] are views of received bytes. Their constructors check
-//! everything that can be checked without knowing the RPC; from then on counts and totals are plain
+//! everything that can be checked without knowing the RPC. From then on counts and totals are plain
 //! values and the iterators cannot fail.
 //!
-//! The functions `put_*` and `*_len` are the way out, and its exact size.
+//! The functions `put_*` encode, and `*_len` return the exact encoded size.
 
 mod array;
 mod read_list;
@@ -32,7 +32,7 @@ pub(crate) use self::{
         put_write_list,
         write_list_len,
         WriteList, //
-    },
+    }, //
 };
 
 use super::{
@@ -44,7 +44,7 @@ use super::{
         Reader,
         Writer,
         UNIT, //
-    },
+    }, //
 };
 
 /// The encoded size of a plain segment: handle, length, and two words of offset.
@@ -58,7 +58,7 @@ pub(crate) const READ_ENTRY_LEN: usize = 24;
 pub(crate) struct Segment {
     /// The steering tag or R_key under which the region is registered.
     pub(crate) handle: u32,
-    /// The length of the region in octets. In a Reply: how much of it was used.
+    /// The length of the region in octets. In a Reply it is the number of octets written.
     pub(crate) length: u32,
     /// The address of the region's first octet.
     pub(crate) offset: u64,
@@ -84,9 +84,9 @@ impl Segment {
         }
     }
 
-    /// Adds the length to `total`, that of the segments before it.
+    /// Adds the length to `total`, the sum of the segments before it.
     ///
-    /// What they hold together is part of one XDR stream, whose positions are 32 bits wide.
+    /// All segments of a chunk belong to one XDR stream, whose positions are 32 bits wide.
     fn add_to(&self, total: u32) -> Result<u32> {
         total.checked_add(self.length).ok_or(Fault::ChunkTooLong)
     }
@@ -100,13 +100,13 @@ impl Segment {
     }
 }
 
-/// A segment of a Read chunk and where the chunk belongs (RFC 8166, 3.4.5).
+/// A segment of a Read chunk, and the position of the chunk (RFC 8166, 3.4.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReadSegment {
-    /// The offset in the unreduced RPC message at which the data is to be inserted; zero if the
-    /// chunk holds the RPC message itself.
+    /// The offset in the unreduced RPC message at which the Responder inserts the data. It is zero
+    /// if the chunk holds the RPC message itself.
     pub(crate) position: u32,
-    /// Where the data is.
+    /// The memory that holds the data.
     pub(crate) segment: Segment,
 }
 
@@ -138,8 +138,8 @@ fn check_position(position: u32) -> Result {
     }
 }
 
-/// Returns the size of `count` items of `item_len` octets and of the word that says how many they
-/// are, or that no more follow.
+/// Returns the encoded size of `count` items of `item_len` octets, and of the word that contains
+/// their number or ends the list.
 fn list_len(count: usize, item_len: usize) -> Result<usize> {
     count
         .checked_mul(item_len)
@@ -147,30 +147,30 @@ fn list_len(count: usize, item_len: usize) -> Result<usize> {
         .ok_or(Fault::NoSpace)
 }
 
-/// How much a header may hold.
+/// The limits on the contents of a header.
 ///
-/// A decoder does not allocate, so what these limits bound is the work and memory of whoever acts
-/// on a header. The size of the Receive buffer is a bound too, but grows with tunables.
+/// A decoder does not allocate, so these limits bound the work and memory of the code that acts on
+/// a header. The size of the Receive buffer is a bound too, but grows with tunables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// The number of segments in the Read list.
+    /// The largest number of segments in the Read list.
     pub(crate) read_segments: usize,
-    /// The number of chunks in the Write list.
+    /// The largest number of chunks in the Write list.
     pub(crate) write_chunks: usize,
-    /// The number of segments in one Write chunk or in the Reply chunk.
+    /// The largest number of segments in one Write chunk or in the Reply chunk.
     pub(crate) chunk_segments: usize,
 }
 
 impl Limits {
-    /// Limits that no sensible peer comes near to: 1 MiB in pages of 4 KiB is 256 segments, one
-    /// more if the buffer is not aligned.
+    /// Limits that no reasonable peer comes near: 1 MiB in pages of 4 KiB is 256 segments, one more
+    /// if the buffer is not aligned.
     pub(crate) const DEFAULT: Self = Self {
         read_segments: 272,
         write_chunks: 16,
         chunk_segments: 272,
     };
 
-    /// No limits: for going through again what was checked before.
+    /// No limits, for data that was checked before.
     const NONE: Self = Self {
         read_segments: usize::MAX,
         write_chunks: usize::MAX,

@@ -2,12 +2,12 @@
 
 //! The private data exchanged at connection time (RFC 8797).
 //!
-//! Each side tells how much it can send and receive in one message and whether it supports remote
-//! invalidation. A side that does not send it, or sends something else, gets the defaults.
+//! Each side advertises the sizes of the messages that it can send and receive, and its support for
+//! remote invalidation. If a side sends no such data, or something else, the defaults apply.
 
 use super::xdr::Reader;
 
-/// What the octets start with.
+/// The first four octets of the format.
 const FORMAT_IDENTIFIER: u32 = 0xf6ab_0e18;
 
 /// The only version of the format.
@@ -16,31 +16,31 @@ const FORMAT_VERSION: u8 = 1;
 /// The flag "R": the sender supports remote invalidation.
 const FLAG_REMOTE_INVALIDATION: u8 = 0x01;
 
-/// The sizes are counted in this unit.
+/// The unit of the sizes, in octets.
 const SIZE_UNIT: u32 = 1024;
 
 /// The size of the encoded form in octets.
 pub(crate) const LEN: usize = 8;
 
-/// The smallest size that can be told, which is also the default.
+/// The smallest size that can be advertised, which is also the default.
 pub(crate) const MIN_SIZE: u32 = SIZE_UNIT;
 
-/// The largest size that can be told.
+/// The largest size that can be advertised.
 pub(crate) const MAX_SIZE: u32 = 256 * SIZE_UNIT;
 
-/// What one side tells about itself.
+/// The advertisement of one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CmPrivate {
     /// The largest message in octets that it sends.
     pub(crate) send_size: u32,
     /// The largest message in octets that it can receive.
     pub(crate) receive_size: u32,
-    /// Whether it supports remote invalidation.
+    /// True if it supports remote invalidation.
     pub(crate) remote_invalidation: bool,
 }
 
 impl CmPrivate {
-    /// What is assumed of a side that tells nothing (RFC 8797, 5.1).
+    /// The values assumed for a side that advertises nothing (RFC 8797, 5.1).
     pub(crate) const DEFAULT: Self = Self {
         send_size: MIN_SIZE,
         receive_size: MIN_SIZE,
@@ -49,13 +49,14 @@ impl CmPrivate {
 
     /// Returns the octets to send.
     ///
-    /// A size that is not a multiple of 1024 is told as the next smaller one, so never more is told
-    /// than there is; sizes out of range are told as the nearest that can be.
+    /// A size that is not a multiple of 1024 is rounded down, so that the advertised size is never
+    /// larger than the real one. A size out of range becomes the nearest valid one.
     pub(crate) fn encode(&self) -> [u8; LEN] {
         let [i0, i1, i2, i3] = FORMAT_IDENTIFIER.to_be_bytes();
-        let flags = match self.remote_invalidation {
-            true => FLAG_REMOTE_INVALIDATION,
-            false => 0,
+        let flags = if self.remote_invalidation {
+            FLAG_REMOTE_INVALIDATION
+        } else {
+            0
         };
         [
             i0,
@@ -69,10 +70,11 @@ impl CmPrivate {
         ]
     }
 
-    /// Finds out what the peer told, from all the private data of its connection message.
+    /// Extracts the peer's advertisement from all the private data of its connection message.
     ///
-    /// Others may have put data of their own in front, so the format identifier is searched for at
-    /// every offset (RFC 8797, 5.2). If nothing conforming is found the defaults apply.
+    /// Other software may have put data of its own in front. The format identifier is therefore
+    /// searched for at every offset (RFC 8797, 5.2). If no conforming data is found, the defaults
+    /// apply.
     pub(crate) fn decode(private_data: &[u8]) -> Self {
         private_data
             .windows(LEN)
@@ -80,7 +82,7 @@ impl CmPrivate {
             .unwrap_or(Self::DEFAULT)
     }
 
-    /// Decodes octets that may or may not be of this format.
+    /// Decodes `bytes`, or returns `None` if they are not of this format.
     fn decode_at(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(bytes);
         if reader.u32().ok()? != FORMAT_IDENTIFIER {
@@ -98,19 +100,19 @@ impl CmPrivate {
     }
 }
 
-/// What two sides agreed on, seen from one of them.
+/// The parameters of a connection, seen from one of its two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Agreed {
-    /// The inline threshold for messages we send.
+    /// The inline threshold in octets for messages that we send.
     pub(crate) send_inline: u32,
-    /// The inline threshold for messages we receive.
+    /// The inline threshold in octets for messages that we receive.
     pub(crate) receive_inline: u32,
-    /// Whether the peer of a Requester may invalidate remotely.
+    /// True if the peer of a Requester may invalidate remotely.
     pub(crate) remote_invalidation: bool,
 }
 
 impl Agreed {
-    /// Concludes from what we told and what the peer told (RFC 8797, 4.1 and 4.2).
+    /// Combines our advertisement and the peer's (RFC 8797, 4.1 and 4.2).
     pub(crate) fn new(own: &CmPrivate, peer: &CmPrivate) -> Self {
         Self {
             send_inline: told(own.send_size).min(told(peer.receive_size)),
@@ -120,12 +122,12 @@ impl Agreed {
     }
 }
 
-/// Returns the size that the peer takes a size of ours for.
+/// Returns a size of ours as the peer decodes it.
 fn told(size: u32) -> u32 {
     decode_size(encode_size(size))
 }
 
-/// Encodes a size: how many whole units it has beyond the first.
+/// Encodes a size as the number of whole units beyond the first.
 fn encode_size(size: u32) -> u8 {
     let units = size.clamp(MIN_SIZE, MAX_SIZE) / SIZE_UNIT;
     u8::try_from(units.saturating_sub(1)).unwrap_or(u8::MAX)
@@ -150,7 +152,7 @@ mod tests {
     /// 4096 octets to send, 8192 to receive, remote invalidation.
     const EXAMPLE: [u8; LEN] = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 7];
 
-    /// What [`EXAMPLE`] says.
+    /// The meaning of [`EXAMPLE`].
     const EXAMPLE_MEANING: CmPrivate = CmPrivate {
         send_size: 4096,
         receive_size: 8192,
@@ -226,7 +228,7 @@ mod tests {
                 *place = byte;
             }
             assert_eq!(CmPrivate::decode(&bytes), EXAMPLE_MEANING);
-            // What sticks out at the end is not there.
+            // An identifier that is cut off by the end is not found.
             let cut = bytes.get(..offset.saturating_add(7)).unwrap_or(&[]);
             assert_eq!(CmPrivate::decode(cut), CmPrivate::DEFAULT);
         }
@@ -274,7 +276,7 @@ mod tests {
         };
         assert_eq!(agreed, expected);
 
-        // The peer takes an odd size for the next smaller one, and so do we.
+        // The peer rounds an odd size down, and so do we.
         let odd = CmPrivate {
             send_size: 5000,
             receive_size: 5000,

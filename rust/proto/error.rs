@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What can be wrong with a message.
+//! Faults of messages.
 
-/// Result of the codecs.
+/// The result of the codecs.
 pub(crate) type Result<T = ()> = core::result::Result<T, Fault>;
 
-/// Why bytes are not a valid message, or why a message cannot be written.
+/// The reason why bytes are not a valid message, or why a message cannot be written.
 ///
-/// The protocol has few codes to answer with and the kernel has errnos; both are chosen by the
-/// caller. See [`super::v1::DecodeError::answer`] for what Version One answers, and
-/// [`super::session`] for Version Two.
+/// The protocol has few codes to answer with and the kernel has errnos. The caller chooses both.
+/// See [`super::v1::DecodeError::answer`] for the answers of Version One, and [`super::session`]
+/// for those of Version Two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Too short for its transaction ID to be trusted: to be discarded without an answer
-    /// (RFC 8166, section 4.5).
+    /// The message is too short for its transaction ID to be trusted. It is discarded without an
+    /// answer (RFC 8166, section 4.5).
     Runt,
 
-    /// The header names a protocol version that this decoder does not speak.
+    /// The header names a protocol version that this decoder does not support.
     Version(u32),
 
     /// The bytes end inside an item.
@@ -31,10 +31,10 @@ pub(crate) enum Fault {
     /// The procedure number is not defined.
     BadProcedure(u32),
 
-    /// The obsolete RDMA_MSGP procedure (RFC 8166, section 4.6.1).
+    /// The message uses the obsolete RDMA_MSGP procedure (RFC 8166, section 4.6.1).
     ObsoleteMsgp,
 
-    /// The obsolete RDMA_DONE procedure (RFC 8166, section 4.6.2).
+    /// The message uses the obsolete RDMA_DONE procedure (RFC 8166, section 4.6.2).
     ObsoleteDone,
 
     /// The code in an RDMA_ERROR message is not defined.
@@ -70,18 +70,18 @@ pub(crate) enum Fault {
     /// (draft-ietf-nfsv4-rpcrdma-version-two-07, 5.1).
     BadProperty(u32),
 
-    /// The handle to invalidate is not one of the header's
-    /// (draft-ietf-nfsv4-rpcrdma-version-two-07, 6.5).
+    /// The handle to invalidate is not in the header (draft-ietf-nfsv4-rpcrdma-version-two-07,
+    /// 6.5).
     UnknownHandle(u32),
 
-    /// The RPC message follows the header, and a Read segment claims to hold it too
+    /// The RPC message follows the header, but the Read list has a Position Zero Read chunk as well
     /// (RFC 8166, section 3.5.3).
     UnexpectedPositionZero,
 
     /// No item of the header holds the RPC message (RFC 8166, section 4.2.4).
     NoPayload,
 
-    /// There are bytes behind a header that says that none follow.
+    /// Bytes follow a header that must be the end of the message.
     TrailingBytes,
 
     /// The transaction IDs of the transport header and of the RPC message differ
@@ -97,9 +97,9 @@ pub(crate) enum Fault {
     /// A returned chunk does not match the chunk that was offered (RFC 8166, section 3.4.6).
     ChunkMismatch,
 
-    /// A grant of no credits at all (RFC 8166, section 3.3.1).
+    /// A message grants no credits at all (RFC 8166, section 3.3.1).
     ZeroCredits,
 
-    /// What is to be written does not fit the buffer, or no payload format can carry it.
+    /// The item does not fit the buffer, or no payload format can carry the message.
     NoSpace,
 }

@@ -1,30 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The choice of payload format: what travels in the message, what in which chunk.
+//! The choice of payload format: inline data and chunks.
 //!
-//! A Requester decides for both ways: how its Call goes out, and what memory it offers for the
-//! Reply (RFC 8166, 3.5). It has to offer enough for the largest Reply that is possible, and each
+//! A Requester decides for both directions: the format of its Call, and the memory that it offers
+//! for the Reply (RFC 8166, 3.5). The offer must be sufficient for the largest possible Reply. Each
 //! offered segment makes the Call's header and the Reply's header longer. The choice is a pure
-//! function of sizes, made before anything is registered, and counts every octet of both headers.
+//! function of sizes. It is made before anything is registered, and counts every octet of both
+//! headers.
 //!
-//! Inline comes first whenever it fits, for it costs one Send and nothing else. Then comes a chunk
-//! for the payload alone, which lands where it belongs without a copy. What is left may take several
-//! messages in Version Two; if it is a Call, and too long for those, it gets a chunk of its own. A
-//! chunk for the whole message comes last.
+//! Inline is preferred if it fits, since it costs one Send and nothing else. Next comes a chunk for
+//! the payload alone, which is placed directly, without a copy. The rest may take several messages
+//! in Version Two. The rest of a Call that is too long for those gets a chunk of its own. A chunk
+//! for the whole message comes last.
 //!
-//! Where the peer has refused a form (Version Two, 7.3) the next one is taken. If no chunk is left,
-//! data travels in as many messages as anything else may. The same holds if the peer does not take as
-//! many segments as there would be (5.2.4).
+//! If the peer has refused a form (Version Two, 7.3), the next one is taken. If no chunk is left,
+//! data may take the same number of messages as other contents. The same holds if the peer
+//! does not accept the number of segments (5.2.4).
 
 mod choice;
 mod cut;
 mod usable;
 
-pub(crate) use self::choice::choose;
-pub(crate) use self::cut::Cut;
-pub(crate) use self::usable::{
-    Asked,
-    Usable, //
+pub(crate) use self::{
+    choice::choose,
+    cut::SegmentLimits,
+    usable::{
+        Asked,
+        Usable, //
+    }, //
 };
 
 use super::{
@@ -35,18 +38,18 @@ use super::{
     message::Version, //
 };
 
-/// The sizes in octets of the three parts of an RPC message, as the RPC layer keeps it.
+/// The sizes in octets of the three parts of an RPC message, as the RPC layer stores it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sizes {
-    /// What comes before the pages.
+pub(crate) struct MessageSizes {
+    /// The size of the part before the pages.
     pub(crate) head: u32,
-    /// What is in the pages: without XDR padding.
+    /// The size of the data in the pages, without XDR padding.
     pub(crate) pages: u32,
-    /// What comes behind the pages: it starts with their XDR padding.
+    /// The size of the part behind the pages, which starts with their XDR padding.
     pub(crate) tail: u32,
 }
 
-impl Sizes {
+impl MessageSizes {
     /// Returns the size of the whole message.
     pub(crate) fn total(&self) -> Result<u32> {
         self.head
@@ -61,94 +64,96 @@ impl Sizes {
     }
 }
 
-/// One message of an RPC.
+/// One message of an RPC, as input of the choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Message {
-    /// Its size: of a Call the real one, of a Reply the largest that is possible.
-    pub(crate) sizes: Sizes,
-    /// Whether the pages hold exactly one DDP-eligible data item (RFC 8166, 3.4.2).
+    /// The sizes: the real ones of a Call, the largest possible ones of a Reply.
+    pub(crate) sizes: MessageSizes,
+    /// True if the pages hold exactly one DDP-eligible data item (RFC 8166, 3.4.2).
     pub(crate) ddp_eligible: bool,
-    /// How many segments a chunk of the pages alone takes.
+    /// The number of segments that a chunk of the pages alone takes.
     pub(crate) payload_segments: usize,
-    /// How many segments a chunk of the rest takes: of head and tail.
+    /// The number of segments that a chunk of the rest (head and tail) takes.
     pub(crate) rest_segments: usize,
-    /// How many segments a chunk of everything takes.
+    /// The number of segments that a chunk of the whole message takes.
     pub(crate) whole_segments: usize,
 }
 
-/// In how many messages an RPC message may travel that is not in a chunk (Version Two, 6.6.2).
+/// The largest number of messages for an RPC message that is not in a chunk (Version Two, 6.6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Continuation {
-    /// If there is data that could go into a chunk instead, without a copy.
+    /// The limit if there is data that could be in a chunk instead, without a copy.
     pub(crate) data: u32,
-    /// If there is none.
+    /// The limit if there is no such data.
     pub(crate) rest: u32,
 }
 
 impl Continuation {
-    /// There is none: one message is all.
+    /// No continuation: each RPC message is in one message.
     pub(crate) const NONE: Self = Self { data: 1, rest: 1 };
 
-    /// Returns in how many messages an RPC message may travel.
+    /// Returns the limit for an RPC message with or without data.
     const fn parts(self, has_data: bool) -> u32 {
-        match has_data {
-            true => self.data,
-            false => self.rest,
+        if has_data {
+            self.data
+        } else {
+            self.rest
         }
     }
 }
 
-/// What the choice depends on.
+/// The input of the choice.
 ///
-/// Segment counts may be too large, but not too small. If in the end fewer are used the message
-/// becomes shorter, which does no harm.
+/// Segment counts may be too large, but not too small. If fewer segments are used in the end, the
+/// message becomes shorter, which does no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallShape {
-    /// The version of both, whose headers differ in size.
+    /// The protocol version, on which the sizes of the headers depend.
     pub(crate) version: Version,
     /// The Call.
     pub(crate) call: Message,
-    /// The Reply. Of a procedure that has none, all sizes are zero.
+    /// The Reply. If the procedure has none, all sizes are zero.
     pub(crate) reply: Message,
-    /// The inline threshold for the Call.
+    /// The inline threshold for the Call, in octets.
     pub(crate) call_inline: u32,
-    /// The inline threshold for the Reply.
+    /// The inline threshold for the Reply, in octets.
     pub(crate) reply_inline: u32,
-    /// In how many parts the Call may be sent.
+    /// The largest number of messages for the Call.
     pub(crate) call_parts: Continuation,
-    /// In how many parts the Reply may come.
+    /// The largest number of messages for the Reply.
     pub(crate) reply_parts: Continuation,
-    /// What the peer is not known to refuse.
+    /// The forms that the peer is not known to refuse.
     pub(crate) usable: Usable,
-    /// How many segments there may be in the Call's header, of all chunks together.
+    /// The largest number of segments in the Call's header, in all its chunks together.
     pub(crate) header_segments: usize,
-    /// Whether the Call will be answered.
+    /// True if the Call will be answered.
     pub(crate) answered: bool,
-    /// Whether data may be placed directly at all. It must not be where a security flavor's
-    /// checksum or cipher covers the whole message.
+    /// True if data may be placed directly at all. It must not be if a security flavor's checksum
+    /// or cipher covers the whole message.
     pub(crate) ddp_allowed: bool,
 }
 
-/// How a Call travels.
+/// The format of a Call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallFormat {
-    /// All of it behind the header (RFC 8166, 3.5.1).
+    /// The whole message follows the header (RFC 8166, 3.5.1).
     Inline,
-    /// The pages as a Read chunk, the rest behind the header (3.5.2), in several messages if need be (Version Two, 6.6.2).
+    /// The pages are a Read chunk and the rest follows the header (3.5.2), in several messages if
+    /// needed (Version Two, 6.6.2).
     ReadChunk {
         /// The position of the chunk.
         position: u32,
-        /// How much of the tail's start is padding of the pages and does not travel at all.
+        /// The size of the padding at the start of the tail, which is not sent at all.
         pad: u32,
     },
-    /// The pages as a Read chunk, the rest as a Call chunk (Version Two, 6.3.5).
+    /// The pages are a Read chunk and the rest is a Call chunk (Version Two, 6.3.5).
     CallAndReadChunk {
         /// The position of the Read chunk.
         position: u32,
-        /// How much of the tail's start is padding of the pages and in neither of them.
+        /// The size of the padding at the start of the tail, which is in neither chunk.
         pad: u32,
     },
-    /// All of it as a Position Zero Read chunk (3.5.3).
+    /// The whole message is a Position Zero Read chunk (3.5.3).
     Special,
 }
 
@@ -162,43 +167,43 @@ impl CallFormat {
     }
 }
 
-/// What is offered for the Reply.
+/// The chunks that a Call offers for its Reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyFormat {
-    /// Nothing: it fits behind its header.
+    /// None: the Reply follows its header.
     Inline,
-    /// A Write chunk for the pages; what is left of it fits behind its header.
+    /// A Write chunk for the pages. The rest follows the header.
     WriteChunk,
-    /// A Reply chunk for all of it.
+    /// A Reply chunk for the whole message.
     ReplyChunk,
-    /// A Write chunk for the pages and a Reply chunk for what is left, which does not fit behind
-    /// its header.
+    /// A Write chunk for the pages and a Reply chunk for the rest, which does not fit behind the
+    /// header.
     WriteAndReplyChunk,
 }
 
-/// What was chosen.
+/// The result of the choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Plan {
-    /// How the Call travels.
+pub(crate) struct CallPlan {
+    /// The format of the Call.
     pub(crate) call: CallFormat,
-    /// What is offered for the Reply.
+    /// The chunks offered for the Reply.
     pub(crate) reply: ReplyFormat,
-    /// The size of the Call's header.
+    /// The size of the Call's header in octets.
     pub(crate) header_len: usize,
-    /// How much of the Call follows the header.
+    /// The number of octets of the Call that follow the header.
     pub(crate) inline_len: usize,
-    /// In how many messages that is. The header is that of the last one.
+    /// The number of messages for those octets. The header is that of the last message.
     pub(crate) parts: u32,
-    /// In how many messages the Reply may come.
+    /// The largest number of messages in which the Reply may come.
     pub(crate) reply_parts: u32,
-    /// How many octets the Write chunk has to hold.
+    /// The number of octets that the Write chunk must hold.
     pub(crate) write_len: u32,
-    /// How many octets the Reply chunk has to hold.
+    /// The number of octets that the Reply chunk must hold.
     pub(crate) reply_len: u32,
 }
 
-impl Plan {
-    /// Returns the size of what is sent, if it is one message.
+impl CallPlan {
+    /// Returns the size in octets of the message, if there is only one.
     pub(crate) const fn send_len(&self) -> usize {
         self.header_len.saturating_add(self.inline_len)
     }

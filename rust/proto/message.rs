@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The headers of both versions as Requester and Responder see them.
+//! The headers of both versions, in the form that Requester and Responder use.
 //!
-//! Chunks have the same form and the same use in Version One and in Version Two. Which version a
-//! connection speaks shows in how a header is laid out, in its size, and in whether a Call says which
-//! of its handles may be invalidated. All of that is here, so that nobody else has to tell the
-//! versions apart.
+//! Chunks have the same form and the same use in Version One and in Version Two. The versions
+//! differ in the layout and size of a header, and only a Version Two Call says which of its handles
+//! may be invalidated. All of that is handled here, so that no other code has to distinguish the
+//! versions.
 
 pub(crate) mod plan;
 mod received;
 mod sent;
+mod uncut;
 
 pub(crate) use self::{
     received::{
@@ -21,7 +22,7 @@ pub(crate) use self::{
         reply_header_len,
         CallHeader,
         ReplyHeader, //
-    },
+    }, //
 };
 
 use super::xdr::UNIT;
@@ -29,29 +30,19 @@ use super::xdr::UNIT;
 /// A version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
-    /// RFC 8166.
+    /// Version One (RFC 8166).
     One,
-    /// draft-ietf-nfsv4-rpcrdma-version-two-07.
+    /// Version Two (draft-ietf-nfsv4-rpcrdma-version-two-07).
     Two,
 }
 
-impl Version {
-    /// Returns its number.
-    pub(crate) const fn number(self) -> u32 {
-        match self {
-            Self::One => super::v1::VERSION,
-            Self::Two => super::v2::VERSION,
-        }
-    }
-}
-
-/// Where the credit value is in a message of any version: the third word.
+/// The offset of the credit value in a message of any version: the third word.
 const CREDITS_AT: usize = 2 * UNIT;
 
-/// Sets the credit value of a message that is otherwise complete. Of what is too short to have one nothing
-/// changes.
+/// Sets the credit value of a message that is otherwise complete. A message too short to hold one
+/// is left unchanged.
 ///
-/// In Version Two the value is known when the message is posted, and not before.
+/// In Version Two the value is known only when the message is posted.
 pub(crate) fn set_credits(message: &mut [u8], credits: u32) {
     let place = message
         .get_mut(CREDITS_AT..)

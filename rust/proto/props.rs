@@ -2,8 +2,8 @@
 
 //! Transport properties (draft-ietf-nfsv4-rpcrdma-version-two-07, section 5).
 //!
-//! One table has everything that is special about each property; the types, the defaults, the
-//! encoder and the decoder are made from it.
+//! One table describes all properties. The types, the defaults, the encoder and the decoder are
+//! generated from it.
 
 use super::{
     error::{
@@ -15,11 +15,11 @@ use super::{
         Reader,
         Writer,
         UNIT, //
-    },
+    }, //
 };
 use core::ffi::CStr;
 
-/// Makes everything that depends on the table of properties.
+/// Generates all code that depends on the table of properties.
 macro_rules! properties {
     (
         words {$(
@@ -31,43 +31,43 @@ macro_rules! properties {
             $opaque_code:literal $opaque:ident $opaque_name:literal;
         )*}
     ) => {
-        /// Code points and names of all properties, for whoever shows them.
+        /// The code points and names of all properties, for display.
         pub(crate) const NAMES: &[(u32, &str)] = &[
             $(($word_code, $word_name),)*
             $(($opaque_code, $opaque_name),)*
         ];
 
-        /// What one end can do.
+        /// The capabilities of one end.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) struct Properties {
             $($(#[$word_doc])* pub(crate) $word: u32,)*
         }
 
         impl Properties {
-            /// What holds for an end that tells nothing (5.2).
+            /// The values for an end that advertises nothing (5.2).
             pub(crate) const DEFAULT: Self = Self { $($word: $default,)* };
 
-            /// Takes over what was told.
-            pub(crate) fn apply(&mut self, told: &Told<'_>) {
+            /// Replaces the values that `told` contains.
+            pub(crate) fn apply(&mut self, told: &Advertised<'_>) {
                 $(self.$word = told.$word.unwrap_or(self.$word);)*
             }
         }
 
-        /// The properties that one message tells: a `rpcrdma2_propset`.
+        /// The properties that one message advertises: a `rpcrdma2_propset`.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub(crate) struct Told<'a> {
+        pub(crate) struct Advertised<'a> {
             $($(#[$word_doc])* pub(crate) $word: Option<u32>,)*
             $($(#[$opaque_doc])* pub(crate) $opaque: Option<&'a [u8]>,)*
         }
 
-        impl<'a> Told<'a> {
-            /// A set of nothing.
+        impl<'a> Advertised<'a> {
+            /// The empty set.
             pub(crate) const NOTHING: Self = Self {
                 $($word: None,)*
                 $($opaque: None,)*
             };
 
-            /// Everything that one end can do.
+            /// Makes a set of all capabilities of one end.
             pub(crate) const fn all(properties: &Properties) -> Self {
                 Self {
                     $($word: Some(properties.$word),)*
@@ -75,7 +75,7 @@ macro_rules! properties {
                 }
             }
 
-            /// Takes over the value of one property. One that is not known is skipped.
+            /// Stores the value of one property. Skips an unknown property.
             fn take(&mut self, which: u32, value: &'a [u8]) -> Result {
                 match which {
                     $($word_code => self.$word = Some(match value {
@@ -92,7 +92,7 @@ macro_rules! properties {
                 Ok(())
             }
 
-            /// Returns how many properties are told.
+            /// Returns the number of properties in the set.
             fn count(&self) -> u32 {
                 let mut count = 0_u32;
                 $(count = count.saturating_add(u32::from(self.$word.is_some()));)*
@@ -127,8 +127,9 @@ properties! {
         3 segment_size "segment-size" = 1 << 20;
         /// The largest number of segments in the header of a Call (5.2.4).
         4 segment_count "segment-count" = 16;
-        /// How much of reverse-direction operation a client can do, see [`Reverse`] (5.2.5).
-        5 reverse "reverse-direction" = Reverse::NONE;
+        /// The level of support for the reverse direction in a client, see [`ReverseLevel`]
+        /// (5.2.5).
+        5 reverse "reverse-direction" = ReverseLevel::NONE;
     }
     opaques {
         /// Host authentication material (5.2.6).
@@ -136,8 +137,8 @@ properties! {
     }
 }
 
-impl<'a> Told<'a> {
-    /// Reads a set and checks all of it. If a property is there twice the last one counts.
+impl<'a> Advertised<'a> {
+    /// Reads a set and checks all of it. If a property is present twice, the last value counts.
     ///
     /// # Errors
     ///
@@ -146,7 +147,7 @@ impl<'a> Told<'a> {
     pub(crate) fn get(reader: &mut Reader<'a>) -> Result<Self> {
         let mut told = Self::NOTHING;
         let count = reader.u32()?;
-        // However large the count is, each turn takes octets of the message.
+        // The count may be large, but each turn consumes octets of the message.
         for _ in 0..count {
             let which = reader.u32()?;
             let len = reader.u32()?;
@@ -159,25 +160,25 @@ impl<'a> Told<'a> {
         Ok(told)
     }
 
-    /// Returns whether nothing is told that is known.
+    /// Returns whether the set has no known property.
     pub(crate) fn is_nothing(&self) -> bool {
         *self == Self::NOTHING
     }
 }
 
-/// Reads a property's value that is one word.
+/// Decodes the value of a property that is one word.
 fn word(value: &[u8]) -> Option<u32> {
     value.try_into().ok().map(u32::from_be_bytes)
 }
 
-/// Reads a property's value that is opaque: its length comes once more.
+/// Decodes the value of an opaque property, which contains its length once more.
 fn opaque(value: &[u8]) -> Option<&[u8]> {
     let mut reader = Reader::new(value);
     let item = reader.opaque(usize::MAX).ok()?;
     reader.is_empty().then_some(item)
 }
 
-/// Writes a property's value that is opaque.
+/// Writes the value of an opaque property.
 fn put_opaque(writer: &mut Writer<'_>, value: &[u8]) -> Result {
     let len = [UNIT, value.len(), pad_len(value.len())]
         .into_iter()
@@ -187,21 +188,21 @@ fn put_opaque(writer: &mut Writer<'_>, value: &[u8]) -> Result {
     writer.opaque(value)
 }
 
-/// How much of reverse-direction operation a client can do (5.2.5). Each level includes those
+/// The level of support for the reverse direction in a client (5.2.5). Each level includes those
 /// before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Reverse {
-    /// Nothing.
+pub(crate) enum ReverseLevel {
+    /// No support.
     None,
-    /// Messages that travel in one piece, without chunks.
+    /// Messages in one piece, without chunks.
     Simple,
-    /// Messages without chunks.
+    /// Messages without chunks, in one or more pieces.
     Continued,
-    /// Everything.
+    /// All messages.
     General,
 }
 
-impl Reverse {
+impl ReverseLevel {
     /// The code of [`Self::None`].
     pub(crate) const NONE: u32 = 0;
     /// The code of [`Self::Simple`].
@@ -211,7 +212,7 @@ impl Reverse {
     /// The code of [`Self::General`].
     pub(crate) const GENERAL: u32 = 3;
 
-    /// Returns what a code means. One that is not defined says nothing that could be relied on.
+    /// Returns the level of a code. An undefined code is no support, since it promises nothing.
     pub(crate) const fn from_code(code: u32) -> Self {
         match code {
             Self::SIMPLE => Self::Simple,
@@ -221,7 +222,7 @@ impl Reverse {
         }
     }
 
-    /// A word for it, for whoever shows it.
+    /// Returns the name of the level, for display.
     pub(crate) const fn name(self) -> &'static CStr {
         match self {
             Self::None => c"none",
@@ -232,21 +233,21 @@ impl Reverse {
     }
 }
 
-/// What two ends agree on, seen from one of them: what both can do.
+/// The terms of a connection, seen from one end: the capabilities that both ends share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Terms {
-    /// The largest message in octets that we send.
+pub(crate) struct AgreedTerms {
+    /// The largest message that we send, in octets.
     pub(crate) send_size: u32,
-    /// The largest message in octets that the peer sends.
+    /// The largest message that the peer sends, in octets.
     pub(crate) receive_size: u32,
-    /// The length in octets of the largest segment in our Calls.
+    /// The largest segment in our Calls, in octets.
     pub(crate) segment_size: u32,
-    /// The largest number of segments in the header of a Call of ours.
+    /// The largest number of segments in the header of our Calls.
     pub(crate) segment_count: u32,
 }
 
-impl Terms {
-    /// Concludes from what we and the peer have told.
+impl AgreedTerms {
+    /// Combines our properties and the peer's.
     pub(crate) fn new(own: &Properties, peer: &Properties) -> Self {
         Self {
             send_size: own.send_size.min(peer.receive_size),
@@ -273,7 +274,7 @@ mod tests {
     fn applied(words: &[u32]) -> Result<Properties> {
         let bytes = Bytes::from_words(words)?;
         let mut properties = Properties::DEFAULT;
-        properties.apply(&Told::get(&mut Reader::new(bytes.get()))?);
+        properties.apply(&Advertised::get(&mut Reader::new(bytes.get()))?);
         Ok(properties)
     }
 
@@ -294,16 +295,16 @@ mod tests {
 
     #[test]
     fn set_looks_as_in_the_draft() -> Result {
-        let told = Told {
+        let told = Advertised {
             receive_size: Some(8192),
             reverse: Some(3),
             host_auth: Some(b"abcde"),
-            ..Told::NOTHING
+            ..Advertised::NOTHING
         };
         let bytes = Bytes::from_writer(|writer| told.put(writer))?;
         assert!(bytes.is_words(&[3, 2, 4, 8192, 5, 4, 3, 6, 12, 5, 0x6162_6364, 0x6500_0000]));
-        assert_eq!(Told::get(&mut Reader::new(bytes.get())), Ok(told));
-        let bytes = Bytes::from_writer(|writer| Told::NOTHING.put(writer))?;
+        assert_eq!(Advertised::get(&mut Reader::new(bytes.get())), Ok(told));
+        let bytes = Bytes::from_writer(|writer| Advertised::NOTHING.put(writer))?;
         assert!(bytes.is_words(&[0]));
         Ok(())
     }
@@ -330,7 +331,7 @@ mod tests {
                     .try_for_each(|word| writer.u32(*word))
             })?;
             let mut properties = Properties::DEFAULT;
-            properties.apply(&Told::get(&mut Reader::new(bytes.get()))?);
+            properties.apply(&Advertised::get(&mut Reader::new(bytes.get()))?);
             assert_eq!(properties, expected);
         }
         let twice = applied(&[2, 2, 4, 100, 2, 4, 200])?;
@@ -338,7 +339,7 @@ mod tests {
         Ok(())
     }
 
-    /// Section 5.1: what is not recognized is skipped, without an error.
+    /// Section 5.1: an unknown property is skipped, without an error.
     #[test]
     fn unknown_properties_are_skipped() -> Result {
         for which in [0, 7, 1000, u32::MAX] {
@@ -360,18 +361,18 @@ mod tests {
             reverse: 1,
         };
         let bytes = Bytes::from_words(&[6, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0])?;
-        let told = Told::get(&mut Reader::new(bytes.get()))?;
+        let told = Advertised::get(&mut Reader::new(bytes.get()))?;
         properties.apply(&told);
         assert_eq!(properties, Properties::DEFAULT);
         assert_eq!(told.host_auth, None);
         Ok(())
     }
 
-    /// Section 5.1: a known property whose value is not of its type.
+    /// Section 5.1: a value is not of the type of its known property.
     #[test]
     fn malformed_values_are_refused() {
         for which in 1..=5 {
-            // Too short, too long.
+            // The value is too short or too long.
             for len in [1, 2, 3, 5, 8] {
                 assert_eq!(
                     applied(&[1, which, len, 9, 9]),
@@ -390,7 +391,7 @@ mod tests {
         }
     }
 
-    /// Section 5.1: a value longer than the message, whether its property is known or not.
+    /// Section 5.1: a value is longer than the message, with a known or an unknown property.
     #[test]
     fn values_end_within_the_message() {
         for which in [2, 6, 99] {
@@ -406,18 +407,18 @@ mod tests {
     /// Section 5.2.5.
     #[test]
     fn levels_are_ordered() {
-        assert!(Reverse::None < Reverse::Simple);
-        assert!(Reverse::Simple < Reverse::Continued);
-        assert!(Reverse::Continued < Reverse::General);
+        assert!(ReverseLevel::None < ReverseLevel::Simple);
+        assert!(ReverseLevel::Simple < ReverseLevel::Continued);
+        assert!(ReverseLevel::Continued < ReverseLevel::General);
         for (code, level) in [
-            (0, Reverse::None),
-            (1, Reverse::Simple),
-            (2, Reverse::Continued),
-            (3, Reverse::General),
-            (4, Reverse::None),
-            (u32::MAX, Reverse::None),
+            (0, ReverseLevel::None),
+            (1, ReverseLevel::Simple),
+            (2, ReverseLevel::Continued),
+            (3, ReverseLevel::General),
+            (4, ReverseLevel::None),
+            (u32::MAX, ReverseLevel::None),
         ] {
-            assert_eq!(Reverse::from_code(code), level);
+            assert_eq!(ReverseLevel::from_code(code), level);
         }
     }
 
@@ -437,14 +438,14 @@ mod tests {
             segment_count: 128,
             reverse: 3,
         };
-        let terms = Terms {
+        let terms = AgreedTerms {
             send_size: 4096,
             receive_size: 8192,
             segment_size: 1 << 18,
             segment_count: 64,
         };
-        assert_eq!(Terms::new(&own, &peer), terms);
-        let defaults = Terms::new(&Properties::DEFAULT, &Properties::DEFAULT);
+        assert_eq!(AgreedTerms::new(&own, &peer), terms);
+        let defaults = AgreedTerms::new(&Properties::DEFAULT, &Properties::DEFAULT);
         // Section 4.2.2: both inline thresholds are 4096 octets.
         assert_eq!((defaults.send_size, defaults.receive_size), (4096, 4096));
     }

@@ -7,15 +7,17 @@
 //!
 //! - [`Session::handle_received`] for each Receive that completes, in their order. It returns what
 //!   the message is to the owner.
-//! - [`Session::start_send`] before RPC messages are posted: it returns their credit value.
+//! - [`Session::prepare_send`] before RPC messages are posted, which returns their credit value,
+//!   and [`Session::commit_send`] when they were.
 //! - [`Session::poll_action`] after each of these and after anything else that changes the session,
-//!   until it returns nothing.
-//! - [`Session::handle_sent`] when the Send of a message that `poll_action` or `send_properties`
-//!   handed out completes.
+//!   until it returns nothing, and [`Session::commit`] when a message was posted that it wanted.
+//! - [`Session::handle_sent`] when the Send of a message that `poll_action` or
+//!   `prepare_properties` handed out completes.
 //! - [`Session::handle_timeout`] when the owner has waited long enough. There is no clock here.
 //!
-//! What `start_send` and `poll_action` hand out must be posted in the order in which they did, since
-//! everything counts by that order. The owner serializes all calls.
+//! What is handed out must be posted in the order in which it was, since everything counts by that
+//! order. The owner serializes all calls. What can't be posted is not committed, and has changed
+//! nothing.
 //!
 //! A session negotiates the version, exchanges the transport properties, counts credits both ways,
 //! decides which message may come next, and answers what is wrong according to one table
@@ -29,9 +31,7 @@ mod negotiate;
 mod receive;
 mod send;
 #[cfg(any(test, rpcrdma_kunit))]
-mod testing;
-
-pub(crate) use self::send::Checkpoint;
+pub(super) mod testing;
 
 use super::{
     chunk::Limits,
@@ -40,31 +40,31 @@ use super::{
         Placed, //
     },
     props::{
+        AgreedTerms,
         Properties,
-        Reverse,
-        Terms, //
+        ReverseLevel, //
     },
     v2::{
         ConnProp,
         Direction,
         ErrorHeader,
-        Grant,
+        GrantHeader,
         Header,
         RdmaError, //
     },
     window::{
         self,
-        Incoming,
-        Outgoing, //
-    },
+        ReceiveWindow,
+        SendWindow, //
+    }, //
 };
 
-/// How many errors may wait for a credit. A peer that makes more of them is disconnected (7.4).
+/// The most errors that wait for a credit. A peer that makes more of them is disconnected (7.4).
 const MAX_ERRORS: usize = 8;
 
-/// How many messages are put up with that nothing counts. Of Version Two on a connection that speaks Version One: a client
-/// that has made a mistake sends few. Of Version One while the connection ends, where nobody answers them: a client sends what
-/// it was granted.
+/// The most messages that are put up with although nothing counts them. Of Version Two on a
+/// connection that speaks Version One: a client that has made a mistake sends few. Of Version One
+/// while the connection ends, where nobody answers them: a client sends what it was granted.
 const MAX_STRANGERS: u32 = 32;
 
 /// Which end of the connection this is.
@@ -88,7 +88,7 @@ pub(crate) enum Dialect {
     Earlier,
 }
 
-/// What a session needs to know about its end.
+/// The configuration of an end, which a session needs to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
     /// Which end this is.
@@ -97,27 +97,27 @@ pub(crate) struct Config {
     pub(crate) low: u32,
     /// The highest version that may be spoken: 1 or 2.
     pub(crate) high: u32,
-    /// Whether a server speaks the earlier protocol with a client that does.
+    /// Set if a server speaks the earlier protocol with a client that does.
     pub(crate) earlier: bool,
-    /// What this end can do, which is told to the peer.
+    /// The properties of this end, which are told to the peer.
     pub(crate) own: Properties,
-    /// Whether the owner sends its own CONNPROP messages, with host authentication material.
+    /// Set if the owner sends its own CONNPROP messages, with host authentication material.
     pub(crate) authenticate: bool,
-    /// How many ordinary messages may be on their way to us. One more Receive than that is posted.
+    /// The number of ordinary messages on their way to us. One more Receive than that is posted.
     pub(crate) receives: u32,
     /// The credit value of answers in Version One.
     pub(crate) credits_in_one: u32,
-    /// What the header of a message may hold at all.
+    /// The limits of a message's header.
     pub(crate) limits: Limits,
-    /// How many Read chunks a Call may have, apart from its Call chunk.
+    /// The most Read chunks of a Call, apart from its Call chunk.
     pub(crate) read_chunks: u32,
-    /// How many Write chunks a Call may have.
+    /// The most Write chunks of a Call.
     pub(crate) write_chunks: u32,
-    /// How long an RPC message may be that comes in parts, in octets.
+    /// The longest RPC message that may come in parts, in octets.
     pub(crate) max_assembly: u32,
 }
 
-/// How far the protocol of the connection is known.
+/// The progress of finding the protocol of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// A client has not sent anything; a server has not received anything that it understands.
@@ -130,7 +130,7 @@ enum Stage {
     Closed,
 }
 
-/// How far one end has told its properties.
+/// The progress of one end in telling its properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Telling {
     /// Nothing has been told.
@@ -172,8 +172,9 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// Returns whether the peer is to be told first: by an error, or by the end of an exchange. Who has broken the rules is
-    /// not waited for. Perhaps he takes no message at all, and only wants to be let go on.
+    /// Returns whether the peer is to be told first: by an error, or by the end of an exchange. Who
+    /// has broken the rules is not waited for. Perhaps he takes no message at all, and only wants
+    /// to be let go on.
     const fn is_told(self) -> bool {
         match self {
             Self::NoCommonVersion
@@ -192,7 +193,7 @@ impl Reason {
     }
 }
 
-/// How much of an RPC message a received message holds.
+/// The extent of an RPC message in a received message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// All of it, or it is in a chunk.
@@ -205,7 +206,7 @@ pub(crate) enum Extent {
     Last(Placed),
 }
 
-/// What a received message is to the owner.
+/// The meaning of a received message for the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event<'a> {
     /// Nothing. There may be actions.
@@ -214,12 +215,12 @@ pub(crate) enum Event<'a> {
     Message {
         /// The message. Of a Reply the transaction ID may be unknown.
         header: Header<'a>,
-        /// How much it holds.
+        /// The extent of it in this message.
         extent: Extent,
     },
     /// The parts of this RPC message that have come are of no use any more.
     Abandoned {
-        /// Whether it was a Call or a Reply.
+        /// The direction: Call or Reply.
         direction: Direction,
         /// Its transaction ID.
         xid: u32,
@@ -229,26 +230,27 @@ pub(crate) enum Event<'a> {
     Failed {
         /// The transaction ID of the Call.
         xid: u32,
-        /// What went wrong.
+        /// The error.
         error: RdmaError,
     },
-    /// A Reply or an error that is not one, for which the connection ends ([`Reason::BadReply`]). What has come of an RPC
-    /// message in parts is of no use any more.
+    /// A Reply or an error that is not one, for which the connection ends ([`Reason::BadReply`]).
+    /// What has come of an RPC message in parts is of no use any more.
     Spoilt {
-        /// The transaction ID that it has. Perhaps it is that of a Call of ours, which would be answered like this again.
+        /// The transaction ID that it has. Perhaps it is that of a Call of ours, which would be
+        /// answered like this again.
         xid: u32,
     },
     /// The peer tells properties, which are taken over.
     Properties {
         /// Host authentication material.
         host_auth: Option<&'a [u8]>,
-        /// Whether these are the last ones.
+        /// Set if these are the last ones.
         last: bool,
     },
     /// The server does not speak Version Two. One Call may be sent in Version One.
     Fallback {
-        /// The credit value of its message. It is no window, and grants nothing in Version One either, being no answer to a
-        /// Call.
+        /// The credit value of its message. It is no window, and grants nothing in Version One
+        /// either, being no answer to a Call.
         credits: u32,
     },
     /// A message of another dialect, which is not decoded here.
@@ -261,7 +263,7 @@ pub(crate) enum Control {
     /// Our properties.
     Properties(ConnProp<'static>),
     /// Credits.
-    Grant(Grant),
+    Grant(GrantHeader),
     /// An error.
     Error(ErrorHeader),
 }
@@ -280,7 +282,7 @@ impl Control {
     }
 }
 
-/// What the owner is to do.
+/// The next action of the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Send a message. It is counted already.
@@ -288,7 +290,7 @@ pub(crate) enum Action {
     /// The version is known, and RPC messages may be sent.
     Connected(Dialect),
     /// The peer's properties are known and in force.
-    Agreed(Terms),
+    Agreed(AgreedTerms),
     /// There are new credits: who was told to wait may try again.
     Wake,
     /// End the connection. There will be no other action.
@@ -298,11 +300,11 @@ pub(crate) enum Action {
 /// An RPC message that is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outbound {
-    /// Whether it is a Call or a Reply.
+    /// The direction: Call or Reply.
     pub(crate) direction: Direction,
     /// In how many parts, which are posted together.
     pub(crate) parts: u32,
-    /// Whether it has chunks.
+    /// Set if it has chunks.
     pub(crate) chunks: bool,
 }
 
@@ -322,7 +324,7 @@ pub(crate) enum Refusal {
     NotConnected,
 }
 
-/// What the owner has waited for in vain.
+/// The event for which the owner has waited in vain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timer {
     /// The peer's first message.
@@ -336,36 +338,36 @@ pub(crate) enum Timer {
 }
 
 /// One connection's protocol state.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Session {
-    /// What we can do.
+    /// The configuration of this end.
     config: Config,
-    /// How far the protocol is known.
+    /// The progress of finding the protocol.
     stage: Stage,
-    /// What we may send.
-    outgoing: Outgoing,
-    /// How many messages could be sent when credits came last.
+    /// The window of messages that we may send.
+    outgoing: SendWindow,
+    /// The number of messages that could be sent when credits came last.
     renewed: u32,
-    /// What the peer may send.
-    incoming: Incoming,
-    /// How far we have told our properties.
+    /// The window of messages that the peer may send.
+    incoming: ReceiveWindow,
+    /// Our progress in telling our properties.
     own: Telling,
-    /// How far the peer has told its properties.
+    /// The peer's progress in telling its properties.
     peer: Telling,
-    /// How many CONNPROP messages it took.
+    /// The number of CONNPROP messages that it took.
     peer_told: u32,
-    /// What the peer has told.
+    /// The properties that the peer has told.
     peer_properties: Properties,
     /// The RPC message that is coming in parts.
     assembly: Option<Assembly>,
-    /// How many messages have come that nothing counts, see [`MAX_STRANGERS`].
+    /// The number of messages that have come and that nothing counts, see [`MAX_STRANGERS`].
     strangers: u32,
-    /// Of an RPC message whose parts are to be discarded (7.1.4).
+    /// The direction and transaction ID of an RPC message whose parts are discarded (7.1.4).
     discard: Option<(Direction, u32)>,
     /// Errors to be sent, the oldest first.
     errors: [Option<Report>; MAX_ERRORS],
-    /// Messages of the session's own, and CONNPROP messages of the owner's, the Sends of which have not
-    /// completed.
+    /// Messages of the session's own, and CONNPROP messages of the owner's, the Sends of which have
+    /// not completed.
     in_transit: u32,
     /// The end of the connection does not wait for them.
     hurried: bool,
@@ -388,7 +390,7 @@ struct Report {
     xid: u32,
     /// The version of that message.
     version: u32,
-    /// What went wrong.
+    /// The error.
     error: RdmaError,
 }
 
@@ -404,18 +406,19 @@ impl Session {
         let only_one = config.role == Role::Client && config.high < super::v2::VERSION;
         Self {
             config: *config,
-            stage: match only_one {
-                true => Stage::Speaking(Dialect::One),
-                false => Stage::Opening,
+            stage: if only_one {
+                Stage::Speaking(Dialect::One)
+            } else {
+                Stage::Opening
             },
             outgoing: match config.role {
-                Role::Client => Outgoing::after(count).cautious(),
-                Role::Server => Outgoing::after(count),
+                Role::Client => SendWindow::after(count).cautious(),
+                Role::Server => SendWindow::after(count),
             },
             renewed: 1,
             incoming: match config.role {
-                Role::Client => Incoming::after(count, config.receives),
-                Role::Server => Incoming::after(count, config.receives).answering(),
+                Role::Client => ReceiveWindow::after(count, config.receives),
+                Role::Server => ReceiveWindow::after(count, config.receives).answering(),
             },
             own: Telling::Nothing,
             peer: Telling::Nothing,
@@ -445,10 +448,12 @@ impl Session {
 
     /// Returns what both ends can do, as far as the peer has told: until its last CONNPROP message
     /// the defaults are in force.
-    pub(crate) fn terms(&self) -> Terms {
+    pub(crate) fn terms(&self) -> AgreedTerms {
         match self.peer {
-            Telling::Done => Terms::new(&self.config.own, &self.peer_properties),
-            Telling::Nothing | Telling::Begun => Terms::new(&self.config.own, &Properties::DEFAULT),
+            Telling::Done => AgreedTerms::new(&self.config.own, &self.peer_properties),
+            Telling::Nothing | Telling::Begun => {
+                AgreedTerms::new(&self.config.own, &Properties::DEFAULT)
+            }
         }
     }
 
@@ -463,13 +468,18 @@ impl Session {
     }
 
     /// Returns how much of reverse-direction operation is possible: what the client has told.
-    pub(crate) fn reverse(&self) -> Reverse {
+    pub(crate) fn reverse(&self) -> ReverseLevel {
         let code = match (self.config.role, self.peer) {
             (Role::Client, _) => self.config.own.reverse,
             (Role::Server, Telling::Done) => self.peer_properties.reverse,
             (Role::Server, Telling::Nothing | Telling::Begun) => Properties::DEFAULT.reverse,
         };
-        Reverse::from_code(code)
+        ReverseLevel::from_code(code)
+    }
+
+    /// Returns which end this is.
+    pub(crate) const fn role(&self) -> Role {
+        self.config.role
     }
 
     /// Returns what this end can do.
@@ -477,33 +487,30 @@ impl Session {
         &self.config.own
     }
 
-    /// Sets how much of reverse-direction operation this client can do, as the code of a level. Before anything is sent.
-    pub(crate) fn set_reverse(&mut self, code: u32) {
-        self.config.own.reverse = code;
-    }
-
     /// Returns how many messages other than GRANTs may be sent now.
     pub(crate) fn credits(&self) -> u32 {
         self.outgoing.available()
     }
 
-    /// Returns in how many parts an RPC message may be sent that has to wait, see [`window::most_parts`].
+    /// Returns in how many parts an RPC message may be sent that has to wait, see
+    /// [`window::most_parts`].
     pub(crate) const fn max_parts(&self) -> u32 {
         window::most_parts(self.renewed)
     }
 
     /// Returns the two windows, for whoever shows them.
-    pub(crate) const fn windows(&self) -> (&Outgoing, &Incoming) {
+    pub(crate) const fn windows(&self) -> (&SendWindow, &ReceiveWindow) {
         (&self.outgoing, &self.incoming)
     }
 
-    /// Returns whether somebody was told to wait and nothing at all may be sent. If it stays so the peer
-    /// has forgotten us, as with a Call that it does not answer: the owner sets a timer.
+    /// Returns whether somebody was told to wait and nothing at all may be sent. If it stays so the
+    /// peer has forgotten us, as with a Call that it does not answer: the owner sets a timer.
     pub(crate) fn is_starved(&self) -> bool {
         self.waiting && self.outgoing.available() == 0
     }
 
-    /// Returns whether somebody was told to wait, for more than there was, and nothing has come since.
+    /// Returns whether somebody was told to wait, for more than there was, and nothing has come
+    /// since.
     pub(crate) const fn is_short(&self) -> bool {
         self.waiting && !self.news
     }
@@ -513,8 +520,8 @@ impl Session {
         self.peer_sequence().is_some()
     }
 
-    /// Returns how far the peer has come with a sequence of messages, if it has begun one. As long as
-    /// the value stays the same the sequence has not gone on: the owner sets a timer.
+    /// Returns how far the peer has come with a sequence of messages, if it has begun one. As long
+    /// as the value stays the same the sequence has not gone on: the owner sets a timer.
     pub(crate) fn peer_sequence(&self) -> Option<u64> {
         match &self.assembly {
             Some(assembly) => {
@@ -526,14 +533,14 @@ impl Session {
     }
 
     /// Changes how many ordinary messages may be on their way to us. So many Receives and one more
-    /// have to be posted before; [`None`] if there is not even that one, see [`window::offer`]. What was promised to the
-    /// peer stays promised.
+    /// have to be posted before; [`None`] if there is not even that one, see [`window::offer`].
+    /// What was promised to the peer stays promised.
     pub(crate) fn set_receives(&mut self, receives: Option<u32>) {
         self.incoming.set_offer(receives);
     }
 
-    /// Takes note that the Send of a message that [`Self::poll_action`] or [`Self::send_properties`]
-    /// handed out has completed.
+    /// Takes note that the Send of a message that [`Self::poll_action`] or
+    /// [`Self::prepare_properties`] handed out has completed.
     pub(crate) fn handle_sent(&mut self) {
         self.in_transit = self.in_transit.saturating_sub(1);
     }
@@ -553,10 +560,16 @@ impl Session {
         }
     }
 
-    /// Returns whether the connection is to end when the peer has got what was sent last. It may never take that: the owner
-    /// sets a timer.
+    /// Returns whether the connection is to end when the peer has got what was sent last. It may
+    /// never take that: the owner sets a timer.
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.is_some() && self.stage != Stage::Closed
+    }
+
+    /// Returns whether the connection is to end before anything else is sent: the peer has sent
+    /// more than its credits allow, or has had its time.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.closing == Some(Reason::Overrun) || (self.closing.is_some() && self.hurried)
     }
 
     /// Ends the connection.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the tests of several files need.
+//! Helpers that several test modules share.
 
 use super::{
     chunk::{
@@ -29,12 +29,12 @@ pub(super) struct Bytes {
 }
 
 impl Bytes {
-    /// A message that consists of the given words.
+    /// Makes a message of the given words.
     pub(super) fn from_words(words: &[u32]) -> Result<Self> {
         Self::from_writer(|writer| words.iter().try_for_each(|word| writer.u32(*word)))
     }
 
-    /// A message that `write` writes.
+    /// Makes a message with `write`.
     pub(super) fn from_writer(write: impl FnOnce(&mut Writer<'_>) -> Result) -> Result<Self> {
         let mut buf = [0; CAPACITY];
         let mut writer = Writer::new(&mut buf);
@@ -43,7 +43,7 @@ impl Bytes {
         Ok(Self { buf, len })
     }
 
-    /// A message that `encode` writes to a buffer, and the size of which it returns.
+    /// Makes a message with `encode`, which writes to a buffer and returns the size.
     pub(super) fn from_encoder(encode: impl FnOnce(&mut [u8]) -> Result<usize>) -> Result<Self> {
         let mut buf = [0; CAPACITY];
         let len = encode(&mut buf)?;
@@ -68,7 +68,7 @@ impl Bytes {
         get(&mut Reader::new(self.get()))
     }
 
-    /// Returns whether `get` finds each strict prefix of the message to be truncated.
+    /// Returns whether `get` reports each strict prefix of the message as truncated.
     pub(super) fn is_needed_whole<'a, T>(
         &'a self,
         get: impl Fn(&mut Reader<'a>) -> Result<T>,
@@ -87,7 +87,7 @@ impl Bytes {
 /// The two words of the offset of [`segment`].
 pub(super) const OFFSET: (u32, u32) = (0x0001_0002, 0x0003_0004);
 
-/// A segment of its own for each `handle`.
+/// Returns a segment that is different for each `handle`.
 pub(super) const fn segment(handle: u32, length: u32) -> Segment {
     Segment {
         handle,
@@ -96,7 +96,7 @@ pub(super) const fn segment(handle: u32, length: u32) -> Segment {
     }
 }
 
-/// A Read segment of its own for each `handle`.
+/// Returns a Read segment that is different for each `handle`.
 pub(super) const fn read_segment(position: u32, handle: u32, length: u32) -> ReadSegment {
     ReadSegment {
         position,

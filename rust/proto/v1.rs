@@ -2,9 +2,9 @@
 
 //! The Version One transport header (RFC 8166, section 4).
 //!
-//! Every message starts with four words that have the same meaning in all versions, the
-//! [`Prefix`]. In Version One the chunk lists follow, and behind them the RPC message, unless a
-//! chunk holds it; or an error follows.
+//! Every message starts with four words that have the same meaning in all versions, the [`Prefix`].
+//! In Version One either an error or the chunk lists follow. The RPC message comes behind the chunk
+//! lists, unless a chunk holds it.
 
 mod decode;
 mod encode;
@@ -13,7 +13,7 @@ mod refusal;
 #[cfg(any(test, rpcrdma_kunit))]
 mod testing;
 
-// A library: which of these are in use depends on the roles built around it.
+// This is a library. Which of these names are in use depends on the roles built on top of it.
 #[allow(unused_imports)]
 pub(crate) use self::{
     decode::{
@@ -30,7 +30,7 @@ pub(crate) use self::{
         ChunkLists,
         Header, //
     },
-    refusal::DecodeError,
+    refusal::DecodeError, //
 };
 
 use super::{
@@ -42,30 +42,30 @@ use super::{
     xdr::{
         Reader,
         Writer, //
-    },
+    }, //
 };
 
 /// The version number.
 pub(crate) const VERSION: u32 = 1;
 
-/// The size of the fields that all versions have in common.
+/// The size in octets of the fields that all versions have in common.
 pub(crate) const PREFIX_LEN: usize = 16;
 
-/// The size of the smallest header that carries chunk lists: all three marked "not present".
+/// The size in octets of the smallest header with chunk lists: all three are marked "not present".
 pub(crate) const MIN_HEADER_LEN: usize = 28;
 
-/// The inline threshold that every peer supports in both directions (RFC 8166, 3.3.3).
+/// The inline threshold in octets that every peer supports in both directions (RFC 8166, 3.3.3).
 pub(crate) const MIN_INLINE: u32 = 1024;
 
 /// The procedure numbers (RFC 8166, 4.2.4).
 mod procedure {
     /// The chunk lists and an RPC message follow.
     pub(super) const MSG: u32 = 0;
-    /// The chunk lists follow; one of the chunks holds the RPC message.
+    /// The chunk lists follow, and a chunk holds the RPC message.
     pub(super) const NOMSG: u32 = 1;
-    /// Obsolete.
+    /// The obsolete RDMA_MSGP.
     pub(super) const MSGP: u32 = 2;
-    /// Obsolete.
+    /// The obsolete RDMA_DONE.
     pub(super) const DONE: u32 = 3;
     /// An error code follows.
     pub(super) const ERROR: u32 = 4;
@@ -73,7 +73,7 @@ mod procedure {
 
 /// The error codes (RFC 8166, 4.5).
 mod error_code {
-    /// The version is not supported; the range of supported ones follows.
+    /// The version is not supported. The range of supported versions follows.
     pub(super) const VERS: u32 = 1;
     /// The header cannot be parsed, or no Reply is possible.
     pub(super) const CHUNK: u32 = 2;
@@ -86,9 +86,9 @@ pub(crate) struct Prefix {
     pub(crate) xid: u32,
     /// The protocol version.
     pub(crate) version: u32,
-    /// The credits that are asked for or granted.
+    /// The credits requested or granted.
     pub(crate) credits: u32,
-    /// The procedure or header type, which says what follows.
+    /// The procedure or header type, which determines the rest of the message.
     pub(crate) procedure: u32,
 }
 
@@ -112,7 +112,7 @@ impl Prefix {
     }
 }
 
-/// Whether an RPC message is a Call or a Reply: its `msg_type` field (RFC 5531).
+/// The direction of an RPC message: its `msg_type` field (RFC 5531).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// From a Requester to a Responder.
@@ -121,21 +121,21 @@ pub(crate) enum Direction {
     Reply,
 }
 
-/// What an RDMA_ERROR message says (RFC 8166, 4.5).
+/// The contents of an RDMA_ERROR message (RFC 8166, 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RdmaError {
     /// The version in the Call's header is not supported.
     Version {
-        /// The lowest version that is.
+        /// The lowest supported version.
         low: u32,
-        /// The highest version that is.
+        /// The highest supported version.
         high: u32,
     },
     /// The Call's header cannot be parsed, or no Reply to it is possible.
     Chunk,
 }
 
-/// Returns the size of an RDMA_MSG or RDMA_NOMSG header whose chunks have so many segments.
+/// Returns the size of an RDMA_MSG or RDMA_NOMSG header with the given numbers of segments.
 ///
 /// `write` has an entry for each Write chunk; `reply` is `None` if there is no Reply chunk.
 pub(crate) fn header_len(

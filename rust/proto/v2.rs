@@ -2,8 +2,9 @@
 
 //! The Version Two transport header (draft-ietf-nfsv4-rpcrdma-version-two-07, section 6).
 //!
-//! Every message starts with the same four words as in Version One. The last one is the header
-//! type, which says what follows, and alone tells whether a message belongs to a Call or to a Reply.
+//! Every message starts with the same four words as in Version One. The last of them is the header
+//! type. It determines the rest of the header, and it alone tells whether a message belongs to a
+//! Call or to a Reply.
 
 mod decode;
 mod encode;
@@ -11,7 +12,7 @@ mod errors;
 #[cfg(any(test, rpcrdma_kunit))]
 mod testing;
 
-// A library: which of these are in use depends on the roles built around it.
+// This is a library. Which of these names are in use depends on the roles built on top of it.
 #[allow(unused_imports)]
 pub(crate) use self::{
     decode::{
@@ -27,13 +28,13 @@ pub(crate) use self::{
         CallInline,
         ConnProp,
         ErrorHeader,
-        Grant,
+        GrantHeader,
         Middle,
         ReplyExternal,
         ReplyInline,
         MIDDLE_LEN, //
     },
-    errors::RdmaError,
+    errors::RdmaError, //
 };
 
 #[allow(unused_imports)]
@@ -46,40 +47,40 @@ pub(crate) use super::v1::{
 /// The version number.
 pub(crate) const VERSION: u32 = 2;
 
-/// The largest first message of a client: what every Version One server can receive (4.3).
+/// The largest first message of a client: the size that every Version One server can receive (4.3).
 pub(crate) const MAX_FIRST: u32 = super::v1::MIN_INLINE;
 
-/// The transaction ID of messages that belong to no RPC. The draft wants it in a GRANT (6.3.2) and
-/// says nothing about CONNPROP messages.
+/// The transaction ID of messages that belong to no RPC. The draft requires it in a GRANT (6.3.2)
+/// and is silent about CONNPROP messages.
 pub(crate) const NO_XID: u32 = 0;
 
 /// The header types (6.1).
 pub(crate) mod htype {
     /// An error in a message received before.
     pub(crate) const ERROR: u32 = 4;
-    /// Credits and nothing else.
+    /// Credits only.
     pub(crate) const GRANT: u32 = 5;
-    /// Transport properties, of which more follow.
+    /// Transport properties, with more to follow.
     pub(crate) const CONNPROP_MIDDLE: u32 = 6;
-    /// Transport properties, the last ones.
+    /// The last transport properties.
     pub(crate) const CONNPROP_FINAL: u32 = 7;
-    /// A Call in a Call chunk.
+    /// A Call whose RPC message is in a Call chunk.
     pub(crate) const CALL_EXTERNAL: u32 = 8;
-    /// A part of a Call, not the last one.
+    /// A part of a Call, except the last one.
     pub(crate) const CALL_MIDDLE: u32 = 9;
     /// A Call, or the last part of one.
     pub(crate) const CALL_INLINE: u32 = 10;
-    /// A Reply in the Reply chunk.
+    /// A Reply whose RPC message is in the Reply chunk.
     pub(crate) const REPLY_EXTERNAL: u32 = 11;
-    /// A part of a Reply, not the last one.
+    /// A part of a Reply, except the last one.
     pub(crate) const REPLY_MIDDLE: u32 = 12;
     /// A Reply, or the last part of one.
     pub(crate) const REPLY_INLINE: u32 = 13;
 }
 
-/// What a header type is about.
+/// The subject of a header type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(crate) enum MessagePurpose {
     /// The connection: GRANT and CONNPROP messages.
     Control,
     /// A Call.
@@ -88,8 +89,8 @@ pub(crate) enum Purpose {
     Reply,
 }
 
-impl Purpose {
-    /// Returns what a header type is about, if it is a known one.
+impl MessagePurpose {
+    /// Returns the subject of a header type, or `None` if the type is unknown.
     pub(crate) const fn of(htype: u32) -> Option<Self> {
         match htype {
             htype::GRANT | htype::CONNPROP_MIDDLE | htype::CONNPROP_FINAL => Some(Self::Control),

@@ -3,108 +3,115 @@
 //! Flow control of Version Two: sliding windows of 32 bits
 //! (draft-ietf-nfsv4-rpcrdma-version-two-07, 4.2.1).
 //!
-//! Every message counts, whatever it says, and each direction of a connection is counted apart. The
-//! credit value in a header is a limit: the number of messages that its receiver may have sent since
-//! the connection began. [`Incoming`] gives limits away and [`Outgoing`] obeys them. Counters and
-//! limits wrap; only their differences have a meaning.
+//! Every message counts, whatever its type, and the two directions of a connection are counted
+//! separately. The credit value in a header is a limit: the number of messages that its receiver
+//! may send, counted from the start of the connection. [`ReceiveWindow`] gives out limits and
+//! [`SendWindow`] obeys them. Counters and limits wrap; only their differences have a meaning.
 //!
-//! # Neither end ever waits for the other for ever
+//! # Absence of deadlock
 //!
-//! A limit is renewed by every message. If there is nothing to send it is renewed by a GRANT, which
-//! takes a credit itself. The following rules see to it that two ends with nothing to do fall silent,
-//! and that one with something to do can always send:
+//! Every message renews a limit. If there is nothing to send, a GRANT renews it, and a GRANT takes
+//! a credit itself. The following rules ensure that two idle ends fall silent, and that an end that
+//! has something to send can always send:
 //!
-//! - The receiver keeps one Receive more than it has promised. So one message beyond the limit does
-//!   no harm; whoever sends more ignores its credits. If that message holds its Receive, and all
-//!   others are held too, the receiver tells no limit that covers it before one of them is back:
-//!   who has sent it sends no other one.
+//! - The receiver keeps one Receive more than it has promised, so one message beyond the limit does
+//!   no harm. A sender that exceeds this ignores its credits. If that message holds its Receive and
+//!   all other Receives are held too, the receiver sends no limit that covers the message until a
+//!   Receive is free again. Until then the peer cannot send another message beyond the limit.
 //! - A GRANT may be that message (4.2.1.1). If a GRANT took the last ordinary credit instead, the
-//!   next message may be it, since the two together are what the receiver has to be ready for.
-//! - A limit that just covers a GRANT beyond the former one is no credit to a client: it sends nothing but another GRANT. The
-//!   server may have told it for that alone, with one Receive left. With a Call in that one the client could not renew the
-//!   credits of a Reply, while the server takes no other Call in, and so gives no Receive back, before that is sent. If the
-//!   limit was on its way before, there is a Receive more: so a server answers a GRANT that leaves no credit. A client need
-//!   not do so, and must not, or they would answer each other for ever.
-//! - A GRANT is sent only if it raises the limit and leaves at least one credit, and only because
-//!   half of the window is used, because the peer has taken the Receive beyond the limit, or because
-//!   the receiver has got more Receives.
-//! - A server that has no credit to give answers the message beyond the limit all the same, as soon
-//!   as it has a Receive for another one: else the client could not renew the credits that a Reply
-//!   waits for. Only one of the ends does so, or they would answer each other for ever.
-//! - A GRANT that has used up half of a window is answered only if the window is of three messages
-//!   or more. So one that is answered has given away more than half a window, of which the answer
-//!   takes one, and is not answered again. A server answers one that has used up a smaller window, too.
+//!   next message may be the one beyond the limit, since the receiver must be ready for both.
+//! - For a client, a limit that just covers its GRANT beyond the previous limit is no credit: the
+//!   client sends nothing but another GRANT. The server may have sent the limit for that alone,
+//!   with one Receive left. If a Call took that Receive, the client could not renew the credits for
+//!   a Reply. The server takes in no other Call, and so frees no Receive, before that Reply is
+//!   sent. If the limit was sent before the GRANT arrived, there is one more Receive. Therefore a
+//!   server answers a GRANT that leaves no credit. A client need not do so, and must not, or the
+//!   two would answer each other forever.
+//! - A GRANT is sent only if it raises the limit and leaves at least one credit. In addition, half
+//!   of the window must be used, or the peer must have used the Receive beyond the limit, or the
+//!   receiver must have got more Receives.
+//! - A server without credits to give still answers the message beyond the limit, as soon as it has
+//!   a Receive for another one. Otherwise the client could not renew the credits that a Reply waits
+//!   for. Only one end does so, or the two would answer each other forever.
+//! - A GRANT that uses up half of a window is answered only if the window has three messages or
+//!   more. A GRANT that is answered has therefore given away more than half a window, of which the
+//!   answer takes one credit, and the answer is not answered in turn. A server also answers a GRANT
+//!   that uses up a smaller window.
 
 use super::credits::Admission;
 
-/// The largest number of messages that may be promised at a time: limits have to be less than
-/// 2^31 - 1 ahead (4.2.1).
+/// The largest number of messages that may be promised at a time. Limits must be less than 2^31 - 1
+/// ahead (4.2.1).
 pub(crate) const MAX_OFFER: u32 = 0x7fff_fffe;
 
-/// The limit that holds before the first message of the peer (4.2.1).
+/// The limit before the first message of the peer (4.2.1).
 pub(crate) const FIRST_LIMIT: u32 = 1;
 
 /// The smallest window of which a GRANT can take one credit and leave more than half.
 pub(crate) const LEAST_SHARED: u32 = 3;
 
-/// Returns in how many parts an RPC message may be sent that has to wait, if `window` messages may be on their way.
+/// Returns the largest number of parts of an RPC message that has to wait for credits, in a window
+/// of `window` messages.
 ///
-/// The peer renews credits when half of them are used (4.2.1.1). So more than half of them, and not all, may be left for
-/// as long as nothing is sent. Of a small window all may go to GRANTs.
+/// The peer renews credits when half of them are used (4.2.1.1). Until something is sent, a sender
+/// can therefore count on just over half of them only. In a small window GRANTs may take all.
 pub(crate) const fn most_parts(window: u32) -> u32 {
-    match window < LEAST_SHARED {
-        true => 1,
-        false => (window >> 1).saturating_add(1),
+    if window < LEAST_SHARED {
+        1
+    } else {
+        (window >> 1).saturating_add(1)
     }
 }
 
-/// Returns how many messages may be on their way to an end that has posted so many Receives for them, if `held` of these
-/// have messages that are still in use; [`None`] if all of them have.
+/// Returns the number of messages to offer to the peer, for `posted` Receives of which `held` have
+/// messages that are still in use. Returns [`None`] if all of them are in use.
 ///
-/// One of those that are left is promised to nobody: it is for the message beyond the limit (4.2.1.1).
+/// One of the free Receives is not offered. It is for the message beyond the limit (4.2.1.1).
 pub(crate) const fn offer(posted: u32, held: u32) -> Option<u32> {
     posted.saturating_sub(held).checked_sub(1)
 }
 
-/// What a message is to flow control.
+/// The kind of a message for flow control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
-    /// It only carries credits: a GRANT.
+    /// A GRANT, which only carries credits.
     Grant,
-    /// Anything else.
+    /// Any other message.
     Other,
 }
 
-/// Returns how far `value` is ahead of `count` on the circle of 2^32 values; negative if behind.
+/// Returns the distance by which `value` is ahead of `count` on the circle of 2^32 values. It is
+/// negative if `value` is behind.
 fn ahead(value: u32, count: u32) -> i32 {
     i32::from_ne_bytes(value.wrapping_sub(count).to_ne_bytes())
 }
 
-/// What may be sent.
+/// The window for messages that we send.
 ///
 /// # Invariants
 ///
-/// Of the messages admitted at most one is beyond the limit that was in force when it was sent.
+/// At most one of the admitted messages is beyond the limit that was in force when it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Outgoing {
+pub(crate) struct SendWindow {
     /// The number of messages sent.
     sent: u32,
     /// The number of messages that may be sent: the latest credit value of the peer.
     limit: u32,
-    /// The number of messages sent up to and with the latest GRANT, as long as it is not certain
-    /// that `limit` takes account of it.
+    /// The number of messages sent up to and including the latest GRANT, as long as `limit` may not
+    /// yet take it into account.
     granted_at: Option<u32>,
-    /// Whether a GRANT beyond the limit is never taken for one that took the last credit, as by a client.
+    /// True if a GRANT beyond the limit is not treated as one that took the last credit. A client
+    /// sets this.
     cautious: bool,
 }
 
-impl Outgoing {
-    /// The state of a new connection: one message may be sent.
+impl SendWindow {
+    /// Returns the state of a new connection: one message may be sent.
     pub(crate) const fn new() -> Self {
         Self::after(0)
     }
 
-    /// The state in which `count` messages were sent and one more may be.
+    /// Returns the state after `count` messages, with one more allowed.
     pub(crate) const fn after(count: u32) -> Self {
         Self {
             sent: count,
@@ -114,7 +121,7 @@ impl Outgoing {
         }
     }
 
-    /// The same of a client, see [`self`].
+    /// Changes to the behaviour of a client, see [`self`].
     pub(crate) const fn cautious(self) -> Self {
         Self {
             cautious: true,
@@ -132,11 +139,11 @@ impl Outgoing {
         self.limit
     }
 
-    /// Returns how many messages other than GRANTs may be sent now.
+    /// Returns the number of messages other than GRANTs that may be sent now.
     pub(crate) fn available(&self) -> u32 {
         let ahead = ahead(self.limit, self.sent);
         match u32::try_from(ahead) {
-            // The last ordinary credit went to a GRANT, so the one beyond it is left.
+            // A GRANT took the last ordinary credit, so the message beyond the limit is left.
             Ok(0) if self.granted_at == Some(self.sent) => 1,
             Ok(ahead) => ahead,
             Err(_) => 0,
@@ -153,7 +160,7 @@ impl Outgoing {
         ahead(self.limit, self.sent) >= 0
     }
 
-    /// Counts `count` messages of a kind that are about to be sent, if all of them may be.
+    /// Counts `count` messages of a kind that are about to be sent, if all of them are allowed.
     pub(crate) fn consume(&mut self, count: u32, kind: Kind) -> Admission {
         let admitted = match kind {
             Kind::Grant => count <= 1 && self.admits_grant(),
@@ -163,7 +170,7 @@ impl Outgoing {
             return Admission::MustWait;
         }
         let is_beyond = self.cautious && !self.admits_ordinary();
-        // INVARIANT: what is admitted ends at the limit or one behind it.
+        // INVARIANT: the admitted messages end at the limit or one beyond it.
         self.sent = self.sent.wrapping_add(count);
         if kind == Kind::Grant && count == 1 {
             self.granted_at = (!is_beyond).then_some(self.sent);
@@ -171,17 +178,17 @@ impl Outgoing {
         Admission::Granted
     }
 
-    /// Counts a message that is sent without regard to the limit: an answer in a version that has
-    /// no such limits.
+    /// Counts a message that is sent regardless of the limit: an answer in a version without such
+    /// limits.
     pub(crate) fn force(&mut self) {
         self.sent = self.sent.wrapping_add(1);
     }
 
-    /// Takes note of the credit value of the message received last.
+    /// Stores the credit value of the latest message from the peer.
     ///
-    /// The value of the latest message counts even if it is lower than one before, since the peer
-    /// may take back what it did not promise for messages on their way. One that is 2^31 or more
-    /// ahead counts as one behind, so that nothing may be sent.
+    /// The value counts even if it is lower than an earlier one, since the peer may take back
+    /// credits that it did not promise to messages on their way. A value that is 2^31 or more ahead
+    /// counts as behind, so that nothing may be sent.
     pub(crate) fn update(&mut self, limit: u32) {
         self.limit = limit;
         if self.granted_at.is_some_and(|at| ahead(limit, at) > 0) {
@@ -190,39 +197,39 @@ impl Outgoing {
     }
 }
 
-/// The peer has sent more than it may.
+/// The error for a peer that sends more than it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Overrun;
+pub(crate) struct WindowOverrun;
 
-/// What may be received.
+/// The window for messages that we receive.
 ///
 /// # Invariants
 ///
 /// `promised` is at most [`MAX_OFFER`] ahead of `received`, and at most one behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Incoming {
+pub(crate) struct ReceiveWindow {
     /// The number of messages received.
     received: u32,
-    /// The limit told last, or [`FIRST_LIMIT`].
+    /// The limit sent last, or [`FIRST_LIMIT`].
     promised: u32,
-    /// How many messages we are willing to have on their way to us; [`None`] if there is no Receive even for the one beyond
-    /// the limit.
+    /// The number of messages that we allow on their way to us, or [`None`] if there is no Receive
+    /// even for the one beyond the limit.
     offer: Option<u32>,
-    /// Whether a renewal is owed, as soon as it makes a difference.
+    /// True if a renewal is due as soon as it makes a difference.
     owed: bool,
-    /// Whether a GRANT is answered that has left the peer without a credit, as by a server.
+    /// True if a GRANT that leaves the peer without a credit is answered. A server sets this.
     answers: bool,
 }
 
-impl Incoming {
-    /// The state of a new connection, with `offer` Receives for ordinary messages.
+impl ReceiveWindow {
+    /// Returns the state of a new connection, with `offer` Receives for ordinary messages.
     pub(crate) fn new(offer: u32) -> Self {
         Self::after(0, offer)
     }
 
-    /// The state in which `count` messages were received and one more may be.
+    /// Returns the state after `count` messages, with one more allowed.
     pub(crate) fn after(count: u32, offer: u32) -> Self {
-        // INVARIANT: one ahead.
+        // INVARIANT: `promised` is one ahead.
         Self {
             received: count,
             promised: count.wrapping_add(FIRST_LIMIT),
@@ -232,7 +239,7 @@ impl Incoming {
         }
     }
 
-    /// The same of a server, see [`self`].
+    /// Changes to the behaviour of a server, see [`self`].
     pub(crate) const fn answering(self) -> Self {
         Self {
             answers: true,
@@ -245,30 +252,31 @@ impl Incoming {
         self.received
     }
 
-    /// Returns how many messages we are willing to have on their way.
+    /// Returns the number of messages that we allow on their way to us.
     pub(crate) fn offer(&self) -> u32 {
         self.offer.unwrap_or(0)
     }
 
-    /// Returns how many more messages the peer may send, as far as it was told; -1 if it has sent
-    /// the one beyond its limit.
+    /// Returns the number of messages that the peer may still send, as far as it knows. It is -1 if
+    /// the peer has sent the one beyond its limit.
     pub(crate) fn remaining(&self) -> i32 {
         ahead(self.promised, self.received)
     }
 
-    /// Returns how many Receives have to be posted to keep what was promised: one more than that.
+    /// Returns the number of Receives that must be posted to keep the promise: one more than
+    /// promised.
     pub(crate) fn must_be_posted(&self) -> u32 {
         u32::try_from(self.remaining())
             .unwrap_or(0)
             .saturating_add(1)
     }
 
-    /// Changes how many messages we are willing to have on their way.
+    /// Changes the number of messages that we allow on their way to us.
     ///
-    /// What was promised stays promised: a smaller offer takes effect as the peer sends. So many
-    /// Receives and one more have to be posted before this is called. If there is not even that one, as when the message
-    /// beyond the limit is in use like all others, there is no offer: the limit stays behind that message, so that the
-    /// peer sends no GRANT either.
+    /// A promise is kept: a smaller offer takes effect as the peer sends. Before this call, one
+    /// more Receive than `offer` must be posted. If there is not even that one, as when the message
+    /// beyond the limit is in use like all others, the offer is [`None`]. The limit then stays
+    /// behind that message, so that the peer sends no GRANT either.
     pub(crate) fn set_offer(&mut self, offer: Option<u32>) {
         let offer = offer.map(|offer| offer.min(MAX_OFFER));
         let raised = offer > self.offer;
@@ -280,12 +288,13 @@ impl Incoming {
     ///
     /// # Errors
     ///
-    /// [`Overrun`] if the peer must not have sent it. One message beyond the limit is accepted.
-    pub(crate) fn receive(&mut self, kind: Kind) -> core::result::Result<(), Overrun> {
+    /// [`WindowOverrun`] if the peer must not send the message. One message beyond the limit is
+    /// accepted.
+    pub(crate) fn receive(&mut self, kind: Kind) -> core::result::Result<(), WindowOverrun> {
         if self.remaining() < 0 {
-            return Err(Overrun);
+            return Err(WindowOverrun);
         }
-        // INVARIANT: it was not behind, so it is not more than one behind now.
+        // INVARIANT: `promised` was not behind, so it is at most one behind now.
         self.received = self.received.wrapping_add(1);
         self.owed |= match kind {
             Kind::Grant if self.offer() < LEAST_SHARED => {
@@ -296,40 +305,43 @@ impl Incoming {
         Ok(())
     }
 
-    /// Counts a message of a version with other rules, which holds no Receive, before the first one of Version Two: as long as
-    /// no credits of Version Two were told, another one may be sent.
+    /// Counts a message of a version with other rules, which holds no Receive, before the first one
+    /// of Version Two. As long as no Version Two credits were sent, the peer may send one more
+    /// message.
     pub(crate) fn receive_other(&mut self) {
-        // INVARIANT: one ahead.
+        // INVARIANT: `promised` is one ahead.
         self.received = self.received.wrapping_add(1);
         self.promised = self.received.wrapping_add(FIRST_LIMIT);
     }
 
-    /// Returns the credit value for the next message, and takes it for told.
+    /// Returns the credit value for the next message, and records it as sent.
     ///
-    /// It never goes back (modulo 2^32).
+    /// It never decreases (modulo 2^32).
     pub(crate) fn tell(&mut self) -> u32 {
-        // INVARIANT: either it is as it was or `offer` ahead, which is at most `MAX_OFFER`.
+        // INVARIANT: it is unchanged, or `offer` ahead, which is at most `MAX_OFFER`.
         self.promised = self.next_limit();
         self.owed = false;
         self.promised
     }
 
-    /// Returns whether a GRANT should be sent, unless another message is about to be.
+    /// Returns whether a GRANT is due, unless another message is about to be sent.
     pub(crate) fn owes_grant(&self) -> bool {
         let next = self.next_limit();
         self.owed && ahead(next, self.promised) > 0 && ahead(next, self.received) > 0
     }
 
-    /// Returns whether the peer has sent the message beyond its limit, and can't do so again before the limit is what it has
-    /// sent, though there is not one credit to give. As long as that is not told the peer can't renew our credits.
+    /// Returns whether the peer has sent the message beyond its limit and needs a higher limit to
+    /// send it again, although there is no credit to give. Until the peer gets this limit it cannot
+    /// renew our credits.
     ///
-    /// There is a Receive for it again: at once if the message was a GRANT, and as soon as one is back if it was not.
+    /// There is a Receive for that message again: at once if it was a GRANT, otherwise as soon as a
+    /// Receive is free.
     pub(crate) fn owes_acknowledgement(&self) -> bool {
         self.remaining() < 0 && self.next_limit() != self.promised
     }
 
     /// Returns the credit value that the next message would carry.
-    fn next_limit(&self) -> u32 {
+    pub(crate) fn next_limit(&self) -> u32 {
         let willing = self.offer.map(|offer| self.received.wrapping_add(offer));
         willing
             .filter(|willing| ahead(*willing, self.promised) > 0)
@@ -352,14 +364,14 @@ impl Incoming {
 mod tests {
     use super::*;
 
-    /// Where counters start in tests: at zero, and so that 2^31 or 2^32 is passed.
+    /// The values at which counters start: zero, and some from which 2^31 or 2^32 is passed.
     const STARTS: [u32; 5] = [0, 0x7fff_fffd, 0x7fff_ffff, 0xffff_fffd, u32::MAX];
 
-    /// Section 4.2.1.1: without a credit to give, too, since its Receive is back.
+    /// Section 4.2.1.1: this holds even without a credit to give, since the Receive is free again.
     #[test]
     fn a_grant_beyond_the_limit_is_acknowledged() {
         for start in STARTS {
-            let mut window = Incoming::after(start, 2);
+            let mut window = ReceiveWindow::after(start, 2);
             assert_eq!(window.tell(), start.wrapping_add(2));
             assert!(window.receive(Kind::Other).is_ok() && window.receive(Kind::Other).is_ok());
             window.set_offer(offer(3, 2));
@@ -373,24 +385,25 @@ mod tests {
         }
     }
 
-    /// Section 4.2.1.1: if all Receives are held, with that of the message beyond the limit, there is none for a GRANT. So
-    /// nothing that is told lets one out, before one Receive is back.
+    /// Section 4.2.1.1: if all Receives are held, including the one beyond the limit, there is none
+    /// for a GRANT. No limit then allows one, until a Receive is free.
     #[test]
     fn no_grant_is_let_out_for_which_there_is_no_receive() {
         for start in STARTS {
-            let (mut window, mut out) = (Incoming::after(start, 2), Outgoing::after(start));
+            let (mut window, mut out) = (ReceiveWindow::after(start, 2), SendWindow::after(start));
             out.update(window.tell());
-            let send = |window: &mut Incoming, out: &mut Outgoing, kind| {
+            let send = |window: &mut ReceiveWindow, out: &mut SendWindow, kind| {
                 assert_eq!(out.consume(1, kind), Admission::Granted);
                 assert_eq!(window.receive(kind), Ok(()));
             };
-            // Two Calls, which hold their Receives. Renewing our credits the peer takes the one beyond, and is told.
+            // Two Calls hold their Receives. The peer renews our credits with the message beyond
+            // the limit, and gets a new limit.
             for kind in [Kind::Other, Kind::Other, Kind::Grant] {
                 send(&mut window, &mut out, kind);
             }
             window.set_offer(offer(3, 2));
             out.update(window.tell());
-            // It may be used for either.
+            // The peer may use it for either kind.
             assert!(out.admits_grant());
             assert_eq!(out.available(), 1);
             send(&mut window, &mut out, Kind::Other);
@@ -409,13 +422,13 @@ mod tests {
         }
     }
 
-    /// Section 4.2.1.1: a client does not take the acknowledgement of a GRANT beyond the limit for a credit. So one Receive is
-    /// left for its next GRANT, however often it renews our credits.
+    /// Section 4.2.1.1: a client does not use the acknowledgement of a GRANT beyond the limit as a
+    /// credit. This leaves a Receive for its next GRANT, however often it renews our credits.
     #[test]
     fn an_acknowledgement_is_no_credit() {
         for start in STARTS {
-            let mut window = Incoming::after(start, 2).answering();
-            let mut out = Outgoing::after(start).cautious();
+            let mut window = ReceiveWindow::after(start, 2).answering();
+            let mut out = SendWindow::after(start).cautious();
             out.update(window.tell());
             for _ in 0..2 {
                 assert_eq!(out.consume(1, Kind::Other), Admission::Granted);
@@ -436,14 +449,14 @@ mod tests {
         }
     }
 
-    /// Section 4.2.1.1: a limit that was on its way when the GRANT beyond the former one was sent looks the same. There is a
-    /// Receive more then, and another limit is told.
+    /// Section 4.2.1.1: a limit that was on its way when the GRANT beyond the previous limit was
+    /// sent looks the same. In that case there is one more Receive, and another limit is sent.
     #[test]
     fn a_grant_that_leaves_no_credit_is_answered() {
         for start in STARTS {
             for small in [1, 2] {
-                let mut window = Incoming::after(start, 0).answering();
-                let mut out = Outgoing::after(start).cautious();
+                let mut window = ReceiveWindow::after(start, 0).answering();
+                let mut out = SendWindow::after(start).cautious();
                 assert_eq!(out.consume(1, Kind::Other), Admission::Granted);
                 assert_eq!(window.receive(Kind::Other), Ok(()));
                 window.set_offer(Some(1));
@@ -461,26 +474,27 @@ mod tests {
         }
     }
 
-    /// Section 4.2.1: the start value lets exactly one message out.
+    /// Section 4.2.1: the start value allows exactly one message.
     #[test]
     fn one_message_until_the_peer_speaks() {
         for start in STARTS {
-            let mut out = Outgoing::after(start);
+            let mut out = SendWindow::after(start);
             assert_eq!(out.available(), 1);
             assert_eq!(out.consume(2, Kind::Other), Admission::MustWait);
             assert_eq!(out.consume(1, Kind::Other), Admission::Granted);
             assert_eq!(out.consume(1, Kind::Other), Admission::MustWait);
             assert_eq!(out.sent(), start.wrapping_add(1));
         }
-        assert_eq!(Outgoing::new(), Outgoing::after(0));
-        assert_eq!(Outgoing::new().limit(), 1);
+        assert_eq!(SendWindow::new(), SendWindow::after(0));
+        assert_eq!(SendWindow::new().limit(), 1);
     }
 
-    /// Section 4.2.1: the credit value is a number of messages since the connection began.
+    /// Section 4.2.1: the credit value is a number of messages, counted from the start of the
+    /// connection.
     #[test]
     fn limits_count_all_messages() {
         for start in STARTS {
-            let mut out = Outgoing::after(start);
+            let mut out = SendWindow::after(start);
             out.update(start.wrapping_add(8));
             assert_eq!(out.available(), 8);
             assert_eq!(out.consume(5, Kind::Other), Admission::Granted);
@@ -492,11 +506,11 @@ mod tests {
         }
     }
 
-    /// Section 4.2.1: less than 2^31 - 1 ahead. More is taken for a limit that has passed.
+    /// Section 4.2.1: limits are less than 2^31 - 1 ahead. A larger one counts as passed.
     #[test]
     fn limits_far_ahead_are_behind() {
         for start in STARTS {
-            let mut out = Outgoing::after(start);
+            let mut out = SendWindow::after(start);
             out.update(start.wrapping_add(MAX_OFFER));
             assert_eq!(out.available(), MAX_OFFER);
             for far in [0x8000_0000, 0x8000_0001, u32::MAX] {
@@ -509,7 +523,7 @@ mod tests {
 
     #[test]
     fn a_lower_limit_is_obeyed() {
-        let mut out = Outgoing::new();
+        let mut out = SendWindow::new();
         out.update(8);
         assert_eq!(out.consume(6, Kind::Other), Admission::Granted);
         out.update(7);
@@ -522,14 +536,14 @@ mod tests {
         assert!(out.admits_grant());
     }
 
-    /// Section 4.2.1.1: a zero window can be opened by the peer, and a GRANT always gets out.
+    /// Section 4.2.1.1: the peer can open a zero window, and a GRANT can always be sent.
     #[test]
     fn a_grant_may_be_one_beyond() {
         for start in STARTS {
-            let mut out = Outgoing::after(start);
+            let mut out = SendWindow::after(start);
             assert_eq!(out.consume(1, Kind::Other), Admission::Granted);
             assert_eq!(out.consume(1, Kind::Grant), Admission::Granted);
-            // Not again before the peer's value covers it.
+            // It cannot be sent again before the peer's value covers it.
             assert_eq!(out.consume(1, Kind::Grant), Admission::MustWait);
             assert_eq!(out.consume(1, Kind::Other), Admission::MustWait);
             out.update(start.wrapping_add(1));
@@ -539,28 +553,28 @@ mod tests {
         }
     }
 
-    /// A GRANT that takes the last credit leaves the one beyond it to the next message.
+    /// If a GRANT takes the last credit, the next message may be the one beyond the limit.
     #[test]
     fn a_grant_does_not_take_the_last_credit() {
         for start in STARTS {
-            let mut out = Outgoing::after(start);
+            let mut out = SendWindow::after(start);
             assert_eq!(out.consume(1, Kind::Grant), Admission::Granted);
             assert_eq!(out.available(), 1);
             assert_eq!(out.consume(1, Kind::Other), Admission::Granted);
             assert_eq!(out.available(), 0);
             assert!(!out.admits_grant());
-            // With a limit beyond the GRANT there is nothing special any more.
+            // A limit beyond the GRANT ends the special case.
             out.update(start.wrapping_add(2));
             assert_eq!(out.available(), 0);
             assert!(out.admits_grant());
         }
     }
 
-    /// Section 4.2.1.1: one Receive more than advertised.
+    /// Section 4.2.1.1: there is one Receive more than advertised.
     #[test]
     fn one_message_beyond_is_accepted() {
         for start in STARTS {
-            let mut window = Incoming::after(start, 4);
+            let mut window = ReceiveWindow::after(start, 4);
             assert_eq!(window.must_be_posted(), 2);
             assert_eq!(window.tell(), start.wrapping_add(4));
             assert_eq!(window.must_be_posted(), 5);
@@ -569,20 +583,21 @@ mod tests {
                 assert_eq!(window.must_be_posted(), if left == 0 { 1 } else { left });
             }
             assert_eq!(window.remaining(), -1);
-            assert_eq!(window.receive(Kind::Other), Err(Overrun));
-            assert_eq!(window.receive(Kind::Grant), Err(Overrun));
+            assert_eq!(window.receive(Kind::Other), Err(WindowOverrun));
+            assert_eq!(window.receive(Kind::Grant), Err(WindowOverrun));
             assert_eq!(window.received(), start.wrapping_add(5));
             assert_eq!(window.tell(), start.wrapping_add(9));
             assert_eq!(window.receive(Kind::Other), Ok(()));
         }
     }
 
-    /// Section 4.2.1.1: of the Receives that hold no message all but one are promised, whoever keeps the others.
+    /// Section 4.2.1.1: of the Receives without a message all but one are promised, whatever holds
+    /// the others.
     #[test]
     fn a_receive_is_kept_for_a_grant() {
         for start in STARTS {
             for posted in 2..10_u32 {
-                let mut window = Incoming::after(start, posted.saturating_sub(1));
+                let mut window = ReceiveWindow::after(start, posted.saturating_sub(1));
                 let mut held = 0_u32;
                 window.tell();
                 while window.remaining() > 0 {
@@ -592,7 +607,7 @@ mod tests {
                     window.set_offer(offer(posted, held));
                     window.tell();
                 }
-                // All but one have messages that are kept. The GRANT gives its Receive back.
+                // All but one hold messages. The GRANT frees its Receive.
                 assert_eq!(held, posted.saturating_sub(1));
                 assert_eq!(window.receive(Kind::Grant), Ok(()));
                 for held in (0..held).rev() {
@@ -610,11 +625,12 @@ mod tests {
         }
     }
 
-    /// Other versions have credits of their own, so there is no limit to their messages; one of Version Two may come next.
+    /// Other versions have their own credits, so this limit does not apply to their messages. A
+    /// message of Version Two may come next.
     #[test]
     fn messages_of_other_versions_take_no_credit() {
         for start in STARTS {
-            let mut window = Incoming::after(start, 4);
+            let mut window = ReceiveWindow::after(start, 4);
             for count in 1..100 {
                 window.receive_other();
                 assert_eq!(window.received(), start.wrapping_add(count));
@@ -626,11 +642,11 @@ mod tests {
         }
     }
 
-    /// A promise is kept: limits never go back.
+    /// Limits never decrease, since a promise is kept.
     #[test]
     fn limits_never_go_back() {
         for start in STARTS {
-            let mut window = Incoming::after(start, 8);
+            let mut window = ReceiveWindow::after(start, 8);
             assert_eq!(window.tell(), start.wrapping_add(8));
             window.set_offer(Some(2));
             assert_eq!(window.offer(), 2);
@@ -647,14 +663,14 @@ mod tests {
             assert_eq!(window.tell(), start.wrapping_add(9));
             assert_eq!(window.remaining(), 0);
         }
-        assert_eq!(Incoming::new(u32::MAX).tell(), MAX_OFFER);
+        assert_eq!(ReceiveWindow::new(u32::MAX).tell(), MAX_OFFER);
     }
 
     /// Section 4.2.1.1: the window is renewed before more than half of it is used.
     #[test]
     fn half_a_window_is_renewed() {
         for start in STARTS {
-            let mut window = Incoming::after(start, 8);
+            let mut window = ReceiveWindow::after(start, 8);
             window.tell();
             for _ in 0..3 {
                 assert_eq!(window.receive(Kind::Other), Ok(()));
@@ -667,12 +683,12 @@ mod tests {
         }
     }
 
-    /// A GRANT is not answered, or two idle peers would never stop. Only several of them are, or
-    /// one that leaves the peer without another.
+    /// A GRANT is not answered, or two idle peers would never stop. Exceptions are several GRANTs,
+    /// and one that leaves the peer without a credit.
     #[test]
     fn a_grant_is_not_answered() {
         for (offer, unanswered) in [(1, 1), (2, 2), (3, 1), (4, 1), (8, 3)] {
-            let mut window = Incoming::new(offer);
+            let mut window = ReceiveWindow::new(offer);
             window.tell();
             for _ in 0..unanswered {
                 assert_eq!(window.receive(Kind::Grant), Ok(()));
@@ -683,10 +699,10 @@ mod tests {
         }
     }
 
-    /// Section 4.2.1.1: after a grant of zero the receiver has to refresh it.
+    /// Section 4.2.1.1: after a grant of zero the receiver must renew it.
     #[test]
     fn a_starved_window_is_renewed() {
-        let mut window = Incoming::new(0);
+        let mut window = ReceiveWindow::new(0);
         assert_eq!(window.receive(Kind::Other), Ok(()));
         assert!(!window.owes_grant());
         assert_eq!(window.tell(), 1);
@@ -695,7 +711,7 @@ mod tests {
         assert!(window.owes_grant());
         assert_eq!(window.tell(), 2);
         assert!(!window.owes_grant());
-        // Having more than before makes a difference only if the peer is short of credits.
+        // More Receives make a difference only if the peer is short of credits.
         window.set_offer(Some(4));
         assert!(window.owes_grant());
         assert_eq!(window.tell(), 5);

@@ -2,8 +2,8 @@
 
 //! XDR (RFC 4506) over byte slices: a checked reader and a checked writer.
 //!
-//! Neither ever indexes: a read past the end is [`Fault::Truncated`], a write past the end is
-//! [`Fault::NoSpace`], and after either of them the position is where it was before the call.
+//! Neither of them indexes. A read past the end fails with [`Fault::Truncated`], a write past the
+//! end with [`Fault::NoSpace`]. In both cases the position is left as it was before the call.
 
 use super::error::{
     Fault,
@@ -21,9 +21,9 @@ pub(crate) const fn pad_len(len: usize) -> usize {
 /// Reads XDR items from the front of a byte slice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {
-    /// What is still to be read.
+    /// The octets still to be read.
     rest: &'a [u8],
-    /// How much there was to read at the start.
+    /// The number of octets at the start.
     total: usize,
 }
 
@@ -95,7 +95,7 @@ impl<'a> Reader<'a> {
 
     /// Reads an opaque item of `len` octets and the padding behind it.
     ///
-    /// The padding must be there, but what it holds is ignored.
+    /// The padding must be present, but its contents are ignored.
     pub(crate) fn opaque_fixed(&mut self, len: usize) -> Result<&'a [u8]> {
         let before = *self;
         let bytes = self.bytes(len)?;
@@ -123,9 +123,9 @@ impl<'a> Reader<'a> {
 /// Writes XDR items to the front of a byte slice.
 #[derive(Debug)]
 pub(crate) struct Writer<'a> {
-    /// Where to write; what was there before is overwritten only as far as items are written.
+    /// The destination. Only the octets that items need are overwritten.
     buf: &'a mut [u8],
-    /// How much was written.
+    /// The number of octets written.
     len: usize,
 }
 
@@ -301,7 +301,7 @@ mod tests {
             assert_eq!(reader.opaque(len)?, bytes);
             assert_eq!(reader.position(), written);
 
-            // Nothing shorter is accepted, padding included.
+            // No shorter item is accepted, padding included.
             for shorter in 0..written {
                 let mut reader = Reader::new(buf.get(..shorter).ok_or(Fault::Truncated)?);
                 assert_eq!(reader.opaque(len), Err(Fault::Truncated));

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a slot carries beside its `rpc_rqst`.
+//! The state that a slot carries beside its `rpc_rqst`.
 
+use crate::endpoint::{
+    EndpointEvents,
+    Received,
+    RegionHandle, //
+};
 use crate::kext::completion::Completion;
 use crate::link::assembly::Whole;
 use crate::link::sizing::MAX_SEGMENTS;
@@ -10,37 +15,47 @@ use crate::proto::format::Asked;
 use crate::requester::reply::Verdict;
 use crate::requester::Host;
 use crate::sunrpc::Pinned;
-use crate::verbs::endpoint::{EndpointEvents, Received, RegionHandle};
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{new_mutex, new_spinlock, Mutex, SpinLock};
+use kernel::sync::atomic::{
+    Atomic,
+    Relaxed, //
+};
+use kernel::sync::{
+    new_mutex,
+    new_spinlock,
+    Mutex,
+    SpinLock, //
+};
 
-/// The most regions that one Call registers: two chunks of the largest size. What needs more can't be sent.
+/// The most regions that one Call registers: two chunks of the largest size. What needs more can't
+/// be sent.
 pub(crate) const MAX_REGIONS: usize = 2 * MAX_SEGMENTS as usize;
 
-/// So often the Reply to a Call may be such that the connection has to end. With the last of them the RPC ends as well, or
-/// its Call, which is sent again on each new connection, might have all of them end.
+/// The number of Replies to a Call that may make the connection end. With the last of them
+/// the RPC ends as well, or its Call, which is sent again on each new connection, might have all of
+/// them end.
 const MAX_SPOILT: u32 = 3;
 
-/// The regions of one Call, in the order Call, Read, Write, Reply. Its capacity is [`MAX_REGIONS`] from the start.
+/// The regions of one Call, in the order Call, Read, Write, Reply. Its capacity is [`MAX_REGIONS`]
+/// from the start.
 pub(crate) type Regions<T> = KVec<RegionHandle<<T as Host>::Wire>>;
 
-/// How far a Call has come. See the module above for the transitions.
+/// The progress of a Call. See the module above for the transitions.
 pub(crate) enum CallState<T: Host> {
     /// Nothing of it is registered. The list is empty, and kept for its memory.
     Idle(Regions<T>),
     /// Sent. The peer may use its regions.
     Sent {
-        /// What is registered.
+        /// The registered regions.
         regions: Regions<T>,
-        /// What of it is for what, and what else was asked for.
+        /// The request of the Call: which region is for what, and what else was asked for.
         asked: Asked,
     },
     /// Its Reply is here; what the peer did not invalidate is being fenced.
     Fencing {
-        /// What is being fenced.
+        /// The regions that are being fenced.
         regions: Regions<T>,
-        /// What to do with the Reply then.
+        /// The verdict on the Reply, carried out then.
         verdict: Verdict,
         /// The Reply, or the last part of it.
         message: Received<T::Wire>,
@@ -62,16 +77,16 @@ pub(crate) struct Call<T: Host> {
     index: u32,
     /// The transaction ID with which it was sent last. Written by who sends it.
     xid: Atomic<u32>,
-    /// How often that has been answered with what ends the connection. Written by who takes Replies in, and by who sends it
-    /// with another transaction ID.
+    /// The number of answers that have ended the connection. Written by who takes Replies
+    /// in, and by who sends it with another transaction ID.
     spoilt: Atomic<u32>,
-    /// How far it has come, and what is registered for it.
+    /// The progress of the Call, and the regions that are registered for it.
     #[pin]
     state: SpinLock<CallState<T>>,
     /// Completed when the fence of a killed Call is done.
     #[pin]
     fence: Completion,
-    /// Whether that fence succeeded.
+    /// Set if that fence succeeded.
     fence_done: Atomic<bool>,
     /// Held by who takes its regions back at the end of a connection.
     #[pin]
@@ -113,7 +128,8 @@ impl<T: Host> Call<T> {
         }
     }
 
-    /// The Reply to it is such that the connection has to end. Returns whether the RPC has to as well.
+    /// The Reply to it is such that the connection has to end. Returns whether the RPC has to as
+    /// well.
     pub(super) fn is_hopeless(&self) -> bool {
         // One Reply is taken in at a time.
         let count = self.spoilt.load(Relaxed).saturating_add(1);
@@ -121,8 +137,8 @@ impl<T: Host> Call<T> {
         count >= MAX_SPOILT
     }
 
-    /// Whether a region with this R_key is registered for it, or about to be fenced with its Reply. The regions of a Call that
-    /// was killed do not count.
+    /// Returns whether a region with this R_key is registered for it, or about to be fenced with
+    /// its Reply. The regions of a Call that was killed do not count.
     pub(super) fn holds(&self, rkey: u32) -> bool {
         match &*self.state.lock() {
             CallState::Sent { regions, .. } | CallState::Fencing { regions, .. } => {
@@ -179,7 +195,8 @@ impl<T: Host> Call<T> {
             let reclaimed = matches!(*state, CallState::Busy);
             drop(state);
             if reclaimed {
-                // Whoever else works on it has the RPC pinned, so it is `reclaim`, and the regions are still mapped.
+                // Whoever else works on it has the RPC pinned, so it is `reclaim`, and the regions
+                // are still mapped.
                 drop(self.reclaiming.lock());
             }
             return;
@@ -196,9 +213,9 @@ impl<T: Host> Call<T> {
             return;
         };
         self.fence.reinit();
-        // If it can't be posted the connection is ending, and `reclaim` will wake us. Until its QP is gone no
-        // region may be deregistered: the registration may be in the Send Queue still, and a device in
-        // software looks at the MR when it gets there.
+        // If it can't be posted the connection is ending, and `reclaim` will wake us. Until its QP
+        // is gone no region may be deregistered: the registration may be in the Send Queue still,
+        // and a device in software looks at the MR when it gets there.
         let _ = endpoint.post_fence(&mut regions, self.index);
         *state = CallState::Killed(regions);
         drop(state);
@@ -218,8 +235,8 @@ impl<T: Host> Call<T> {
         }
     }
 
-    /// The fence of a killed Call has completed, or never will (`done` is false). Called with the Call in
-    /// `Killed`.
+    /// The fence of a killed Call has completed, or never will (`done` is false). Called with the
+    /// Call in `Killed`.
     pub(super) fn wake_killed(&self, done: bool) {
         self.fence_done.store(done, Relaxed);
         self.fence.complete();
@@ -257,7 +274,8 @@ impl<T: Host> Call<T> {
                 held
             }
             CallState::Killed(regions) => {
-                // Left to its waiter. Perhaps there was no fence, or the device lost its completion.
+                // Left to its waiter. Perhaps there was no fence, or the device lost its
+                // completion.
                 *state = CallState::Killed(regions);
                 self.wake_killed(false);
                 0
@@ -270,8 +288,8 @@ impl<T: Host> Call<T> {
     }
 }
 
-/// What a header speaks of, made from regions and collected on the stack. Nearly every chunk has one segment, and room
-/// for all that there may be would have to be filled first.
+/// The segments of a header, made from regions and collected on the stack. Nearly every chunk has
+/// one segment, and room for all that there may be would have to be filled first.
 pub(super) enum Few<S> {
     /// None.
     None,
@@ -281,7 +299,7 @@ pub(super) enum Few<S> {
     Many {
         /// They, and room behind them.
         list: [S; MAX_SEGMENTS as usize],
-        /// How many there are.
+        /// The number of them.
         len: usize,
     },
 }
@@ -290,7 +308,7 @@ pub(super) enum Few<S> {
 pub(super) type Segments = Few<Segment>;
 
 impl<S: Copy + Default> Few<S> {
-    /// What `make` makes of each of `items`, as far as they fit.
+    /// Applies `make` to each of `items`, as far as they fit.
     pub(super) fn map<T>(items: &[T], make: impl Fn(&T) -> S) -> Self {
         match items {
             [] => Self::None,
@@ -336,7 +354,8 @@ mod tests {
     use crate::client::Client;
     use kernel::sync::Arc;
 
-    /// An RPC whose Replies end every connection ends with the third; one with another transaction ID begins anew.
+    /// An RPC whose Replies end every connection ends with the third; one with another transaction
+    /// ID begins anew.
     #[test]
     fn a_call_is_not_sent_for_ever() -> Result {
         let call = Arc::pin_init(Call::<Client>::new(0), GFP_KERNEL)?;

@@ -4,17 +4,18 @@
 //!
 //! # Operation
 //!
-//! [`send::call`] runs with the transport's send lock held. It chooses a payload format, registers what has to
-//! be registered, writes header and inline part into a Send buffer and posts all of it as one chain.
+//! [`send::call`] runs with the transport's send lock held. It chooses a payload format, registers
+//! what has to be registered, writes header and inline part into a Send buffer and posts all of it
+//! as one chain.
 //!
-//! [`reply::received`] runs in the completion workqueue. It finds the Call, checks that what was returned
-//! fits what was offered, and has every region fenced that the peer did not invalidate. Only then is the RPC
-//! completed, at once or from [`reply::fenced`].
+//! [`reply::received`] runs in the completion workqueue. It finds the Call, checks that what was
+//! returned fits what was offered, and has every region fenced that the peer did not invalidate.
+//! Only then is the RPC completed, at once or from [`reply::fenced`].
 //!
 //! # Who owns what, and what ends it
 //!
-//! A Call's regions belong to its [`CallState`], under the Call's own spinlock, from just before they are
-//! posted until they are fenced:
+//! A Call's regions belong to its [`CallState`], under the Call's own spinlock, from just before
+//! they are posted until they are fenced:
 //!
 //! ```text
 //!   Idle --send--> Sent --Reply, all fenced by the peer--> Idle
@@ -22,19 +23,27 @@
 //!                   \--killed--> Killed --fence done--> Idle
 //! ```
 //!
-//! - SUNRPC does not call `buf_free` while an RPC is pinned, and a Call is `Fencing` only while we pin it. So a
-//!   killed task meets `Idle` or `Sent` only.
-//! - When a connection ends, [`Requester::reclaim`] runs after its queues were freed: it takes everything out of
-//!   `Sent` and `Fencing`. What is not known to be fenced is deregistered. A Call in `Killed` is left to its
-//!   waiter, which is woken, if the flushed fence has not done so.
+//! - SUNRPC does not call `buf_free` while an RPC is pinned, and a Call is `Fencing` only while we
+//!   pin it. So a killed task meets `Idle` or `Sent` only.
+//! - When a connection ends, [`Requester::reclaim`] runs after its queues were freed: it takes
+//!   everything out of `Sent` and `Fencing`. What is not known to be fenced is deregistered. A Call
+//!   in `Killed` is left to its waiter, which is woken, if the flushed fence has not done so.
 //! - Lock order: the Call's lock, then the endpoint's. Handles are dropped outside of both, since
 //!   deregistration sleeps; only one that is known to be clean may be dropped inside the Call's.
 
 pub(crate) mod call;
+mod marshal;
 pub(crate) mod reply;
 pub(crate) mod send;
 pub(crate) mod stats;
+pub(crate) mod wait;
 
+use crate::endpoint::ConnectionEvents;
+use crate::endpoint::{
+    EndpointEvents,
+    EndpointOwner,
+    Received, //
+};
 use crate::kext::debugfs::lines;
 use crate::link::assembly::Whole;
 use crate::link::Link;
@@ -43,20 +52,28 @@ use crate::proto::format::Asked;
 use crate::proto::message::Version;
 use crate::proto::v1::DecodeError;
 use crate::proto::v2::RdmaError;
-use crate::sunrpc::{Slot, Transport};
-use crate::verbs::cm::ConnectionEvents;
-use crate::verbs::endpoint::{EndpointEvents, EndpointOwner, Received};
+use crate::sunrpc::{
+    Slot,
+    Transport, //
+};
 use call::Call;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
-use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
-use kernel::sync::{new_spinlock, Arc, SpinLock};
+use kernel::sync::atomic::{
+    Atomic,
+    Relaxed, //
+};
+use kernel::sync::{
+    new_spinlock,
+    Arc,
+    SpinLock, //
+};
 use stats::Stats;
 
 /// A transport that has a Requester.
 pub(crate) trait Host: Transport<Call = Call<Self>> {
-    /// Whom the connection's endpoint tells what happens: the transport itself, or, for Calls against the
-    /// direction in which the connection was made, the other side's face of it.
+    /// Whom the connection's endpoint tells what happens: the transport itself, or, for Calls
+    /// against the direction in which the connection was made, the other side's face of it.
     type Wire: EndpointEvents;
 
     /// Its Requester.
@@ -73,8 +90,8 @@ pub(crate) trait Host: Transport<Call = Call<Self>> {
     /// More regions are wanted. The caller is sending, and holds no spinlock.
     fn want_regions(this: &Arc<Self>);
 
-    /// A Call of the other direction has arrived: `message`, or `whole` if it came in parts, of which `message` is the
-    /// last.
+    /// A Call of the other direction has arrived: `message`, or `whole` if it came in parts, of
+    /// which `message` is the last.
     fn reverse_call(
         this: &Arc<Self>,
         message: Received<Self::Wire>,
@@ -85,9 +102,8 @@ pub(crate) trait Host: Transport<Call = Call<Self>> {
     /// A Call of the other direction has arrived, with a header that makes no sense.
     fn reverse_error(this: &Arc<Self>, message: &Received<Self::Wire>, error: &DecodeError);
 
-    /// The peer has begun a sequence of messages, or somebody waits for its credits: that is to be looked at every now and
-    /// then, see
-    /// [`Channel::look`](crate::link::channel::Channel::look). Must not sleep.
+    /// The peer has begun a sequence of messages, or a Call waits for its credits: schedules a
+    /// [check](crate::link::channel::Channel::check). Must not sleep.
     fn watch(this: &Arc<Self>);
 
     /// Ends the connection. The caller holds the send lock.
@@ -103,17 +119,15 @@ pub(crate) struct Requester<T: Host> {
     /// The connection, while there is one.
     #[pin]
     link: SpinLock<Option<Arc<Link<T::Wire>>>>,
-    /// Whether Version Two may be spoken on it, as a hint that costs no lock. Written before the connection is published.
-    has_channel: Atomic<bool>,
-    /// The credits that the connection's last Reply had, or [`NO_REPLY`]. Written by whoever takes its Replies in,
-    /// one at a time, and before there can be any.
+    /// The credits that the connection's last Reply had, or [`NO_REPLY`]. Written by whoever takes
+    /// its Replies in, one at a time, and before there can be any.
     granted: Atomic<u64>,
     /// Every slot there is, in the order of their Calls' indices.
     slots: KVVec<Arc<Slot<Call<T>>>>,
     /// Those that no RPC has. With room for all of them.
     #[pin]
     free: SpinLock<KVVec<Arc<Slot<Call<T>>>>>,
-    /// What was counted, over all connections.
+    /// The counters, over all connections.
     pub(crate) stats: Stats,
 }
 
@@ -131,7 +145,6 @@ impl<T: Host> Requester<T> {
             }
             Ok(try_pin_init!(Self {
                 link <- new_spinlock!(None, "rpcrdma::Requester::link"),
-                has_channel: Atomic::new(false),
                 granted: Atomic::new(NO_REPLY),
                 slots: all,
                 free <- new_spinlock!(free, "rpcrdma::Requester::free"),
@@ -145,30 +158,25 @@ impl<T: Host> Requester<T> {
         self.link.lock().clone()
     }
 
-    /// The connection, if there is one and Version Two may be spoken on it. Costs nearly nothing if not.
-    ///
-    /// Nothing is sent on a connection before it is published. So whoever handles what was sent, or an answer to it, sees
-    /// the hint as it was written then.
-    pub(crate) fn link_with_channel(&self) -> Option<Arc<Link<T::Wire>>> {
-        match self.has_channel.load(Acquire) {
-            true => self.link(),
-            false => None,
-        }
+    /// Returns the answer of `ask` about the connection, if there is one. The lock is held
+    /// meanwhile, so that the connection can't go away: the caller may be where its end, which
+    /// sleeps, must not come about. `ask` takes no lock but the channel's.
+    pub(crate) fn ask_link<R>(&self, ask: impl FnOnce(&Link<T::Wire>) -> R) -> Option<R> {
+        self.link.lock().as_ref().map(|link| ask(link))
     }
 
-    /// Takes in an error about a Call. Returns whether the Call is to be sent again, in another form.
+    /// Takes in an error about a Call. Returns whether the Call is to be sent again, in another
+    /// form.
     fn learn(&self, error: &RdmaError, asked: &Asked) -> bool {
-        self.link().is_some_and(|link| link.learn(error, asked))
+        self.link()
+            .is_some_and(|link| link.channel().learn(error, asked))
     }
 
     /// Publishes a new connection, or takes the old one away.
     pub(crate) fn set_link(&self, link: Option<Arc<Link<T::Wire>>>) {
         self.granted.store(NO_REPLY, Relaxed);
-        let has_channel = link.as_ref().is_some_and(|link| link.channel().is_some());
-        let mut guard = self.link.lock();
-        self.has_channel.store(has_channel, Release);
-        let former = core::mem::replace(&mut *guard, link);
-        drop(guard);
+        let former = core::mem::replace(&mut *self.link.lock(), link);
+        // Outside the lock, since it may be the last reference.
         drop(former);
     }
 
@@ -188,13 +196,14 @@ impl<T: Host> Requester<T> {
         self.slots.get(index as usize)
     }
 
-    /// Whether a memory region with this R_key is registered for a Call under way that has another transaction ID.
+    /// Returns whether a memory region with this R_key is registered for a Call under way that has
+    /// another transaction ID.
     fn is_of_another(&self, xid: u32, rkey: u32) -> bool {
         let mut others = self.slots.iter().filter(|slot| slot.call.xid() != xid);
         others.any(|slot| slot.call.holds(rkey))
     }
 
-    /// How many slots are in use.
+    /// Returns the number of slots in use.
     fn slots_in_use(&self) -> usize {
         self.slots.len() - self.free.lock().len()
     }
@@ -205,21 +214,13 @@ impl<T: Host> Requester<T> {
         let Some(link) = self.link() else {
             return;
         };
-        let two = link.channel().filter(|_| link.version() == Version::Two);
-        let Some(channel) = two else {
+        let channel = link.channel();
+        if !channel.show_windows(m) {
             lines!(m,
                 "wanted": link.credits_wanted(),
-                "granted": link.credits_granted(),
+                "granted": channel.call_limit(),
             );
-            return;
-        };
-        let snapshot = channel.snapshot();
-        lines!(m,
-            "messages_sent": snapshot.sent,
-            "send_limit": snapshot.send_limit,
-            "messages_received": snapshot.received,
-            "receive_left": snapshot.receive_left,
-        );
+        }
     }
 
     /// Shuts a connection down and takes back all that waited for it.

@@ -5,7 +5,7 @@
 use crate::observe::counters::counters;
 
 counters! {
-    /// What a Requester counts, over all its connections.
+    /// The counters of a Requester, over all its connections.
     Stats:
     /// Segments of Read chunks.
     read_segments,
@@ -23,7 +23,8 @@ counters! {
     copied_bytes,
     /// Octets by which buffers of slots had to grow.
     hardway_bytes,
-    /// Calls that could not be sent when SUNRPC wanted them sent, for lack of memory or room above all.
+    /// Calls that could not be sent when SUNRPC wanted them sent, for lack of memory or room above
+    /// all.
     failed_marshal,
     /// Replies that made no sense, and RDMA_ERROR.
     bad_replies,

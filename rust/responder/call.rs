@@ -4,20 +4,47 @@
 
 mod refusal;
 
-pub(crate) use self::refusal::{answer, xid_of, Refusal};
+pub(crate) use self::refusal::{
+    answer,
+    error,
+    xid_of,
+    Refusal, //
+};
 
+use crate::endpoint::{
+    Charge,
+    Endpoint,
+    EndpointEvents,
+    Pull,
+    Received,
+    SendBuffer,
+    Transfer, //
+};
 use crate::kext::errno::ENOTCONN;
 use crate::link::assembly::Whole;
-use crate::observe::trace::Why;
+use crate::observe::trace::RefusalReason;
 use crate::proto::chunk::Segment;
-use crate::proto::message::plan::{walk, Layout, Plan, Source};
-use crate::proto::message::{self, Version};
+use crate::proto::message::plan::{
+    walk,
+    Layout,
+    Plan,
+    Source, //
+};
+use crate::proto::message::{
+    self,
+    Version, //
+};
 use crate::proto::v1;
-use crate::responder::stats::{InWork, Stats};
-use crate::sunrpc::svc::{CallContext, CallRqst, Pages, ServerTransport};
-use crate::verbs::dma::Direction;
-use crate::verbs::endpoint::{
-    Charge, Endpoint, EndpointEvents, Pull, Received, SendBuffer, Transfer,
+use crate::rdma::dma::Direction;
+use crate::responder::stats::{
+    InWork,
+    Stats, //
+};
+use crate::sunrpc::svc::{
+    CallContext,
+    CallRqst,
+    Pages,
+    ServerTransport, //
 };
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
@@ -25,6 +52,9 @@ use kernel::sync::Arc;
 
 /// Results of one Call that may go into Write chunks, as many as there may be chunks.
 const MAX_RESULTS: usize = 16;
+
+/// The octets that the rest of a page is filled with.
+static ZEROES: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
 
 /// A Call.
 pub(crate) struct Call<H: EndpointEvents> {
@@ -38,11 +68,12 @@ pub(crate) struct Call<H: EndpointEvents> {
     inline_at: usize,
     /// Its results, as offset and length in the Reply, in order.
     results: [(u32, u32); MAX_RESULTS],
-    /// How many they are.
+    /// The number of results.
     result_count: usize,
-    /// Which of the Write chunks are empty: their results are wanted inline, RFC 8166 section 4.3.2.3.
+    /// Which of the Write chunks are empty: their results are wanted inline, RFC 8166 section
+    /// 4.3.2.3.
     empty: [bool; MAX_RESULTS],
-    /// How many Write chunks there are.
+    /// The number of Write chunks.
     chunk_count: usize,
     /// Where the Reply goes, if it was there before the Call was taken in.
     buffer: Option<SendBuffer<H>>,
@@ -52,25 +83,35 @@ pub(crate) struct Call<H: EndpointEvents> {
     work: InWork,
 }
 
-/// Where Calls are taken in: a thread of a service on a server, the service for reverse-direction Calls on a client.
+/// Where Calls are taken in: a thread of a service on a server, the service for reverse-direction
+/// Calls on a client.
 pub(crate) trait CallSink {
-    /// Whether a Call may be delivered with a data item in pages of its own, between two parts of the inline message. Else
-    /// all of what is not inline as a whole is put together in pages.
+    /// Set if a Call may be delivered with a data item in pages of its own, between two parts of
+    /// the inline message. Else all of what is not inline as a whole is put together in pages.
     const SPLITS: bool;
 
-    /// Takes `count` pages for a Call that is to be read. Sleeps.
+    /// Returns whether a Call that came in parts, which are `len` octets together, can be
+    /// delivered.
+    fn holds(&self, len: usize) -> bool;
+
+    /// Takes `count` pages for a Call that is to be read, behind which `tail` octets of its
+    /// message follow. Sleeps.
     ///
     /// # Errors
     ///
     /// `ENOMEM`; else there are not as many, since the Call is too long.
-    fn take_pages(&mut self, count: usize) -> Result<Pages>;
+    fn take_pages(&mut self, count: usize, tail: usize) -> Result<Pages>;
 }
 
 impl<T: ServerTransport> CallSink for CallRqst<'_, T> {
     const SPLITS: bool = true;
 
-    fn take_pages(&mut self, count: usize) -> Result<Pages> {
-        CallRqst::take_pages(self, count)
+    fn holds(&self, len: usize) -> bool {
+        CallRqst::holds(self, len)
+    }
+
+    fn take_pages(&mut self, count: usize, tail: usize) -> Result<Pages> {
+        CallRqst::take_pages(self, count, tail)
     }
 }
 
@@ -80,7 +121,7 @@ pub(crate) struct Arrived<H: EndpointEvents> {
     pub(crate) message: Received<H>,
     /// The RPC message, if it came in parts. Of that the message is the last.
     pub(crate) whole: Option<Whole>,
-    /// Whether it was to be taken in before, and was [`Taken::Crowded`].
+    /// Set if it was to be taken in before, and was [`Taken::Crowded`].
     pub(crate) again: bool,
 }
 
@@ -88,8 +129,8 @@ pub(crate) struct Arrived<H: EndpointEvents> {
 type Decoded<H> = (Call<H>, Option<Plan>);
 
 impl<H: EndpointEvents> Call<H> {
-    /// A Call in a message, and how it is put together; [`None`] if its Read list can't be followed. `splits` is that of
-    /// the [`CallSink`].
+    /// A Call in a message, and how it is put together; [`None`] if its Read list can't be
+    /// followed. `splits` is that of the [`CallSink`].
     fn new(
         version: Version,
         arrived: Arrived<H>,
@@ -163,8 +204,8 @@ impl<H: EndpointEvents> Call<H> {
         Some(self.message.as_ref()?.endpoint())
     }
 
-    /// Gives the Receive buffer back. The Reply, which is ready, lets the peer send the next Call, for which it may be
-    /// needed. Nobody looks at the Call's own message any more.
+    /// Gives the Receive buffer back. The Reply, which is ready, lets the peer send the next Call,
+    /// for which it may be needed. Nobody looks at the Call's own message any more.
     pub(crate) fn release_message(&mut self) {
         self.message = None;
         self.whole = None;
@@ -175,7 +216,8 @@ impl<H: EndpointEvents> Call<H> {
         self.buffer.take()
     }
 
-    /// The results that have a chunk, as offset and length in the Reply; of length zero if it is an empty one.
+    /// The results that have a chunk, as offset and length in the Reply; of length zero if it is an
+    /// empty one.
     pub(crate) fn results(&self) -> &[(u32, u32)] {
         self.results.get(..self.result_count).unwrap_or(&[])
     }
@@ -198,11 +240,11 @@ impl<H: EndpointEvents> CallContext for Call<H> {
     }
 
     fn result_payload(&mut self, offset: u32, len: u32) {
-        if len == 0 || self.result_count >= self.chunk_count {
+        if self.result_count >= self.chunk_count {
             return;
         }
-        // RFC 8166 section 4.3.2: results go into the Write chunks in order. Whether one fits is seen when the
-        // Reply is made.
+        // RFC 8166 section 4.3.2: results go into the Write chunks in order, also one of no
+        // octets (RFC 8267 section 6.4.1). Whether one fits is seen when the Reply is made.
         let (Some(place), Some(empty)) = (
             self.results.get_mut(self.result_count),
             self.empty.get(self.result_count),
@@ -222,7 +264,8 @@ impl<H: EndpointEvents> CallContext for Call<H> {
 ///
 /// # Errors
 ///
-/// Why it is none. In Version Two the session has decoded it before, so there is no reason to be told.
+/// Why it is none. In Version Two the session has decoded it before, so there is no reason to be
+/// told.
 fn decode(version: Version, bytes: &[u8]) -> Result<message::Call<'_>, Refusal> {
     match version {
         Version::One => {
@@ -239,9 +282,9 @@ pub(crate) struct Pulling<H: EndpointEvents> {
     call: KBox<Call<H>>,
     /// Where the chunks go.
     pages: Pages,
-    /// How much is there when all is read.
+    /// The octets that are there when all is read.
     len: usize,
-    /// How it is delivered.
+    /// The layout in which it is delivered.
     layout: Layout,
     /// The pages, which count until a thread has them.
     _charge: Option<Charge<H>>,
@@ -253,8 +296,8 @@ impl<H: EndpointEvents> Pulling<H> {
         self.call.xid()
     }
 
-    /// Whether the Call, if all of it was in chunks, is the one that the header speaks of. Else it is as good as not
-    /// decoded, RFC 8166 section 4.5.2.
+    /// Returns whether the Call, if all of it was in chunks, is the one that the header speaks of.
+    /// Else it is as good as not decoded, RFC 8166 section 4.5.2.
     pub(crate) fn is_sound(&self) -> bool {
         // Then a part of it is in the message.
         if let Layout::Split { .. } = self.layout {
@@ -274,8 +317,8 @@ impl<H: EndpointEvents> Pulling<H> {
         (call.message, buffer)
     }
 
-    /// The Call, all of which has been read, as so many octets at the start of pages. [`None`] if it was prepared for a
-    /// [`CallSink`] that splits, and is split.
+    /// The Call, all of which has been read, as so many octets at the start of pages. [`None`] if
+    /// it was prepared for a [`CallSink`] that splits, and is split.
     pub(crate) fn into_pages(self) -> Option<(KBox<Call<H>>, Pages, usize)> {
         match self.layout {
             Layout::Split { .. } => None,
@@ -306,7 +349,7 @@ impl<H: EndpointEvents> Pulling<H> {
     }
 }
 
-/// What became of a message.
+/// The outcome of taking a message in.
 pub(crate) enum Taken<H: EndpointEvents, S: CallSink> {
     /// All of it is there: to be delivered.
     Ready(KBox<Call<H>>, S),
@@ -314,13 +357,13 @@ pub(crate) enum Taken<H: EndpointEvents, S: CallSink> {
     Pull(KBox<Pull<H>>),
     /// It is refused.
     Refused(Option<Received<H>>, Refusal),
-    /// There are too few memory regions for its Reads. Nothing has become of it; if others have some, it may be taken in
-    /// when they have given them back.
+    /// There are too few memory regions for its Reads. Nothing has become of it; if others have
+    /// some, it may be taken in when they have given them back.
     Crowded(Arrived<H>),
 }
 
-/// Decodes a message, and prepares the Reads that it asks for. Sleeps, but does not wait for the peer. If it is taken, the
-/// Call takes `buffer` for its Reply, if there is one.
+/// Decodes a message, and prepares the Reads that it asks for. Sleeps, but does not wait for the
+/// peer. If it is taken, the Call takes `buffer` for its Reply, if there is one.
 pub(crate) fn take<H, S>(
     version: Version,
     arrived: Arrived<H>,
@@ -342,16 +385,27 @@ where
         Err(error) => return Taken::Refused(None, Refusal::Lost(error.into())),
     };
     let Some(plan) = plan else {
-        return Taken::Refused(message_of(call), Refusal::Chunks(Why::ReadList));
+        return Taken::Refused(message_of(call), Refusal::Chunks(RefusalReason::ReadList));
     };
     if !plan.reads {
+        if call.is_scattered() && !sink.holds(call.message().len()) {
+            return Taken::Refused(
+                message_of(call),
+                Refusal::Chunks(RefusalReason::CallTooLong),
+            );
+        }
         call.buffer = buffer.take();
         return Taken::Ready(call, sink);
     }
-    let mut pages = match sink.take_pages(plan.len.div_ceil(PAGE_SIZE)) {
+    let mut pages = match sink.take_pages(plan.len.div_ceil(PAGE_SIZE), plan.tail) {
         Ok(pages) => pages,
         Err(ENOMEM) => return Taken::Refused(None, Refusal::Lost(ENOMEM)),
-        Err(_) => return Taken::Refused(message_of(call), Refusal::Chunks(Why::CallTooLong)),
+        Err(_) => {
+            return Taken::Refused(
+                message_of(call),
+                Refusal::Chunks(RefusalReason::CallTooLong),
+            )
+        }
     };
     match prepare(&call, &plan, &mut pages) {
         Err(EAGAIN) => {
@@ -373,8 +427,10 @@ where
                 .endpoint()
                 .is_some_and(|endpoint| endpoint.fits(&transfers));
             if !fits {
-                let refusal = Refusal::Chunks(Why::TooManySegments);
-                return Taken::Refused(message_of(call), refusal);
+                let max = call
+                    .endpoint()
+                    .map_or(0, |endpoint| endpoint.sizes().segments);
+                return Taken::Refused(message_of(call), Refusal::Segments { max });
             }
             call.buffer = buffer.take();
             let pulling = Pulling {
@@ -408,7 +464,7 @@ fn message_of<H: EndpointEvents>(call: KBox<Call<H>>) -> Option<Received<H>> {
 ///
 /// # Errors
 ///
-/// As for [`crate::verbs::endpoint::Endpoint::transfer`], and `EINVAL` if something does not fit.
+/// As for [`crate::endpoint::Endpoint::transfer`], and `EINVAL` if something does not fit.
 fn prepare<H: EndpointEvents>(
     call: &Call<H>,
     plan: &Plan,
@@ -424,8 +480,10 @@ fn prepare<H: EndpointEvents>(
                 .checked_add(entry.segment.length as usize)
                 .ok_or(EINVAL)?;
         }
-        let padding = [0; 3];
-        pages.write(at, padding.get(..plan.len - at).ok_or(EINVAL)?)?;
+        // Padding, and the rest of the page: SUNRPC looks for a path of a link in one piece there,
+        // and would find what the page held before if the chunk is only a part of it.
+        let rest = plan.len.next_multiple_of(PAGE_SIZE) - at;
+        pages.write(at, ZEROES.get(..rest).ok_or(EINVAL)?)?;
         return Ok(transfers);
     }
     let mut result = Ok(());

@@ -2,13 +2,24 @@
 
 //! Posting a Reply: in Version Two as many messages as it takes, if there are credits for them.
 
+use crate::endpoint::{
+    Endpoint,
+    EndpointEvents,
+    PostError,
+    SendBuffer, //
+};
 use crate::link::channel::Channel;
-use crate::link::middles::{Middles, Unmade};
+use crate::link::middles::{
+    Middles,
+    Unmade, //
+};
 use crate::proto::message;
-use crate::proto::session::Refusal;
+use crate::proto::session::{
+    Outbound,
+    Refusal, //
+};
 use crate::proto::v2::Direction;
 use crate::responder::reply::Ready;
-use crate::verbs::endpoint::{Endpoint, EndpointEvents, PostError, SendBuffer};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -20,11 +31,8 @@ use kernel::sync::Arc;
 pub(crate) fn reply<H: EndpointEvents>(
     ready: Ready<H>,
     endpoint: &Arc<Endpoint<H>>,
-    channel: Option<&Channel>,
+    channel: &Channel,
 ) -> Result<u64, (PostError, Option<Ready<H>>)> {
-    let Some(channel) = channel.filter(|channel| channel.is_two()) else {
-        return post_counted(ready, endpoint, &mut []);
-    };
     let mut ready = ready;
     let middles = match &mut ready.long {
         None => Ok(Middles::none()),
@@ -37,7 +45,12 @@ pub(crate) fn reply<H: EndpointEvents>(
         Err(Unmade::Impossible) => return Err((PostError::Closed, None)),
     };
     let parts = middles.len().saturating_add(1);
-    let sending = match channel.begin(endpoint, Direction::Reply, parts, ready.cargo.is_some()) {
+    let message = Outbound {
+        direction: Direction::Reply,
+        parts,
+        chunks: ready.cargo.is_some(),
+    };
+    let sending = match channel.begin(endpoint, message) {
         Ok(sending) => sending,
         Err(Refusal::Wait | Refusal::TooLong) => {
             put_back(&mut ready, middles);
@@ -47,13 +60,16 @@ pub(crate) fn reply<H: EndpointEvents>(
     };
     // What is posted in its stead is in the parts. To free it may sleep.
     let long = ready.long.take();
-    message::set_credits(&mut ready.message, sending.credits());
-    middles.set_credits(sending.credits());
+    if let Some(credits) = sending.credits() {
+        message::set_credits(&mut ready.message, credits);
+        middles.set_credits(credits);
+    }
     let posted = post_counted(ready, endpoint, middles.as_mut_slice());
     // Before anything is dropped that came back.
-    match posted {
-        Ok(_) => drop(sending),
-        Err(_) => sending.undo(),
+    if posted.is_ok() {
+        sending.commit();
+    } else {
+        drop(sending);
     }
     posted.map_err(|(error, back)| {
         let back = back.map(|ready| {

@@ -2,21 +2,53 @@
 
 //! Sending a Reply.
 
+use crate::endpoint::{
+    Cargo,
+    Endpoint,
+    EndpointEvents,
+    SendBuffer,
+    Transfer, //
+};
 use crate::kext::errno::ENOTCONN;
 use crate::kext::memalloc;
 use crate::kext::page_fragment::PageFragment;
-use crate::link::middles::{Middles, Unmade};
-use crate::observe::trace::{Answer, Why};
-use crate::proto::chunk::{Chunk, Limits, Segment, Segments};
+use crate::link::middles::{
+    most_parts,
+    Middles,
+    Unmade, //
+};
+use crate::observe::trace::{
+    Answer,
+    RefusalReason, //
+};
+use crate::proto::chunk::{
+    Chunk,
+    Limits,
+    Segment,
+    Segments, //
+};
+use crate::proto::connection;
 use crate::proto::continuation::Split;
-use crate::proto::message::{self, Version};
+use crate::proto::message::{
+    self,
+    Version, //
+};
 use crate::proto::v2::Direction;
-use crate::proto::{v1, v2};
-use crate::responder::call::{pages_of, Call};
-use crate::sunrpc::svc::{Pages, ReplyRqst, ServerTransport};
+use crate::proto::{
+    v1,
+    v2, //
+};
+use crate::rdma::dma;
+use crate::responder::call::{
+    pages_of,
+    Call, //
+};
+use crate::sunrpc::svc::{
+    Pages,
+    ReplyRqst,
+    ServerTransport, //
+};
 use crate::sunrpc::XdrBuf;
-use crate::verbs::dma;
-use crate::verbs::endpoint::{Cargo, Endpoint, EndpointEvents, SendBuffer, Transfer};
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -27,19 +59,20 @@ pub(crate) struct Ready<H: EndpointEvents> {
     pub(crate) xid: u32,
     /// Header and inline part.
     pub(crate) message: SendBuffer<H>,
-    /// How long they are.
+    /// The length of the message.
     pub(crate) len: usize,
-    /// What is written before.
+    /// The RDMA Writes before it.
     pub(crate) cargo: Option<Cargo<H>>,
-    /// What the peer need not invalidate itself.
+    /// The R_key that the peer need not invalidate itself.
     pub(crate) invalidate: Option<u32>,
     /// If the Reply goes in parts, of which `message` is the last: the others.
     pub(crate) long: Option<KBox<Long<H>>>,
 }
 
 impl<H: EndpointEvents> Ready<H> {
-    /// Gives up Send buffers that it does not need before it can be posted. To be called before it waits behind others, or
-    /// two Replies might wait for each other: the first for Send buffers that the second has.
+    /// Gives up Send buffers that it does not need before it can be posted. To be called before it
+    /// waits behind others, or two Replies might wait for each other: the first for Send buffers
+    /// that the second has.
     ///
     /// # Errors
     ///
@@ -56,11 +89,11 @@ impl<H: EndpointEvents> Ready<H> {
 pub(crate) struct Long<H: EndpointEvents> {
     /// Where the message is cut.
     pub(crate) split: Split,
-    /// What is in the parts.
+    /// The contents of the parts.
     contents: Contents<H>,
 }
 
-/// What is in the parts of an RPC message that are sent before its last one.
+/// The contents of the parts of an RPC message that are sent before its last one.
 enum Contents<H: EndpointEvents> {
     /// Ready to be posted.
     Made(Middles<H>),
@@ -108,18 +141,33 @@ impl<H: EndpointEvents> Long<H> {
     }
 }
 
-/// What binds every Reply of a connection.
+/// The terms that bind every Reply of a connection.
 pub(crate) struct Terms {
-    /// What is spoken.
+    /// The version that is spoken.
     pub(crate) version: Version,
     /// The largest message that may be sent inline, header included.
     pub(crate) inline_max: usize,
-    /// Whether the peer lets its keys be invalidated.
+    /// Set if the peer lets its keys be invalidated.
     pub(crate) may_invalidate: bool,
     /// In how many parts a Reply may be sent.
     pub(crate) parts: u32,
-    /// What to grant in Version One. In Version Two the value is set when the Reply is posted.
+    /// The credits to grant in Version One. In Version Two the value is set when the Reply is
+    /// posted.
     pub(crate) credits: u32,
+}
+
+impl Terms {
+    /// Returns what binds a Reply that grants `credits` on a connection where `terms` hold.
+    pub(crate) fn new(terms: &connection::Terms, credits: u32) -> Self {
+        Self {
+            version: terms.version,
+            inline_max: terms.send_size as usize,
+            may_invalidate: terms.may_invalidate,
+            // What is too long for parts needs a Reply chunk, which the peer is told.
+            parts: terms.max_parts.min(most_parts(terms.send_size)),
+            credits,
+        }
+    }
 }
 
 /// A Reply that is to be sent, and the Call that it answers.
@@ -130,8 +178,8 @@ pub(crate) trait ReplySource<H: EndpointEvents> {
     /// The Reply.
     fn reply(&self) -> &XdrBuf;
 
-    /// Takes out the pages that the Reply is in, for which RDMA Writes are prepared. Called once, after the last look at
-    /// the Reply.
+    /// Takes out the pages that the Reply is in, for which RDMA Writes are prepared. Called once,
+    /// after the last look at the Reply.
     ///
     /// # Errors
     ///
@@ -159,11 +207,11 @@ where
 
 /// A message, and the Writes that go before it.
 pub(crate) struct Filled<H: EndpointEvents> {
-    /// How long the message is.
+    /// The length of the message.
     len: usize,
     /// The Writes.
     transfers: KVec<Transfer<H>>,
-    /// What the peer need not invalidate itself.
+    /// The R_key that the peer need not invalidate itself.
     invalidate: Option<u32>,
     /// The other parts, if the message is the last of several.
     long: Option<KBox<Long<H>>>,
@@ -226,9 +274,9 @@ where
                 Version::Two => Answer::Error,
             };
             let why = if unfit == EAGAIN {
-                Why::TooManySegments
+                RefusalReason::TooManySegments
             } else {
-                Why::ReplyTooLong
+                RefusalReason::ReplyTooLong
             };
             call.stats().refused(xid, answered, why, rqst.reply().len());
             let len = answer::<H, R>(rqst, &mut message, terms, unfit).ok_or(ENOTCONN)?;
@@ -276,7 +324,8 @@ where
     .ok()
 }
 
-/// What a Call of Version Two has offered too little of for its Reply: sections 7.3.4 and 7.3.5.
+/// Returns what a Call of Version Two has offered too little of for its Reply: sections 7.3.4 and
+/// 7.3.5.
 fn shortage<H, R>(rqst: &R, call: &message::Call<'_>) -> Option<v2::RdmaError>
 where
     H: EndpointEvents,
@@ -337,8 +386,8 @@ where
     };
     let mut len = out.encode(message).map_err(|_| EMSGSIZE)?;
 
-    // The rest inline, or into the Reply chunk, or in parts: in Version Two the first of these that is possible (6.6.3,
-    // 6.6.5). Version One has no choice.
+    // The rest inline, or into the Reply chunk, or in parts: in Version Two the first of these that
+    // is possible (6.6.3, 6.6.4). Version One has no choice.
     let rest = rest_len(call.results(), reply.len())?;
     let inline = len.checked_add(rest).ok_or(EMSGSIZE)? <= terms.inline_max;
     let mut replied: Option<KVec<Segment>> = None;
@@ -369,17 +418,7 @@ where
         let to = message.get_mut(len..end).ok_or(EMSGSIZE)?;
         copy_rest(call.results(), reply, last.offset as usize, to)?;
         len = end;
-        let copy = |offset, to: &mut [u8]| copy_rest(call.results(), reply, offset, to).ok();
-        let contents = match Middles::new(endpoint, Direction::Reply, header.xid, &split, copy) {
-            Ok(middles) => Contents::Made(middles),
-            Err(Unmade::NoBuffers) => {
-                let mut bytes = memalloc::zeroed(last.offset as usize, GFP_KERNEL)?;
-                copy_rest(call.results(), reply, 0, &mut bytes)?;
-                Contents::Kept(bytes)
-            }
-            Err(Unmade::Impossible) => return Err(EMSGSIZE),
-        };
-        long = Some(KBox::new(Long { split, contents }, GFP_KERNEL)?);
+        long = Some(before_last(rqst, endpoint, header.xid, split)?);
     } else if replied.is_none() {
         for_rest(call.results(), reply.len(), |from, to| {
             let end = len.checked_add(to - from).ok_or(EMSGSIZE)?;
@@ -400,6 +439,37 @@ where
     })
 }
 
+/// Makes the parts of a Reply before its last one, or keeps what is in them until there are Send
+/// buffers.
+///
+/// # Errors
+///
+/// `EMSGSIZE` if there can be no such parts, and `ENOMEM`.
+fn before_last<H, R>(
+    rqst: &R,
+    endpoint: &Arc<Endpoint<H>>,
+    xid: u32,
+    split: Split,
+) -> Result<KBox<Long<H>>>
+where
+    H: EndpointEvents,
+    R: ReplySource<H>,
+{
+    let (results, reply) = (rqst.call().results(), rqst.reply());
+    let copy = |offset, to: &mut [u8]| copy_rest(results, reply, offset, to).ok();
+    let contents = match Middles::new(endpoint, Direction::Reply, xid, &split, copy) {
+        Ok(middles) => Contents::Made(middles),
+        Err(Unmade::NoBuffers) => {
+            let last = split.parts().last().ok_or(EMSGSIZE)?;
+            let mut bytes = memalloc::zeroed(last.offset as usize, GFP_KERNEL)?;
+            copy_rest(results, reply, 0, &mut bytes)?;
+            Contents::Kept(bytes)
+        }
+        Err(Unmade::Impossible) => return Err(EMSGSIZE),
+    };
+    Ok(KBox::new(Long { split, contents }, GFP_KERNEL)?)
+}
+
 /// Cuts a message of `total` octets, of which the last part has a header of `header_len`.
 ///
 /// # Errors
@@ -414,7 +484,8 @@ fn split(total: usize, header_len: usize, terms: &Terms) -> Result<Split> {
         .ok_or(EMSGSIZE)
 }
 
-/// Copies octets of what a Reply has beside results in chunks, from `offset` on, until `to` is full.
+/// Copies octets of what a Reply has beside results in chunks, from `offset` on, until `to` is
+/// full.
 ///
 /// # Errors
 ///
@@ -443,7 +514,7 @@ fn copy_rest(results: &[(u32, u32)], reply: &XdrBuf, offset: usize, to: &mut [u8
     }
 }
 
-/// How long the parts of a Reply of `len` octets are that are not results in chunks.
+/// Returns the length of the parts of a Reply of `len` octets that are not results in chunks.
 fn rest_len(results: &[(u32, u32)], len: usize) -> Result<usize> {
     let mut sum = 0;
     for_rest(results, len, |from, to| {
@@ -453,8 +524,8 @@ fn rest_len(results: &[(u32, u32)], len: usize) -> Result<usize> {
     Ok(sum)
 }
 
-/// Calls `each` for the parts of a Reply of `len` octets that are not results in chunks. The XDR padding of a
-/// result is no part of either, RFC 8166 section 3.4.5.2.
+/// Calls `each` for the parts of a Reply of `len` octets that are not results in chunks. The XDR
+/// padding of a result is no part of either, RFC 8166 section 3.4.5.2.
 fn for_rest(
     results: &[(u32, u32)],
     len: usize,
@@ -499,7 +570,8 @@ struct Writer<'a, H: EndpointEvents> {
     endpoint: &'a Arc<Endpoint<H>>,
     /// The segments that come behind the one that is being filled, and how long each of them is.
     next: core::iter::Zip<core::slice::IterMut<'a, Segment>, Segments<'a>>,
-    /// The segment that is being filled, and how long it is. Before the first one: none, with no room.
+    /// The segment that is being filled, and how long it is. Before the first one: none, with no
+    /// room.
     current: Option<(&'a mut Segment, u32)>,
     /// Memory without gaps that was not given to a transfer yet.
     run: KVec<PageFragment>,
@@ -508,7 +580,8 @@ struct Writer<'a, H: EndpointEvents> {
 }
 
 impl<'a, H: EndpointEvents> Writer<'a, H> {
-    /// Nothing written yet. `returned` are the segments of `offered` with no length: what was written is added to it.
+    /// Nothing written yet. `returned` are the segments of `offered` with no length: what was
+    /// written is added to it.
     fn new(
         endpoint: &'a Arc<Endpoint<H>>,
         offered: Chunk<'a>,
@@ -549,7 +622,9 @@ impl<'a, H: EndpointEvents> Writer<'a, H> {
                 }
                 let (segment, _) = self.current.as_mut().ok_or(EMSGSIZE)?;
                 if self.run.is_empty() {
-                    self.run.reserve(pages_of(left), GFP_KERNEL)?;
+                    // No more than the segment takes: there may be hundreds of them.
+                    let next = left.min(room as usize);
+                    self.run.reserve(pages_of(next), GFP_KERNEL)?;
                     self.target = Segment {
                         handle: segment.handle,
                         length: 0,
@@ -569,7 +644,8 @@ impl<'a, H: EndpointEvents> Writer<'a, H> {
         self.flush(transfers)
     }
 
-    /// Goes on to the next segment that is not full, if the one that is being filled is. Returns how much room there is.
+    /// Goes on to the next segment that is not full, if the one that is being filled is. Returns
+    /// how much room there is.
     fn room(&mut self, transfers: &mut KVec<Transfer<H>>) -> Result<u32> {
         loop {
             match &self.current {

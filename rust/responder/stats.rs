@@ -1,18 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a Responder tells of its work: trace events, and counters.
+//! The traces of a Responder's work: trace events, and counters.
 
+use crate::endpoint::Load;
 use crate::observe::counters::counters;
-use crate::observe::trace::{self, Answer, Number, Why};
+use crate::observe::trace::{
+    self,
+    Answer,
+    Number,
+    RefusalReason, //
+};
 use crate::proto::message;
-use crate::sunrpc::svc::counters::{count, Counter};
-use crate::verbs::endpoint::Load;
+use crate::sunrpc::svc::counters::{
+    count,
+    ServerCounter, //
+};
 use kernel::error::Error;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::{
+    Atomic,
+    Relaxed, //
+};
 use kernel::sync::Arc;
 
 counters! {
-    /// What is counted on one connection.
+    /// The counters of one connection.
     Counts:
     /// Calls that threads have taken in.
     calls,
@@ -36,8 +47,8 @@ counters! {
     send_queue_full,
     /// Times that something waited for memory regions.
     out_of_regions,
-    /// Times that no further Call was taken in because RDMA Reads and Writes had as many pages as they may, those of
-    /// this connection or of all.
+    /// Times that no further Call was taken in because RDMA Reads and Writes had as many pages as
+    /// they may, those of this connection or of all.
     transfers_full,
 }
 
@@ -61,7 +72,7 @@ impl Stats {
         }
     }
 
-    /// How many Calls there are at the moment.
+    /// Returns the number of Calls at the moment.
     pub(crate) fn in_work(&self) -> u32 {
         self.in_work.load(Relaxed)
     }
@@ -82,12 +93,12 @@ impl Stats {
     }
 
     /// A message of `len` octets is refused, or its Reply is RDMA_ERROR.
-    pub(crate) fn refused(&self, xid: u32, answer: Answer, why: Why, len: usize) {
+    pub(crate) fn refused(&self, xid: u32, answer: Answer, why: RefusalReason, len: usize) {
         self.counts.refused.count();
         trace::refuse(self.number, xid, answer, why, len);
     }
 
-    /// So many messages were refused by the session of Version Two, and answered.
+    /// Counts messages that the session of Version Two has refused and answered.
     pub(crate) fn refused_at_once(&self, messages: u32) {
         if messages > 0 {
             self.counts.refused.add_value(messages.into());
@@ -98,7 +109,7 @@ impl Stats {
     pub(crate) fn reads_posted(&self, xid: u32, load: Load) {
         self.counts.reads.add_value(load.transfers.into());
         self.counts.read_octets.add_value(load.octets.into());
-        count(Counter::Reads, load.transfers.into());
+        count(ServerCounter::Reads, load.transfers.into());
         trace::read_post(self.number, xid, load.transfers, load.octets, load.requests);
     }
 
@@ -122,7 +133,7 @@ impl Stats {
         self.counts
             .invalidations
             .add_value(invalidate.is_some().into());
-        count(Counter::Writes, load.transfers.into());
+        count(ServerCounter::Writes, load.transfers.into());
         trace::post_reply(
             self.number,
             xid,
@@ -153,7 +164,7 @@ impl Stats {
     /// Something waits for a Send buffer, or for room in the Send Queue.
     pub(crate) fn send_queue_full(&self, xid: u32) {
         self.counts.send_queue_full.count();
-        count(Counter::SendQueueFull, 1);
+        count(ServerCounter::SendQueueFull, 1);
         trace::send_queue_full(self.number, xid);
     }
 

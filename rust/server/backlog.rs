@@ -1,39 +1,56 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is ready to be posted, and finds the Send Queue full, or in Version Two no credit.
+//! The queue of what is ready to be posted, and finds the Send Queue full, or in Version Two no
+//! credit.
 //!
-//! No thread waits for a peer to make room: one that takes no Replies would soon have all threads of the service
-//! waiting. What can't be posted is left here, and posted by whoever notices that there is room again. It is not
-//! much, since no further Call is taken in from that peer meanwhile (`has_room`).
+//! No thread waits for a peer to make room: one that takes no Replies would soon have all threads
+//! of the service waiting. What can't be posted is left here, and posted by whoever notices that
+//! there is room again. It is not much, since no further Call is taken in from that peer meanwhile
+//! (`has_room`).
 //!
 //! # Who owns what, and what ends it
 //!
-//! Everything here has a Send buffer of the endpoint's, so there is never more than there are of those. One party
-//! at a time posts: it takes the oldest out under the lock and sets `posting`; another that finds room meanwhile
-//! leaves it `again`. What was begun, since it is too long to be posted at once, is the endpoint's. Nothing is posted or
-//! dropped under the lock. [`Backlog::close`] comes before the endpoint's shutdown, which waits for the transfers that
-//! are held here.
+//! Everything here has a Send buffer of the endpoint's, so there is never more than there are of
+//! those. One party at a time posts: it takes the oldest out under the lock and sets `posting`;
+//! another that finds room meanwhile leaves it `again`. What was begun, since it is too long to be
+//! posted at once, is the endpoint's. Nothing is posted or dropped under the lock.
+//! [`Backlog::close`] comes before the endpoint's shutdown, which waits for the transfers that are
+//! held here.
 
+use crate::endpoint::{
+    Cargo,
+    Endpoint,
+    EndpointEvents,
+    PostError,
+    Pull, //
+};
 use crate::kext::errno::ENOTCONN;
 use crate::link::channel::Channel;
+use crate::responder::call::Pulling;
 use crate::responder::post;
 use crate::responder::reply::Ready;
 use crate::responder::stats::Stats;
-use crate::server::connection::Connection;
-use crate::verbs::endpoint::{Cargo, Endpoint, PostError, Pull};
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Full, Relaxed};
-use kernel::sync::{new_spinlock, Arc, SpinLock};
+use kernel::sync::atomic::{
+    Atomic,
+    Full,
+    Relaxed, //
+};
+use kernel::sync::{
+    new_spinlock,
+    Arc,
+    SpinLock, //
+};
 
-/// What is to be posted.
-pub(super) enum Outgoing {
+/// The messages and transfers to be posted.
+pub(super) enum Outgoing<H: EndpointEvents> {
     /// A Reply, or an error.
-    Reply(Ready<Connection>),
+    Reply(Ready<H>),
     /// RDMA Reads of a Call.
-    Reads(KBox<Pull<Connection>>),
+    Reads(KBox<Pull<H>>),
 }
 
-impl Outgoing {
+impl<H: EndpointEvents<Pull = Pulling<H>>> Outgoing<H> {
     /// The transaction ID of the Call that it belongs to.
     fn xid(&self) -> u32 {
         match self {
@@ -54,15 +71,15 @@ impl Outgoing {
         }
     }
 
-    /// Posts it, and tells `stats` if it was. `channel` is there where Version Two may be spoken.
+    /// Posts it, and tells `stats` if it was. `channel` counts it.
     ///
     /// # Errors
     ///
     /// See [`PostError`]. If the queue was full, or there is no credit, it comes back with `Full`.
     fn post(
         self,
-        endpoint: &Arc<Endpoint<Connection>>,
-        channel: Option<&Channel>,
+        endpoint: &Arc<Endpoint<H>>,
+        channel: &Channel,
         stats: &Stats,
     ) -> Result<(), (PostError, Option<Self>)> {
         let xid = self.xid();
@@ -86,35 +103,35 @@ impl Outgoing {
     }
 }
 
-/// What the lock protects.
-struct Queue {
-    /// What waits, the oldest first, and where it goes.
-    waiting: KVVec<(Arc<Endpoint<Connection>>, Outgoing)>,
-    /// Whether somebody posts.
+/// The state behind the lock.
+struct Queue<H: EndpointEvents> {
+    /// The items that wait, the oldest first, and where they go.
+    waiting: KVVec<(Arc<Endpoint<H>>, Outgoing<H>)>,
+    /// Set while somebody posts.
     posting: bool,
-    /// Whether there was more room since he tried.
+    /// Set if there was more room since that began.
     again: bool,
-    /// Whether the connection is at its end.
+    /// Set if the connection is at its end.
     closed: bool,
 }
 
-/// What waits for room in the Send Queue of a connection.
+/// The items that wait for room in the Send Queue of a connection.
 #[pin_data]
-pub(super) struct Backlog {
-    /// What waits.
+pub(super) struct Backlog<H: EndpointEvents> {
+    /// The items that wait.
     #[pin]
-    queue: SpinLock<Queue>,
-    /// Whether anything does. Written under the lock.
+    queue: SpinLock<Queue<H>>,
+    /// Set if anything waits. Written under the lock.
     busy: Atomic<bool>,
-    /// How many items there may be.
+    /// The most items.
     capacity: usize,
     /// Where it is told what was posted, and what has to wait.
     stats: Arc<Stats>,
 }
 
-impl Backlog {
-    /// Nothing waits. There is place for `capacity` items; it is made when it is needed, since on most connections
-    /// nothing ever waits.
+impl<H: EndpointEvents<Pull = Pulling<H>>> Backlog<H> {
+    /// Nothing waits. There is place for `capacity` items; it is made when it is needed, since on
+    /// most connections nothing ever waits.
     ///
     /// # Errors
     ///
@@ -150,26 +167,27 @@ impl Backlog {
         Ok(())
     }
 
-    /// Whether anything waits.
+    /// Returns whether anything waits.
     pub(super) fn is_busy(&self) -> bool {
         self.busy.load(Relaxed)
     }
 
-    /// How much waits.
+    /// Returns the number of items that wait.
     pub(super) fn len(&self) -> usize {
         self.queue.lock().waiting.len()
     }
 
-    /// Posts `item`, or leaves it to be posted. Sleeps. Returns whether nothing waits any more after something did.
+    /// Posts `item`, or leaves it to be posted. Sleeps. Returns whether nothing waits any more
+    /// after something did.
     ///
     /// # Errors
     ///
     /// `ENOTCONN`: the connection is to be ended.
     pub(super) fn post(
         &self,
-        endpoint: &Arc<Endpoint<Connection>>,
-        channel: Option<&Channel>,
-        mut item: Outgoing,
+        endpoint: &Arc<Endpoint<H>>,
+        channel: &Channel,
+        mut item: Outgoing<H>,
     ) -> Result<bool> {
         // Nobody overtakes what waits.
         if !self.is_busy() {
@@ -202,12 +220,13 @@ impl Backlog {
         self.flush(channel)
     }
 
-    /// Posts what waits, as long as there is room. Returns whether nothing waits any more after something did.
+    /// Posts what waits, as long as there is room. Returns whether nothing waits any more after
+    /// something did.
     ///
     /// # Errors
     ///
     /// `ENOTCONN`: the connection is to be ended.
-    pub(super) fn flush(&self, channel: Option<&Channel>) -> Result<bool> {
+    pub(super) fn flush(&self, channel: &Channel) -> Result<bool> {
         if !self.is_busy() {
             return Ok(false);
         }
@@ -246,7 +265,8 @@ impl Backlog {
         }
     }
 
-    /// Drops what waits; nothing will wait any more. No thread posts any more, but completions may still come.
+    /// Drops what waits; nothing will wait any more. No thread posts any more, but completions may
+    /// still come.
     pub(super) fn close(&self) {
         loop {
             let mut queue = self.queue.lock();

@@ -1,28 +1,41 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Calls from a server to its client, over the connection that the client made: NFSv4.1 callbacks (RFC 8167).
+//! Calls from a server to its client, over the connection that the client made: NFSv4.1 callbacks
+//! (RFC 8167).
 //!
 //! # Who owns what, and what ends it
 //!
-//! A [`Callback`] is owned by its `rpc_xprt`, which the connection's `svc_xprt` and the clients of SUNRPC hold; so
-//! it may outlive the connection, but not begin to end before SUNRPC frees that. Until then the connection knows
-//! it too, under a mutex (`Connection::callback`) which is held while a Reply is taken in. `destroy` takes it away
-//! from there, and so waits for such a Reply.
+//! A [`Callback`] is owned by its `rpc_xprt`, which the connection's `svc_xprt` and the clients of
+//! SUNRPC hold; so it may outlive the connection, but not begin to end before SUNRPC frees that.
+//! Until then the connection knows it too, under a mutex (`Connection::callback`) which is held
+//! while a Reply is taken in. `destroy` takes it away from there, and so waits for such a Reply.
 
+use crate::endpoint::Received;
 use crate::kext::errno::EOPNOTSUPP;
 use crate::kext::memalloc::NoFs;
 use crate::link::assembly::Whole;
-use crate::link::{Link, Reverse};
+use crate::link::Link;
+use crate::proto::connection::incoming::Answer;
 use crate::proto::message::Version;
 use crate::proto::v1::DecodeError;
 use crate::requester::call::Call;
-use crate::requester::reply::Source;
-use crate::requester::{self, Host, Requester};
+use crate::requester::reply::Ended;
+use crate::requester::{
+    self,
+    Host,
+    Requester, //
+};
 use crate::server::connection::Connection;
 use crate::sunrpc::{
-    BcReply, CallbackTransport, RpcTask, SendError, SendRqst, Slot, Transport, XprtHandle,
+    BcReply,
+    CallbackTransport,
+    RpcTask,
+    SendError,
+    SendRqst,
+    Slot,
+    Transport,
+    XprtHandle, //
 };
-use crate::verbs::endpoint::{Endpoint, Received};
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
@@ -33,16 +46,17 @@ use kernel::time::Delta;
 /// Calls that may wait for their Replies at a time. Each has a Receive on the connection.
 pub(super) const SLOTS: u32 = 8;
 
-/// Memory regions at most, where the client takes chunks: for head and tail of a Call, and for its Reply.
+/// Memory regions at most, where the client takes chunks: for head and tail of a Call, and for its
+/// Reply.
 pub(super) const REGIONS: u32 = 3 * SLOTS;
 
 /// Pages of each: a page that does not begin on a page boundary.
 pub(super) const REGION_DEPTH: u32 = 2;
 
-/// How many of them are made at a time.
+/// The number of them that are made at a time.
 const REGION_STEP: u32 = 3;
 
-/// How long to wait for memory.
+/// The wait for memory.
 const MEMORY_DELAY: Delta = Delta::from_millis(125);
 
 /// Octets of a slot's buffers to begin with.
@@ -51,19 +65,26 @@ const SLOT_BUFFER: usize = 512;
 /// A transport for Calls to a client.
 #[pin_data]
 pub(crate) struct Callback {
-    /// What SUNRPC knows it by.
-    xprt: XprtHandle,
     /// The Calls.
     #[pin]
     requester: Requester<Callback>,
     /// The connection.
     connection: Arc<Connection>,
+    /// The transport by which SUNRPC knows it. The last field, since fields are dropped in order:
+    /// who frees the transport looks whether this is gone.
+    xprt: XprtHandle,
 }
 
 impl Callback {
-    /// Takes a Reply in, that has come from `source`.
-    pub(super) fn received(this: &Arc<Self>, message: Received<Connection>, source: Source<'_>) {
-        requester::reply::answered(this, message, source);
+    /// Takes an answer in, see [`requester::reply::accept`].
+    pub(super) fn accept(
+        this: &Arc<Self>,
+        message: &Received<Connection>,
+        answer: Answer<'_>,
+        whole: Option<Whole>,
+    ) -> Option<Ended<Self>> {
+        this.requester.stats.completions.count();
+        requester::reply::accept(this, message, answer, whole)
     }
 
     /// The fence of a Call has completed.
@@ -81,30 +102,26 @@ impl Callback {
         self.xprt.write_space();
     }
 
-    /// The endpoint is gone, and with it the connection.
+    /// Ends all Calls: the endpoint is gone, and with it the connection.
     pub(super) fn detach(&self) {
         self.requester.set_link(None);
         self.requester.reclaim();
+        self.xprt.disconnect_done();
+    }
+
+    /// Forgets the connection, which is about to be freed. Not before: SUNRPC follows the pointer
+    /// without a lock while it sets up a callback channel.
+    pub(super) fn forget_connection(&self) {
         self.xprt.forget_server();
     }
 
-    /// Starts with the connection's endpoint.
-    fn attach(&self, endpoint: Arc<Endpoint<Connection>>) -> Result {
-        let link = Link::reverse(
-            endpoint,
-            Reverse {
-                agreed: self.connection.agreed(),
-                peer: self.connection.peer(),
-                credits: SLOTS,
-                channel: self.connection.two(),
-            },
-        )?;
-        if link.version() == Version::Two {
+    /// Starts with the connection's link.
+    fn attach(&self, link: Arc<Link<Connection>>) {
+        if link.channel().rules().counts_messages {
             // The session counts credits, for messages of all kinds.
             self.xprt.set_credits(SLOTS);
         }
         self.requester.set_link(Some(link));
-        Ok(())
     }
 }
 
@@ -119,8 +136,9 @@ impl Host for Callback {
         &self.connection
     }
 
-    // Such Calls are sent with chunks when they don't fit one message and there are no credits for more, so hardly ever. So
-    // the first one waits for its regions here; a worker might outlive the connection.
+    // Such Calls are sent with chunks when they don't fit one message and there are no credits for
+    // more, so hardly ever. So the first one waits for its regions here; a worker might outlive the
+    // connection.
     fn want_regions(this: &Arc<Self>) {
         let Some(link) = this.requester.link() else {
             return;
@@ -150,8 +168,9 @@ impl Host for Callback {
 
     fn reverse_error(_this: &Arc<Self>, _message: &Received<Connection>, _error: &DecodeError) {}
 
-    // The connection does it for sequences. A client that lets no Call out harms itself; and a Call may be under way when
-    // the connection is freed, which must not leave anything behind that runs later.
+    // The connection does it for sequences. A client that lets no Call out harms itself; and a Call
+    // may be under way when the connection is freed, which must not leave anything behind that runs
+    // later.
     fn watch(_this: &Arc<Self>) {}
 
     fn disconnect(this: &Arc<Self>) {
@@ -185,15 +204,12 @@ impl Transport for Callback {
     }
 
     fn send_request(this: &Arc<Self>, rqst: SendRqst<'_, Self>) -> Result<(), SendError> {
-        // Before, since the Reply may come at once.
-        this.connection.calls();
         let sent = requester::send::call(this, &rqst);
-        if sent.is_err() {
-            this.connection.does_not_call();
+        if sent != Ok(true) {
             // A Reply may wait for Send buffers that it had for a moment.
             this.connection.flush();
         }
-        sent
+        sent.map(|_| ())
     }
 
     fn send_bc_reply(_this: &Arc<Self>, _rqst: BcReply<'_, Self::Call>) -> Result<(), SendError> {
@@ -202,7 +218,8 @@ impl Transport for Callback {
     }
 
     fn connect(this: &Arc<Self>, _task: &RpcTask) {
-        // Only the client can make a connection. Whoever does not give up by himself has to wait for that.
+        // Only the client can make a connection. Whoever does not give up by himself has to wait
+        // for that.
         this.xprt.clear_connecting();
         this.xprt.wake_pending_tasks(EPIPE);
     }
@@ -251,13 +268,13 @@ impl CallbackTransport for Callback {
     fn setup(xprt: XprtHandle, connection: &Arc<Connection>) -> Result<Arc<Self>> {
         let this = Arc::pin_init(
             try_pin_init!(Self {
-                xprt,
                 requester <- Requester::new(SLOTS, SLOT_BUFFER),
                 connection: connection.clone(),
+                xprt,
             }? Error),
             GFP_KERNEL,
         )?;
-        connection.begin_callback(&this, |endpoint| this.attach(endpoint))?;
+        connection.begin_callback(&this, |link| this.attach(link))?;
         Ok(this)
     }
 }

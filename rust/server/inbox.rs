@@ -1,54 +1,69 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What waits for a thread of the service.
+//! The messages and Calls that wait for a thread of the service.
 //!
-//! SUNRPC's flag `XPT_DATA` is set and cleared under the lock of the queue, so it is set whenever something is in it.
+//! SUNRPC's flag `XPT_DATA` is set and cleared under the lock of the queue, so it is set whenever
+//! something is in it.
 
+use crate::endpoint::{
+    Endpoint,
+    EndpointEvents,
+    Received,
+    SendBuffer, //
+};
 use crate::link::assembly::Whole;
-use crate::responder::call::{self, xid_of, Pulling};
-use crate::server::connection::Connection;
+use crate::responder::call::{
+    xid_of,
+    Arrived,
+    Pulling, //
+};
 use crate::sunrpc::svc::SvcXprt;
-use crate::verbs::endpoint::{Endpoint, Received, SendBuffer};
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Full, Relaxed};
-use kernel::sync::{new_spinlock, Arc, SpinLock};
-
-/// A message that has arrived on a connection.
-pub(super) type Arrived = call::Arrived<Connection>;
+use kernel::sync::atomic::{
+    Atomic,
+    Full,
+    Relaxed, //
+};
+use kernel::sync::{
+    new_spinlock,
+    Arc,
+    SpinLock, //
+};
 
 /// Something for a thread to do.
-pub(super) enum Work {
+pub(super) enum Work<H: EndpointEvents> {
     /// A Call, all of which was read.
-    Pulled(Pulling<Connection>),
+    Pulled(Pulling<H>),
     /// A message, and what its answer goes into.
-    Arrived(Arrived, SendBuffer<Connection>),
+    Arrived(Arrived<H>, SendBuffer<H>),
 }
 
-/// What the lock protects.
-struct Queue {
-    /// Messages that arrived, the oldest first, and what was put together of those that came in parts. With place for
-    /// all that the peer may send.
-    arrived: KVVec<Arrived>,
+/// The state behind the lock.
+struct Queue<H: EndpointEvents> {
+    /// Messages that arrived, the oldest first, and what was put together of those that came in
+    /// parts. With place for all that the peer may send.
+    arrived: KVVec<Arrived<H>>,
     /// Calls that were read. With as many places, since each is in such a message.
-    pulled: KVVec<Pulling<Connection>>,
-    /// How many places there are, or will be when those who make them have done so.
+    pulled: KVVec<Pulling<H>>,
+    /// The number of places there are, or will be when those who make them have done so.
     room: usize,
 }
 
-/// What waits for a thread.
+/// The messages and Calls that wait for a thread.
 #[pin_data]
-pub(super) struct Inbox {
+pub(super) struct Inbox<H: EndpointEvents> {
     /// All of it.
     #[pin]
-    queue: SpinLock<Queue>,
-    /// Whether there are Calls that were read. Written under the lock.
+    queue: SpinLock<Queue<H>>,
+    /// Set if there are Calls that were read. Written under the lock.
     has_pulled: Atomic<bool>,
-    /// How many places there may be.
+    /// The most places.
     limit: usize,
 }
 
-impl Inbox {
-    /// Nothing waits, and there is no place for anything yet. There will be place for `limit` messages at most.
+impl<H: EndpointEvents> Inbox<H> {
+    /// Nothing waits, and there is no place for anything yet. There will be place for `limit`
+    /// messages at most.
     ///
     /// # Errors
     ///
@@ -67,7 +82,8 @@ impl Inbox {
         }))
     }
 
-    /// Makes place for `count` messages more, up to the limit, before the peer may send them. Sleeps.
+    /// Makes place for `count` messages more, up to the limit, before the peer may send them.
+    /// Sleeps.
     ///
     /// # Errors
     ///
@@ -107,12 +123,7 @@ impl Inbox {
     }
 
     /// Puts a message in, from any context.
-    pub(super) fn put_message(
-        &self,
-        xprt: &SvcXprt,
-        message: Received<Connection>,
-        whole: Option<Whole>,
-    ) {
+    pub(super) fn put_message(&self, xprt: &SvcXprt, message: Received<H>, whole: Option<Whole>) {
         let arrived = Arrived {
             message,
             whole,
@@ -126,7 +137,7 @@ impl Inbox {
     }
 
     /// Puts a message back that could not be taken in. It is the next one.
-    pub(super) fn put_back(&self, xprt: &SvcXprt, arrived: Arrived) {
+    pub(super) fn put_back(&self, xprt: &SvcXprt, arrived: Arrived<H>) {
         let mut queue = self.queue.lock();
         // Its place is still there, since it has not given its Receive back.
         let refused = queue.arrived.insert_within_capacity(0, arrived).err();
@@ -136,7 +147,7 @@ impl Inbox {
     }
 
     /// Puts a Call in that was read, from any context.
-    pub(super) fn put_call(&self, xprt: &SvcXprt, call: Pulling<Connection>) {
+    pub(super) fn put_call(&self, xprt: &SvcXprt, call: Pulling<H>) {
         let mut queue = self.queue.lock();
         let refused = queue.pulled.push_within_capacity(call).err();
         // See `has_room` for the barrier.
@@ -155,13 +166,14 @@ impl Inbox {
         xprt.enqueue();
     }
 
-    /// Takes the next thing out that can be done. A message is taken only with a buffer for its answer, which `reserve`
-    /// finds; it may sleep. Called by one thread at a time: the one that SUNRPC has given the transport to.
+    /// Takes the next thing out that can be done. A message is taken only with a buffer for its
+    /// answer, which `reserve` finds; it may sleep. Called by one thread at a time: the one that
+    /// SUNRPC has given the transport to.
     pub(super) fn next(
         &self,
         xprt: &SvcXprt,
-        reserve: impl FnOnce(&Arc<Endpoint<Connection>>) -> Option<SendBuffer<Connection>>,
-    ) -> Option<Work> {
+        reserve: impl FnOnce(&Arc<Endpoint<H>>) -> Option<SendBuffer<H>>,
+    ) -> Option<Work<H>> {
         let queue = self.queue.lock();
         let endpoint = match (queue.pulled.first(), queue.arrived.first()) {
             (None, Some(oldest)) => Some(oldest.message.endpoint().clone()),
@@ -187,12 +199,13 @@ impl Inbox {
         work
     }
 
-    /// Whether there is a Call that was read. It has all that it needs, and others may wait for what it has.
+    /// Returns whether there is a Call that was read. It has all that it needs, and others may wait
+    /// for what it has.
     pub(super) fn has_pulled(&self) -> bool {
         self.has_pulled.load(Relaxed)
     }
 
-    /// How many messages wait, and how many Calls that were read.
+    /// Returns the numbers of messages that wait, and of Calls that were read.
     pub(super) fn len(&self) -> (usize, usize) {
         let queue = self.queue.lock();
         (queue.arrived.len(), queue.pulled.len())

@@ -2,25 +2,48 @@
 
 //! The transport that listens.
 //!
-//! A CM id that listens at one address has to go with the device that has the address, and hears nothing more when the
-//! address moves to another device: then another one is made, at once or as soon as that is possible. Meanwhile the
-//! transport stays in the service's list, as one of TCP does when its address goes. To close it instead would not do.
-//! That takes a thread of the service, which may have none yet; to a service with threads nobody can add a listener at
-//! one address; and nfsd takes it for granted that the list is not empty whenever one of its threads begins.
+//! A CM id that listens at one address has to go with the device that has the address, and hears
+//! nothing more when the address moves to another device: then another one is made, at once or as
+//! soon as that is possible. Meanwhile the transport stays in the service's list, as one of TCP
+//! does when its address goes. To close it instead would not do. That takes a thread of the
+//! service, which may have none yet; to a service with threads nobody can add a listener at one
+//! address; and nfsd takes it for granted that the list is not empty whenever one of its threads
+//! begins.
 
+use crate::endpoint::receive_pool::ReceivePools;
 use crate::kext::delayed_work::{
-    impl_has_delayed_work_ext, new_delayed_work_ext, DelayedWork, DelayedWorkItem,
+    impl_has_delayed_work_ext,
+    new_delayed_work_ext,
+    DelayedWork,
+    DelayedWorkItem, //
 };
+use crate::kext::net::SockAddr;
 use crate::kext::time::HZ;
-use crate::observe::trace::{self, Number};
+use crate::observe::trace::{
+    self,
+    Number, //
+};
+use crate::rdma::cm::{
+    ConnectionRequests,
+    Incoming,
+    Listener,
+    RequestId, //
+};
 use crate::server::Connection;
-use crate::sunrpc::svc::{ListenTransport, Server, SvcXprt};
-use crate::sunrpc::SockAddr;
-use crate::verbs::cm::{ConnectionRequests, Incoming, Listener, RequestId};
-use crate::verbs::receive_pool::ReceivePools;
+use crate::sunrpc::svc::{
+    ListenTransport,
+    Server,
+    SvcXprt, //
+};
 use core::mem;
 use kernel::prelude::*;
-use kernel::sync::{new_mutex, new_spinlock, Arc, Mutex, SpinLock};
+use kernel::sync::{
+    new_mutex,
+    new_spinlock,
+    Arc,
+    Mutex,
+    SpinLock, //
+};
 
 /// Connections that may wait to be accepted; further ones are rejected.
 const MAX_REQUESTS: usize = 128;
@@ -37,7 +60,7 @@ const RENEW_WORK: u64 = 1;
 /// A transport that listens.
 #[pin_data]
 pub(crate) struct Listening {
-    /// What SUNRPC sees.
+    /// The transport that SUNRPC sees.
     #[pin]
     xprt: SvcXprt,
     /// Connections that ask, the oldest first. With room for all that may wait.
@@ -48,7 +71,8 @@ pub(crate) struct Listening {
     /// The listening id. Not held while one is dropped, which waits for its handler.
     #[pin]
     place: Mutex<Place>,
-    /// Rejects those whose device goes away: the CM's handler can't, and there may be no thread of the service.
+    /// Rejects those whose device goes away: the CM's handler can't, and there may be no thread of
+    /// the service.
     #[pin]
     reject: DelayedWork<Listening, REJECT_WORK>,
     /// Listens anew, for the same reasons.
@@ -60,7 +84,7 @@ pub(crate) struct Listening {
 enum Place {
     /// It is being made.
     Making {
-        /// Whether a handler has said meanwhile that it is useless.
+        /// Set if a handler has said meanwhile that it is useless.
         lost: bool,
     },
     /// It listens.
@@ -69,7 +93,7 @@ enum Place {
     Lost {
         /// The useless one, to be dropped first: two can't have one address.
         former: Option<Listener<Listening>>,
-        /// Whether the log says that nothing listens.
+        /// Set if the log says that nothing listens.
         told: bool,
     },
     /// There shall be none any more.
@@ -220,14 +244,14 @@ impl Listening {
         }
     }
 
-    /// Gives everything up. When this returns nothing refers to the transport that did not before it listened, and
-    /// nothing needs its namespace.
+    /// Gives everything up. When this returns nothing refers to the transport that did not before
+    /// it listened, and nothing needs its namespace.
     fn end(this: &Arc<Self>) {
         // Waits for the handler. The lock is free by then.
         let place = mem::replace(&mut *this.place.lock(), Place::Closed);
         drop(place);
-        // It may have been listening anew just now. Such a listener it drops itself, but somebody may have asked it for a
-        // connection.
+        // It may have been listening anew just now. Such a listener it drops itself, but somebody
+        // may have asked it for a connection.
         DelayedWork::<Self, RENEW_WORK>::cancel_sync(this);
         // Each has an id whose handler may schedule the other.
         this.reject_all();
@@ -335,7 +359,8 @@ impl ListenTransport for Listening {
     }
 
     fn detach(this: &Arc<Self>) {
-        // All of it here, since the transport still has its namespace, in which a listener may just be made.
+        // All of it here, since the transport still has its namespace, in which a listener may just
+        // be made.
         Self::end(this);
     }
 

@@ -7,40 +7,47 @@
 //! | object | owner | protected by | ends |
 //! |---|---|---|---|
 //! | [`Listening`], [`Connection`] | SUNRPC, see [`crate::sunrpc::svc`] | - | `free` |
-//! | the listening CM id | the listener | mutex `place` | its device goes or its address moves, then there will be another one; or `detach` |
-//! | a connection that asks | the listener's queue | spinlock `requests` | accepted, its device goes, or `detach` |
+//! | the listening CM id | the listener | mutex `place` | replaced, see below; or `detach` |
+//! | a request to connect | the listener | spinlock `requests` | accepted, device gone, `detach` |
 //! | the endpoint | the connection | mutex `owner` | `free`: drained, then destroyed |
-//! | a [`Callback`] | its `rpc_xprt`; known to the connection by mutex `callback` | its own | `destroy`, see [`callback`] |
-//! | what debugfs shows | the connection, to which it refers back | mutex `directory` | `free`, first of all: waits for readers |
-//! | a Reply or RDMA Reads for which there was no room | the [`backlog`] | its spinlock | posted, or `free` |
-//! | a message, a Call that was read | the connection's [`inbox`] | its spinlock | taken by a thread, or `free` |
+//! | the [`Link`](crate::link::Link) | the connection, shared with its callback | `link` | `free` |
+//! | a [`Callback`] | its `rpc_xprt` | its own | `destroy`, see [`callback`] |
+//! | the directory in debugfs | the connection | mutex `directory` | `free`, first of all |
+//! | a Reply or RDMA Reads without room | the [`backlog`] | its spinlock | posted, or `free` |
+//! | a message, a Call that was read | the [`inbox`] | its spinlock | taken, or `free` |
 //!
-//! No thread waits for what only the peer can give. A Call is taken in when there is a Send buffer for its Reply, and
-//! transfers do not have too many pages already; if not, `starved` is set, then it is tried again, and whatever gives
-//! a buffer back or ends a transfer looks at `starved` afterwards. What finds the Send Queue full goes into the [`backlog`]. Meanwhile `has_room` says no, and whoever
-//! changes that has SUNRPC look again.
+//! A listener makes another CM id when the device of its own goes, or when its address moves. The
+//! connection knows its callback by the mutex `callback`. The files in debugfs refer back to the
+//! connection, so that `free` waits for who reads them.
 //!
-//! Some devices need memory regions for RDMA Reads. A Call that finds too few of them goes back to the inbox, where it is
-//! the next one, with `starved` set: who has some gives them back when his Reads end, and looks at `starved` afterwards.
-//! If nobody has any the Call is refused, since it wants more than there are.
+//! No thread waits for what only the peer can give. A Call is taken in when there is a Send buffer
+//! for its Reply, and transfers do not have too many pages already; if not, `starved` is set, then
+//! it is tried again, and whatever gives a buffer back or ends a transfer looks at `starved`
+//! afterwards. What finds the Send Queue full goes into the [`backlog`]. Meanwhile `has_room` says
+//! no, and whoever changes that has SUNRPC look again.
 //!
-//! Only for memory regions for a Reply a thread does wait. No device needs those; an administrator may have the core use
-//! them (`force_mr` of `ib_core`). It reads the counter `returns`
-//! before it looks whether anybody else has some, and sleeps only as long as that stays the same; whatever comes
-//! back, and the loss of the connection, counts it up first and then wakes. The device ends a Write that is not
-//! acknowledged; should it not, the connection is ended after a while.
+//! Some devices need memory regions for RDMA Reads. A Call that finds too few of them goes back to
+//! the inbox, where it is the next one, with `starved` set: who has some gives them back when his
+//! Reads end, and looks at `starved` afterwards. If nobody has any the Call is refused, since it
+//! wants more than there are.
 //!
-//! What SUNRPC has put off ([`SvcXprt::has_deferred`](crate::sunrpc::svc::SvcXprt::has_deferred)) has its Send buffer, and
-//! others may wait for that: it may always go on.
+//! Only for memory regions for a Reply a thread does wait. No device needs those; an administrator
+//! may have the core use them (`force_mr` of `ib_core`). It reads the counter `returns` before it
+//! looks whether anybody else has some, and sleeps only as long as that stays the same; whatever
+//! comes back, and the loss of the connection, counts it up first and then wakes. The device ends a
+//! Write that is not acknowledged; should it not, the connection is ended after a while.
 //!
-//! Replies to Calls of ours take Receives, but no credits; [`Due`](crate::proto::credits::Due) bounds them by the Calls.
+//! What SUNRPC has put off ([`SvcXprt::has_deferred`](crate::sunrpc::svc::SvcXprt::has_deferred))
+//! has its Send buffer, and others may wait for that: it may always go on.
+//!
+//! Replies to Calls of ours take Receives, but no credits; [`Due`](crate::proto::credits::Due)
+//! bounds them by the Calls.
 
 mod backlog;
 mod callback;
 mod connection;
 mod inbox;
 mod listening;
-mod two;
 
 pub(crate) use callback::Callback;
 pub(crate) use connection::Connection;
@@ -52,4 +59,4 @@ pub(crate) fn check_parameters() {
 }
 
 /// Registers the server's transport classes; dropping it takes them back.
-pub(crate) type Registration = crate::sunrpc::svc::Registration<Listening, Callback>;
+pub(crate) type Registration = crate::sunrpc::svc::ServerClassRegistration<Listening, Callback>;

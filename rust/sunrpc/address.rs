@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The address of the server, as `sockaddr` and as strings.
+//! Socket addresses of transports as text, and the address strings of a client's transport.
 //!
 //! C headers: [`include/linux/sunrpc/addr.h`](srctree/include/linux/sunrpc/addr.h),
 //! [`include/linux/sunrpc/xprt.h`](srctree/include/linux/sunrpc/xprt.h)
@@ -8,113 +8,28 @@
 use crate::{
     kext::{
         errno::EAFNOSUPPORT,
+        net::SockAddr,
         num, //
     },
     sys, //
 };
-use core::{
-    marker::PhantomData,
-    ptr, //
-};
+use core::ptr;
 use kernel::{
     fmt,
     prelude::*,
     str::CString, //
 };
 
-/// A network namespace that lives at least as long as the transport it was taken from.
-#[derive(Clone, Copy)]
-pub(crate) struct Net<'a> {
-    /// The C object.
-    net: *mut sys::net,
-    /// The transport holds a reference to it.
-    _xprt: PhantomData<&'a ()>,
-}
-
-impl Net<'_> {
-    /// Wraps a C object.
-    ///
-    /// # Safety
-    ///
-    /// Somebody holds a reference to `net` for the lifetime of the result.
-    pub(crate) unsafe fn from_raw(net: *mut sys::net) -> Self {
-        Self {
-            net,
-            _xprt: PhantomData,
-        }
-    }
-
-    /// The C object.
-    pub(crate) fn as_ptr(&self) -> *mut sys::net {
-        self.net
-    }
-}
-
-/// A copy of a socket address of a transport.
-#[derive(Clone, Copy)]
-pub(crate) struct SockAddr<'a> {
-    /// The copy.
-    storage: sys::__kernel_sockaddr_storage,
-    /// A name for where it comes from.
-    _xprt: PhantomData<&'a ()>,
-}
-
 impl SockAddr<'_> {
-    /// Copies an address.
-    ///
-    /// # Safety
-    ///
-    /// `address` is valid for reads.
-    pub(crate) unsafe fn copy(address: *const sys::__kernel_sockaddr_storage) -> Self {
-        Self {
-            // SAFETY: The caller guarantees it.
-            storage: unsafe { address.read() },
-            _xprt: PhantomData,
-        }
-    }
-
-    /// Copies an address of `len` octets.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` if it is longer than any address.
-    ///
-    /// # Safety
-    ///
-    /// `address` is valid for reads of `len` octets.
-    pub(super) unsafe fn copy_octets(address: *const sys::sockaddr, len: c_int) -> Result<Self> {
-        let len = usize::try_from(len)?;
-        if len > core::mem::size_of::<sys::__kernel_sockaddr_storage>() {
-            return Err(EINVAL);
-        }
-        let mut this = Self {
-            storage: pin_init::zeroed(),
-            _xprt: PhantomData,
-        };
-        // SAFETY: The caller guarantees the source; the target is large enough.
-        unsafe {
-            ptr::copy_nonoverlapping(
-                address.cast::<u8>(),
-                (&raw mut this.storage).cast::<u8>(),
-                len,
-            )
-        };
-        Ok(this)
-    }
-
-    /// The address, for C functions.
-    pub(crate) fn as_ptr(&self) -> *const sys::sockaddr {
-        (&raw const self.storage).cast()
-    }
-
-    /// As text. A port that is not known yet is 0.
+    /// Returns the address as text. A port that is not known yet is 0.
     pub(crate) fn text(&self) -> AddressText {
         let mut text = AddressText {
             address: [0; AddressText::MAX],
             port: [0; AddressText::MAX_PORT],
         };
-        // One octet less than there is, so that the last one stays zero.
-        // SAFETY: The storage is that of an address of some family, the buffer as long as it says.
+        // Its last octet stays zero: `rpc_ntop` is told of one octet less.
+        // SAFETY: The storage holds an address of some family. The buffer is longer than the length
+        // passed.
         let port = unsafe {
             sys::rpc_ntop(
                 self.as_ptr(),
@@ -131,52 +46,46 @@ impl SockAddr<'_> {
         }
         text
     }
-
-    /// Its address family.
-    pub(super) fn family(&self) -> sys::__kernel_sa_family_t {
-        // SAFETY: The family is the first member whichever variant is used.
-        unsafe { self.storage.__bindgen_anon_1.__bindgen_anon_1.ss_family }
-    }
 }
 
 /// The address strings of a transport, copied out of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AddressText {
-    /// Zero-padded.
+    /// The text, padded with zeros.
     address: [u8; Self::MAX],
-    /// Zero-padded.
+    /// The text, padded with zeros.
     port: [u8; Self::MAX_PORT],
 }
 
 impl AddressText {
-    /// An IPv6 address with a scope, and the final zero.
+    /// Room for an IPv6 address with a scope, and the final zero.
     const MAX: usize = 64;
-    /// Five digits, and the final zero.
+    /// Room for five digits, and the final zero.
     const MAX_PORT: usize = 6;
 
-    /// The text up to the first zero.
+    /// Returns the text up to the first zero.
     fn text(bytes: &[u8]) -> &str {
         let len = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
         let text = bytes.get(..len).unwrap_or(&[]);
         core::str::from_utf8(text).unwrap_or("?")
     }
 
-    /// The presentation address of the server.
+    /// Returns the presentation address of the server.
     pub(crate) fn address(&self) -> &str {
         Self::text(&self.address)
     }
 
-    /// Its port.
+    /// Returns the port of the server.
     pub(crate) fn port(&self) -> &str {
         Self::text(&self.port)
     }
 
-    /// The presentation address of the server, for C.
+    /// Returns the presentation address of the server, for C.
     pub(crate) fn address_c(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.address).unwrap_or(c"?")
     }
 
-    /// Its port, for C.
+    /// Returns the port of the server, for C.
     pub(crate) fn port_c(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.port).unwrap_or(c"?")
     }
@@ -191,29 +100,32 @@ impl AddressText {
             address: [0; Self::MAX],
             port: [0; Self::MAX_PORT],
         };
-        // SAFETY: No preconditions. An administrator may replace the address string at any time; the
-        // old one lives until the end of an RCU grace period.
+        // SAFETY: No preconditions.
         unsafe { sys::rcu_read_lock() };
         for (string, to) in [
             (DISPLAY_ADDR, &mut this.address[..]),
             (DISPLAY_PORT, &mut this.port[..]),
         ] {
-            // SAFETY: The transport is valid and the index within its table.
+            // SAFETY: The transport is valid and the index within its table. An administrator may
+            // replace the address string at any time, so it is read as one volatile word; the old
+            // string lives until the end of an RCU grace period, which this read-side critical
+            // section delays.
             let from = unsafe { ptr::read_volatile(string_of(xprt.cast_mut(), string)) };
             if from.is_null() {
                 continue;
             }
             let room = to.len().saturating_sub(1);
             for (at, to) in to.iter_mut().take(room).enumerate() {
-                // SAFETY: No octet before this one was the final zero.
-                let byte = unsafe { from.add(at).cast::<u8>().read() };
+                // SAFETY: No octet before this one was the final zero, so this one belongs to the
+                // string too.
+                let byte = unsafe { from.add(at).cast::<u8>().read_volatile() };
                 if byte == 0 {
                     break;
                 }
                 *to = byte;
             }
         }
-        // SAFETY: Matches the call above.
+        // SAFETY: Matches the `rcu_read_lock` above.
         unsafe { sys::rcu_read_unlock() };
         this
     }
@@ -225,7 +137,8 @@ impl fmt::Display for AddressText {
     }
 }
 
-/// Indexes into the table of address strings.
+/// Index of the presentation address in the table of address strings. The indexes of the others
+/// follow.
 const DISPLAY_ADDR: usize = num::u32_as_usize(sys::rpc_display_format_t_RPC_DISPLAY_ADDR);
 const DISPLAY_PORT: usize = num::u32_as_usize(sys::rpc_display_format_t_RPC_DISPLAY_PORT);
 const DISPLAY_PROTO: usize = num::u32_as_usize(sys::rpc_display_format_t_RPC_DISPLAY_PROTO);
@@ -233,13 +146,13 @@ const DISPLAY_HEX_ADDR: usize = num::u32_as_usize(sys::rpc_display_format_t_RPC_
 const DISPLAY_HEX_PORT: usize = num::u32_as_usize(sys::rpc_display_format_t_RPC_DISPLAY_HEX_PORT);
 const DISPLAY_NETID: usize = num::u32_as_usize(sys::rpc_display_format_t_RPC_DISPLAY_NETID);
 
-/// The place of an address string.
+/// Returns the place of an address string.
 ///
 /// # Safety
 ///
 /// `xprt` is valid, and `index` one of the constants above.
 unsafe fn string_of(xprt: *mut sys::rpc_xprt, index: usize) -> *mut *const c_char {
-    // SAFETY: The caller guarantees it.
+    // SAFETY: The caller guarantees that `xprt` is valid and `index` is within the table.
     unsafe {
         (&raw mut (*xprt).address_strings)
             .cast::<*const c_char>()
@@ -247,10 +160,10 @@ unsafe fn string_of(xprt: *mut sys::rpc_xprt, index: usize) -> *mut *const c_cha
     }
 }
 
-/// Writes text into an array of the transport's, and a final zero. What does not fit is cut off.
+/// Writes text and a final zero into an array of the transport. Text that does not fit is cut off.
 ///
-/// The array is not moved or freed before the transport: who reads it meanwhile finds the old text,
-/// the new one, or something of both.
+/// The array is neither moved nor freed before the transport. A concurrent reader finds the old
+/// text, the new text, or a mixture. So each octet is written, and read, by itself.
 ///
 /// # Safety
 ///
@@ -258,36 +171,38 @@ unsafe fn string_of(xprt: *mut sys::rpc_xprt, index: usize) -> *mut *const c_cha
 unsafe fn put<const N: usize>(to: *mut [c_char; N], text: &[u8]) {
     let to = to.cast::<u8>();
     let len = text.len().min(N - 1);
-    // SAFETY: `len` is below `N`.
-    unsafe {
-        ptr::copy_nonoverlapping(text.as_ptr(), to, len);
-        to.add(len).write(0);
+    for (at, byte) in text.iter().take(len).enumerate() {
+        // SAFETY: `at` is below `len`, and `len` is below `N`, so the octet is within the array,
+        // which the caller guarantees to be valid for writes.
+        unsafe { to.add(at).write_volatile(*byte) };
     }
+    // SAFETY: `len` is below `N`, so the octet is within the array, too.
+    unsafe { to.add(len).write_volatile(0) };
 }
 
-/// Sets the address of a new transport, and the strings that are made of it.
+/// Sets the address of a new transport, and the strings made from it.
 ///
 /// # Errors
 ///
-/// `EAFNOSUPPORT` unless it is IPv4 or IPv6, `ENOMEM`.
+/// `EAFNOSUPPORT` unless the address is an IPv4 or IPv6 one, `EINVAL` if it has no text, `ENOMEM`.
 ///
 /// # Safety
 ///
-/// `rx` is valid, and known to nobody else; `from` is valid for reads of `len` octets, and `len` is at most
-/// the size of a `sockaddr_storage`.
+/// `rx` is valid, and no other thread knows it. `from` is valid for reads of `len` octets, and
+/// `len` is at most the size of a `sockaddr_storage`.
 pub(super) unsafe fn set_address(
     rx: *mut sys::rpcrdma_xprt,
     from: *const sys::sockaddr,
     len: usize,
 ) -> Result {
-    // SAFETY: The caller guarantees it.
+    // SAFETY: The caller guarantees that `rx` is valid; no reference is made.
     let xprt = unsafe { &raw mut (*rx).xprt };
-    // SAFETY: The caller guarantees it; the target is a `sockaddr_storage`.
+    // SAFETY: The caller guarantees `len` octets of source, which fit into a `sockaddr_storage`.
     unsafe {
         ptr::copy_nonoverlapping(from.cast::<u8>(), (&raw mut (*xprt).addr).cast::<u8>(), len);
         (*xprt).addrlen = len;
     }
-    // SAFETY: The address was just copied there.
+    // SAFETY: The field is part of a valid transport, and the address was just copied into it.
     let address = unsafe { SockAddr::copy(&raw const (*xprt).addr) };
     let (netid, hex) = match u32::from(address.family()) {
         sys::AF_INET => (c"rdma", hex4(&address)?),
@@ -296,19 +211,20 @@ pub(super) unsafe fn set_address(
     };
 
     let mut text = [0; AddressText::MAX];
-    // SAFETY: The address is an IPv4 or IPv6 one; the buffer is as long as it says.
+    // SAFETY: The address is an IPv4 or IPv6 one; the buffer has the length passed.
     let text_len = unsafe { sys::rpc_ntop(address.as_ptr(), text.as_mut_ptr(), text.len()) };
     if text_len == 0 {
         return Err(EINVAL);
     }
-    // SAFETY: `rpc_ntop` has put a final zero there. The string is allocated, because whoever changes the
-    // address by sysfs frees the old one.
+    // SAFETY: `rpc_ntop` has put a final zero there. The string is allocated, because a change of
+    // the address by sysfs frees the old one.
     let text = unsafe { sys::kstrdup(text.as_ptr(), sys::GFP_KERNEL) };
     if text.is_null() {
         return Err(ENOMEM);
     }
 
-    // SAFETY: The transport is valid and nobody else knows it; the strings live as long as it does.
+    // SAFETY: The transport is valid and no other thread knows it. The strings live as long as it
+    // does: they are static, its own fields, or (`text`) freed with it by `free_strings`.
     unsafe {
         put(&raw mut (*rx).hex_addr, hex.to_bytes());
         *string_of(xprt, DISPLAY_ADDR) = text;
@@ -326,9 +242,10 @@ pub(super) unsafe fn set_address(
     Ok(())
 }
 
-/// The hexadecimal form of an IPv4 address.
+/// Returns the hexadecimal form of an IPv4 address.
 fn hex4(address: &SockAddr<'_>) -> Result<CString> {
-    // SAFETY: The family says that it is one; a `sockaddr_storage` is large enough.
+    // SAFETY: The pointer is to a `sockaddr_storage`, which is larger than a `sockaddr_in` and
+    // aligned for it; any octets there make valid integers.
     let octets = unsafe {
         (*address.as_ptr().cast::<sys::sockaddr_in>())
             .sin_addr
@@ -337,9 +254,10 @@ fn hex4(address: &SockAddr<'_>) -> Result<CString> {
     CString::try_from_fmt(fmt!("{:08x}", u32::from_be(octets)))
 }
 
-/// The hexadecimal form of an IPv6 address.
+/// Returns the hexadecimal form of an IPv6 address.
 fn hex6(address: &SockAddr<'_>) -> Result<CString> {
-    // SAFETY: As for `hex4`.
+    // SAFETY: The pointer is to a `sockaddr_storage`, which is larger than a `sockaddr_in6` and
+    // aligned for it; any octets there make a valid array.
     let octets = unsafe {
         (*address.as_ptr().cast::<sys::sockaddr_in6>())
             .sin6_addr
@@ -363,7 +281,7 @@ unsafe fn put_port(rx: *mut sys::rpcrdma_xprt, port: u16) -> Result {
         CString::try_from_fmt(fmt!("{port}"))?,
         CString::try_from_fmt(fmt!("{port:4x}"))?,
     );
-    // SAFETY: The caller guarantees it.
+    // SAFETY: The caller guarantees that `rx` is valid, and that it alone sets the port.
     unsafe {
         put(&raw mut (*rx).port, dec.to_bytes());
         put(&raw mut (*rx).hex_port, hex.to_bytes());
@@ -377,7 +295,9 @@ unsafe fn put_port(rx: *mut sys::rpcrdma_xprt, port: u16) -> Result {
 ///
 /// `rx` is valid, and SUNRPC calls for it (one port lookup at a time).
 pub(super) unsafe fn set_port(rx: *mut sys::rpcrdma_xprt, port: u16) {
-    // SAFETY: The transport is valid. The strings are for people; without memory they keep the old port.
+    // SAFETY: The caller guarantees that the transport is valid, and SUNRPC makes one lookup at a
+    // time, so no other thread sets the port. The strings are for display only; without memory they
+    // keep the old port.
     unsafe {
         sys::rpc_set_port((&raw mut (*rx).xprt.addr).cast(), port);
         let _ = put_port(rx, port);
@@ -388,9 +308,10 @@ pub(super) unsafe fn set_port(rx: *mut sys::rpcrdma_xprt, port: u16) {
 ///
 /// # Safety
 ///
-/// `rx` is valid, and nobody uses its strings any more.
+/// `rx` is valid, and its strings are not used any more.
 pub(super) unsafe fn free_strings(rx: *mut sys::rpcrdma_xprt) {
-    // SAFETY: The caller guarantees it. The string comes from `kstrdup`, here or in sysfs.
+    // SAFETY: The caller guarantees that `rx` is valid, and its strings are not used any more. This
+    // one comes from `kstrdup`, here or in sysfs, or is null.
     unsafe {
         let string = string_of(&raw mut (*rx).xprt, DISPLAY_ADDR);
         sys::kfree((*string).cast());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reverse-direction Calls: from the server to a service on the client.
+//! Reverse-direction Calls, from the server to a service on the client.
 //!
 //! C header: [`include/linux/sunrpc/bc_xprt.h`](srctree/include/linux/sunrpc/bc_xprt.h)
 
@@ -13,25 +13,27 @@ use kernel::{
     sync::Arc, //
 };
 
-/// XID and direction, without which the service does not know whom to answer.
+/// Octets of XID and direction, which the service needs to answer a Call.
 #[cfg(CONFIG_SUNRPC_BACKCHANNEL)]
 const MIN_CALL: usize = 8;
 
-/// A slot that was not lent, and why.
+/// A slot that was not lent, and the reason.
 pub(crate) type Refused<T> = (Arc<Slot<<T as Transport>::Call>>, Error);
 
-/// Gives a reverse-direction Call to the service that answers such Calls.
+/// Gives a reverse-direction Call to the service on the client.
 ///
-/// `len` is the length of the RPC message, `xid` its XID in host order. `fill` copies the message to where it is told,
-/// all of it, or returns [`None`]; after that nothing fails any more. The slot comes back by
-/// [`Transport::bc_free_rqst`]: when the Reply was sent, or at once if there is no service. If the
-/// service finds the Call worth a Reply, it comes by [`Transport::send_bc_reply`].
+/// `len` is the length of the RPC message, `xid` its XID in host order. `fill` copies the whole
+/// message into the slice passed to it, or returns [`None`]; nothing fails after it has succeeded.
+///
+/// The slot comes back by [`Transport::bc_free_rqst`], after the Reply was sent, or at once if
+/// there is no service. If the service replies to the Call, its Reply comes by
+/// [`Transport::send_bc_reply`].
 ///
 /// # Errors
 ///
-/// With the slot given back: `EPROTO` if this is no Call, or `fill` fails, `ENOMEM`,
-/// `EINVAL` if the slot was not made for this ([`Slot::new_bc`]), `EBUSY` if it is in use, `EOPNOTSUPP` if the
-/// kernel has no such services.
+/// The slot is given back with the error: `EPROTO` if this is no Call or `fill` fails, `ENOMEM`,
+/// `EINVAL` if the slot was not made by [`Slot::new_bc`], `EBUSY` if it is in use, `EOPNOTSUPP` if
+/// the kernel has no such services.
 pub(crate) fn enqueue_bc_call<T: Transport>(
     owner: &Arc<T>,
     slot: Arc<Slot<T::Call>>,
@@ -48,7 +50,7 @@ pub(crate) fn enqueue_bc_call<T: Transport>(
     }
 }
 
-/// [`enqueue_bc_call`] where the kernel has reverse-direction services.
+/// Implements [`enqueue_bc_call`] where the kernel has reverse-direction services.
 #[cfg(CONFIG_SUNRPC_BACKCHANNEL)]
 fn enqueue<T: Transport>(
     owner: &Arc<T>,
@@ -69,14 +71,17 @@ fn enqueue<T: Transport>(
     let Some(rqst) = Slot::lend(slot.clone()) else {
         return Err((slot, EBUSY));
     };
-    // SAFETY: The slot was just lent, and SUNRPC does not know it yet.
+    // SAFETY: The slot was just lent to this function, and SUNRPC does not know it yet, so nothing
+    // else uses its buffers.
     let copied = unsafe { slot.ensure_receive(len) }.and_then(|()| {
-        // SAFETY: As above.
+        // SAFETY: SUNRPC does not know the slot yet, so nothing else changes its buffers.
         let [(send, send_size), (receive, _)] = unsafe { slot.buffers() };
         if send_size < PAGE_SIZE {
             return Err(EINVAL);
         }
-        // SAFETY: The buffer has so many octets, all of them initialised, and nobody else uses it.
+        // SAFETY: `ensure_receive` has made the buffer `len` octets long or longer. They are
+        // initialised, as buffers are zeroed, and nothing else uses them before SUNRPC knows the
+        // slot.
         let place = unsafe { core::slice::from_raw_parts_mut(receive, len) };
         fill(place).ok_or(EPROTO)?;
         Ok((send, receive, u32::try_from(len)?))
@@ -84,15 +89,15 @@ fn enqueue<T: Transport>(
     let (send, receive, octets) = match copied {
         Ok(copied) => copied,
         Err(error) => {
-            // SAFETY: The pointer comes from `lend`, and nobody got to see it.
+            // SAFETY: The pointer comes from `lend` of this slot, and no other code has seen it.
             drop(unsafe { Slot::<T::Call>::take_back(rqst) });
             return Err((slot, error));
         }
     };
     let xprt = owner.xprt().as_ptr();
 
-    // SAFETY: The slot was just lent, and SUNRPC does not know it yet: request and buffers are ours. `rqst` was
-    // all zeros. The Call is in the receive buffer.
+    // SAFETY: The slot was just lent, and SUNRPC does not know it yet: request and buffers are
+    // ours. `rqst` was all zeros. The Call is in the receive buffer.
     unsafe {
         (*rqst).rq_xprt = xprt;
         (*rqst).rq_xid = xid.to_be();
@@ -107,8 +112,8 @@ fn enqueue<T: Transport>(
         sys::xprt_bc_slot_inc(xprt);
     }
     drop(slot);
-    // SAFETY: The request is set up as the service expects it. The function takes a reference to the transport,
-    // which `bc_free_rqst` gives back.
+    // SAFETY: The request is set up as the service expects it. The function takes a reference to
+    // the transport, which `bc_free_rqst` gives back.
     unsafe { sys::xprt_enqueue_bc_request(rqst) };
     Ok(())
 }

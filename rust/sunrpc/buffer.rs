@@ -2,15 +2,17 @@
 
 //! Memory that an RPC is encoded into or decoded from.
 
-use crate::kext::memalloc;
-use crate::sys;
+use crate::{
+    kext::memalloc,
+    sys, //
+};
 use core::ptr;
 use kernel::{
     alloc::Flags,
     prelude::*, //
 };
 
-/// Zeroed memory from `kmalloc`, which so has a `struct page` and may be registered with a device.
+/// Zeroed memory from `kmalloc`. It has a `struct page`, and so may be registered with a device.
 ///
 /// # Invariants
 ///
@@ -18,14 +20,14 @@ use kernel::{
 pub(super) struct Buffer {
     /// The memory.
     ptr: *mut u8,
-    /// How much of it may be used.
+    /// The number of bytes that may be used.
     size: usize,
 }
 
-// SAFETY: The memory belongs to the object.
+// SAFETY: The memory belongs to the object, and to no thread.
 unsafe impl Send for Buffer {}
 
-// SAFETY: A shared reference allows to read `ptr` and `size` only.
+// SAFETY: With a shared reference only `ptr` and `size` can be read.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
@@ -43,9 +45,9 @@ impl Buffer {
         Ok(Self { ptr, size })
     }
 
-    /// Sees to it that there are `size` bytes at least. Returns by how much it grew.
+    /// Makes the memory at least `size` bytes long. Returns by how many bytes it grew.
     ///
-    /// The former memory is freed, its contents are lost.
+    /// If it grows, the former memory is freed, and its contents are lost.
     ///
     /// # Errors
     ///
@@ -67,12 +69,12 @@ impl Buffer {
         Ok(grown)
     }
 
-    /// The memory, for C code.
+    /// Returns the memory, for C code.
     pub(super) fn as_ptr(&self) -> *mut u8 {
         self.ptr
     }
 
-    /// How much there is.
+    /// Returns the number of bytes.
     pub(super) fn size(&self) -> usize {
         self.size
     }
@@ -109,14 +111,15 @@ mod tests {
 
     #[test]
     fn new_memory_is_zeroed() -> Result {
-        // What is freed here is what the next allocation of that size is likely to get.
+        // The next allocation of that size is likely to get the memory that is freed here.
         let dirty = Buffer::new(5000, GFP_KERNEL)?;
-        // SAFETY: The buffer has these octets, and nobody else uses it.
+        // SAFETY: The buffer has 5000 bytes, and only this test uses it.
         unsafe { dirty.as_ptr().write_bytes(0xff, 5000) };
         drop(dirty);
         let mut b = Buffer::new(16, GFP_KERNEL)?;
         b.ensure(5000, sys::GFP_KERNEL)?;
-        // SAFETY: As above.
+        // SAFETY: `ensure` has made the buffer 5000 bytes long, all of them zeroed, and only this
+        // test uses it.
         let bytes = unsafe { core::slice::from_raw_parts(b.as_ptr(), 5000) };
         assert!(bytes.iter().all(|&byte| byte == 0));
         Ok(())

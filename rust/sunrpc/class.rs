@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Transport classes, and how a transport comes into being.
+//! The transport classes of `rpc_xprt`s, and the setup of a transport.
 
 use super::{
     address,
@@ -36,14 +36,14 @@ use kernel::{
     types::ScopeGuard, //
 };
 
-/// How long an RPC waits for its Reply, and a task for a port lookup or a connection, in jiffies.
+/// Time that an RPC waits for its Reply, and a task for a port lookup or a connection, in jiffies.
 const TIMEOUT: usize = 60 * HZ;
 
-/// How long a connection that is not used is kept, in jiffies.
+/// Time that an unused connection is kept, in jiffies.
 const IDLE: usize = 5 * 60 * HZ;
 
-/// The timeouts of a transport until somebody changes them. Static, because the clients of a transport keep
-/// pointers to it.
+/// The timeouts of a transport until they are changed (`set_connect_timeout`). They are static,
+/// because the clients of a transport keep pointers to them.
 static DEFAULT_TIMEOUT: sys::rpc_timeout = sys::rpc_timeout {
     to_initval: TIMEOUT,
     to_maxval: TIMEOUT,
@@ -52,7 +52,7 @@ static DEFAULT_TIMEOUT: sys::rpc_timeout = sys::rpc_timeout {
     to_exponential: 0,
 };
 
-/// The `setup` operation of the client's class: makes a transport.
+/// Makes a transport of the client. This is the `setup` operation of its class.
 ///
 /// # Safety
 ///
@@ -60,22 +60,24 @@ static DEFAULT_TIMEOUT: sys::rpc_timeout = sys::rpc_timeout {
 unsafe extern "C" fn setup_callback<T: ConnectingTransport>(
     args: *mut sys::xprt_create,
 ) -> *mut sys::rpc_xprt {
-    // SAFETY: The caller guarantees it.
+    // SAFETY: The caller guarantees that `args`, its address and its namespace are valid.
     match unsafe { setup(&*args, tunables::slot_table_entries(), T::setup) } {
         Ok(xprt) => xprt.as_ptr(),
         Err(error) => error.to_ptr(),
     }
 }
 
-/// The `setup` operation of the class of transports for Calls to clients.
+/// Makes a transport for Calls to a client. This is the `setup` operation of its class.
 ///
 /// # Safety
 ///
-/// As for [`setup_callback`]; the caller has a reference to `bc_xprt`, if that is not null.
+/// `args` is valid, and so are its `dstaddr` (for `addrlen` octets) and its `net`. The caller has a
+/// reference to its `bc_xprt`, if that is not null.
 pub(super) unsafe extern "C" fn callback_setup_callback<T: CallbackTransport>(
     args: *mut sys::xprt_create,
 ) -> *mut sys::rpc_xprt {
-    // SAFETY: The caller guarantees it.
+    // SAFETY: The caller guarantees that `args`, its address and its namespace are valid, and that
+    // it has a reference to `bc_xprt`.
     match unsafe { callback_setup::<T>(&*args) } {
         Ok(xprt) => xprt.as_ptr(),
         Err(error) => error.to_ptr(),
@@ -86,20 +88,23 @@ pub(super) unsafe extern "C" fn callback_setup_callback<T: CallbackTransport>(
 ///
 /// # Safety
 ///
-/// As for [`callback_setup_callback`].
+/// `dstaddr` of `args` is valid for `addrlen` octets, and `net` is valid. The caller has a
+/// reference to `bc_xprt`, if that is not null.
 unsafe fn callback_setup<T: CallbackTransport>(
     args: &sys::xprt_create,
 ) -> Result<NonNull<sys::rpc_xprt>> {
-    // SAFETY: The caller guarantees it.
+    // SAFETY: The caller has a reference to `bc_xprt`, so it is valid unless it is null.
     let connection = unsafe { svc::connection::<T::Connection>(args.bc_xprt) }.ok_or(EINVAL)?;
-    // SAFETY: The caller guarantees it.
+    // SAFETY: The caller guarantees that address and namespace are valid.
     let made = unsafe { setup(args, T::SLOTS, |xprt| T::setup(xprt, &connection)) }?;
     let xprt = made.as_ptr();
-    // SAFETY: Nobody but us and the server's transport knows the new one. It holds a reference to it until it is
-    // freed.
+    // SAFETY: Only this function knows the new transport until it is in `xpt_bc_xprt`, and
+    // `bc_xprt` is valid, as `connection` has found. The server's transport gets a reference to the
+    // new one, and holds it until it is freed itself.
     unsafe {
         (*xprt).xprt_class = &raw const sys::rpcrdma_class_backchannel;
-        // It is connected for as long as it lives, and somebody else decides how long that is.
+        // The transport is connected for as long as it lives, and the server's transport decides
+        // how long that is. So nothing times out.
         (*xprt).bind_timeout = 0;
         (*xprt).idle_timeout = 0;
         sys::xprt_set_bound(xprt);
@@ -107,7 +112,8 @@ unsafe fn callback_setup<T: CallbackTransport>(
         (*xprt).bc_xprt = args.bc_xprt;
         sys::xprt_get(xprt);
         (*args.bc_xprt).xpt_bc_xprt = xprt;
-        // SUNRPC marks the server's transport as dead, and then closes ours, if it finds it.
+        // SUNRPC marks the server's transport as dead first, and then closes ours if it finds it.
+        // So with the barrier either SUNRPC finds the new transport, or this sees the mark.
         sys::smp_mb();
         if svc::is_dead(args.bc_xprt) {
             Ops::<T>::close_callback(xprt);
@@ -116,11 +122,11 @@ unsafe fn callback_setup<T: CallbackTransport>(
     Ok(made)
 }
 
-/// Makes a transport with `slots` slots.
+/// Makes a transport with `slots` slots, whose state `make` returns.
 ///
 /// # Safety
 ///
-/// As for [`setup_callback`].
+/// `dstaddr` of `args` is valid for `addrlen` octets, and `net` is valid.
 unsafe fn setup<T: Transport>(
     args: &sys::xprt_create,
     slots: u32,
@@ -129,14 +135,16 @@ unsafe fn setup<T: Transport>(
     if args.addrlen > mem::size_of::<sys::__kernel_sockaddr_storage>() {
         return Err(EBADF);
     }
-    // SUNRPC lets go of its reference when this returns; the transport keeps this one.
+    // SUNRPC gives its own module reference back when this returns; the transport keeps this one.
     let module = ModuleRef::get().ok_or(EIO)?;
 
-    // SAFETY: The namespace is valid. The memory is zeroed, and `xprt` is its start.
+    // SAFETY: The caller guarantees that the namespace is valid. The memory is zeroed, which is
+    // fine for all fields that follow `xprt`, and `xprt` is its start.
     let xprt = unsafe { sys::xprt_alloc(args.net, mem::size_of::<sys::rpcrdma_xprt>(), 0, slots) };
     let rx = NonNull::new(xprt.cast::<sys::rpcrdma_xprt>()).ok_or(ENOMEM)?;
     let free = ScopeGuard::new_with_data(rx, |rx| {
-        // SAFETY: Only we know the transport, unless its handle went astray.
+        // SAFETY: The transport is valid. If its handle is gone, nothing else knows it, so it can
+        // be freed. Else the memory is left alone.
         unsafe {
             let rx = rx.as_ptr();
             if XprtHandle::is_gone(rx) {
@@ -148,36 +156,37 @@ unsafe fn setup<T: Transport>(
         }
     });
 
-    // SAFETY: The transport is valid and ours; the address is as long as SUNRPC says, which was checked to
-    // fit.
+    // SAFETY: The transport is valid, and only this function knows it. The caller guarantees that
+    // the address has `addrlen` octets, and that length was checked above.
     unsafe {
         initialise::<T>(rx.as_ptr());
         address::set_address(rx.as_ptr(), args.dstaddr, args.addrlen)?;
     }
-    // SAFETY: The memory is freed only when the handle is gone, above and in `release_callback`; this is the
-    // only handle.
+    // SAFETY: The transport is from `xprt_alloc`. Its memory is freed only when the handle is gone,
+    // above and in `release_callback`. This is the only handle.
     let handle = unsafe { XprtHandle::new(rx) };
     let state = make(handle)?;
     if !ptr::eq(state.xprt().as_ptr(), xprt) {
         kernel::warn_on!(true);
         return Err(EINVAL);
     }
-    // SAFETY: The transport is valid and ours.
+    // SAFETY: The transport is valid, and SUNRPC does not know it yet, so nothing reads the field.
     unsafe { (*rx.as_ptr()).state = Arc::into_raw(state).cast() };
 
     free.dismiss();
-    // `rpcrdma_class_xprt_destroy` gives it back.
+    // `rpcrdma_class_xprt_destroy` gives the reference back.
     module.leave_to_c();
     Ok(rx.cast())
 }
 
-/// Sets what all our transports have in common.
+/// Sets the fields that are the same in all transports of a `T`.
 ///
 /// # Safety
 ///
 /// `rx` is a new transport that only the caller knows.
 unsafe fn initialise<T: Transport>(rx: *mut sys::rpcrdma_xprt) {
-    // SAFETY: The caller guarantees it. Table, class and timeouts are static.
+    // SAFETY: The caller guarantees that `rx` is valid and not shared. Table, class and timeouts
+    // are static.
     unsafe {
         (*rx).release = Some(Ops::<T>::release_callback);
         let xprt = &raw mut (*rx).xprt;
@@ -189,23 +198,26 @@ unsafe fn initialise<T: Transport>(rx: *mut sys::rpcrdma_xprt) {
         (*xprt).bind_timeout = TIMEOUT;
         (*xprt).idle_timeout = IDLE;
         (*xprt).max_payload = T::MAX_PAYLOAD;
-        // The address is one of IP, for protocols that look at it.
+        // The address is an IP address; this tells protocols that look at it.
         (*xprt).prot = sys::RPCRDMA_IPPROTO_TCP as c_int;
     }
 }
 
-/// Keeps the client's transport class registered. Its transports are `T`s.
-pub(crate) struct Registration<T: ConnectingTransport>(PhantomData<fn() -> T>);
+/// The registration of the client's transport class, whose transports are `T`s. Dropped, it is
+/// undone.
+pub(crate) struct ClassRegistration<T: ConnectingTransport>(PhantomData<fn() -> T>);
 
-impl<T: ConnectingTransport> Registration<T> {
+impl<T: ConnectingTransport> ClassRegistration<T> {
     /// Registers the class.
     ///
     /// # Errors
     ///
-    /// `EEXIST` if the kernel has another transport of this kind, which a line in the log says.
+    /// `EEXIST` if the kernel has another transport of this kind. Then there is also a line in the
+    /// log.
     pub(crate) fn new() -> Result<Self> {
         super::servers::init();
-        // SAFETY: The function is a setup operation; `Drop` unregisters the class before the module goes.
+        // SAFETY: The function is a setup operation; `Drop` unregisters the class before the module
+        // goes.
         let status = unsafe { sys::rpcrdma_class_register(Some(setup_callback::<T>)) };
         let registered = to_result(status);
         if registered == Err(EEXIST) {
@@ -218,9 +230,10 @@ impl<T: ConnectingTransport> Registration<T> {
     }
 }
 
-impl<T: ConnectingTransport> Drop for Registration<T> {
+impl<T: ConnectingTransport> Drop for ClassRegistration<T> {
     fn drop(&mut self) {
-        // SAFETY: `new` registered it. No transport is left, since each holds a reference to the module.
+        // SAFETY: `new` registered it. No transport is left, since each holds a reference to the
+        // module.
         unsafe { sys::rpcrdma_class_unregister() }
     }
 }

@@ -12,9 +12,9 @@
 //!   stream:   | header (head) | payload, rounded up (pages) | what follows (pages, tail) |
 //! ```
 //!
-//! RFC 8166 section 3.4.6: the inline part does not say where the payload was taken out. It is where
-//! the pages begin, because the requester offered the pages for it; so the header is as long as the
-//! head, or shorter if nothing follows the payload.
+//! RFC 8166 section 3.4.6: the inline part does not say where the payload was taken out. It is
+//! where the pages begin, because the requester offered the pages for it; so the header is as long
+//! as the head, or shorter if nothing follows the payload.
 
 use super::xdr_buf::{
     XdrBuf,
@@ -67,11 +67,15 @@ unsafe fn shorten_head(bufs: [&XdrBuf; 2], len: usize) {
 
 /// Delivers a Reply whose inline part is `inline`, and of which `written` octets are in the pages.
 ///
-/// `bufs` are `rq_rcv_buf` and `rq_private_buf`, which describe the same memory and must stay equal.
-/// Returns the length of the Reply, which includes the octets in the pages.
+/// `bufs` are `rq_rcv_buf` and `rq_private_buf`, which describe the same memory and must stay
+/// equal. Returns the length of the Reply, which includes the octets in the pages.
 ///
 /// What is longer than the upper layer expects is cut off, as a stream transport does; the decoders
 /// notice.
+///
+/// An inline part that does not end with a whole XDR unit (RFC 4506 section 3) is taken as if
+/// zeroes filled the last one: there are servers that pad the data of a READ wrongly, and SUNRPC
+/// drops the connection for such a length. The stock transport rounds up, too.
 ///
 /// # Errors
 ///
@@ -82,26 +86,35 @@ unsafe fn shorten_head(bufs: [&XdrBuf; 2], len: usize) {
 /// Head, pages and tail are valid for writes; nobody else uses them or the buffers.
 pub(super) unsafe fn inline(bufs: [&XdrBuf; 2], inline: &[u8], written: u32) -> Result<usize> {
     let [buf, _] = bufs;
+    let whole = inline.len().checked_next_multiple_of(XDR_UNIT).ok_or(EIO)?;
+    let padding = [0; XDR_UNIT];
+    let padding = padding.get(..whole - inline.len()).ok_or(EIO)?;
+    let put = |at: usize, bytes: &[u8]| {
+        // SAFETY: The caller guarantees it; the slice is as long as it says.
+        unsafe { buf.write_at(at, bytes.as_ptr(), bytes.len()) }
+    };
     if written == 0 {
-        // SAFETY: The caller guarantees it.
-        return Ok(unsafe { buf.write_at(0, inline.as_ptr(), inline.len()) });
+        return Ok(put(0, inline) + put(inline.len(), padding));
     }
 
     let payload = Payload::new(buf, written)?;
-    let head_len = buf.head_len().min(inline.len());
+    let head_len = buf.head_len().min(whole);
     // SAFETY: The caller guarantees it.
     unsafe { shorten_head(bufs, head_len) };
-    let (header, rest) = inline.split_at_checked(head_len).ok_or(EIO)?;
+    let (header, rest) = inline
+        .split_at_checked(head_len)
+        .unwrap_or((inline, &[][..]));
     let at = head_len + payload.rounded;
-    // SAFETY: The caller guarantees it; the slices are as long as they say.
-    let copied = unsafe {
-        buf.write_at(0, header.as_ptr(), header.len()) + buf.write_at(at, rest.as_ptr(), rest.len())
+    let padding_at = if inline.len() < head_len {
+        inline.len()
+    } else {
+        at + rest.len()
     };
-    Ok(payload.rounded + copied)
+    Ok(payload.rounded + put(0, header) + put(at, rest) + put(padding_at, padding))
 }
 
-/// Delivers a Reply that is where it belongs: `len` octets of head, pages and tail, all written by the
-/// peer as one Reply chunk.
+/// Delivers a Reply that is where it belongs: `len` octets of head, pages and tail, all written by
+/// the peer as one Reply chunk.
 ///
 /// # Errors
 ///
@@ -142,7 +155,7 @@ pub(super) unsafe fn split(bufs: [&XdrBuf; 2], len: u32, written: u32) -> Result
     Ok(head_len + payload.rounded + moved)
 }
 
-/// How `xprt_complete_rqst` wants to be told a length.
+/// Returns a length as `xprt_complete_rqst` wants to be told it.
 pub(super) fn length_for_c(len: usize) -> c_int {
     c_int::try_from(len).unwrap_or(c_int::MAX)
 }
@@ -188,9 +201,13 @@ mod tests {
                 let src = reply(0, len)?;
                 // SAFETY: The message is the test's own.
                 let got = unsafe { inline(m.bufs(), &src, 0) }?;
-                assert_eq!(got, len);
+                assert_eq!(got, len.next_multiple_of(XDR_UNIT).min(s.total()));
                 for at in 0..s.total() {
-                    let expected = if at < len { pattern(at) } else { UNTOUCHED };
+                    let expected = match at {
+                        at if at < len => pattern(at),
+                        at if at < got => 0,
+                        _ => UNTOUCHED,
+                    };
                     assert_eq!(m.get(at)?, expected);
                 }
                 assert_eq!(m.damage()?, 0);
@@ -252,8 +269,8 @@ mod tests {
 
     #[test]
     fn what_follows_the_payload_is_decoded() -> Result {
-        // The tail has room for the padding and what follows. With a short payload, what follows begins in the
-        // pages.
+        // The tail has room for the padding and what follows. With a short payload, what follows
+        // begins in the pages.
         for pages in [5, 6, 7, 8, PAGE_SIZE - 3, PAGE_SIZE, PAGE_SIZE + 1] {
             for written in [pages, pages / 2 + 1] {
                 let s = shape(128, 12, pages, 3 + 32);
@@ -267,6 +284,54 @@ mod tests {
                 assert_eq!(m.buf().head_len(), 128);
                 assert_eq!(m.damage()?, 0);
                 assert_eq!(m.decode_errors(got, 128, written, 32), Ok(0));
+            }
+        }
+        Ok(())
+    }
+
+    /// The data of a READ are the last item, in pages, with 0 to 3 octets of padding in place of
+    /// what is right.
+    #[test]
+    fn wrongly_padded_data_are_decoded() -> Result {
+        for len in [1, 2, 3, 4, 101, PAGE_SIZE - 1, PAGE_SIZE + 3] {
+            for padding in 0..4 {
+                let s = shape(100, 0, 2 * PAGE_SIZE, 8);
+                let m = Message::new(s)?;
+                let src = reply(0, 100 + len + padding)?;
+                // SAFETY: The message is the test's own.
+                let got = unsafe { inline(m.bufs(), &src, 0) }?;
+                assert_eq!(got, (100 + len + padding).next_multiple_of(XDR_UNIT));
+                assert!(m.bufs_are_equal());
+                assert_eq!(m.decode_errors(got, 100, len, 0), Ok(0));
+                assert_eq!(m.damage()?, 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// The data are in a chunk, and the inline part around them does not end with a whole unit.
+    #[test]
+    fn wrong_padding_behind_a_payload_is_filled_up() -> Result {
+        for (head, written) in [(100, 64), (128, 61), (128, 64)] {
+            for extra in [1, 2, 3] {
+                let m = with_payload(shape(128, 0, 64, 24), head, written)?;
+                let src = reply(0, head - 4 + extra)?;
+                // SAFETY: The message is the test's own.
+                let got = unsafe { inline(m.bufs(), &src, written as u32) }?;
+                assert_eq!(got, head + written.next_multiple_of(4));
+                assert_eq!(m.buf().head_len(), head);
+                for at in head - 4 + extra..head {
+                    assert_eq!(m.get(at)?, 0);
+                }
+                assert_eq!(m.damage()?, 0);
+                assert!(m.bufs_are_equal());
+
+                let m = with_payload(shape(head, 0, 64, 24), head, written)?;
+                let src = reply(0, head + 4 + extra)?;
+                // SAFETY: As above.
+                let got = unsafe { inline(m.bufs(), &src, written as u32) }?;
+                assert_eq!(got, head + written.next_multiple_of(4) + 8);
+                assert_eq!(m.damage()?, 0);
             }
         }
         Ok(())

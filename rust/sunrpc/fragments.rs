@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The memory of an RPC message, page by page, as a device wants to be told of it.
+//! The memory of an RPC message, page by page, in the form that a device needs.
 
 use super::xdr_buf::XdrBuf;
 use crate::{
@@ -16,7 +16,7 @@ use core::{
 };
 use kernel::page::PAGE_SIZE;
 
-/// Which parts of a message are meant.
+/// A selection of the parts of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parts {
     /// The head.
@@ -42,7 +42,7 @@ impl Parts {
         tail: true,
     };
 
-    /// What is left when the pages go another way.
+    /// Head and tail: what is left when the pages travel in a chunk of their own.
     pub(crate) const HEAD_AND_TAIL: Self = Self {
         head: true,
         pages: false,
@@ -51,7 +51,7 @@ impl Parts {
 }
 
 impl XdrBuf {
-    /// The memory of some parts of the message, page by page and in order.
+    /// Returns the memory of some parts of the message, page by page and in order.
     pub(crate) fn fragments(&self, parts: Parts) -> Fragments<'_> {
         let (pages, page_offset, _) = self.page_list();
         let take =
@@ -66,8 +66,8 @@ impl XdrBuf {
         }
     }
 
-    /// The memory of what is left of the message when its pages travel as a Read chunk: the head, and of the tail what
-    /// follows the padding of the pages.
+    /// Returns the memory of what is left of the message when its pages travel as a Read chunk: the
+    /// head, and the tail without the padding of the pages.
     pub(crate) fn fragments_without_pages(&self) -> Fragments<'_> {
         Fragments {
             tail: self.tail_behind_padding(),
@@ -77,22 +77,24 @@ impl XdrBuf {
 }
 
 impl XdrBuf {
-    /// The memory of the octets from one offset to before another.
+    /// Returns the memory of the octets from offset `from` up to, but not including, offset `to`.
     pub(crate) fn range(&self, from: usize, to: usize) -> Range<'_> {
         Range::new(self.fragments(Parts::ALL), from, to)
     }
 
-    /// Copies octets, from `offset` on, until `to` is full. [`None`] if there are not so many.
+    /// Copies octets from `offset` on, until `to` is full. Returns [`None`] if the message ends
+    /// before that.
     pub(crate) fn copy_range(&self, offset: usize, to: &mut [u8]) -> Option<()> {
         self.copy_from(self.fragments(Parts::ALL), offset, to)
     }
 
-    /// The same of what is left of the message when its pages travel as a Read chunk.
+    /// Does the same with what is left of the message when its pages travel as a Read chunk.
     pub(crate) fn copy_range_without_pages(&self, offset: usize, to: &mut [u8]) -> Option<()> {
         self.copy_from(self.fragments_without_pages(), offset, to)
     }
 
-    /// Copies octets of `fragments`, which are of this message, from `offset` on until `to` is full.
+    /// Copies octets of `fragments`, which belong to this message, from `offset` on until `to` is
+    /// full.
     fn copy_from(&self, fragments: Fragments<'_>, offset: usize, to: &mut [u8]) -> Option<()> {
         let mut rest = to;
         for fragment in Range::new(fragments, offset, offset.checked_add(rest.len())?) {
@@ -106,31 +108,33 @@ impl XdrBuf {
 
 /// The memory of a message, page by page. Made by [`XdrBuf::fragments`].
 ///
-/// Yields no empty fragments. It ends early where a page is missing, which is not the case after
-/// `SendRqst::fill_sparse_pages`.
+/// No fragment is empty. The iteration ends early where a page is missing, which does not happen
+/// after `SendRqst::fill_sparse_pages`.
+#[derive(Clone)]
 pub(crate) struct Fragments<'a> {
-    /// What is left of the head.
+    /// The rest of the head.
     head: (*mut u8, usize),
-    /// The list entry of the next page.
+    /// The entry of the next page in the list.
     pages: *mut *mut sys::page,
-    /// Where the octets start in the next page.
+    /// The offset of the next octets in the next page.
     page_offset: usize,
-    /// Octets left in the pages.
+    /// The number of octets left in the pages.
     page_left: usize,
-    /// What is left of the tail.
+    /// The rest of the tail.
     tail: (*mut u8, usize),
-    /// The message must not go away.
+    /// Marker that keeps the message borrowed, so that it does not go away.
     _buf: PhantomData<&'a XdrBuf>,
 }
 
-/// Makes a fragment of what `offset` and `len` say, which are within a page.
+/// Makes a fragment from an offset and a length within a page.
 ///
 /// # Safety
 ///
-/// `page` is valid, `len` is not zero, and `offset + len` is at most a page.
+/// `page` is valid while the fragment is used, `len` is not zero, and `offset + len` is at most a
+/// page.
 unsafe fn fragment(page: NonNull<sys::page>, offset: usize, len: usize) -> PageFragment {
     // CAST: Both are at most `PAGE_SIZE`.
-    // SAFETY: The caller guarantees it.
+    // SAFETY: The caller guarantees what `PageFragment::new` demands.
     unsafe { PageFragment::new(page, offset as u32, len as u32) }
 }
 
@@ -143,9 +147,11 @@ fn take_fragment(memory: &mut (*mut u8, usize)) -> Option<PageFragment> {
     let offset = start.addr() % PAGE_SIZE;
     let len = left.min(PAGE_SIZE - offset);
     *memory = (start.wrapping_add(len), left - len);
-    // SAFETY: Head and tail of a message have a `struct page`.
+    // SAFETY: The octets are part of head or tail, which have a `struct page` by the invariants of
+    // `XdrBuf`.
     let page = NonNull::new(unsafe { sys::virt_to_page(start.cast()) })?;
-    // SAFETY: The page is valid; `len` is neither zero nor beyond the page.
+    // SAFETY: The page belongs to the message, which is borrowed. `len` is neither zero nor beyond
+    // the page.
     Some(unsafe { fragment(page, offset, len) })
 }
 
@@ -159,9 +165,10 @@ impl Iterator for Fragments<'_> {
         if self.page_left > 0 {
             let offset = self.page_offset;
             let len = self.page_left.min(PAGE_SIZE - offset);
-            // SAFETY: Octets are left, so there is an entry for them.
+            // SAFETY: Octets are left in the pages, so by the invariants of `XdrBuf` the list has
+            // an entry for them.
             let Some(page) = NonNull::new(unsafe { self.pages.read() }) else {
-                // Nothing after a hole may be taken for what belongs into it.
+                // The octets after a hole must not be taken for those that belong into it.
                 self.page_left = 0;
                 self.tail.1 = 0;
                 return None;
@@ -169,25 +176,27 @@ impl Iterator for Fragments<'_> {
             self.pages = self.pages.wrapping_add(1);
             self.page_offset = 0;
             self.page_left -= len;
-            // SAFETY: The page is valid; `len` is neither zero nor beyond the page.
+            // SAFETY: The page belongs to the message, which is borrowed. `len` is neither zero nor
+            // beyond the page.
             return Some(unsafe { fragment(page, offset, len) });
         }
         take_fragment(&mut self.tail)
     }
 }
 
-/// The octets of an RPC message, or of what is left of it, from one offset to another, page by page.
+/// The octets of an RPC message, or of what is left of it, from one offset to another, page by
+/// page.
 pub(crate) struct Range<'a> {
-    /// All of them.
+    /// All fragments of the message.
     fragments: Fragments<'a>,
-    /// How much is still to be skipped.
+    /// The number of octets left to skip.
     skip: usize,
-    /// How much is still to come.
+    /// The number of octets left to yield.
     left: usize,
 }
 
 impl<'a> Range<'a> {
-    /// From octet `from` to before octet `to`.
+    /// Makes the range from octet `from` up to, but not including, octet `to`.
     fn new(fragments: Fragments<'a>, from: usize, to: usize) -> Self {
         Self {
             fragments,
@@ -260,7 +269,7 @@ mod tests {
         Ok(())
     }
 
-    /// RFC 8166 section 3.4.5.2: the padding of what goes another way is in no chunk.
+    /// RFC 8166 section 3.4.5.2: the padding of a chunk's payload is not sent.
     #[test]
     fn what_is_left_without_pages_has_no_padding() -> Result {
         for s in SHAPES {
@@ -280,7 +289,7 @@ mod tests {
                 }
             }
             assert_eq!(octets.next(), None);
-            // In parts they are the same.
+            // Copied in two parts, the octets are the same.
             let middle = len / 2;
             let mut parts = KVec::from_elem(0_u8, len, GFP_KERNEL)?;
             let (first, last) = parts.split_at_mut_checked(middle).ok_or(EINVAL)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages that SUNRPC wants to have sent.
+//! The messages that SUNRPC gives to a transport to send.
 
 use super::{
     slot::Slot,
@@ -22,12 +22,13 @@ use kernel::{
     types::Opaque, //
 };
 
-/// A Call to send.
+/// A Call that SUNRPC is sending.
 ///
-/// What it refers to stays as it is until `send_request` returns, also when the message was posted and
-/// its Reply has come meanwhile: SUNRPC pins a request while it is being sent (`xprt_transmit`), so
-/// its task cannot release it, and the task encodes nothing anew before it was taken off the transmit
-/// queue, which follows. Only the memory for the Reply may be in use by then, by the decoders.
+/// The request and the message stay as they are until `send_request` returns, even if the message
+/// was posted and its Reply has come by then. SUNRPC pins a request while it is being sent
+/// (`xprt_transmit`), so its task cannot release it. The task does not encode the message anew
+/// before the request is taken off the transmit queue, which happens afterwards. Only the memory
+/// for the Reply may be in use by then, by the decoders.
 pub(crate) struct SendRqst<'a, T: Transport> {
     /// The transport.
     owner: &'a Arc<T>,
@@ -45,44 +46,45 @@ impl<'a, T: Transport> SendRqst<'a, T> {
         Self { owner, slot }
     }
 
-    /// The request.
+    /// Returns the request.
     fn rqst(&self) -> *mut sys::rpc_rqst {
         self.slot.rqst()
     }
 
-    /// The slot.
+    /// Returns the slot.
     pub(crate) fn slot(&self) -> &Arc<Slot<T::Call>> {
         self.slot
     }
 
-    /// The XID, in host order.
+    /// Returns the XID, in host order.
     pub(crate) fn xid(&self) -> u32 {
-        // SAFETY: The request stays valid, see the type.
+        // SAFETY: The request stays valid until `send_request` returns (see the type).
         u32::from_be(unsafe { (*self.rqst()).rq_xid })
     }
 
-    /// Whether the task of the RPC sends the Call itself. SUNRPC has a task send what others have queued before it.
-    pub(crate) fn is_sent_by_its_task(&self) -> bool {
-        // SAFETY: The request stays valid, see the type, and names its transport. Who sends holds the send lock, which
-        // protects the other pointer; it is compared only.
-        unsafe { (*(*self.rqst()).rq_xprt).snd_task == (*self.rqst()).rq_task }
+    /// Ends the RPC of a Call that can never be sent. It ends with `error` when its task is about
+    /// to wait for the Reply; for this, `send_request` must return success.
+    pub(crate) fn fail(&self, error: SendError) {
+        self.slot.set_unsent(error.to_errno());
     }
 
-    /// The Call.
+    /// Returns the Call.
     pub(crate) fn snd_buf(&self) -> &XdrBuf {
-        // SAFETY: The Call stays as it is, see the type.
+        // SAFETY: The slot is lent, and the Call stays as it is until `send_request` returns (see
+        // the type).
         unsafe { self.slot.snd_buf() }
     }
 
-    /// Where the Reply shall go to.
+    /// Returns the description of the memory for the Reply.
     pub(crate) fn rcv_buf(&self) -> &XdrBuf {
-        // SAFETY: The description of the memory stays as it is, see the type; `deliver` may shorten its
-        // head.
+        // SAFETY: The slot is lent, and the description of the memory stays as it is until
+        // `send_request` returns (see the type), except that `deliver` may shorten its head, which
+        // `XdrBuf` allows.
         unsafe { self.slot.rcv_buf() }
     }
 
-    /// Adds the pages that the upper layer left out because it does not know how large a Reply will be.
-    /// A device needs them all.
+    /// Adds the pages that the upper layer left out because it does not know the length of the
+    /// Reply. A device needs all of them.
     ///
     /// # Errors
     ///
@@ -94,10 +96,10 @@ impl<'a, T: Transport> SendRqst<'a, T> {
         }
         let (list, _, count) = buf.page_list();
         for index in 0..count {
-            // SAFETY: `index` is below the number of entries.
+            // SAFETY: `index` is below the number of entries in the list.
             let entry = unsafe { list.add(index) };
-            // SAFETY: The entry is valid, and SUNRPC leaves it to the transport to fill it. The page is
-            // freed by the upper layer, as all others.
+            // SAFETY: The entry is valid, and SUNRPC leaves it to the transport to fill it. The
+            // upper layer frees the page, like all others.
             unsafe {
                 if (*entry).is_null() {
                     *entry = sys::alloc_page(sys::GFP_NOWAIT | sys::__GFP_NOWARN);
@@ -110,10 +112,11 @@ impl<'a, T: Transport> SendRqst<'a, T> {
         Ok(())
     }
 
-    /// Whether payload may go by direct data placement: not when a security flavor has to touch each
-    /// octet of it (RFC 8166 section 8.2.2.3).
+    /// Returns whether payload may go by direct data placement. It may not if a security flavor has
+    /// to touch each octet of it (RFC 8166 section 8.2.2.3).
     pub(crate) fn ddp_allowed(&self) -> bool {
-        // SAFETY: The request has a credential when it is encoded, and that has an `rpc_auth`.
+        // SAFETY: The request stays valid until `send_request` returns (see the type). It was
+        // encoded, so it has a credential, which has an `rpc_auth`.
         let flags = unsafe {
             let cred = (*self.rqst()).rq_cred;
             if cred.is_null() {
@@ -124,28 +127,29 @@ impl<'a, T: Transport> SendRqst<'a, T> {
         flags & (1 << sys::RPCAUTH_AUTH_DATATOUCH) == 0
     }
 
-    /// Whether this Call was sent on the present connection already.
+    /// Returns whether this Call was sent on the present connection already.
     pub(crate) fn sent_on_this_connection(&self) -> bool {
-        // SAFETY: The request stays valid, see the type.
+        // SAFETY: The request stays valid until `send_request` returns (see the type).
         unsafe { (*self.rqst()).rq_connect_cookie == self.owner.xprt().connect_cookie() }
     }
 
-    /// Whether the Call has a Reply.
+    /// Returns whether the Call has a Reply.
     pub(crate) fn reply_expected(&self) -> bool {
-        // SAFETY: The request stays valid and so does its task, see the type.
+        // SAFETY: Request and task stay valid until `send_request` returns (see the type).
         unsafe { sys::rpc_reply_expected((*self.rqst()).rq_task) }
     }
 
-    /// Takes a credit for the Call, unless it has one. Returns whether it has.
+    /// Takes a credit for the Call, unless it has one. Returns whether it has one now.
     pub(crate) fn get_congestion(&self) -> bool {
         let xprt = self.owner.xprt();
         let epoch = xprt.congestion_epoch();
-        // SAFETY: The request stays valid. The send lock keeps all others from sending, and so from
-        // taking a credit for it, and it keeps the epoch as it is.
+        // SAFETY: The request stays valid until `send_request` returns (see the type). The send
+        // lock keeps other threads from sending, and so from taking a credit for it, and it keeps
+        // the epoch as it is.
         unsafe {
             let cong = &raw mut (*self.rqst()).rq_cong;
             if *cong != 0 && self.slot.cong_epoch() != epoch {
-                // That was a credit of another connection.
+                // That credit was one of a former connection.
                 *cong = 0;
             }
             self.slot.set_cong_epoch(epoch);
@@ -153,16 +157,18 @@ impl<'a, T: Transport> SendRqst<'a, T> {
         }
     }
 
-    /// Begins the measurement of the round-trip time. Call it before the message is posted.
+    /// Starts the measurement of the round-trip time. Call it before the message is posted.
     pub(crate) fn stamp(&self) {
-        // SAFETY: The request stays valid; the Reply, whose arrival reads it, cannot be here yet.
+        // SAFETY: The request stays valid until `send_request` returns (see the type). SUNRPC reads
+        // the field when the Reply arrives, which cannot have happened yet.
         unsafe { (*self.rqst()).rq_xtime = time::ktime() }
     }
 
     /// Counts the octets of the Call as sent.
     pub(crate) fn count_sent(&self) {
         let len = self.snd_buf().len();
-        // SAFETY: The request stays valid, see the type. Its task reads the sum when it ends.
+        // SAFETY: The request stays valid until `send_request` returns (see the type). Its task
+        // reads the sum when it ends.
         unsafe {
             let sent = &raw mut (*self.rqst()).rq_xmit_bytes_sent;
             *sent = (*sent).wrapping_add(len);
@@ -170,7 +176,7 @@ impl<'a, T: Transport> SendRqst<'a, T> {
     }
 }
 
-/// The Reply of a reverse-direction Call, to send.
+/// The Reply of a reverse-direction Call that SUNRPC is sending.
 pub(crate) struct BcReply<'a, C> {
     /// The slot.
     slot: &'a Slot<C>,
@@ -189,39 +195,40 @@ impl<'a, C> BcReply<'a, C> {
     pub(super) unsafe fn new(slot: &'a Slot<C>) -> Self {
         Self {
             slot,
-            // SAFETY: SUNRPC does not change the message while it is being sent.
+            // SAFETY: The caller guarantees that the slot is lent. SUNRPC does not change the
+            // message while it is being sent.
             snd_buf: unsafe { slot.snd_buf() },
-            // SAFETY: The request is valid.
+            // SAFETY: The slot is lent, so the request is valid.
             xid: u32::from_be(unsafe { (*slot.rqst()).rq_xid }),
         }
     }
 
-    /// The transport's part of the slot that the Call was given in.
+    /// Returns the transport's part of the slot in which the Call was given to SUNRPC.
     pub(crate) fn call(&self) -> &C {
         &self.slot.call
     }
 
-    /// The XID, in host order.
+    /// Returns the XID, in host order.
     pub(crate) fn xid(&self) -> u32 {
         self.xid
     }
 
-    /// The Reply.
+    /// Returns the Reply.
     pub(crate) fn snd_buf(&self) -> &XdrBuf {
         self.snd_buf
     }
 }
 
-/// A short RPC message in a page of its own, which RDMA Writes may be made from.
+/// A copy of a short RPC message, in a page of its own that RDMA Writes can read from.
 pub(crate) struct KeptMessage {
     /// The page.
     pages: Pages,
-    /// Where the message is in it.
+    /// The description of the message in the page.
     buf: Opaque<sys::xdr_buf>,
 }
 
 impl KeptMessage {
-    /// Copies a message of a page at most. May sleep.
+    /// Copies a message of at most a page. May sleep.
     ///
     /// # Errors
     ///
@@ -233,14 +240,15 @@ impl KeptMessage {
         }
         let pages = Pages::allocate(1)?;
         let start = pages.start().ok_or(EMSGSIZE)?;
-        // SAFETY: The page was allocated by us, zeroed, and nobody else knows it.
+        // SAFETY: The page was just allocated, zeroed, and only this function knows it; `len` is at
+        // most its size.
         let place = unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), len) };
         message.copy_range(0, place).ok_or(EMSGSIZE)?;
         let kept = Self {
             pages,
             buf: Opaque::zeroed(),
         };
-        // SAFETY: The object is ours. The page has so many octets.
+        // SAFETY: Only this function knows the object. The page has `len` octets or more.
         unsafe {
             sys::xdr_buf_init(kept.buf.get(), start.as_ptr().cast(), len);
             (*kept.buf.get()).len = u32::try_from(len)?;
@@ -248,14 +256,14 @@ impl KeptMessage {
         Ok(kept)
     }
 
-    /// The message.
+    /// Returns the message.
     pub(crate) fn message(&self) -> &XdrBuf {
-        // SAFETY: The message lies in `pages`, which stay as long as there is a reference to `self` and are changed by
-        // nobody; after `take_pages` it is empty.
+        // SAFETY: The message lies in `pages`, which stay, unchanged, as long as there is a
+        // reference to `self`. After `take_pages` the message is empty.
         unsafe { XdrBuf::from_raw(self.buf.get()) }
     }
 
-    /// Takes the page out. The message is empty afterwards.
+    /// Takes the page. The message is empty afterwards.
     pub(crate) fn take_pages(&mut self) -> Pages {
         self.buf = Opaque::zeroed();
         core::mem::replace(&mut self.pages, Pages::none())

@@ -1,27 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What clients have found out about the servers of this machine.
+//! A table of what the clients of this machine have learnt about servers.
 //!
-//! A mount makes one transport, `nconnect` several, and each connects again and again. All of them share what one has
-//! found out: whether a server speaks Version Two. So a server that says nothing at all is waited for once.
+//! A mount makes one transport, and several with `nconnect`; each connects again and again. They
+//! share what one of them has learnt: whether a server speaks Version Two. So the wait for a server
+//! that does not answer an offer at all happens once only.
 //!
 //! # Who owns what, and what ends it
 //!
-//! There is one table ([`Table`]) for the module, as old as that, with a fixed number of places. A spinlock protects
-//! it; it is taken by connecting workers, for the time of a search, and nothing else is taken inside it. A server is named by
-//! its address, port, and network namespace: the cookie of a namespace is never used again, so nothing is referred to and
-//! nothing has to be taken out when a namespace ends. An administrator who sets the version that clients offer
-//! has all servers asked anew.
+//! There is one table ([`Table`]) for the module, which lives as long as the module and has a fixed
+//! number of places. A spinlock protects it. Connecting workers take it for the time of a search,
+//! and no other lock is taken inside it. A server is named by its address, port, and network
+//! namespace. The cookie of a namespace is never used again, so entries hold no reference, and none
+//! has to be removed when a namespace ends. When an administrator sets the version that clients
+//! offer, the table is cleared, and all servers are asked anew.
 
 use super::{
-    address::{
-        AddressText,
-        Net,
-        SockAddr, //
-    },
+    address::AddressText,
     tunables, //
 };
 use crate::{
+    kext::net::{
+        Net,
+        SockAddr, //
+    },
     proto::session::memory::{
         Attempt,
         Outcome,
@@ -34,23 +36,23 @@ use kernel::{
     sync::atomic::{
         Atomic,
         Full, //
-    },
+    }, //
 };
 
-/// How many servers are remembered. The one that was learnt longest ago makes room.
+/// The number of servers that are remembered. The oldest entry makes room for a new one.
 const SERVERS: usize = 64;
 
-/// A server as a client sees it.
+/// A server as a client sees it, by namespace and address.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Server {
-    /// The cookie of the network namespace that it is reached from.
+pub(crate) struct RememberedServer {
+    /// The cookie of the network namespace that the server is reached from.
     namespace: u64,
-    /// Its address and port.
+    /// The server's address and port.
     address: AddressText,
 }
 
-impl Server {
-    /// The server at an address.
+impl RememberedServer {
+    /// Makes the name of the server at an address.
     pub(crate) fn new(net: Net<'_>, address: &SockAddr<'_>) -> Self {
         Self {
             // SAFETY: The transport holds a reference to the namespace.
@@ -59,14 +61,15 @@ impl Server {
         }
     }
 
-    /// Whether to offer Version Two to it on a connection that is made now, `now` being in seconds.
+    /// Returns whether to offer Version Two to the server on a connection that is made now. `now`
+    /// is in seconds.
     pub(crate) fn offers_two(&self, now: u64) -> bool {
         let mut known = KNOWN.lock();
         known.refresh();
         known.table.offers_two(self, now)
     }
 
-    /// Notes what became of an offer of Version Two. All times are in seconds.
+    /// Records the outcome of an offer of Version Two. All times are in seconds.
     pub(crate) fn record(&self, outcome: Outcome, attempt: &Attempt) {
         let mut known = KNOWN.lock();
         known.refresh();
@@ -74,16 +77,16 @@ impl Server {
     }
 }
 
-/// What the lock protects.
+/// The state that the lock protects.
 struct Known {
     /// The servers.
-    table: Table<Server, SERVERS>,
-    /// How often the version to be offered had been set when they were met.
+    table: Table<RememberedServer, SERVERS>,
+    /// The number of times that the version to offer had been set when the entries were made.
     settings: u32,
 }
 
 impl Known {
-    /// Forgets everything if the version to be offered was set since.
+    /// Clears the table if the version to offer was set since the entries were made.
     fn refresh(&mut self) {
         let settings = tunables::client_version_settings();
         if core::mem::replace(&mut self.settings, settings) != settings {
@@ -100,11 +103,11 @@ kernel::sync::global_lock! {
     };
 }
 
-/// Makes the table usable. Called before a transport can be made.
+/// Initialises the table. Called before a transport can be made.
 pub(super) fn init() {
     static DONE: Atomic<u32> = Atomic::new(0);
     if DONE.xchg(1, Full) == 0 {
-        // SAFETY: This is the first and only time.
+        // SAFETY: `DONE` was zero, so this is the first and only call.
         unsafe { KNOWN.init() };
     }
 }

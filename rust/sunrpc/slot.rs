@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Slots: what SUNRPC keeps about an RPC, together with what a transport adds to it.
+//! Slots: the state that SUNRPC keeps of an RPC, with the data that a transport adds to it.
 //!
 //! C header: [`include/linux/sunrpc/xprt.h`](srctree/include/linux/sunrpc/xprt.h)
 
@@ -31,54 +31,60 @@ use kernel::{
     types::Opaque, //
 };
 
-/// An `rpc_rqst`, its buffers, and what the transport keeps for it (`call`).
+/// An `rpc_rqst`, its buffers, and the data that the transport keeps for it (`call`).
 ///
-/// A slot is either free, and then the transport's, or lent to SUNRPC, which then has one reference
-/// to it (a raw pointer to `rqst`, in `rpc_task::tk_rqstp`), and works on `rqst` and the buffers
-/// by its own rules. References of the transport's give access to `call` only; what is needed of
-/// `rqst` comes through [`SendRqst`](super::SendRqst), [`BcReply`](super::BcReply) and
-/// [`Pinned`](super::Pinned), each of which stands for a time in which SUNRPC leaves it alone.
+/// A slot is either free or lent to SUNRPC. A free slot belongs to the transport. Of a lent slot
+/// SUNRPC has one reference (a raw pointer to `rqst`, in `rpc_task::tk_rqstp`), and works on `rqst`
+/// and the buffers by its own rules. References that the transport has give access to `call` only.
+/// It gets at `rqst` through [`SendRqst`](super::SendRqst), [`BcReply`](super::BcReply) and
+/// [`Pinned`](super::Pinned), each of which stands for a time in which SUNRPC does not change what
+/// they read.
 ///
 /// # Invariants
 ///
 /// - `rqst` is the first field, so that a pointer to it is one to the slot.
-/// - While `lent` is false, nobody but the one who is about to lend it uses `rqst` and the buffers.
+/// - While `lent` is false, `rqst` and the buffers are not used, except by code that is about to
+///   lend the slot.
 #[repr(C)]
 #[pin_data]
 pub(crate) struct Slot<C> {
-    /// What SUNRPC sees.
+    /// The request that SUNRPC sees.
     #[pin]
     rqst: Opaque<sys::rpc_rqst>,
-    /// Memory for the Call, or the Reply of a reverse-direction Call.
+    /// The memory for the Call, or for the Reply of a reverse-direction Call.
     send: UnsafeCell<Buffer>,
-    /// Memory for the Reply, or a reverse-direction Call.
+    /// The memory for the Reply, or for a reverse-direction Call.
     receive: UnsafeCell<Buffer>,
-    /// SUNRPC has the slot.
+    /// True while SUNRPC has the slot.
     lent: Atomic<bool>,
-    /// There is a [`Pinned`](super::Pinned) of it. Changed under `queue_lock`.
+    /// True while there is a [`Pinned`](super::Pinned) of the slot. Changed under `queue_lock`.
     pinned: Atomic<bool>,
     /// The epoch of the congestion window in which `rq_cong` was set. Used under the send lock or
     /// `transport_lock`.
     cong_epoch: Atomic<u32>,
-    /// The transport's part.
+    /// The errno of a Call that counts as sent but cannot be sent, or zero. The sending thread
+    /// writes it before SUNRPC takes the request off the transmit queue. The task of the Call takes
+    /// it out after that, under the same lock (`queue_lock`).
+    unsent: Atomic<i32>,
+    /// The data of the transport.
     #[pin]
     pub(crate) call: C,
 }
 
-// SAFETY: A slot belongs to no thread; `C` may be sent.
+// SAFETY: A slot belongs to no thread; its buffers and `C` may be sent.
 unsafe impl<C: Send> Send for Slot<C> {}
 
-// SAFETY: A shared reference gives access to `call`, which may be shared, and to atomics; the rest is
-// used by the unsafe functions of this module only, under the rules of the type.
+// SAFETY: A shared reference gives access to `call`, which may be shared, and to atomics.
+// Everything else is used by unsafe functions only, under the rules of the type.
 unsafe impl<C: Send + Sync> Sync for Slot<C> {}
 
 impl<C> Slot<C> {
-    /// Makes a free slot for forward-direction Calls, with memory to begin with for Calls and Replies;
-    /// it grows as needed.
+    /// Makes a free slot for forward-direction Calls. The memory for Calls and Replies has the
+    /// given sizes at first, in octets, and grows as needed.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, and what `call` returns.
+    /// `ENOMEM`, and the errors of `call`.
     pub(crate) fn new<E>(
         call: impl PinInit<C, E>,
         send_size: usize,
@@ -90,7 +96,7 @@ impl<C> Slot<C> {
     {
         let send = Buffer::new(send_size, flags)?;
         let receive = Buffer::new(receive_size, flags)?;
-        // INVARIANT: The slot is not lent, and nobody has it yet.
+        // INVARIANT: The slot is not lent, and only this function has it.
         Arc::pin_init::<Error>(
             try_pin_init!(Self {
                 rqst: Opaque::zeroed(),
@@ -99,20 +105,22 @@ impl<C> Slot<C> {
                 lent: Atomic::new(false),
                 pinned: Atomic::new(false),
                 cong_epoch: Atomic::new(0),
+                unsent: Atomic::new(0),
                 call <- call,
             }? Error),
             flags,
         )
     }
 
-    /// Makes a free slot for reverse-direction Calls, with memory for one of `call_size` octets; it grows as needed.
+    /// Makes a free slot for reverse-direction Calls. It has memory for a Call of `call_size`
+    /// octets, which grows as needed.
     ///
-    /// The Reply is encoded into a whole page, because that is what the XDR encoder of the service
-    /// takes for granted.
+    /// The Reply is encoded into a whole page, because the XDR encoder of the service relies on
+    /// that.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, and what `call` returns.
+    /// `ENOMEM`, and the errors of `call`.
     pub(crate) fn new_bc<T, E>(
         _owner: &Arc<T>,
         call: impl PinInit<C, E>,
@@ -126,10 +134,10 @@ impl<C> Slot<C> {
         Self::new(call, PAGE_SIZE, call_size, flags)
     }
 
-    /// Gives a reference to SUNRPC. [`None`], and a warning, if it has the slot already: that is a bug
-    /// of the transport's.
+    /// Gives a reference to SUNRPC. Returns [`None`], with a warning, if SUNRPC has the slot
+    /// already; that is a bug in the transport.
     pub(super) fn lend(slot: Arc<Self>) -> Option<*mut sys::rpc_rqst> {
-        // With `Acquire`, what was done before the slot was taken back is visible.
+        // `Acquire` makes visible what was done before the slot was taken back.
         if slot.lent.xchg(true, Acquire) {
             kernel::warn_on!(true);
             return None;
@@ -141,10 +149,11 @@ impl<C> Slot<C> {
     ///
     /// # Safety
     ///
-    /// `rqst` comes from [`lend`](Self::lend) of a slot with the same `C`, and nobody will use it any
+    /// `rqst` comes from [`lend`](Self::lend) of a slot with the same `C`, and will not be used any
     /// more.
     pub(super) unsafe fn take_back(rqst: *mut sys::rpc_rqst) -> Arc<Self> {
-        // SAFETY: The object is valid and nobody uses it; all zeros is how SUNRPC wants it.
+        // SAFETY: The caller guarantees that the object is valid and not used. All zeros are a
+        // valid `rpc_rqst`, and SUNRPC expects them.
         unsafe { ptr::write_bytes(rqst, 0, 1) };
         // SAFETY: `lend` made the pointer from an `Arc<Self>`; `rqst` is the first field.
         let slot = unsafe { Arc::from_raw(rqst.cast_const().cast::<Self>()) };
@@ -152,29 +161,32 @@ impl<C> Slot<C> {
         slot
     }
 
-    /// The slot of an `rpc_rqst`, by the reference that SUNRPC has.
+    /// Returns the slot of an `rpc_rqst`, by the reference that SUNRPC has.
     ///
     /// # Safety
     ///
-    /// `rqst` comes from [`lend`](Self::lend) of a slot with the same `C`, and SUNRPC will not give it
-    /// back while the result is used.
+    /// `rqst` comes from [`lend`](Self::lend) of a slot with the same `C`, and SUNRPC will not give
+    /// it back while the result is used.
     pub(super) unsafe fn of(rqst: *mut sys::rpc_rqst) -> ManuallyDrop<Arc<Self>> {
-        // SAFETY: As in `take_back`; the count stays with SUNRPC.
+        // SAFETY: `lend` made the pointer from an `Arc<Self>`, and `rqst` is the first field. The
+        // caller guarantees that SUNRPC keeps its reference; `ManuallyDrop` leaves the count with
+        // it.
         ManuallyDrop::new(unsafe { Arc::from_raw(rqst.cast_const().cast::<Self>()) })
     }
 
-    /// What SUNRPC sees.
+    /// Returns the request that SUNRPC sees.
     pub(super) fn rqst(&self) -> *mut sys::rpc_rqst {
         self.rqst.get()
     }
 
-    /// Whether there is a `Pinned` of the slot; the caller holds `queue_lock` to change it.
+    /// Returns the flag that there is a `Pinned` of the slot. The caller holds `queue_lock` to
+    /// change it.
     pub(super) fn pinned(&self) -> &Atomic<bool> {
         &self.pinned
     }
 
-    /// Sees to it that the buffers have the sizes that `rqst` asks for, and hands them to it. Returns
-    /// by how much they grew.
+    /// Makes the buffers as large as `rqst` demands, and gives them to it. Returns by how many
+    /// octets they grew.
     ///
     /// # Errors
     ///
@@ -182,17 +194,19 @@ impl<C> Slot<C> {
     ///
     /// # Safety
     ///
-    /// The slot is lent, and SUNRPC calls on behalf of its task to have the buffers allocated.
+    /// The slot is lent, and SUNRPC calls, on behalf of its task, for the buffers to be allocated.
     pub(super) unsafe fn provide_buffers(&self, gfp: sys::gfp_t) -> Result<usize> {
         let rqst = self.rqst();
-        // SAFETY: SUNRPC asks for the buffers, so it does not use them, and there is one task only that
-        // has the slot.
+        // SAFETY: SUNRPC asks for the buffers, so it does not use them yet, and only one task has
+        // the slot.
         let (send, receive) = unsafe { (&mut *self.send.get(), &mut *self.receive.get()) };
-        // SAFETY: The object is valid, its task is waiting for us.
+        // SAFETY: The request is valid as the slot is lent, and its task is the current thread's,
+        // so nothing changes it.
         let grown = unsafe {
             send.ensure((*rqst).rq_callsize, gfp)? + receive.ensure((*rqst).rq_rcvsize, gfp)?
         };
-        // SAFETY: As above. The buffers are as large as `rqst` says.
+        // SAFETY: The request is valid as the slot is lent, and its task is the current thread's.
+        // The buffers are as large as `rqst` says.
         unsafe {
             (*rqst).rq_buffer = send.as_ptr().cast();
             (*rqst).rq_rbuffer = receive.as_ptr().cast();
@@ -200,7 +214,7 @@ impl<C> Slot<C> {
         Ok(grown)
     }
 
-    /// Sees to it that the memory for what is received has `size` octets at least. May sleep.
+    /// Makes the memory for what is received at least `size` octets long. May sleep.
     ///
     /// # Errors
     ///
@@ -208,62 +222,82 @@ impl<C> Slot<C> {
     ///
     /// # Safety
     ///
-    /// The slot was lent, and SUNRPC was not told yet: nobody uses the buffers.
+    /// The slot was lent, and SUNRPC was not told of it yet, so that nothing uses the buffers.
     pub(super) unsafe fn ensure_receive(&self, size: usize) -> Result {
-        // SAFETY: The caller guarantees that nobody else uses it.
+        // SAFETY: The caller guarantees that nothing else uses the buffer.
         let receive = unsafe { &mut *self.receive.get() };
         receive.ensure(size, sys::GFP_KERNEL).map(|_| ())
     }
 
-    /// Start and size of the memory for what is sent, and for what is received.
+    /// Returns start and size of the memory for what is sent, and of the memory for what is
+    /// received.
     ///
     /// # Safety
     ///
-    /// Nobody changes the buffers; which is so after the slot was lent and before SUNRPC was told.
+    /// The buffers are not changed meanwhile. That is so after the slot was lent and before SUNRPC
+    /// was told of it.
     pub(super) unsafe fn buffers(&self) -> [(*mut u8, usize); 2] {
-        // SAFETY: The caller guarantees that there is no exclusive reference.
+        // SAFETY: The caller guarantees that the buffers are not changed, so there is no exclusive
+        // reference.
         let (send, receive) = unsafe { (&*self.send.get(), &*self.receive.get()) };
         [send, receive].map(|buffer| (buffer.as_ptr(), buffer.size()))
     }
 
-    /// The Call, or the Reply of a reverse-direction Call.
+    /// Returns the Call, or the Reply of a reverse-direction Call.
     ///
     /// # Safety
     ///
     /// The slot is lent, and SUNRPC does not change its send buffer while the result lives.
     pub(super) unsafe fn snd_buf(&self) -> &XdrBuf {
-        // SAFETY: SUNRPC keeps the invariants of `XdrBuf`; the caller guarantees that it stays so.
+        // SAFETY: SUNRPC keeps the invariants of `XdrBuf` for the buffers of a request. The caller
+        // guarantees that the buffer does not change while the result lives.
         unsafe { XdrBuf::from_raw(&raw const (*self.rqst()).rq_snd_buf) }
     }
 
-    /// Where the Reply goes to.
+    /// Returns the description of the memory for the Reply.
     ///
     /// # Safety
     ///
     /// The slot is lent, and SUNRPC does not change its receive buffer while the result lives.
     pub(super) unsafe fn rcv_buf(&self) -> &XdrBuf {
-        // SAFETY: As for `snd_buf`.
+        // SAFETY: SUNRPC keeps the invariants of `XdrBuf` for the buffers of a request. The caller
+        // guarantees that the buffer does not change while the result lives.
         unsafe { XdrBuf::from_raw(&raw const (*self.rqst()).rq_rcv_buf) }
     }
 
-    /// SUNRPC's copy of [`rcv_buf`](Self::rcv_buf), made when the Call was queued.
+    /// Returns SUNRPC's copy of [`rcv_buf`](Self::rcv_buf), made when the Call was queued.
     ///
     /// # Safety
     ///
-    /// As for [`rcv_buf`](Self::rcv_buf).
+    /// The slot is lent, and SUNRPC does not change the copy while the result lives.
     pub(super) unsafe fn private_buf(&self) -> &XdrBuf {
-        // SAFETY: As for `snd_buf`.
+        // SAFETY: SUNRPC keeps the invariants of `XdrBuf` for the buffers of a request. The caller
+        // guarantees that the buffer does not change while the result lives.
         unsafe { XdrBuf::from_raw(&raw const (*self.rqst()).rq_private_buf) }
     }
 
-    /// The epoch of the congestion window in which `rq_cong` was set.
+    /// Returns the epoch of the congestion window in which `rq_cong` was set.
     pub(super) fn cong_epoch(&self) -> u32 {
         self.cong_epoch.load(Relaxed)
     }
 
-    /// Remembers the epoch in which `rq_cong` was set.
+    /// Stores the epoch in which `rq_cong` was set.
     pub(super) fn set_cong_epoch(&self, epoch: u32) {
         self.cong_epoch.store(epoch, Relaxed);
+    }
+
+    /// Stores the reason why the Call cannot be sent. The caller is sending it.
+    pub(super) fn set_unsent(&self, errno: c_int) {
+        self.unsent.store(errno, Relaxed);
+    }
+
+    /// Takes the reason out why the Call was not sent. Returns zero if it was sent.
+    pub(super) fn take_unsent(&self) -> c_int {
+        // Nearly all Calls are sent, and then nothing is written.
+        match self.unsent.load(Relaxed) {
+            0 => 0,
+            _ => self.unsent.xchg(0, Relaxed),
+        }
     }
 }
 
@@ -272,7 +306,7 @@ impl<C> Slot<C> {
 mod tests {
     use super::*;
 
-    /// A slot with a number.
+    /// Makes a slot with a number.
     fn slot(number: u32) -> Result<Arc<Slot<u32>>> {
         Slot::new(Ok::<_, Error>(number), 64, 128, GFP_KERNEL)
     }
@@ -280,7 +314,7 @@ mod tests {
     #[test]
     fn lent_slot_comes_back_clean() -> Result {
         let rqst = Slot::lend(slot(7)?).ok_or(EINVAL)?;
-        // SAFETY: The slot is lent to the test.
+        // SAFETY: The slot is lent to this test, which does with it what SUNRPC does.
         unsafe {
             (*rqst).rq_xid = 1;
             (*rqst).rq_cong = 1;
@@ -289,7 +323,7 @@ mod tests {
             assert_eq!(back.call, 7);
             assert_eq!((*back.rqst()).rq_xid, 0);
             assert_eq!((*back.rqst()).rq_cong, 0);
-            // It can be lent again, and nobody else has it.
+            // It can be lent again, and there is no other reference.
             let rqst = Slot::lend(back).ok_or(EINVAL)?;
             let back = Slot::<u32>::take_back(rqst);
             assert!(Arc::into_unique_or_drop(back).is_some());
@@ -298,9 +332,19 @@ mod tests {
     }
 
     #[test]
+    fn error_is_taken_once() -> Result {
+        let slot = slot(7)?;
+        assert_eq!(slot.take_unsent(), 0);
+        slot.set_unsent(EIO.to_errno());
+        assert_eq!(slot.take_unsent(), EIO.to_errno());
+        assert_eq!(slot.take_unsent(), 0);
+        Ok(())
+    }
+
+    #[test]
     fn buffers_grow_as_asked() -> Result {
         let rqst = Slot::lend(slot(0)?).ok_or(EINVAL)?;
-        // SAFETY: The slot is lent to the test.
+        // SAFETY: The slot is lent to this test, which does with it what SUNRPC does.
         unsafe {
             (*rqst).rq_callsize = 60;
             (*rqst).rq_rcvsize = 128;

@@ -1,29 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! SUNRPC, safely: what a server transport needs of it.
+//! Safe wrappers of SUNRPC, for transports of the server.
 //!
 //! C headers: [`include/linux/sunrpc/svc_xprt.h`](srctree/include/linux/sunrpc/svc_xprt.h),
 //! [`include/linux/sunrpc/svc.h`](srctree/include/linux/sunrpc/svc.h)
 //!
 //! # Objects, their owners, and what ends them
 //!
-//! | object | memory | who owns it | what ends it |
-//! |---|---|---|---|
-//! | `svc_xprt` | [`SvcXprt`], a field of a transport | SUNRPC, by `kref`: the service's list, a thread that works on it, whoever has queued it | `xpo_free`, when the count is zero |
-//! | the transport | `Arc<T>` | its `svc_xprt` has one reference, given back at the end of `xpo_free`; its connection's handlers | the last reference |
-//! | the module | - | each transport: a reference that SUNRPC takes before `xpo_create` and `xpo_accept` | SUNRPC gives it back, after `xpo_free` has returned |
-//! | pages of a Call ([`Pages`]) | pages | the `svc_rqst`, or who has taken them out of it | given to another `svc_rqst`, or dropped |
-//! | context of a Call (`C`) | `KBox<C>` | the `svc_rqst` (or SUNRPC's copy of a deferred one) | `xpo_release_ctxt` |
+//! - The `svc_xprt`, in a [`SvcXprt`], which is a field of a transport. SUNRPC owns it and counts
+//!   references in a `kref`: those of the service's list, of a thread that works on it, and of
+//!   other code in SUNRPC for as long as it uses the object. `xpo_free` ends it, when the count is
+//!   zero.
+//! - The transport, an `Arc<T>`. Its `svc_xprt` has one reference, given back at the end of
+//!   `xpo_free`; the handlers of its connection have others. The last reference ends it.
+//! - The module. SUNRPC takes a reference for each transport, before `xpo_create` and `xpo_accept`,
+//!   and gives it back after `xpo_free` has returned.
+//! - The pages of a Call ([`Pages`]). They belong to the `svc_rqst`, or to the code that has taken
+//!   them out of it, until they are given to another `svc_rqst` or dropped.
+//! - The context of a Call (`C`), a `KBox<C>`. The `svc_rqst` owns it, or SUNRPC's copy of a
+//!   deferred one. `xpo_release_ctxt` ends it.
 //!
-//! A transport that fails before SUNRPC knows it has taken no module reference of its own, but its `svc_xprt`
-//! gives one back when it goes: so it takes one first.
+//! A transport that fails before SUNRPC knows it has no module reference of its own, but its
+//! `svc_xprt` gives one back when it goes. So such a transport takes one first.
 //!
-//! # Which lock
+//! # Locks
 //!
-//! `XPT_BUSY` is a lock: who has it (the thread that has dequeued the transport) may call `recvfrom` and
-//! `accept`, until [`SvcXprt::received`]. `sendto` runs without it, in as many threads as there are Calls.
-//! [`SvcXprt`] has a spinlock of its own, `alive`: after `xpo_free` has begun, SUNRPC must not be told of the
-//! transport any more, and handlers of its connection may still be running then.
+//! `XPT_BUSY` is a lock. Its holder (the thread that has dequeued the transport) may call
+//! `recvfrom` and `accept`, until [`SvcXprt::received`]. `sendto` runs without it, in as many
+//! threads as there are Calls. [`SvcXprt`] has a spinlock of its own, `alive`: after `xpo_free` has
+//! begun, SUNRPC must not be told of the transport any more, but handlers of its connection may
+//! still be running.
 
 pub(crate) mod counters;
 mod ops;
@@ -39,7 +45,7 @@ pub(crate) use self::{
     ops::{
         CallContext,
         ListenTransport,
-        Registration,
+        ServerClassRegistration,
         ServerTransport, //
     },
     pages::Pages,
@@ -48,7 +54,7 @@ pub(crate) use self::{
         ReplyRqst, //
     },
     xprt::{
-        Server, //
-        SvcXprt,
-    },
+        Server,
+        SvcXprt, //
+    }, //
 };

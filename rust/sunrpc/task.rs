@@ -18,11 +18,12 @@ impl RpcTask {
     ///
     /// `task` is valid while the result lives.
     pub(super) unsafe fn from_raw<'a>(task: *mut sys::rpc_task) -> &'a Self {
-        // SAFETY: The caller guarantees it; the type is transparent.
+        // SAFETY: The caller guarantees that `task` is valid while the result lives; the type is
+        // transparent.
         unsafe { &*task.cast() }
     }
 
-    /// The C object.
+    /// Returns the C object.
     pub(super) fn as_raw(&self) -> *mut sys::rpc_task {
         self.0.get()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages to test with: real memory and pages, and a second, slow way to look at them.
+//! Messages for tests, with real memory and pages, and a second, slow way to read them.
 
 use super::xdr_buf::{
     XdrBuf,
@@ -18,26 +18,26 @@ use kernel::{
     prelude::*, //
 };
 
-/// What memory contains that nobody has written to.
+/// The octet that memory contains before it is written to.
 pub(super) const UNTOUCHED: u8 = 0xee;
 
-/// Octets after head and tail that must stay as they are.
+/// Number of octets after head and tail that must stay as they are.
 const GUARD: usize = 16;
 
 /// The sizes of a message's parts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
-    /// Octets of the head.
+    /// Number of octets in the head.
     pub(super) head: usize,
-    /// Where the pages' octets start.
+    /// Offset of the octets in the pages.
     pub(super) base: usize,
-    /// Octets of the pages.
+    /// Number of octets in the pages.
     pub(super) pages: usize,
-    /// Octets of the tail.
+    /// Number of octets in the tail.
     pub(super) tail: usize,
 }
 
-/// Shapes that have given trouble somewhere, or could.
+/// Shapes that have led to errors, or could.
 pub(super) const SHAPES: &[Shape] = &[
     shape(40, 0, 0, 0),
     shape(40, 0, 0, 20),
@@ -53,7 +53,7 @@ pub(super) const SHAPES: &[Shape] = &[
     shape(PAGE_SIZE + 200, 7, 2 * PAGE_SIZE, PAGE_SIZE),
 ];
 
-/// A short name for long tables.
+/// Makes a shape. The name is short, for long tables.
 pub(super) const fn shape(head: usize, base: usize, pages: usize, tail: usize) -> Shape {
     Shape {
         head,
@@ -64,21 +64,21 @@ pub(super) const fn shape(head: usize, base: usize, pages: usize, tail: usize) -
 }
 
 impl Shape {
-    /// Octets of the message.
+    /// Returns the number of octets of the message.
     pub(super) fn total(&self) -> usize {
         self.head + self.pages + self.tail
     }
 }
 
-/// A message.
+/// A message with the memory that it describes.
 pub(super) struct Message {
-    /// Its sizes, as they were in the beginning.
+    /// The sizes of its parts, as they were in the beginning.
     shape: Shape,
     /// Memory of the head, and a guard.
     head: KVec<u8>,
     /// Memory of the tail, and a guard.
     tail: KVec<u8>,
-    /// The pages, all that the list names.
+    /// All pages that the list names.
     pages: KVec<Page>,
     /// The list of pages. Memory of the C structures.
     list: KVec<*mut sys::page>,
@@ -87,7 +87,7 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// A message of untouched memory.
+    /// Makes a message of untouched memory.
     pub(super) fn new(shape: Shape) -> Result<Self> {
         let mut head = KVec::from_elem(UNTOUCHED, shape.head + GUARD, GFP_KERNEL)?;
         let mut tail = KVec::from_elem(UNTOUCHED, shape.tail + GUARD, GFP_KERNEL)?;
@@ -97,7 +97,7 @@ impl Message {
             let page = Page::alloc_page(GFP_KERNEL)?;
             let fill = [UNTOUCHED; 64];
             for at in (0..PAGE_SIZE).step_by(fill.len()) {
-                // SAFETY: Nobody else has the page.
+                // SAFETY: Only this message has the page.
                 unsafe { page.write_raw(fill.as_ptr(), at, fill.len())? };
             }
             list.push(page.as_ptr(), GFP_KERNEL)?;
@@ -133,7 +133,7 @@ impl Message {
         })
     }
 
-    /// A message whose octets are all different from their neighbours and from untouched ones.
+    /// Makes a message in which each octet differs from its neighbours and from untouched memory.
     pub(super) fn filled(shape: Shape) -> Result<Self> {
         let mut this = Self::new(shape)?;
         for at in 0..shape.total() {
@@ -142,23 +142,23 @@ impl Message {
         Ok(this)
     }
 
-    /// Both descriptions of it.
+    /// Returns both descriptions of the message.
     pub(super) fn bufs(&self) -> [&XdrBuf; 2] {
         let [rcv, private] = &*self.raw;
         // SAFETY: Memory and pages are as described, and live as long as `self`.
         unsafe { [XdrBuf::from_raw(rcv), XdrBuf::from_raw(private)] }
     }
 
-    /// The description of it.
+    /// Returns the first description of the message.
     pub(super) fn buf(&self) -> &XdrBuf {
         let [rcv, _] = self.bufs();
         rcv
     }
 
-    /// Whether both descriptions are equal, as SUNRPC demands before it decodes.
+    /// Returns whether both descriptions are equal, as SUNRPC demands before it decodes.
     pub(super) fn bufs_are_equal(&self) -> bool {
         let [a, b] = &*self.raw;
-        // What follows the last field is padding.
+        // The last field is followed by padding.
         let len = core::mem::offset_of!(sys::xdr_buf, len) + size_of::<c_uint>();
         let bytes = |buf: &sys::xdr_buf| {
             let start: *const sys::xdr_buf = buf;
@@ -174,7 +174,7 @@ impl Message {
         Ok(())
     }
 
-    /// The octet at `at`, counted from the start of a message of the first shape.
+    /// Returns the octet at `at`, counted from the start of the message in its first shape.
     pub(super) fn get(&self, at: usize) -> Result<u8> {
         if let Some(byte) = self
             .head
@@ -188,7 +188,7 @@ impl Message {
             let at = at + self.shape.base;
             let page = self.pages.get(at / PAGE_SIZE).ok_or(EINVAL)?;
             let mut byte = 0;
-            // SAFETY: Nobody writes to the page meanwhile.
+            // SAFETY: The page is not written to meanwhile: only this message has it.
             unsafe { page.read_raw(&mut byte, at % PAGE_SIZE, 1)? };
             return Ok(byte);
         }
@@ -205,7 +205,7 @@ impl Message {
         } else if at < shape.head + shape.pages {
             let at = at - shape.head + shape.base;
             let page = self.pages.get(at / PAGE_SIZE).ok_or(EINVAL)?;
-            // SAFETY: Nobody else has the page.
+            // SAFETY: Only this message has the page.
             unsafe { page.write_raw(&value, at % PAGE_SIZE, 1)? };
         } else {
             let at = at - shape.head - shape.pages;
@@ -214,8 +214,8 @@ impl Message {
         Ok(())
     }
 
-    /// Decodes a Reply as SUNRPC does: `header` octets, a payload of `payload` octets in the pages, then
-    /// `rest` octets. Returns how many octets are not what [`pattern`] says.
+    /// Decodes a Reply as SUNRPC does: `header` octets, a payload of `payload` octets in the pages,
+    /// then `rest` octets. Returns the number of octets that differ from [`pattern`].
     pub(super) fn decode_errors(
         &self,
         len: usize,
@@ -234,7 +234,7 @@ impl Message {
                 }
             }
         };
-        // SAFETY: The message is the test's own, and describes valid memory.
+        // SAFETY: Only this test has the message, which describes valid memory.
         unsafe {
             (*buf).len = len as u32;
             sys::xdr_init_decode(
@@ -272,7 +272,7 @@ impl Message {
         Ok(wrong)
     }
 
-    /// How many of the octets outside of the message have changed.
+    /// Returns the number of octets outside of the message that have changed.
     pub(super) fn damage(&self) -> Result<usize> {
         let changed = |bytes: &[u8]| bytes.iter().filter(|&&b| b != UNTOUCHED).count();
         let mut count = changed(self.head.get(self.shape.head..).ok_or(EINVAL)?);
@@ -281,7 +281,7 @@ impl Message {
         for (index, page) in self.pages.iter().enumerate() {
             for at in 0..PAGE_SIZE {
                 let mut byte = 0;
-                // SAFETY: Nobody writes to the page meanwhile.
+                // SAFETY: The page is not written to meanwhile: only this message has it.
                 unsafe { page.read_raw(&mut byte, at, 1)? };
                 if !range.contains(&(index * PAGE_SIZE + at)) && byte != UNTOUCHED {
                     count += 1;
@@ -292,7 +292,7 @@ impl Message {
     }
 }
 
-/// An octet that tells where it belongs.
+/// Returns an octet that depends on its place.
 pub(super) fn pattern(at: usize) -> u8 {
     let value = (at % 251) as u8;
     if value == UNTOUCHED {

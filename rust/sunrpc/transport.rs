@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a transport has to provide.
+//! The traits that a transport implements.
 
 use super::{
     handle::XprtHandle,
@@ -23,35 +23,36 @@ use kernel::{
     sync::Arc, //
 };
 
-/// A transport of ours as SUNRPC sees it.
+/// A transport that SUNRPC uses as an `rpc_xprt`.
 ///
-/// The state of a transport is an `Arc<Self>`; its `rpc_xprt` has one reference to it. See the
-/// documentation of the module above for who calls what, and under which lock. Unless said otherwise a
-/// function is called in process context.
+/// The state of a transport is an `Arc<Self>`; its `rpc_xprt` has one reference to it. The
+/// documentation of [`sunrpc`](super) lists the callers of these functions, and the locks they
+/// hold. Unless said otherwise a function is called in process context.
 pub(crate) trait Transport: Send + Sync + Sized + 'static {
-    /// What each slot carries beside its `rpc_rqst`.
+    /// The data that each slot carries beside its `rpc_rqst`.
     type Call: Send + Sync;
 
     /// The largest payload of an RPC, in octets.
     const MAX_PAYLOAD: usize;
 
-    /// The handle that it was made with.
+    /// Returns the handle that the transport was made with.
     fn xprt(&self) -> &XprtHandle;
 
-    /// A free slot, if there is one. Must not sleep: `free_slot` of one task and `alloc_slot` of another
-    /// may run anywhere that SUNRPC ends RPCs.
+    /// Returns a free slot, if there is one. Must not sleep: `free_slot` of one task and
+    /// `alloc_slot` of another may run anywhere that SUNRPC ends RPCs.
     fn alloc_slot(this: &Arc<Self>) -> Option<Arc<Slot<Self::Call>>>;
 
-    /// Takes a slot from [`alloc_slot`](Self::alloc_slot) back. Not called when the slot went on to
-    /// the next task that waited for one. Must not sleep.
+    /// Takes a slot from [`alloc_slot`](Self::alloc_slot) back. Not called if SUNRPC hands the slot
+    /// to the next task that waits for one. Must not sleep.
     fn free_slot(this: &Arc<Self>, slot: Arc<Slot<Self::Call>>);
 
-    /// The buffers of a slot had to be made larger by `bytes`. For the statistics.
+    /// Notes, for the statistics, that the buffers of a slot grew by `bytes`.
     fn grown(&self, bytes: usize);
 
-    /// The task of a slot gives its buffers up.
+    /// Ends all access of the device to the buffers of a slot, which its task gives up.
     ///
-    /// When this returns, no device may reach them, nor the pages of the RPC. May sleep for that.
+    /// When this returns, no device may reach them, nor the pages of the RPC. It may sleep for
+    /// that.
     fn buf_free(this: &Arc<Self>, slot: &Arc<Slot<Self::Call>>);
 
     /// Sends a Call. The caller holds the send lock.
@@ -68,13 +69,14 @@ pub(crate) trait Transport: Send + Sync + Sized + 'static {
     /// See [`SendError`].
     fn send_bc_reply(this: &Arc<Self>, rqst: BcReply<'_, Self::Call>) -> Result<(), SendError>;
 
-    /// Begins to connect. `task` holds the send lock; see [`XprtHandle::lock_connect`].
+    /// Starts to connect. `task` holds the send lock; see [`XprtHandle::lock_connect`].
     fn connect(this: &Arc<Self>, task: &RpcTask);
 
     /// Ends the connection. The caller holds the send lock.
     fn close(this: &Arc<Self>);
 
-    /// An RPC has waited for its Reply for too long.
+    /// Handles the timeout of an RPC that waits for its Reply. Its Call was sent on the present
+    /// connection.
     fn timer(this: &Arc<Self>);
 
     /// Ends the connection as if the peer had done it, for a test. The caller holds the send lock.
@@ -87,26 +89,27 @@ pub(crate) trait Transport: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     ///
-    /// Then there is no service for them.
+    /// With an error, there is no service for such Calls.
     fn bc_setup(this: &Arc<Self>, requests: u32) -> Result;
 
-    /// The largest reverse-direction message, in octets.
+    /// Returns the size of the largest reverse-direction message, in octets.
     fn bc_maxpayload(&self) -> usize;
 
-    /// How many reverse-direction Calls there may be at a time.
+    /// Returns the number of reverse-direction Calls that there may be at a time.
     fn bc_num_slots(&self) -> u32;
 
     /// Takes a slot back that [`enqueue_bc_call`](super::enqueue_bc_call) lent. Must not sleep.
     fn bc_free_rqst(this: &Arc<Self>, slot: Arc<Slot<Self::Call>>);
 
-    /// There will be no service for reverse-direction Calls any more.
+    /// Notes that there will be no service for reverse-direction Calls any more.
     fn bc_destroy(this: &Arc<Self>);
 
-    /// The transport goes away. Nothing else is called from now on.
+    /// Ends the transport. No other function is called from now on.
     ///
-    /// When this returns, the reference that `this` stands for is the last one: the connection, the
-    /// works and the timers of the transport are gone, and no slot refers to the transport. The handle
-    /// goes with it. What stays behind is never freed, nor can the module be unloaded.
+    /// When this returns, the reference that `this` stands for must be the last one: the
+    /// connection, the works and the timers of the transport are gone, and no slot refers to the
+    /// transport. The handle goes with it. If another reference is left, the memory is never freed,
+    /// and the module cannot be unloaded.
     fn destroy(this: &Arc<Self>);
 }
 
@@ -116,19 +119,18 @@ pub(crate) trait ConnectingTransport: Transport {
     ///
     /// # Errors
     ///
-    /// Become those of mount.
+    /// The error becomes that of the mount.
     fn setup(xprt: XprtHandle) -> Result<Arc<Self>>;
 }
 
-/// A transport for Calls to a client, on a connection which that client has made to a server.
+/// A transport for Calls to a client, on a connection that the client has made to this server.
 ///
-/// SUNRPC ends it with [`Transport::close`] when the server's transport is closed; the caller does not hold the
-/// send lock then.
+/// When the server's transport is closed, SUNRPC calls [`Transport::close`] without the send lock.
 pub(crate) trait CallbackTransport: Transport {
     /// The server's transport that has the connection.
     type Connection: ServerTransport;
 
-    /// How many Calls there may be at a time.
+    /// The number of Calls that there may be at a time.
     const SLOTS: u32;
 
     /// Makes a transport. It keeps `xprt` as long as it lives.
@@ -139,26 +141,26 @@ pub(crate) trait CallbackTransport: Transport {
     fn setup(xprt: XprtHandle, connection: &Arc<Self::Connection>) -> Result<Arc<Self>>;
 }
 
-/// Why a message was not sent, and what SUNRPC shall do about it.
+/// A reason why a message was not sent. It tells SUNRPC what to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendError {
-    /// There is no connection: connect, then call again.
+    /// There is no connection. SUNRPC connects, then calls again.
     NotConnected,
-    /// Call again. [`XprtHandle::wait_for_buffer_space`] was called, so that happens after
-    /// [`XprtHandle::write_space`].
+    /// There are no resources. [`XprtHandle::wait_for_buffer_space`] was called, so SUNRPC calls
+    /// again after [`XprtHandle::write_space`].
     Again,
-    /// No credit: call again when a Reply has come.
+    /// There is no credit. SUNRPC calls again when a Reply has come.
     BadSlot,
-    /// Call again after a while.
+    /// There is no memory at the moment. SUNRPC calls again after a while.
     NoBufs,
-    /// The message cannot be sent: it is too large. The RPC fails.
+    /// The message is too large to be sent. The RPC fails.
     MsgSize,
     /// The message cannot be sent. The RPC fails.
     Io,
 }
 
 impl SendError {
-    /// The errno that SUNRPC knows it by.
+    /// Returns the errno that SUNRPC expects.
     pub(super) fn to_errno(self) -> c_int {
         match self {
             Self::NotConnected => ENOTCONN,

@@ -46,8 +46,8 @@ impl XdrBuf {
     /// Copies a fragment of this message to `to`, or as much of it as fits.
     pub(crate) fn copy_fragment(&self, fragment: &PageFragment, to: &mut [u8]) {
         let len = to.len().min(fragment.len() as usize);
-        // SAFETY: By the invariants the message's memory is valid; the range lies within the page, and the
-        // target is as long.
+        // SAFETY: By the invariants the message's memory is valid; the range lies within the page,
+        // and the target is as long.
         unsafe {
             sys::memcpy_from_page(
                 to.as_mut_ptr().cast(),
@@ -58,87 +58,88 @@ impl XdrBuf {
         };
     }
 
-    /// The C object.
+    /// Returns the C object.
     pub(super) fn as_raw(&self) -> *mut sys::xdr_buf {
         self.0.get()
     }
 
-    /// Start and length of the head.
+    /// Returns start and length of the head.
     pub(super) fn head(&self) -> (*mut u8, usize) {
-        // SAFETY: The object is valid; places are read, no reference is made.
+        // SAFETY: The object is valid. The fields are read, and no reference to them is made.
         unsafe {
             let head = &raw const (*self.as_raw()).head[0];
             ((*head).iov_base.cast(), (*head).iov_len)
         }
     }
 
-    /// Start and length of the tail.
+    /// Returns start and length of the tail.
     pub(super) fn tail(&self) -> (*mut u8, usize) {
-        // SAFETY: As for `head`.
+        // SAFETY: The object is valid. The fields are read, and no reference to them is made.
         unsafe {
             let tail = &raw const (*self.as_raw()).tail[0];
             ((*tail).iov_base.cast(), (*tail).iov_len)
         }
     }
 
-    /// Octets of the head.
+    /// Returns the number of octets in the head.
     pub(crate) fn head_len(&self) -> usize {
         self.head().1
     }
 
-    /// Octets of the pages.
+    /// Returns the number of octets in the pages.
     pub(crate) fn page_len(&self) -> usize {
         // SAFETY: The object is valid.
         num::u32_as_usize(unsafe { (*self.as_raw()).page_len })
     }
 
-    /// Where in the pages the octets start, counted from the start of the first page. May be more
-    /// than a page.
+    /// Returns the offset of the octets in the pages, from the start of the first page. It may be
+    /// more than a page.
     pub(crate) fn page_base(&self) -> usize {
         // SAFETY: The object is valid.
         num::u32_as_usize(unsafe { (*self.as_raw()).page_base })
     }
 
-    /// Octets of the tail.
+    /// Returns the number of octets in the tail.
     pub(crate) fn tail_len(&self) -> usize {
         self.tail().1
     }
 
-    /// Octets of the encoded message, as SUNRPC keeps count of them.
+    /// Returns the length of the encoded message, as SUNRPC counts it.
     pub(crate) fn len(&self) -> usize {
         // SAFETY: The object is valid.
         num::u32_as_usize(unsafe { (*self.as_raw()).len })
     }
 
-    /// Octets of storage.
+    /// Returns the size of the storage, in octets.
     #[cfg(rpcrdma_kunit)]
     pub(super) fn buflen(&self) -> usize {
         // SAFETY: The object is valid.
         num::u32_as_usize(unsafe { (*self.as_raw()).buflen })
     }
 
-    /// The `XDRBUF_*` flags.
+    /// Returns the `XDRBUF_*` flags.
     fn flags(&self) -> u32 {
         // SAFETY: The object is valid.
         unsafe { (*self.as_raw()).flags }
     }
 
-    /// Whether the pages receive the payload of a read.
+    /// Returns whether the pages receive the payload of a read.
     pub(crate) fn is_read(&self) -> bool {
         self.flags() & sys::XDRBUF_READ != 0
     }
 
-    /// Whether the pages hold the payload of a write.
+    /// Returns whether the pages hold the payload of a write.
     pub(crate) fn is_write(&self) -> bool {
         self.flags() & sys::XDRBUF_WRITE != 0
     }
 
-    /// Whether pages may still be missing.
+    /// Returns whether pages may be missing.
     pub(super) fn is_sparse(&self) -> bool {
         self.flags() & sys::XDRBUF_SPARSE_PAGES != 0
     }
 
-    /// The entries of the page list in which the octets lie, and where in the first one they start.
+    /// Returns the first entry of the page list that has octets of the message, the offset of the
+    /// octets in that page, and the number of entries.
     pub(super) fn page_list(&self) -> (*mut *mut sys::page, usize, usize) {
         let base = self.page_base();
         let offset = base % PAGE_SIZE;
@@ -152,8 +153,8 @@ impl XdrBuf {
         (first, offset, count)
     }
 
-    /// Copies the whole message to `dst`, as it is sent. Returns its length, [`None`] if it does not
-    /// fit.
+    /// Copies the whole message to `dst`, as it is sent. Returns its length, or [`None`] if it does
+    /// not fit.
     pub(crate) fn copy_message(&self, dst: &mut [u8]) -> Option<usize> {
         let (head, tail) = (self.head(), self.tail());
         let (head_dst, rest) = dst.split_at_mut_checked(head.1)?;
@@ -165,18 +166,18 @@ impl XdrBuf {
         Some(head_dst.len() + pages_dst.len() + tail_dst.len())
     }
 
-    /// The part of the tail that follows the padding of the pages: where it begins, and its length.
+    /// Returns start and length of the part of the tail that follows the padding of the pages.
     ///
-    /// RFC 8166 section 3.4.5.2: the round-up octets of a chunk's payload are not part of the message
-    /// that it is removed from. The XDR encoders put them at the start of the tail.
+    /// RFC 8166 section 3.4.5.2: the round-up octets of a chunk's payload are not part of the
+    /// message that it is removed from. The XDR encoders put them at the start of the tail.
     pub(super) fn tail_behind_padding(&self) -> (*mut u8, usize) {
         let (start, len) = self.tail();
         let padding = (self.page_len().wrapping_neg() % XDR_UNIT).min(len);
         (start.wrapping_add(padding), len - padding)
     }
 
-    /// Copies what is sent inline when the pages travel as a Read chunk: the head, and of the tail
-    /// what follows the padding of the pages. Returns the length, [`None`] if it does not fit.
+    /// Copies the part that is sent inline when the pages travel as a Read chunk: the head, and the
+    /// tail without the padding of the pages. Returns its length, or [`None`] if it does not fit.
     pub(crate) fn copy_without_pages(&self, dst: &mut [u8]) -> Option<usize> {
         let (head, tail) = (self.head(), self.tail_behind_padding());
         let (head_dst, rest) = dst.split_at_mut_checked(head.1)?;
@@ -186,7 +187,7 @@ impl XdrBuf {
         Some(head_dst.len() + tail_dst.len())
     }
 
-    /// Copies the octets of the pages, as many as `dst` is long. [`None`] if a page is missing.
+    /// Copies octets of the pages until `dst` is full. Returns [`None`] if a page is missing.
     fn copy_pages(&self, dst: &mut [u8]) -> Option<()> {
         let (list, first_offset, count) = self.page_list();
         let mut offset = first_offset;
@@ -206,11 +207,11 @@ impl XdrBuf {
     }
 
     /// Writes `len` octets from `src` into the message, `at` octets from its start, across head,
-    /// pages and tail. What does not fit is left out. Returns how many octets were written.
+    /// pages and tail. Octets that do not fit are left out. Returns the number of octets written.
     ///
     /// # Safety
     ///
-    /// - Head, pages and tail are valid for writes, and nobody else uses them.
+    /// - Head, pages and tail are valid for writes, and are not used otherwise meanwhile.
     /// - `src` is valid for reads of `len` octets. It may lie in the tail, but then the octets must
     ///   not move towards the end of the message by more than they do within the tail.
     pub(super) unsafe fn write_at(&self, at: usize, src: *const u8, len: usize) -> usize {
@@ -254,29 +255,30 @@ impl XdrBuf {
     }
 
     /// Moves `len` octets from the start of the tail to `at` octets from the start of the message.
-    /// What does not fit is left out. Returns how many octets were moved.
+    /// Octets that do not fit are left out. Returns the number of octets moved.
     ///
     /// # Safety
     ///
     /// As for [`write_at`](Self::write_at).
     pub(super) unsafe fn move_tail(&self, at: usize, len: usize) -> usize {
         let (start, tail_len) = self.tail();
-        // SAFETY: The octets are part of the tail. If the target begins in the pages, octets only
-        // move towards the start; if it begins in the tail, one overlapping copy does it all.
+        // SAFETY: The octets are part of the tail. If the target begins before the tail, they only
+        // move towards the start. If it begins in the tail, one copy, which may overlap, moves them
+        // all.
         unsafe { self.write_at(at, start, len.min(tail_len)) }
     }
 }
 
-/// Octets of an XDR unit, RFC 4506 section 3.
+/// The size of an XDR unit in octets (RFC 4506 section 3).
 pub(super) const XDR_UNIT: usize = 4;
 
-/// Copies as many octets as `dst` is long.
+/// Copies octets until `dst` is full.
 ///
-/// A function of its own only for the sake of null pointers: an empty head or tail may have one.
+/// An empty head or tail may have a null pointer, which this function does not touch.
 fn copy_from(src: *const u8, dst: &mut [u8]) {
     if !dst.is_empty() {
-        // SAFETY: Callers pass a part of a message and a slice of at most its length, or what is
-        // left of it from `src` on. The slice is exclusive, so they do not overlap.
+        // SAFETY: All callers, which are above, pass the start of a part of a message, and a slice
+        // that is not longer than that part. The slice is exclusive, so they do not overlap.
         unsafe { ptr::copy_nonoverlapping(src, dst.as_mut_ptr(), dst.len()) }
     }
 }
@@ -360,7 +362,8 @@ mod tests {
         m.lose_page(1)?;
         let mut dst = KVVec::from_elem(0u8, 3 * PAGE_SIZE + 16, GFP_KERNEL)?;
         assert_eq!(m.buf().copy_message(&mut dst), None);
-        // SAFETY: The message is the test's own.
+        // SAFETY: Only this test uses the message, and the source is a vector that is valid for its
+        // length.
         let written = unsafe { m.buf().write_at(0, dst.as_ptr(), dst.len()) };
         assert_eq!(written, 8 + PAGE_SIZE);
         Ok(())
@@ -387,7 +390,8 @@ mod tests {
             ] {
                 let m = Message::new(*s)?;
                 let from = src.get(at..).ok_or(EINVAL)?;
-                // SAFETY: The message is the test's own.
+                // SAFETY: Only this test uses the message, and the source is a vector that is valid
+                // for its length.
                 let written = unsafe { m.buf().write_at(at, from.as_ptr(), from.len()) };
                 assert_eq!(written, s.total() - at);
                 assert_eq!(m.damage()?, 0);

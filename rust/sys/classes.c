@@ -60,9 +60,9 @@ void rpcrdma_class_unregister(void)
 
 /**
  * rpcrdma_class_xprt_destroy - the destroy method of our transports
- * @xprt: transport that nobody else refers to
+ * @xprt: transport without other references
  *
- * The Rust side lets go of its state first. If it cannot (something still
+ * The Rust side drops its state first. If it cannot (something still
  * refers to that state, which is a bug), memory and module stay: a leak, not a
  * use after free.
  *

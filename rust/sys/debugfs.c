@@ -3,9 +3,9 @@
  * debugfs: one directory per transport of the client, one per connection of
  * the server; files to read.
  *
- * The files refer to the module, which kernel::debugfs can't make them do: a
- * file that is still open when its transport has gone is closed by code of
- * this module.
+ * The files refer to the module, which kernel::debugfs cannot make them do. They
+ * have to: a file that is still open when its transport has gone is closed by
+ * code of this module.
  */
 #include <linux/debugfs.h>
 #include <linux/kernel.h>
@@ -50,7 +50,7 @@ void rpcrdma_debugfs_exit(void)
 
 /**
  * rpcrdma_debugfs_add_dir - make the directory of a transport
- * @server: it is a connection of the server
+ * @server: true for a connection of the server
  * @id: number of the transport, or of the connection
  *
  * Return: the directory or an error pointer; the other functions take either.

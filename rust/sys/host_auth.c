@@ -12,7 +12,7 @@
 
 #include "rpcrdma_c.h"
 
-/* Octets of a key. Less than that could be guessed, see rust/proto/auth/psk.rs. */
+/* Octets of a key. A shorter one could be guessed, see rust/proto/auth/psk.rs. */
 #define KEY_MIN 16
 #define KEY_MAX 64
 
@@ -26,9 +26,9 @@ static struct hmac_sha256_key key;
 static bool has_key;
 
 /*
- * An even number of hexadecimal digits is a key, nothing removes it. What the
- * loader is told to be wrong it writes to the log, with the value; so a value
- * that is given with insmod is never wrong, but may be no key.
+ * An even number of hexadecimal digits is a key; an empty value removes it. The
+ * module loader writes a value that is refused to the log. So a value that is
+ * given with insmod is never refused, but is ignored if it is not a key.
  */
 static int set_key(const char *val, const struct kernel_param *kp)
 {
@@ -58,7 +58,7 @@ static int set_key(const char *val, const struct kernel_param *kp)
 	return ret;
 }
 
-/* There is no way to read it. */
+/* The key cannot be read. */
 static const struct kernel_param_ops key_ops = {
 	.set	= set_key,
 };
@@ -115,7 +115,7 @@ MODULE_PARM_DESC(host_auth_padding,
 		 "Octets that make host authentication material longer, for tests");
 
 /**
- * rpcrdma_host_auth_has_key - is there a key
+ * rpcrdma_host_auth_has_key - tell if there is a key
  */
 bool rpcrdma_host_auth_has_key(void)
 {
@@ -124,8 +124,8 @@ bool rpcrdma_host_auth_has_key(void)
 
 /**
  * rpcrdma_host_auth_mac - HMAC-SHA256 with the key
- * @data: what to sign
- * @len: the octets of that
+ * @data: data to sign
+ * @len: length of @data in octets
  * @mac: room for SHA256_DIGEST_SIZE octets
  *
  * Return values:

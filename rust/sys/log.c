@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Log lines at debug level. Dynamic debug knows call sites in C only, so this is
- * one for all that Rust has to say; pr_debug!() of the kernel crate leaves
- * nothing in a kernel without debug assertions.
+ * the call site of all lines from Rust. pr_debug!() of the kernel crate is
+ * compiled out of a kernel without debug assertions.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -15,8 +15,9 @@
  * rpcrdma_log_debug - print a line at debug level
  * @arguments: what to print, a fmt::Arguments of Rust
  *
- * With dynamic debug an administrator says whether this is printed. Without it
- * nobody could, so it always is, but no more than ten lines in five seconds.
+ * With dynamic debug an administrator decides whether the line is printed.
+ * Without it there is no such switch, so the line is always printed, but no more
+ * than ten lines in five seconds.
  */
 void rpcrdma_log_debug(const void *arguments)
 {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The C side: bindings of RDMA and SUNRPC.
+//! Bindings of the C code of RDMA and SUNRPC.
 //!
-//! `kernel::bindings` and what `bindgen` makes of the headers it lacks, under one roof: a C type
-//! has one Rust type, wherever it comes from. Only the wrapper modules (`kext`, `verbs`, `sunrpc`,
-//! `observe`) use these names.
+//! This module has the names of `kernel::bindings` and those that `bindgen` makes of the headers it
+//! lacks, so that a C type has one Rust type, wherever it comes from. Only the wrapper modules
+//! (`kext`, `rdma`, `endpoint`, `sunrpc`, `observe`) use these names.
 
-/// What `bindgen` generated.
+/// The output of `bindgen`.
 #[allow(
     dead_code,
     clippy::all,
@@ -26,7 +26,7 @@
     unnecessary_transmutes
 )]
 mod raw {
-    // What is generated here takes precedence over a glob import.
+    // Names that are generated here take precedence over those of a glob import.
     pub(crate) use kernel::bindings::*;
     use kernel::ffi;
     use pin_init::MaybeZeroable;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Module parameters that can be changed while the module is loaded. The
- * module! macro only makes such as can be given to insmod.
+ * module! macro only makes parameters that can be given to insmod.
  */
 #include <linux/module.h>
 #include <linux/moduleparam.h>
@@ -10,7 +10,7 @@
 
 unsigned int rpcrdma_parameter_client_version = 2;
 unsigned int rpcrdma_parameter_server_version = 2;
-/* How often client_version was set. */
+/* The number of times that client_version was set. */
 unsigned int rpcrdma_parameter_client_version_set;
 
 static int set_version(const char *val, const struct kernel_param *kp)
@@ -18,7 +18,7 @@ static int set_version(const char *val, const struct kernel_param *kp)
 	return param_set_uint_minmax(val, kp, 1, 2);
 }
 
-/* Whatever clients have found out about servers is forgotten then. */
+/* All that clients have learnt about servers is forgotten then. */
 static int set_client_version(const char *val, const struct kernel_param *kp)
 {
 	int error = set_version(val, kp);

@@ -3,8 +3,8 @@
  * The tunables and counters of the server under /proc/sys/sunrpc/svc_rdma.
  *
  * Each CPU counts for itself, so that connections do not share a cache line.
- * The counters are of 64 bits. To set one to zero is to remember what it was:
- * nobody who counts has to know.
+ * The counters have 64 bits. Setting one to zero only stores its present value,
+ * which is then subtracted, so the code that counts is not involved.
  */
 #include <linux/percpu.h>
 #include <linux/sysctl.h>
@@ -36,9 +36,9 @@ struct svc_stats {
 };
 
 static struct svc_stats __percpu *stats;
-/* The same, for who counts: from the moment that nothing can fail any more. */
+/* The same, for the code that counts; set once nothing can fail any more. */
 static struct svc_stats __percpu *counting;
-/* What the sums were when they were set to zero last. */
+/* The sums at the time when they were last set to zero. */
 static u64 zeros[RPCRDMA_SVC_STATS];
 
 static u64 sum(unsigned int which)
@@ -51,7 +51,7 @@ static u64 sum(unsigned int which)
 	return sum;
 }
 
-/* Shows a counter; whatever is written sets it to zero. */
+/* Shows a counter; any write sets it to zero. */
 static int stat_handler(const struct ctl_table *table, int write, void *buffer,
 			size_t *lenp, loff_t *ppos)
 {
@@ -140,7 +140,7 @@ static const struct ctl_table table[] = {
 /**
  * rpcrdma_sysctl_svc_register - make tunables and counters visible
  *
- * What happens before is not counted.
+ * Events before that are not counted.
  *
  * Return values:
  *   %0:	they can be read and written
@@ -165,7 +165,7 @@ int rpcrdma_sysctl_svc_register(void)
 /**
  * rpcrdma_sysctl_svc_unregister - undo rpcrdma_sysctl_svc_register()
  *
- * Nothing if it has failed. There must be no connection any more.
+ * Does nothing if that has failed. There must be no connection any more.
  */
 void rpcrdma_sysctl_svc_unregister(void)
 {
@@ -177,11 +177,11 @@ void rpcrdma_sysctl_svc_unregister(void)
 }
 
 /**
- * rpcrdma_sysctl_svc_count - count
+ * rpcrdma_sysctl_svc_count - add to a counter
  * @which: counter
  * @count: what to add
  *
- * Any context.
+ * May be called from any context.
  */
 void rpcrdma_sysctl_svc_count(enum rpcrdma_svc_stat which, u64 count)
 {
@@ -192,10 +192,10 @@ void rpcrdma_sysctl_svc_count(enum rpcrdma_svc_stat which, u64 count)
 }
 
 /**
- * rpcrdma_sysctl_svc_show - what a program reads from a counter's file
+ * rpcrdma_sysctl_svc_show - read a counter as a program does from its file
  * @which: counter
  * @buffer: where the text goes
- * @size: octets there
+ * @size: size of @buffer in octets
  *
  * For the tests. Return: the length of the text, or a negative errno.
  */

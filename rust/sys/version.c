@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The version, which the module! macro has no field for. DKMS takes two modules
- * of one name for the same when neither has a version, and then keeps the
- * stock one. It is the same as in dkms.conf.
+ * The version, for which the module! macro has no field. If two modules have the
+ * same name and neither has a version, DKMS takes them for the same, and keeps
+ * the stock one. The version is the same as in dkms.conf.
  */
 #include <linux/module.h>
 

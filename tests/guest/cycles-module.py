@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0
 # The module is inserted and removed, again and again, with and without a mount in between.
 # mode: pair
-# fabrics: rxe siw
+# fabrics: rxe siw hca
 # variants-rxe: mount@ours-ours
+# variants-hca: mount@ours-ours
 # variants-siw: mount
 # soak-variants: mount mount@ours-ours
 # kernels: uml
@@ -19,8 +20,8 @@ import sys
 sys.path.insert(0, "tests/lib")
 import versions  # noqa: E402
 from case import main  # noqa: E402
-from common import (Mount, check, log, module_loaded, module_refs, remote, remote_call,  # noqa: E402
-                    rounds, run, wait_for)
+from common import (Mount, check, log, module_back, module_free, module_loaded, module_refs,  # noqa: E402
+                    one_guest, remote, remote_call, rounds, run, wait_for)
 
 
 def server_again():
@@ -35,17 +36,20 @@ def server_again():
 
 def client():
     """Every third cycle mounts."""
+    idle = module_refs()
     for n in range(rounds()):
         if n % 3 == 0:
             with Mount("4.2" if n % 2 else "3") as mount, open(f"{mount.path}/m", "wb") as f:
                 f.write(bytes(5000))
                 versions.check_version()
-            wait_for("release of the transport", 30, lambda: module_refs() == 0)
-            if os.environ["PEER_MODULE"] == "ours":
+            wait_for("release of the transport", 30, lambda: module_refs() == idle)
+            if os.environ["PEER_MODULE"] == "ours" and not one_guest():
                 server_again()
+        module_free()
         run("rmmod", "rpcrdma")
         check(not module_loaded(), "the module is still there")
         run("insmod", os.environ["MODULE_KO"])
+        module_back()
     log(f"{rounds()} cycles")
 
 

@@ -3,6 +3,7 @@
 # Mount and unmount, again and again; memory and references come back.
 # mode: pair
 # fabrics: rxe siw
+# soak-fabrics: rxe siw hca
 # variants-rxe: 4.2@ours-ours
 # variants-siw: 4.2
 # kernels: uml

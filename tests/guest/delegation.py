@@ -4,7 +4,7 @@
 # mode: pair
 # fabrics: rxe siw
 # variants: 4.1@ours-ours
-# variants-rxe: 4.1
+# variants-rxe: 4.1 4.1@ours-ours-one
 # kernels: uml
 # soak-variants: 4.1 4.2 4.1@ours-ours 4.2@ours-ours 4.1@ours-ours-one 4.1@stock-ours
 # smoke: uml-kasan

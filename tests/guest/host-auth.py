@@ -12,7 +12,7 @@
 # soak-smoke: uml-kasan debug
 # timeout: 400 900
 """Mounts with every combination of keys and wishes; a client of its own that computes for itself,
-and lies; a key that is changed under a mount."""
+and lies; a key that is changed under a mount, and before a further connection of it."""
 
 import os
 import stat
@@ -198,6 +198,19 @@ def versions():
     there(server_version="2", server_host_auth="off")
 
 
+def ended(pid):
+    """Waits for the end of a child; its wait status."""
+    found = []
+
+    def has_ended():
+        done, result = os.waitpid(pid, os.WNOHANG)
+        if done:
+            found.append(result)
+        return bool(done)
+    wait_for("the end", 120, has_ended)
+    return found[0]
+
+
 def change():
     """A key that is changed under a mount: it waits for the right one, and nothing fails."""
     here(client_host_auth="require")
@@ -214,16 +227,26 @@ def change():
         time.sleep(3)
         check(os.waitpid(user, os.WNOHANG) == (0, 0), "it has not waited")
         there(host_auth_key=KEY)
-        ended = []
-
-        def has_ended():
-            pid, result = os.waitpid(user, os.WNOHANG)
-            if pid:
-                ended.append(result)
-            return bool(pid)
-        wait_for("the end", 120, has_ended)
-        check(ended == [0], f"it has failed: {ended}")
+        check(ended(user) == 0, "it has failed")
         check(show()["host_authentication"] == "accepted", "not authenticated")
+
+
+def further():
+    """A further connection of a mount, refused when it is used for the first time: its RPCs wait, and nothing fails."""
+    here(client_host_auth="require")
+    there(server_host_auth="require")
+    # The first one is made by the mount, the others when they get their first RPC.
+    with Mount(os.environ["VARIANT"], options="nconnect=16") as mount:
+        idle = [l for l in xprt_stats(mount.path, total=False) if not l["connect_count"]]
+        check(idle, "all connections were made by the mount")
+        there(host_auth_key=OTHER)
+        before = log_lines("is refused")
+        user = child(lambda: [use(mount) for _ in range(4)], "use")
+        wait_for("a refusal", 60, lambda: log_lines("is refused") > before)
+        time.sleep(3)
+        check(os.waitpid(user, os.WNOHANG) == (0, 0), "it has not waited")
+        there(host_auth_key=KEY)
+        check(ended(user) == 0, "it has failed")
 
 
 def prover(what, expected, act):
@@ -388,6 +411,7 @@ def client():
     combinations()
     versions()
     change()
+    further()
     if os.environ["FABRIC"] == "rxe":
         hostile()
     check(int(remote("dmesg | grep -c 'is refused'", ok=(0, 1))) > 0, "nothing in the server's log")

@@ -8,7 +8,7 @@
 # interop-variants: krb5 krb5i krb5p
 # interop-variants: krb5@ours-ours krb5i@ours-ours krb5p@ours-ours
 # interop-variants: krb5@stock-ours krb5i@stock-ours krb5p@stock-ours
-# interop-variants: krb5@stock-stock krb5i@stock-stock krb5p@stock-stock
+# control-variants: krb5@stock-stock krb5i@stock-stock krb5p@stock-stock
 # kernels: uml
 # soak-fabrics: rxe siw
 # soak-variants: krb5 krb5i krb5p

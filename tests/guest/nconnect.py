@@ -5,7 +5,8 @@
 # fabrics: rxe siw
 # variants-rxe: 4.2@ours-ours
 # variants-siw: 4.2
-# interop-variants: 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@stock-ours 4.2@stock-stock
+# interop-variants: 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@stock-ours
+# control-variants: 4.2@stock-stock
 # kernels: uml
 # soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@stock-ours
 # timeout: 300 300

@@ -6,7 +6,8 @@
 # fabrics: rxe
 # variants: 4.2@ours-ours
 # interop-fabrics: rxe siw
-# interop-variants: 4.2@ours-stock 4.2@ours-ours 4.2@ours-ours-one 4.2@stock-ours 4.2@stock-stock
+# interop-variants: 4.2@ours-stock 4.2@ours-ours 4.2@ours-ours-one 4.2@stock-ours
+# control-variants: 4.2@stock-stock
 # kernels: uml
 # soak-variants: 4.2@ours-ours 3@ours-ours 4.2@ours-ours-one 4.2@stock-ours
 # soak-smoke: uml-kasan

@@ -4,7 +4,8 @@
 # mode: pair
 # fabrics: rxe
 # variants: 4.2@ours-ours
-# interop-variants: 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@stock-ours 4.2@stock-stock
+# interop-variants: 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@stock-ours
+# control-variants: 4.2@stock-stock
 # kernels: uml
 # timeout: 300 300
 """The network device is moved into a namespace, where the mount is made.

@@ -20,7 +20,7 @@ import sys
 sys.path.insert(0, "tests/lib")
 import versions  # noqa: E402
 from case import main  # noqa: E402
-from common import Mount, check, children, log, remote, remote_call, wait_for  # noqa: E402
+from common import Mount, check, children, fabric, log, remote, remote_call, wait_for  # noqa: E402
 
 DEBUGFS = "/sys/kernel/debug/rpcrdma/server"
 #: Credits at first, the default of max_requests, Receives that are asked for beside those of
@@ -34,6 +34,8 @@ BOUND = (16 + OTHERS + 2) * 4 // 3 + BATCH
 #: All credits of one connection fit into three quarters of this, those of two do not.
 SHARED = 112 + BATCH
 VERS = "4.1"
+#: Over iWARP the other parameter says nothing.
+PARAMETER = "shared_receives_iwarp" if fabric() == "siw" else "shared_receives"
 
 
 def show(name, connection="*"):
@@ -51,7 +53,7 @@ def restart(receives):
     """Loads the server's module with that parameter."""
     remote_call("nfsd_stop")
     remote(f"rmmod rpcrdma && insmod {os.environ['OURS_KO']} "
-           f"shared_receives={receives} {' '.join(versions.parameters())}")
+           f"{PARAMETER}={receives} {' '.join(versions.parameters())}")
     remote("mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug")
     remote_call("nfsd_start")
     remote("echo Y >/proc/fs/nfsd/v4_end_grace", ok=None)
@@ -82,7 +84,7 @@ def one():
         bounded(mount)
     wait_for("end of the connection", 30, lambda: not connections())
     restart(1)
-    said = remote("dmesg | grep shared_receives=")
+    said = remote(f"dmesg | grep {PARAMETER}=")
     check(f"{FEWEST} is used" in said, f"said: {said}")
     with Mount(VERS):
         receives = show("receives")

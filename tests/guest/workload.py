@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 # Files, names, attributes and locks over every NFS version; every octet compared.
 # mode: pair
-# fabrics: rxe siw
+# fabrics: rxe siw hca
 # variants: 4.2
 # variants-rxe: 3 4.2@ours-ours 3@ours-ours-one 4.2@stock-ours
+# variants-hca: 4.2@ours-ours
 # variants-siw: 4.0 3@ours-ours 4.2@ours-ours-one 3@stock-ours
 # kernels: uml
 # smoke: uml-kasan debian
@@ -17,7 +18,7 @@
 # interop-variants: 3@ours-ours 4.0@ours-ours 4.1@ours-ours 4.2@ours-ours
 # interop-variants: 3@ours-ours-one 4.0@ours-ours-one 4.1@ours-ours-one 4.2@ours-ours-one
 # interop-variants: 3@stock-ours 4.0@stock-ours 4.1@stock-ours 4.2@stock-ours
-# interop-variants: 3@stock-stock 4.0@stock-stock 4.1@stock-stock 4.2@stock-stock
+# control-variants: 3@stock-stock 4.0@stock-stock 4.1@stock-stock 4.2@stock-stock
 # timeout: 300 900
 """The matrix: the whole workload on one mount."""
 

@@ -15,6 +15,7 @@
 
 #include <linux/atomic.h>
 #include <linux/debugfs.h>
+#include <linux/delay.h>
 #include <linux/module.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
@@ -24,7 +25,7 @@ static bool no_mem_mgt;
 module_param(no_mem_mgt, bool, 0644);
 MODULE_PARM_DESC(no_mem_mgt, "Take IB_DEVICE_MEM_MGT_EXTENSIONS from devices that come later");
 
-static atomic_t refuse_local_invs, refuse_sends;
+static atomic_t refuse_local_invs, refuse_sends, refuse_maps, starve_maps;
 
 static int refuse_set(const char *value, const struct kernel_param *param)
 {
@@ -49,6 +50,14 @@ module_param_cb(refuse_local_invs, &refuse_ops, &refuse_local_invs, 0644);
 MODULE_PARM_DESC(refuse_local_invs, "So many chains with a LOCAL_INV are refused");
 module_param_cb(refuse_sends, &refuse_ops, &refuse_sends, 0644);
 MODULE_PARM_DESC(refuse_sends, "So many chains with a Send are refused");
+module_param_cb(refuse_maps, &refuse_ops, &refuse_maps, 0644);
+MODULE_PARM_DESC(refuse_maps, "So many memory regions map nothing of what they are given");
+module_param_cb(starve_maps, &refuse_ops, &starve_maps, 0644);
+MODULE_PARM_DESC(starve_maps, "So many memory regions can't be mapped for want of memory");
+
+static uint slow_sends;
+module_param(slow_sends, uint, 0644);
+MODULE_PARM_DESC(slow_sends, "So many microseconds does it take to post a chain with a Send, 1000 at most");
 
 enum tap_counter {
 	/* Calls of ib_post_send(), whatever the length of the chain. */
@@ -130,7 +139,7 @@ static struct tap_device *tap_find(struct ib_device *device)
 	return found;
 }
 
-/* Whether this chain is one of those that are to be refused. */
+/* Whether this chain is one of those that are to be refused. Takes its time. */
 static bool tap_refuses(const struct ib_send_wr *wr)
 {
 	bool sends = false, invalidates = false;
@@ -139,6 +148,8 @@ static bool tap_refuses(const struct ib_send_wr *wr)
 		sends |= wr->opcode == IB_WR_SEND || wr->opcode == IB_WR_SEND_WITH_INV;
 		invalidates |= wr->opcode == IB_WR_LOCAL_INV;
 	}
+	if (sends && slow_sends)
+		udelay(min(slow_sends, 1000U));
 	return (sends && atomic_add_unless(&refuse_sends, -1, 0)) ||
 	       (invalidates && atomic_add_unless(&refuse_local_invs, -1, 0));
 }
@@ -220,8 +231,13 @@ static int tap_poll_cq(struct ib_cq *cq, int n, struct ib_wc *wc)
 static int tap_map_mr_sg(struct ib_mr *mr, struct scatterlist *sg, int n,
 			 unsigned int *offset)
 {
-	int mapped = tap_find(mr->device)->map_mr_sg(mr, sg, n, offset);
+	int mapped;
 
+	if (atomic_add_unless(&refuse_maps, -1, 0))
+		return 0;
+	if (atomic_add_unless(&starve_maps, -1, 0))
+		return -ENOMEM;
+	mapped = tap_find(mr->device)->map_mr_sg(mr, sg, n, offset);
 	if (mapped > 0)
 		tap_add(TAP_MAPPED, mr->length);
 	return mapped;

@@ -48,8 +48,6 @@ class Attack:
         self.connection = self.friend = None
         #: The longest that the well-behaved NULL Call between cases has taken.
         self.slowest = 0
-        #: How often Receives that others needed were taken, so that they had to connect again.
-        self.starved = 0
 
     def problem(self, text):
         """Notes that something is wrong."""
@@ -163,16 +161,6 @@ class Attack:
         if own:
             connection.close()
         return answer
-
-    def starves(self):
-        """Others may have to connect again: the server cuts the offender off when it has taken theirs."""
-        self.starved += 1
-        try:
-            if self.friend:
-                self.friend.null(30)
-        except Gone as x:
-            log(f"  another connection has ended: {x}")
-            self.friend = None
 
     def well(self):
         """Whether another connection gets its answer, and how fast."""

@@ -15,7 +15,7 @@ from common import Gone, NFS_PORT, slowness
 from hostile_judge import TWO
 from hostile_qp import DEPTH, Events, Memory, QueuePair, SENDS
 from rpcrdma_header import ERROR, Header, encode
-from rpc_message import null_call
+from rpc_message import null_call, null_rpc
 
 #: Octets of the memory that messages and chunks are in. Messages are at its start.
 ARENA = 2 << 20
@@ -134,6 +134,25 @@ class Connection(QueuePair):
             if time.monotonic() > deadline:
                 return None
             time.sleep(0.0005)
+
+    def earn(self, count):
+        """Uses all credits again and again, until the server grants `count`; raises `Gone` if it does not.
+
+        A server grants few credits at first, and cuts off who sends many more Calls than that. It
+        grants more when all of them were in use at once. Each Call has a chunk behind its message,
+        which the server reads and does not look at, so that they are with it for a while; how long
+        depends on the machine all the same.
+        """
+        until = time.monotonic() + 20 * slowness()
+        while self.granted < count:
+            if time.monotonic() > until:
+                raise Gone(f"{self.granted} credits, {count} wanted")
+            xids = [next(XIDS) for _ in range(self.granted)]
+            chunk = (len(null_rpc(0)), *self.segment(4096))
+            self.send_many([null_call(xid, reads=[chunk]) for xid in xids])
+            for xid in xids:
+                self.answer(xid)
+            self.answers.clear()
 
     def null(self, limit=10):
         """Does a NULL Call; returns whether it was answered."""

@@ -4,6 +4,7 @@
 import hostile_calls_headers  # noqa: F401 - enters its cases
 import hostile_calls_chunks  # noqa: F401 - enters its cases
 import hostile_calls_data  # noqa: F401 - enters its cases
+import hostile_calls_gss  # noqa: F401 - enters its cases
 import hostile_calls_compounds  # noqa: F401 - enters its case
 import hostile_calls_flow  # noqa: F401 - enters its cases
 import hostile_calls_callback  # noqa: F401 - enters its cases

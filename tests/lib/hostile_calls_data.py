@@ -7,7 +7,8 @@ from common import digest, fabric, remote
 from nfs_server import EXPORT
 from hostile_attack import FILE, FILE_SIZE, case, contents
 from hostile_caller import ARENA, CHUNKS, Caller, XIDS
-from rpc_message import compound, getattr_, null_call, read, read_result, to_file, write
+from rpc_message import (compound, getattr_, getfh, null_call, read, read_result, symlink3,
+                         to_file, write)
 from rpcrdma_header import NOMSG, encode
 
 #: What the arena is filled with, to see what was written to.
@@ -134,23 +135,32 @@ def empty_chunks(t):
 
 @case
 def unconsumed_chunks(t):
-    """Write chunks without a result, which come back unused or have the next (RFC 8166, 4.3.2.2)."""
+    """Write chunks without a result come back unused (RFC 8166, 4.3.2.2), also that of one of no octets."""
     connection = t.current()
     chunk = [connection.segment(64, CHUNKS), connection.segment(32, CHUNKS + 128)]
     answer = t.alone("no result", null_call(next(XIDS), writes=[chunk, chunk]), {"reply"},
                      connection)
     if answer and answer.header.writes != [used(chunk, 0)] * 2:
         t.problem(f"no result: returned as {answer.header.writes}")
-    # The first READ begins at the end of the file.
-    chunk = [connection.segment(600, CHUNKS)]
-    xid = next(XIDS)
-    data = (encode(xid, writes=[chunk])
-            + compound(xid, *to_file(*FILE), read(FILE_SIZE, 256), read(0, 512)))
-    answer = t.alone("the second result", data, {"reply"}, connection)
-    if answer and answer.kind == "reply":
+    # The first READ begins at the end of the file. RFC 8267, 6.4.1: its chunk is the first all the same, the next READ
+    # has the next, and without one its data are inline.
+    for label, count in (("a READ of nothing, with two chunks", 2), ("with one", 1)):
+        connection.arena.write(CANARY * 8192, 8192, CHUNKS)
+        places = [CHUNKS, CHUNKS + 4096][:count]
+        offered = [[connection.segment(600, at)] for at in places]
+        xid = next(XIDS)
+        data = (encode(xid, writes=offered)
+                + compound(xid, *to_file(*FILE), read(FILE_SIZE, 256), read(0, 512)))
+        answer = t.alone(label, data, {"reply"}, connection)
+        if not answer or answer.kind != "reply":
+            continue
         stat, results = answer.accepted()
-        if stat or answer.header.writes != [used(chunk, 512)] or contents(0, 512) in results:
-            t.problem(f"the second result: {stat}, {answer.header.writes}, {results.hex()}")
+        returned = [used(chunk, n) for chunk, n in zip(offered, (0, 512))]
+        if stat or answer.header.writes != returned or (contents(0, 512) in results) != (count == 1):
+            t.problem(f"{label}: {stat}, {answer.header.writes}, {results.hex()}")
+        untouched(t, connection, label, CHUNKS, CHUNKS + 4096)
+        if count == 2 and connection.get(512, places[1]) != contents(0, 512):
+            t.problem(f"{label}: other data")
 
 
 @case
@@ -264,12 +274,59 @@ def writes(t):
                 t.problem(f"{label}: the file has other data")
 
 
+def handle_of(t, *names):
+    """The file handle of a file or directory."""
+    xid = next(XIDS)
+    answer = t.alone("GETFH", encode(xid) + compound(xid, *to_file(*names), getfh()), {"reply"},
+                     t.current())
+    stat, results = answer.accepted()
+    if stat or struct.unpack_from(">I", results)[0]:
+        raise ValueError(f"no file handle of {names}: {stat}, {results.hex()}")
+    # Behind the status, the tag, the number of results and those of PUTROOTFH and LOOKUP.
+    at = 12 + 8 * (1 + len(names)) + 8
+    (length,) = struct.unpack_from(">I", results, at)
+    return results[at + 4:at + 4 + length]
+
+
+@case
+def cut_paths(t):
+    """The first octets of a SYMLINK's path in a Read chunk, and the others behind it.
+
+    The server takes such a path for all of it, and finds the rest where the chunk has its page: in
+    it may be what other Calls have left there, which READLINK would tell.
+    """
+    directory = handle_of(t, SCRATCH[0])
+    secret, count = b"S" * 65536, 8
+    for n in range(count):
+        # Whatever thread serves the others has had these in its pages.
+        xid, connection = next(XIDS), t.current()
+        rpc = compound(xid, *to_file(*SCRATCH), write(0, len(secret)))
+        t.alone("what is to be kept", encode(xid, reads=[(len(rpc), *connection.put(secret))])
+                + rpc, {"reply"}, connection)
+    for n, first in enumerate((4, 8, 100, 512) * 2):
+        name, path = f"hostile-link-{n}".encode(), b"A" * 1000
+        xid, connection = next(XIDS), t.current()
+        rpc = symlink3(xid, directory, name, path)
+        reads = [(len(rpc), *connection.put(path[:first]))]
+        answer = t.alone(f"{first} octets of a path", encode(xid, reads=reads) + rpc + path[first:],
+                         {"reply"}, connection)
+        t.alive()
+        target = remote(f"readlink {EXPORT}/{name.decode()}; rm -f {EXPORT}/{name.decode()}",
+                        ok=None)
+        if "S" in target:
+            t.problem(f"{first} octets of a path: {target.count('S')} octets of others in the link")
+        stat, results = answer.accepted() if answer else (None, b"")
+        if stat == 0 and results[:4] == bytes(4) and target.strip() != path.decode():
+            t.problem(f"{first} octets of a path: another link, of {len(target)} octets")
+
+
 @case
 def many_parts_at_once(t):
     """READs and WRITEs in more segments than a Send Queue holds, all at once."""
     connection = t.current()
-    connection.answers.clear()
     each, count = 200, 12
+    connection.earn(count)
+    connection.answers.clear()
     messages, areas = [], {}
     for i in range(count):
         xid, at = next(XIDS), CHUNKS + i * 64 * each
@@ -309,6 +366,7 @@ def many_writes_at_once(t):
     held = []
     for n in range(6):
         connection = Caller()
+        connection.earn(16)
         messages = []
         size = 262_144
         for i in range(24):

@@ -6,8 +6,9 @@ import random
 import struct
 import time
 
+from case import broken_credits
 from common import Gone, digest, log, pattern, remote, slow, slowness
-from hostile_attack import FILE, contents
+from hostile_attack import FILE, FILE_SIZE, contents
 from hostile_caller import ARENA, CHUNKS, XIDS
 from hostile_calls_data import CANARY, SCRATCH, untouched, used
 from hostile_qp import MR, WINDOWS
@@ -17,7 +18,7 @@ from rpc_message import (compound, getattr_, null_call, null_rpc, read, read_res
                          write)
 from rpcrdma2_header import (BAD_PROPVAL, BAD_XDR, CALL_MIDDLE, ERROR, GRANT, INVAL_CONT, INVAL_HTYPE,
                              READ_CHUNKS, RECEIVE_SIZE, REPLY_EXTERNAL, REPLY_INLINE, REPLY_MIDDLE,
-                             REPLY_RESOURCE, SYSTEM,
+                             REPLY_RESOURCE, SEGMENT_COUNT, SEGMENTS, SYSTEM,
                              VERS_MISMATCH, WRITE_CHUNKS, WRITE_RESOURCE, call, call_external, error,
                              middle, prefix, properties, reply)
 
@@ -335,16 +336,17 @@ def property_floods(t):
 
 
 def lose(t, label, connection, act):
-    """Does something that has to end the connection. Others may have been without Receives meanwhile."""
-    try:
-        act()
-        if not connection.lost(20):
-            t.problem(f"{label}: the connection goes on")
-    except Gone as x:
-        log(f"  {label}: {x}")
-    connection.close()
-    t.starves()
+    """Does something that has to end the connection, and no other one."""
     t.well()
+    with broken_credits():
+        try:
+            act()
+            if not connection.lost(20):
+                t.problem(f"{label}: the connection goes on")
+        except Gone as x:
+            log(f"  {label}: {x}")
+        connection.close()
+        t.well()
 
 
 @case
@@ -739,6 +741,10 @@ def limits(t):
                 x, c.credit(), compound(x, *to_file(*FILE), read(0, 4096), read(4096, 3000)),
                 writes=[[connection.segment(4096)], [connection.segment(2999, CHUNKS + 4096)]]),
              {f"error {WRITE_RESOURCE}"}),
+            ("too short a chunk behind that of nothing", lambda c, x: call(
+                x, c.credit(), compound(x, *to_file(*FILE), read(FILE_SIZE, 8), read(4096, 3000)),
+                writes=[[connection.segment(4096)], [connection.segment(2999, CHUNKS + 4096)]]),
+             {f"error {WRITE_RESOURCE}"}),
             ("no room for 64 KiB", lambda c, x: call(x, c.credit(), reading(x, 65536)),
              {f"error {REPLY_RESOURCE}"}),
             ("too short a Reply chunk", lambda c, x: call(
@@ -764,6 +770,7 @@ def limits(t):
     for label, *words in (("17 Read chunks", READ_CHUNKS, 16), ("17 Write chunks", WRITE_CHUNKS, 16),
                           ("too short a Write chunk", WRITE_RESOURCE, 1, 4096),
                           ("too short a second Write chunk", WRITE_RESOURCE, 2, 3000),
+                          ("too short a chunk behind that of nothing", WRITE_RESOURCE, 2, 3000),
                           ("no room for 64 KiB", REPLY_RESOURCE, whole),
                           ("too short a Reply chunk", REPLY_RESOURCE, whole)):
         told = answers[label] and answers[label].header.error
@@ -774,6 +781,33 @@ def limits(t):
                         ("a Write chunk of a stranger", lambda c, x: call(
                             x, c.credit(), reading(x, 4096), writes=[[(FOREIGN, 4096, 0)]]))):
         attempt(t, label, lambda c, x, make=make: [make(c, x)], {"lost", "reply, lost"})
+
+
+@case
+def many_segments(t):
+    """As many Read segments as the server says that it takes (5.2.4), and more: SEGMENTS with that number (7.3.3)."""
+    connection = opened()
+    told = next(struct.unpack(">I", value)[0] for answer in connection.answers
+                for which, value in answer.header.properties if which == SEGMENT_COUNT)
+    log(f"  the server takes {told} segments")
+    size = len(null_rpc(0))
+    for count in sorted({1, 2, 16, told - 1, told, told + 1, told + 40, 256, 257, 300}):
+        if not count:
+            continue
+        # What a peer may do that knows nothing of the server (5.2.4).
+        due = "reply" if count <= max(told, 16) else f"error {SEGMENTS}"
+        answer = attempt(t, f"{count} Read segments", lambda c, x, count=count: [
+            call(x, c.credit(), null_rpc(x), reads=[
+                (size, *c.segment(4, CHUNKS + 64 * i)) for i in range(count)])], {due}, connection)
+        if answer and due != "reply" and tuple(answer.header.error) != (SEGMENTS, told):
+            t.problem(f"{count} Read segments: {answer.header.error}, not {told}")
+    # In some of them more than a memory region holds.
+    long = 1 << 20
+    lengths = [long - 4096, *[4096] * (told - 1)]
+    attempt(t, f"{told} Read segments, one of them long", lambda c, x: [
+        call(x, c.credit(), null_rpc(x), reads=[
+            (size, *c.segment(n, CHUNKS)) for n in lengths[:200]])], {"reply", f"error {BAD_XDR}"}, connection)
+    connection.close()
 
 
 @case

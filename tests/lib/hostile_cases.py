@@ -17,6 +17,10 @@ Nothing may hang beyond a bound in any of them.
 
 import hostile_messages  # noqa: F401 - enters its cases
 import hostile_chunks  # noqa: F401 - enters its cases
-from hostile_reply import CASES, Reply
+import hostile_padding
+from hostile_reply import CASES, Reply, case
+
+hostile_padding.enter(case)
+hostile_padding.reply_chunk(case)
 
 __all__ = ["CASES", "Reply"]

@@ -4,6 +4,7 @@
 import struct
 import time
 
+import hostile_padding
 import hostile_two_short  # noqa: F401 - it enters its cases
 from common import Gone
 from hostile_two import CASES, FIRST, case, first
@@ -303,6 +304,8 @@ def read_in_parts(r):
     r.send()
 
 
+hostile_padding.enter(case)
+
 # ---- Credits ----------------------------------------------------------------
 
 
@@ -476,7 +479,7 @@ for code, rest in ((VERS, (1, 1)), (VERS, (2, 2)), (INVAL_HTYPE, ()), (VERS_MISM
 for code, rest in ((READ_CHUNKS, (0,)), (WRITE_CHUNKS, (0,)), (SEGMENTS, (1,)),
                    (WRITE_RESOURCE, (1, 1 << 20)), (REPLY_RESOURCE, (8192,))):
     for procedure in ("READ", "WRITE", "READDIR"):
-        # What has no room for its Reply was executed, and a WRITE may not be twice (6.6.5).
+        # What has no room for its Reply was executed, and a WRITE may not be twice (6.6.4).
         always(f"{procedure.lower()}_error_{code}", procedure,
                lambda r, words=(code, *rest): words,
                executed=procedure == "WRITE" and code in (WRITE_RESOURCE, REPLY_RESOURCE))
@@ -630,6 +633,12 @@ def first_silence(_connection):
 def first_closed(_connection):
     """The end of the connection."""
     raise Gone("as the case wants")
+
+
+@first("ok", 1)
+def first_dropped(_connection):
+    """The end of the connection as soon as it is there, before any message: see `Server.events`."""
+    return False
 
 
 def one_message(name, make, goes_on, expect="ok", version=None):

@@ -61,6 +61,18 @@ def write(offset, length):
     return operation(WRITE, ANONYMOUS + struct.pack(">QII", offset, 2, length))
 
 
+def getfh():
+    """GETFH."""
+    return operation(GETFH)
+
+
+def symlink3(xid, directory, name, path):
+    """SYMLINK of NFSv3 without its path, whose octets follow: RFC 1813, 3.3.10."""
+    attributes = struct.pack(">IIIIII", 0, 0, 0, 0, 0, 0)
+    return rpc_call(xid, 3, 10, opaque(directory) + opaque(name) + attributes
+                    + struct.pack(">I", len(path)))
+
+
 def getattr_():
     """GETATTR of type and size."""
     return operation(GETATTR, struct.pack(">II", 1, (1 << 1) | (1 << 4)))

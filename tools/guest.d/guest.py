@@ -46,7 +46,7 @@ class Guest:
         self.memory = ((args.server_memory if server else None) or args.memory
                        or ("1G" if self.is_uml else "2G"))
         self.interactive = args.mode == "shell" and role == "client"
-        self.paired = args.mode != "run"
+        self.paired = args.mode != "run" and not args.joint
         self.fabric = args.fabric or ("rxe" if self.paired else "")
         self.dir = os.path.join(args.run_dir, role)
         self.console = os.path.join(self.dir, "console")
@@ -101,7 +101,7 @@ class Guest:
         size = shutil.get_terminal_size()
         own = {
             "GUEST_TTY": "/dev/tty1" if self.is_uml else "/dev/ttyS1",
-            "INSERT": "1" if args.insert or self.paired else "0",
+            "INSERT": "1" if args.insert or args.mode != "run" else "0",
             "INTERACTIVE": "1" if self.interactive else "0",
             "MODULES_DIR": os.path.join(self.kernel_dir, "modules/lib/modules"),
             "KUNIT": "0" if self.paired and self.kernel != "uml" else "1",

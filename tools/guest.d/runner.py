@@ -45,7 +45,7 @@ def parse():
                  "server", "client", "server-kernel", "server-kernel-dir", "server-ours"):
         p.add_argument("--" + name, required=True)
     p.add_argument("--logs")
-    p.add_argument("--fabric", choices=["rxe", "siw"])
+    p.add_argument("--fabric", choices=["rxe", "siw", "hca"])
     p.add_argument("--insert", action="store_true")
     p.add_argument("--cpus", type=int, default=2)
     p.add_argument("--pin", action="store_true")
@@ -83,6 +83,12 @@ def parse():
     if args.icount:
         # A clock that counts instructions is one CPU's.
         args.cpus = 1
+    # Both ends of an hca device are in one kernel.
+    args.joint = args.mode == "pair" and args.fabric == "hca"
+    if args.fabric == "hca" and args.mode == "shell":
+        p.error("an hca device does not reach another guest")
+    if args.joint and (args.server != args.client or args.server_kernel != args.kernel):
+        p.error("over hca both ends of a pair have one kernel, and one module")
     # A pair of QEMU guests needs no device of this machine.
     args.veth = args.kernel.startswith("uml") or args.server_kernel.startswith("uml")
     return args
@@ -218,9 +224,36 @@ def show_output(guest):
     sys.stderr.flush()
 
 
+# Both parts of a pair in one guest. The server's goes on until the client's is done; what it
+# says has a prefix, and its exit status counts only if it ends by itself.
+JOINT = """
+coproc SERVER { ROLE=server exec bash -c %s 2>&1; }
+server=$SERVER_PID
+exec 8<&"${SERVER[0]}"
+while IFS= read -r line <&8; do
+	echo "server| $line"
+	[ "$line" != READY ] || break
+done
+if [ "$line" != READY ]; then
+	wait "$server"
+	echo "the server's command ended with $? before it printed READY"
+	exit 1
+fi
+sed -u 's/^/server| /' <&8 &
+ROLE=client bash -c %s
+status=$?
+kill -TERM "$server" 2>/dev/null
+exit "$status"
+"""
+
+
 def run_one(args, run):
-    """One guest; returns the exit status."""
-    guest = Guest(args, "run", 1, args.module, shlex.join(args.command))
+    """One guest, with both parts of a pair if its ends are in one kernel; returns the exit status."""
+    if args.joint:
+        text = JOINT % (shlex.quote(args.server_cmd), shlex.quote(args.client_cmd))
+        guest = Guest(args, "run", 1, args.client, text)
+    else:
+        guest = Guest(args, "run", 1, args.module, shlex.join(args.command))
     run.add(guest)
     deadline = time.monotonic() + args.timeout
     how = run.wait(lambda: guest.status() is not None, deadline)
@@ -345,7 +378,7 @@ def main():
     if args.mode == "shell" and sys.stdin.isatty():
         saved = termios.tcgetattr(0)
     try:
-        status = run_one(args, run) if args.mode == "run" else run_pair(args, run)
+        status = run_one(args, run) if args.mode == "run" or args.joint else run_pair(args, run)
     except KeyboardInterrupt:
         status = 130
     finally:

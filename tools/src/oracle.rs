@@ -16,7 +16,10 @@ mod two;
 mod xdr;
 
 #[cfg(test)]
-pub(crate) use self::format::{plan_fits, segments_of};
+pub(crate) use self::format::{
+    plan_fits,
+    segments_of, //
+};
 pub use self::{
     auth::auth,
     chunk_lists::chunk_lists,

@@ -24,23 +24,30 @@ use crate::proto::{
         Limits,
         Segment, //
     },
+    cm_private::CmPrivate,
+    connection::{
+        receives::{
+            Receives,
+            FIRST_CREDITS, //
+        },
+        Connection,
+        InOne, //
+    },
     continuation::{
         Part,
         Split, //
     },
     error::Fault,
     props::{
+        Advertised,
         Properties,
-        Reverse,
-        Told, //
+        ReverseLevel, //
     },
     session::{
         Action,
         Config,
         Control,
         Dialect,
-        Event,
-        Extent,
         Outbound,
         Reason,
         Refusal,
@@ -50,16 +57,13 @@ use crate::proto::{
     },
     v2::{
         htype,
-        Body,
         CallExternal,
         CallInline,
         ConnProp,
         Direction,
         ErrorHeader,
-        Grant,
-        Header,
+        GrantHeader,
         Middle,
-        Purpose,
         RdmaError,
         ReplyExternal,
         ReplyInline, //
@@ -84,7 +88,8 @@ use self::{
         payload,
         End,
         Outcome,
-        Todo, //
+        Todo,
+        IN_ONE, //
     },
     patient::{
         Bounds,
@@ -170,7 +175,12 @@ impl Pair {
         });
         let mut ends = configs.map(|config| End {
             role: config.role,
-            session: Session::after(&config, start),
+            connection: Connection::after(
+                &config,
+                patient::receives(&config, bounds.as_ref()),
+                IN_ONE,
+                start,
+            ),
             wire: VecDeque::new(),
             connected: false,
             in_transit: 0,
@@ -184,8 +194,8 @@ impl Pair {
             trouble: Trouble::default(),
         });
         if let Some(bounds) = bounds {
-            for (end, config) in ends.iter_mut().zip(&configs) {
-                end.become_patient(bounds, config.receives + 1);
+            for end in &mut ends {
+                end.become_patient(bounds);
             }
         }
         Self {
@@ -203,19 +213,21 @@ impl Pair {
     fn post(&mut self, from: usize, message: Vec<u8>) {
         let credits_in_one = self.configs[1 - from].credits_in_one;
         let (sender, receiver) = self.two(from);
-        let dialect = sender.session.dialect();
+        let dialect = sender.connection.session.dialect();
         let max = match dialect {
             Some(Dialect::One) => one::INLINE,
-            _ => sender.session.terms().send_size as usize,
+            _ => sender.connection.session.terms().send_size as usize,
         };
         assert!(message.len() <= max, "longer than agreed");
-        sender.record.send(&message, sender.role, &sender.session);
+        sender
+            .record
+            .send(&message, sender.role, &sender.connection.session);
         let message = match sender.trouble.strange.take() {
             None => message,
             Some(strange) => {
                 sender.trouble.misled = true;
                 receiver.trouble.misled = true;
-                strange.message(sender.session.windows().1)
+                strange.message(sender.connection.session.windows().1)
             }
         };
         if receiver.trouble.closed {
@@ -223,7 +235,7 @@ impl Pair {
         }
         receiver.wire.push_back(message);
         // There is a Receive for each message on its way.
-        if [dialect, receiver.session.dialect()].contains(&Some(Dialect::One)) {
+        if [dialect, receiver.connection.session.dialect()].contains(&Some(Dialect::One)) {
             // What a stranger promises in Version One nobody keeps.
             let posted = 1 + credits_in_one as usize + receiver.unanswered();
             assert!(
@@ -232,7 +244,7 @@ impl Pair {
             );
             return;
         }
-        let posted = receiver.session.windows().1.must_be_posted();
+        let posted = receiver.connection.session.windows().1.must_be_posted();
         assert!(
             receiver.wire.len() <= posted as usize,
             "no Receive is posted"
@@ -253,9 +265,9 @@ impl Pair {
     fn call(&mut self, at: usize, schedule: &mut Schedule<'_>) {
         let len = 12 + (schedule.any() * 9) % (MAX_LEN - 12);
         let reply_len = 12 + (schedule.any() * 9) % (MAX_LEN - 12);
-        let level = Reverse::from_code(self.configs[0].own.reverse);
+        let level = ReverseLevel::from_code(self.configs[0].own.reverse);
         let end = &self.ends[at];
-        if end.role == Role::Server && level == Reverse::None {
+        if end.role == Role::Server && level == ReverseLevel::None {
             return;
         }
         // A server whose client has not called it yet has nothing to call back for.
@@ -280,7 +292,7 @@ impl Pair {
     }
 
     /// Does what the session of an end says next. Returns whether there was anything.
-    fn act(&mut self, at: usize, busy: bool) -> bool {
+    fn act(&mut self, at: usize) -> bool {
         if self.ends[at].trouble.is_mute() {
             return false;
         }
@@ -289,12 +301,11 @@ impl Pair {
         }
         let end = &mut self.ends[at];
         end.update_offer();
-        let quiet = end.session.is_quiet();
-        let action = end.session.poll_action(busy);
-        assert!(!quiet || action.is_none(), "quiet, but {action:?}");
+        let action = end.connection.poll();
         match action {
             None => return false,
             Some(Action::Send(control)) => {
+                end.connection.session.commit(&control);
                 end.in_transit += 1;
                 self.seen.grants += u32::from(matches!(control, Control::Grant(_)));
                 self.seen.errors += u32::from(matches!(control, Control::Error(_)));
@@ -319,7 +330,7 @@ impl Pair {
             return false;
         }
         end.in_transit -= 1;
-        end.session.handle_sent();
+        end.connection.session.handle_sent();
         true
     }
 

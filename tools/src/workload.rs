@@ -20,7 +20,7 @@ use crate::proto::{
         CallShape,
         Continuation,
         Message,
-        Sizes,
+        MessageSizes,
         Usable, //
     },
     message::Version,
@@ -30,7 +30,7 @@ use crate::proto::{
         ErrorHeader,
         RdmaError,
         ReplyHeader, //
-    },
+    }, //
 };
 
 /// The transaction ID of all samples.
@@ -210,7 +210,7 @@ pub fn decode(bytes: &[u8]) -> u64 {
 #[inline]
 pub fn choose(payload: u32) -> usize {
     let message = Message {
-        sizes: Sizes {
+        sizes: MessageSizes {
             head: 180,
             pages: 0,
             tail: 0,
@@ -224,7 +224,7 @@ pub fn choose(payload: u32) -> usize {
         version: Version::One,
         call: message,
         reply: Message {
-            sizes: Sizes {
+            sizes: MessageSizes {
                 head: 128,
                 pages: payload,
                 tail: 4,

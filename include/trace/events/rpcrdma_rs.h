@@ -8,12 +8,12 @@
  * Each event begins with the transport or connection that it is about, and
  * shows it as /sys/kernel/debug/rpcrdma names it: a transport of the client by
  * the number that /sys/kernel/sunrpc/xprt-switches gives it too, a connection
- * of the server as server/NUMBER. Whatever happens on the connection of one end
- * bears that end's number, for both directions of Calls. A listener has none,
- * nor has a Shared Receive Queue.
+ * of the server as server/NUMBER. All events of the connection of one end have
+ * that end's number, for both directions of Calls. A listener has no number,
+ * and neither has a Shared Receive Queue.
  *
- * A Call is known by its XID, and from the post of the Call to its end also by
- * the index of its slot.
+ * A Call is identified by its XID, and from the post of the Call to its end
+ * also by the index of its slot.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM rpcrdma_rs
@@ -30,8 +30,8 @@
 #include "rpcrdma_trace.h"
 
 /*
- * The arguments have both parts of the number in one word; events keep them
- * apart, so that a filter can ask for either.
+ * The arguments have both parts of the number in one word. Events keep them
+ * apart, so that a filter can use either.
  */
 #define RPCRDMA_RS_XPRT_FIELDS						\
 		__field(u32, xprt)					\
@@ -144,7 +144,7 @@ TRACE_DEFINE_ENUM(RPCRDMA_ANSWER_CLOSE);
  * Connections
  */
 
-/* An attempt to connect is over. Without success, only the peer is known. */
+/* An attempt to connect is over. If it failed, only the peer is known. */
 TRACE_EVENT(rpcrdma_rs_connect,
 	TP_PROTO(
 		u32 xprt,
@@ -193,7 +193,7 @@ TRACE_EVENT(rpcrdma_rs_connect,
 	)
 );
 
-/* What the connection manager reports. */
+/* The connection manager reports an event. */
 TRACE_EVENT(rpcrdma_rs_cm_event,
 	TP_PROTO(
 		u32 xprt,
@@ -360,7 +360,7 @@ TRACE_EVENT(rpcrdma_rs_region_map,
 	)
 );
 
-/* The invalidation of what is left of a Call's regions was posted. */
+/* The invalidation of a Call's remaining regions was posted. */
 TRACE_EVENT(rpcrdma_rs_region_fence_post,
 	TP_PROTO(
 		u32 xprt,
@@ -387,7 +387,7 @@ TRACE_EVENT(rpcrdma_rs_region_fence_post,
 	)
 );
 
-/* That invalidation is done, or the connection was lost before it was. */
+/* That invalidation is done, or the connection was lost before. */
 TRACE_EVENT(rpcrdma_rs_region_fenced,
 	TP_PROTO(
 		u32 xprt,
@@ -564,7 +564,7 @@ DEFINE_EVENT(rpcrdma_rs_xid_class, rpcrdma_rs_send_queue_full,
  * Completions and Replies
  */
 
-/* A Receive has completed, with a message of len octets if with success. */
+/* A Receive has completed; if successful, with a message of len octets. */
 TRACE_EVENT(rpcrdma_rs_receive,
 	TP_PROTO(
 		u32 xprt,
@@ -593,8 +593,8 @@ TRACE_EVENT(rpcrdma_rs_receive,
 );
 
 /*
- * A signaled Send has completed, and with it, if with success, whatever was
- * posted to the Send Queue before it.
+ * A signaled Send has completed. If successful, all that was posted to the Send
+ * Queue before it has completed too.
  */
 TRACE_EVENT(rpcrdma_rs_sent,
 	TP_PROTO(
@@ -623,7 +623,7 @@ TRACE_EVENT(rpcrdma_rs_sent,
 	)
 );
 
-/* Any completion without success, that of a Receive as well. */
+/* A work request has failed, which may be a Receive. */
 TRACE_EVENT(rpcrdma_rs_completion_error,
 	TP_PROTO(
 		u32 xprt,
@@ -696,7 +696,7 @@ TRACE_EVENT(rpcrdma_rs_reply,
 	)
 );
 
-/* A message makes no sense. The XID is 0 if it is too short to have one. */
+/* A message cannot be decoded. XID 0: it is too short to have one. */
 TRACE_EVENT(rpcrdma_rs_decode_error,
 	TP_PROTO(
 		u32 xprt,
@@ -731,8 +731,8 @@ TRACE_EVENT(rpcrdma_rs_decode_error,
  */
 
 /*
- * An RDMA2_ERROR message was sent, or has arrived, about the Call, or the other
- * message, with this XID.
+ * An RDMA2_ERROR message was sent, or has arrived, about the Call or other
+ * message with this XID.
  */
 TRACE_EVENT(rpcrdma_rs_error,
 	TP_PROTO(
@@ -764,7 +764,7 @@ TRACE_EVENT(rpcrdma_rs_error,
 	)
 );
 
-/* The protocol does not allow to go on: the connection is to be ended. */
+/* The protocol does not permit the session to go on; the connection ends. */
 TRACE_EVENT(rpcrdma_rs_closing,
 	TP_PROTO(
 		u32 xprt,
@@ -788,7 +788,7 @@ TRACE_EVENT(rpcrdma_rs_closing,
 	)
 );
 
-/* The result of host authentication: what is thought of the peer. */
+/* The result of host authentication of the peer is known. */
 TRACE_EVENT(rpcrdma_rs_host_auth,
 	TP_PROTO(
 		u32 xprt,
@@ -813,9 +813,9 @@ TRACE_EVENT(rpcrdma_rs_host_auth,
 );
 
 /*
- * It is known what is spoken, and what the peer has told of itself. Sizes are in
- * octets, windows in messages that may be sent now; in Version One, where a
- * window is one of Calls, nothing is agreed on about segments.
+ * The version in use and the properties of the peer are known. Sizes are in
+ * octets, windows in messages that may be sent now. In Version One a window is
+ * one of Calls, and nothing is agreed on about segments.
  */
 TRACE_EVENT(rpcrdma_rs_agreed,
 	TP_PROTO(
@@ -951,8 +951,8 @@ TRACE_EVENT(rpcrdma_rs_listen,
 );
 
 /*
- * A connection that was asked for is accepted, and waits to be established; or
- * it is rejected. What was not agreed on yet is 0 then.
+ * A connection request is accepted, and the connection waits to be established;
+ * or it is rejected. Values that were not agreed on yet are 0 then.
  */
 TRACE_EVENT(rpcrdma_rs_accept,
 	TP_PROTO(
@@ -1005,7 +1005,7 @@ TRACE_EVENT(rpcrdma_rs_accept,
 	)
 );
 
-/* Replies carry this grant from now on, with calls unanswered ones around. */
+/* Replies carry this grant from now on; calls are unanswered at present. */
 TRACE_EVENT(rpcrdma_rs_grant,
 	TP_PROTO(
 		u32 xprt,
@@ -1034,8 +1034,8 @@ TRACE_EVENT(rpcrdma_rs_grant,
 
 /*
  * A batch of Receives was posted to a Shared Receive Queue. Its connections
- * have asked for as many as @asked together; there are @buffers, of at most
- * @limit, and @posted may be used now. The device has lost @lost.
+ * have asked for @asked Receives together. There are @buffers of at most @limit
+ * buffers, and @posted of them may be used now. The device has lost @lost.
  */
 TRACE_EVENT(rpcrdma_rs_shared_receives,
 	TP_PROTO(
@@ -1152,7 +1152,7 @@ TRACE_EVENT(rpcrdma_rs_read_post,
 	)
 );
 
-/* They are done, or the connection was lost before they were. */
+/* These RDMA Reads are done, or the connection was lost before. */
 TRACE_EVENT(rpcrdma_rs_read_done,
 	TP_PROTO(
 		u32 xprt,
@@ -1254,8 +1254,8 @@ TRACE_EVENT(rpcrdma_rs_reply_failed,
 );
 
 /*
- * A message is refused, and why, or what a Call asks for can't be done. The XID
- * is 0 if it is too short to have one.
+ * A message is refused, or a Call cannot be served; why is the reason. The XID
+ * is 0 if the message is too short to have one.
  */
 TRACE_EVENT(rpcrdma_rs_refuse,
 	TP_PROTO(

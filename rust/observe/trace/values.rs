@@ -1,35 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What trace events have as arguments, and what C sees of it.
+//! The types of trace event arguments, and their conversion for C.
 
-use crate::kext::debugfs::Number;
-use crate::proto::auth;
-use crate::proto::error::Fault;
-use crate::proto::format::{
-    CallFormat,
-    ReplyFormat, //
+use crate::{
+    kext::debugfs::Number,
+    proto::{
+        auth,
+        error::Fault,
+        format::{
+            CallFormat,
+            ReplyFormat, //
+        },
+        session::Reason,
+        v2::RdmaError, //
+    },
+    sys, //
 };
-use crate::proto::session::Reason;
-use crate::proto::v2::RdmaError;
-use crate::sys;
 use kernel::prelude::*;
 
-/// What an event can have as an argument.
+/// A type of which an event can have an argument.
 ///
 /// # Safety
 ///
 /// A pointer that `raw` returns must point to a string that is valid as long as `self` is borrowed.
 pub(super) unsafe trait Field {
-    /// What C sees.
+    /// The type that C sees.
     type Raw;
 
-    /// Converts it; called only if the event is on.
+    /// Converts the argument. Called only if the event is on.
     fn raw(self) -> Self::Raw;
 }
 
 macro_rules! plain_fields {
     ($($type:ty),*) => {$(
-        // SAFETY: No pointer.
+        // SAFETY: `raw` returns no pointer.
         unsafe impl Field for $type {
             type Raw = Self;
 
@@ -43,18 +47,18 @@ macro_rules! plain_fields {
 
 plain_fields!(bool, i32, u32, u64);
 
-// SAFETY: No pointer.
+// SAFETY: `raw` returns no pointer.
 unsafe impl Field for usize {
     type Raw = u32;
 
-    /// A length; none is too large for an event.
+    /// Converts a length. No length is too large for an event.
     #[inline]
     fn raw(self) -> u32 {
         u32::try_from(self).unwrap_or(u32::MAX)
     }
 }
 
-// SAFETY: The string is what is borrowed.
+// SAFETY: The pointer is to the string that is borrowed.
 unsafe impl Field for &CStr {
     type Raw = *const c_char;
 
@@ -64,7 +68,7 @@ unsafe impl Field for &CStr {
     }
 }
 
-// SAFETY: No pointer.
+// SAFETY: `raw` returns no pointer.
 unsafe impl Field for Number {
     type Raw = u32;
 
@@ -78,7 +82,10 @@ unsafe impl Field for Number {
 }
 
 macro_rules! named_values {
-    ($($(#[$doc:meta])* $name:ident: $($(#[$value_doc:meta])* $value:ident = $raw:ident),*;)*) => {$(
+    ($(
+        $(#[$doc:meta])*
+        $name:ident: $($(#[$value_doc:meta])* $value:ident = $raw:ident),*;
+    )*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u32)]
@@ -86,7 +93,7 @@ macro_rules! named_values {
             $($(#[$value_doc])* $value = sys::$raw,)*
         }
 
-        // SAFETY: No pointer.
+        // SAFETY: `raw` returns no pointer.
         unsafe impl Field for $name {
             type Raw = u32;
 
@@ -99,7 +106,7 @@ macro_rules! named_values {
 }
 
 named_values! {
-    /// Why a connection was ended.
+    /// The reason why a connection was ended.
     End:
         /// SUNRPC closed it, or it was lost and SUNRPC followed.
         Closed = rpcrdma_trace_end_RPCRDMA_END_CLOSED,
@@ -110,14 +117,14 @@ named_values! {
         /// The transport goes away.
         Destroyed = rpcrdma_trace_end_RPCRDMA_END_DESTROYED;
 
-    /// Which way the payload of a region goes.
+    /// The direction of the payload of a region.
     Direction:
         /// The peer reads from it.
         PeerReads = rpcrdma_trace_direction_RPCRDMA_PEER_READS,
         /// The peer writes to it.
         PeerWrites = rpcrdma_trace_direction_RPCRDMA_PEER_WRITES;
 
-    /// Why a message was not posted.
+    /// The reason why a message was not posted.
     Post:
         /// The connection is being shut down.
         Closed = rpcrdma_trace_post_RPCRDMA_POST_CLOSED,
@@ -126,35 +133,35 @@ named_values! {
         /// The device refused.
         Refused = rpcrdma_trace_post_RPCRDMA_POST_REFUSED;
 
-    /// Whose completion it is.
+    /// The kind of work request that has completed.
     Work:
-        /// A Receive's.
+        /// A Receive.
         Receive = rpcrdma_trace_work_RPCRDMA_WORK_RECEIVE,
-        /// A Send's.
+        /// A Send.
         Send = rpcrdma_trace_work_RPCRDMA_WORK_SEND,
-        /// A registration's.
+        /// A registration.
         Register = rpcrdma_trace_work_RPCRDMA_WORK_REGISTER,
-        /// A local invalidation's.
+        /// A local invalidation.
         Invalidate = rpcrdma_trace_work_RPCRDMA_WORK_INVALIDATE,
-        /// An RDMA Read's.
+        /// An RDMA Read.
         Read = rpcrdma_trace_work_RPCRDMA_WORK_READ;
 
-    /// What is thought of a Reply.
+    /// The verdict on a Reply.
     Verdict:
-        /// Its message came with it.
+        /// The message came inline.
         Inline = rpcrdma_trace_verdict_RPCRDMA_VERDICT_INLINE,
-        /// Its message is in the Reply chunk.
+        /// The message is in the Reply chunk.
         Placed = rpcrdma_trace_verdict_RPCRDMA_VERDICT_PLACED,
-        /// An error, or not an answer to what was asked.
+        /// An error, or a Reply that does not answer the Call.
         Failed = rpcrdma_trace_verdict_RPCRDMA_VERDICT_FAILED,
         /// An error, after which the Call is sent again in another form.
         Again = rpcrdma_trace_verdict_RPCRDMA_VERDICT_AGAIN;
 
-    /// What a message that is refused is answered with.
+    /// The answer to a message that is refused.
     Answer:
-        /// Nothing.
+        /// No answer.
         None = rpcrdma_trace_answer_RPCRDMA_ANSWER_NONE,
-        /// RDMA_ERROR with the versions that are understood.
+        /// RDMA_ERROR with the versions that are supported.
         ErrVers = rpcrdma_trace_answer_RPCRDMA_ANSWER_ERR_VERS,
         /// RDMA_ERROR of the other kind.
         ErrChunk = rpcrdma_trace_answer_RPCRDMA_ANSWER_ERR_CHUNK,
@@ -164,7 +171,7 @@ named_values! {
         Close = rpcrdma_trace_answer_RPCRDMA_ANSWER_CLOSE;
 }
 
-// SAFETY: No pointer.
+// SAFETY: `raw` returns no pointer.
 unsafe impl Field for CallFormat {
     type Raw = u32;
 
@@ -178,7 +185,7 @@ unsafe impl Field for CallFormat {
     }
 }
 
-// SAFETY: No pointer.
+// SAFETY: `raw` returns no pointer.
 unsafe impl Field for ReplyFormat {
     type Raw = u32;
 
@@ -192,7 +199,7 @@ unsafe impl Field for ReplyFormat {
     }
 }
 
-// SAFETY: The string is static.
+// SAFETY: The string is static, so it is valid as long as needed.
 unsafe impl Field for Fault {
     type Raw = *const c_char;
 
@@ -201,31 +208,31 @@ unsafe impl Field for Fault {
     }
 }
 
-/// Why a message is refused, or what a Call asks for can't be done.
+/// The reason why a message is refused, or why a Call cannot be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
-    /// Its header makes no sense.
+pub(crate) enum RefusalReason {
+    /// The header cannot be decoded.
     Fault(Fault),
     /// It is not a Call.
     NotACall,
-    /// Its Read chunks can't be put together to one Call.
+    /// The Read chunks cannot be put together to one Call.
     ReadList,
     /// It is longer than a Call may be.
     CallTooLong,
-    /// Its chunks need more memory regions, or more of the Send Queue, than there are.
+    /// The chunks need more memory regions, or more of the Send Queue, than there are.
     TooManySegments,
     /// There is no room for the Reply, neither inline nor in the chunks.
     ReplyTooLong,
-    /// It is not the Call that the header speaks of, which was to be in its chunks.
+    /// The Call in its chunks is not the one that the header names.
     OtherCall,
-    /// It was sent beyond what the peer was granted.
+    /// It was sent without a credit.
     NoCredit,
-    /// There is no memory, or the connection is at its end.
+    /// There is no memory, or the connection is being ended.
     NoResources,
 }
 
-// SAFETY: The string is static.
-unsafe impl Field for Why {
+// SAFETY: The string is static, so it is valid as long as needed.
+unsafe impl Field for RefusalReason {
     type Raw = *const c_char;
 
     fn raw(self) -> *const c_char {
@@ -244,7 +251,7 @@ unsafe impl Field for Why {
     }
 }
 
-// SAFETY: The string is static.
+// SAFETY: The string is static, so it is valid as long as needed.
 unsafe impl Field for RdmaError {
     type Raw = *const c_char;
 
@@ -267,7 +274,7 @@ unsafe impl Field for RdmaError {
     }
 }
 
-// SAFETY: The string is static.
+// SAFETY: The string is static, so it is valid as long as needed.
 unsafe impl Field for Reason {
     type Raw = *const c_char;
 
@@ -290,8 +297,8 @@ unsafe impl Field for Reason {
     }
 }
 
-// SAFETY: The string is static.
-unsafe impl Field for auth::Verdict {
+// SAFETY: The string is static, so it is valid as long as needed.
+unsafe impl Field for auth::AuthVerdict {
     type Raw = *const c_char;
 
     fn raw(self) -> *const c_char {
@@ -299,22 +306,22 @@ unsafe impl Field for auth::Verdict {
             Self::Accept => c"accepted",
             Self::Ignore => c"none",
             Self::Refuse(why) => match why {
-                auth::Why::Absent => c"refused-absent",
-                auth::Why::Malformed => c"refused-malformed",
-                auth::Why::TooLong => c"refused-too-long",
-                auth::Why::TooMany => c"refused-too-many",
-                auth::Why::WrongKey => c"refused-wrong-key",
-                auth::Why::ByPeer => c"refused-by-peer",
-                auth::Why::Version => c"refused-version",
-                auth::Why::NoKey => c"refused-no-key",
-                auth::Why::NoMemory => c"refused-no-memory",
+                auth::AuthFailure::Absent => c"refused-absent",
+                auth::AuthFailure::Malformed => c"refused-malformed",
+                auth::AuthFailure::TooLong => c"refused-too-long",
+                auth::AuthFailure::TooMany => c"refused-too-many",
+                auth::AuthFailure::WrongKey => c"refused-wrong-key",
+                auth::AuthFailure::ByPeer => c"refused-by-peer",
+                auth::AuthFailure::Version => c"refused-version",
+                auth::AuthFailure::NoKey => c"refused-no-key",
+                auth::AuthFailure::NoMemory => c"refused-no-memory",
             },
         };
         name.as_char_ptr()
     }
 }
 
-/// The name by which an event shows a fault.
+/// Returns the name by which an event shows a fault.
 fn fault_name(fault: Fault) -> &'static CStr {
     match fault {
         Fault::Runt => c"runt",

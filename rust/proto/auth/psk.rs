@@ -2,8 +2,8 @@
 
 //! An EXAMPLE of a scheme: both ends have the same key, and prove it by HMAC-SHA256 (RFC 2104).
 //!
-//! No document defines it and nobody has analysed it. It shows how a scheme uses the hook, and it
-//! keeps hosts away that do not have the key.
+//! No document defines this scheme and it has not been analysed. It shows the use of the hook, and
+//! it excludes hosts that do not have the key.
 //!
 //! ```text
 //! client                                                        server
@@ -13,19 +13,22 @@
 //!   <-                                                             CONNPROP_FINAL
 //! ```
 //!
-//! Nonces have 32 octets and are made anew for each connection. Each MAC is over a label, the role
-//! of who proves something, both nonces, and the addresses of both ends as each of them sees them.
+//! Nonces have 32 octets and are generated anew for each connection. Each MAC covers a label, the
+//! role of the end that proves something, both nonces, and the addresses of both ends as each of
+//! them sees them.
 //!
-//! - *Replay*: a MAC is good for one pair of nonces only, one of which the verifier has just made.
-//! - *Reflection*: the role is in the MAC, so neither end can be made to compute the other one's. A
-//!   client answers with nothing before the server has proved itself.
-//! - *A proof for another server*: the addresses are in the MAC, so the challenge of one server is
-//!   of no use to who was meant to be another one.
-//! - *A guess at the key*: anybody can have a server compute a MAC, and try keys on it. So the key
-//!   has to be a random one, of 16 octets or more.
-//! - *Not prevented*: somebody in the middle, who lets the two authenticate each other and then takes
-//!   the connection over, or changes what follows. Nothing of the connection is bound to the key, and
-//!   nothing of what follows is encrypted or signed. And who has the key can be any host.
+//! - *Replay*: a MAC is valid for one pair of nonces only, and the verifier has just generated one
+//!   of these.
+//! - *Reflection*: the MAC covers the role, so neither end can be made to compute the MAC of the
+//!   other. A client sends no MAC before the server has proved itself.
+//! - *A proof for another server*: the MAC covers the addresses, so an attacker cannot pass the
+//!   challenge of one server off as that of another.
+//! - *A guess at the key*: anyone can make a server compute a MAC, and test keys against it. The
+//!   key must therefore be random and have at least 16 octets.
+//! - *Not prevented*: an attacker in the middle can let the two authenticate each other and then
+//!   take over the connection, or change its data. Nothing of the connection is bound to the key,
+//!   and no later data is encrypted or signed. In addition, a host with the key can pretend to be
+//!   any other host.
 
 use super::{
     super::{
@@ -33,56 +36,56 @@ use super::{
         session::Role,
         xdr::Writer, //
     },
+    AuthFailure,
+    AuthVerdict,
     Policy,
-    Token,
-    Verdict,
-    Why, //
+    Token, //
 };
 
-/// The octets of a nonce.
+/// The size of a nonce in octets.
 pub(crate) const NONCE_LEN: usize = 32;
 
-/// The octets of a MAC.
+/// The size of a MAC in octets.
 pub(crate) const MAC_LEN: usize = 32;
 
-/// What is signed begins with this, so that the key can sign other things as well.
+/// The first octets of all signed data, so that the key can be used for other purposes as well.
 const LABEL: &[u8] = b"rpcrdma example of host authentication with a shared key, 1";
 
-/// More octets than what is signed can have.
+/// An upper bound on the size of the signed data in octets.
 const MAX_SIGNED: usize = 320;
 
-/// The longest address, as text.
+/// The size of the longest address as text, in octets.
 pub(crate) const MAX_ADDRESS: usize = 46;
 
-/// A number made for one connection.
+/// A number generated for one connection.
 pub(crate) type Nonce = [u8; NONCE_LEN];
 
-/// The kinds of tokens: their first word.
+/// The kinds of tokens, which are their first words.
 const HELLO: [u8; 4] = 1_u32.to_be_bytes();
 const CHALLENGE: [u8; 4] = 2_u32.to_be_bytes();
 const RESPONSE: [u8; 4] = 3_u32.to_be_bytes();
 
-/// What the scheme needs to be done for it.
+/// The cryptography that the scheme needs.
 pub(crate) trait Crypto {
-    /// The MAC of `data` with the key; [`None`] if there is no key.
+    /// Returns the MAC of `data` with the key, or [`None`] if there is no key.
     fn mac(&self, data: &[u8]) -> Option<[u8; MAC_LEN]>;
 
-    /// Compares in a time that does not depend on where the difference is.
+    /// Compares in a time that does not depend on the place of the difference.
     fn is_equal(&self, one: &[u8; MAC_LEN], other: &[u8; MAC_LEN]) -> bool;
 }
 
-/// An address, as both ends write it.
+/// An address in the form that both ends use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     /// The text.
     text: [u8; MAX_ADDRESS],
-    /// How much of it is used.
+    /// The number of octets in use.
     len: usize,
 }
 
 impl Address {
-    /// Of a presentation address. The scope of an IPv6 address is left out, since it has no meaning
-    /// at the other end, and an IPv4 address is written as one.
+    /// Takes a presentation address. The scope of an IPv6 address is removed, since it has no
+    /// meaning at the other end. An IPv4-mapped address is written as an IPv4 address.
     pub(crate) fn new(text: &str) -> Self {
         let text = text.split('%').next().unwrap_or_default();
         let text = match text.strip_prefix("::ffff:") {
@@ -100,56 +103,56 @@ impl Address {
         address
     }
 
-    /// The text.
+    /// Returns the text.
     fn get(&self) -> &[u8] {
         self.text.get(..self.len).unwrap_or_default()
     }
 }
 
-/// What is signed beside the nonces: the ends of the connection.
+/// The ends of a connection, which are signed together with the nonces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ends {
     /// The client's address.
     pub(crate) client: Address,
-    /// The server's.
+    /// The server's address.
     pub(crate) server: Address,
 }
 
-/// How far it has come.
+/// The progress of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nothing was said.
+    /// No token was sent or received.
     Silent,
-    /// A client has told its nonce.
+    /// The client has sent its nonce.
     Greeted,
-    /// A server has told its nonce, and knows the client's.
+    /// The server has sent its nonce, and knows the client's.
     Challenged(Nonce),
     /// The peer has proved itself.
     Proved,
 }
 
-/// The authentication of a connection by a key that both ends have.
+/// The policy for one connection: both ends prove that they have the same key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PreSharedKey<C> {
-    /// Which end this is.
+    /// The role of this end.
     role: Role,
-    /// Whether a peer is refused that does not want to authenticate itself.
+    /// True if a peer that does not authenticate itself is refused.
     required: bool,
-    /// Who computes.
+    /// The cryptography, which holds the key.
     crypto: C,
     /// Our nonce.
     nonce: Nonce,
     /// The ends of the connection.
     ends: Ends,
-    /// Zeroes behind each token.
+    /// The number of zeroes behind each token.
     fill: u32,
-    /// How far it has come.
+    /// The progress of the exchange.
     state: State,
 }
 
 impl<C: Crypto> PreSharedKey<C> {
-    /// Of a new connection. The nonce is to be a random one, and never used before. `fill` octets
-    /// are put behind each token, to have long ones.
+    /// Prepares for a new connection. `nonce` must be random and must not have been used before.
+    /// `fill` zeroes are appended to each token, which makes long tokens for tests.
     pub(crate) fn new(
         role: Role,
         required: bool,
@@ -169,8 +172,8 @@ impl<C: Crypto> PreSharedKey<C> {
         }
     }
 
-    /// The MAC by which `prover` proves itself.
-    fn mac(&self, prover: Role, peer: &Nonce) -> Result<[u8; MAC_LEN], Why> {
+    /// Returns the MAC by which `prover` proves that it has the key.
+    fn mac(&self, prover: Role, peer: &Nonce) -> Result<[u8; MAC_LEN], AuthFailure> {
         let mut buf = [0; MAX_SIGNED];
         let mut writer = Writer::new(&mut buf);
         let (client, server) = match self.role {
@@ -181,7 +184,7 @@ impl<C: Crypto> PreSharedKey<C> {
             Role::Client => b"client",
             Role::Server => b"server",
         };
-        // Each with its length, so that nothing can be taken for something else.
+        // Each item is preceded by its length, so that no two different lists are signed alike.
         for item in [
             LABEL,
             role,
@@ -190,48 +193,55 @@ impl<C: Crypto> PreSharedKey<C> {
             self.ends.client.get(),
             self.ends.server.get(),
         ] {
-            writer.opaque(item).map_err(|_: Fault| Why::Malformed)?;
+            writer
+                .opaque(item)
+                .map_err(|_: Fault| AuthFailure::Malformed)?;
         }
         let len = writer.len();
-        let signed = buf.get(..len).ok_or(Why::Malformed)?;
-        self.crypto.mac(signed).ok_or(Why::NoKey)
+        let signed = buf.get(..len).ok_or(AuthFailure::Malformed)?;
+        self.crypto.mac(signed).ok_or(AuthFailure::NoKey)
     }
 
     /// Checks a proof.
-    fn verify(&self, prover: Role, peer: &Nonce, proof: &[u8; MAC_LEN]) -> Result<(), Why> {
+    fn verify(&self, prover: Role, peer: &Nonce, proof: &[u8; MAC_LEN]) -> Result<(), AuthFailure> {
         let expected = self.mac(prover, peer)?;
-        match self.crypto.is_equal(&expected, proof) {
-            true => Ok(()),
-            false => Err(Why::WrongKey),
+        if self.crypto.is_equal(&expected, proof) {
+            Ok(())
+        } else {
+            Err(AuthFailure::WrongKey)
         }
     }
 
-    /// A server hears the client's nonce.
-    fn hello(&mut self, rest: &[u8]) -> Result<Token, Why> {
+    /// Handles the client's nonce at the server.
+    fn hello(&mut self, rest: &[u8]) -> Result<Token, AuthFailure> {
         let (peer, _) = rest
             .split_first_chunk::<NONCE_LEN>()
-            .ok_or(Why::Malformed)?;
+            .ok_or(AuthFailure::Malformed)?;
         let mac = self.mac(Role::Server, peer)?;
         self.state = State::Challenged(*peer);
         let parts = [&CHALLENGE[..], &self.nonce, &mac];
         Ok(Token::new(&parts, self.fill, false))
     }
 
-    /// A client hears the server's nonce and its proof.
-    fn challenge(&mut self, rest: &[u8]) -> Result<Token, Why> {
+    /// Handles the server's nonce and proof at the client.
+    fn challenge(&mut self, rest: &[u8]) -> Result<Token, AuthFailure> {
         let (peer, rest) = rest
             .split_first_chunk::<NONCE_LEN>()
-            .ok_or(Why::Malformed)?;
-        let (proof, _) = rest.split_first_chunk::<MAC_LEN>().ok_or(Why::Malformed)?;
+            .ok_or(AuthFailure::Malformed)?;
+        let (proof, _) = rest
+            .split_first_chunk::<MAC_LEN>()
+            .ok_or(AuthFailure::Malformed)?;
         self.verify(Role::Server, peer, proof)?;
         let mac = self.mac(Role::Client, peer)?;
         self.state = State::Proved;
         Ok(Token::new(&[&RESPONSE, &mac], self.fill, true))
     }
 
-    /// A server hears the client's proof.
-    fn response(&mut self, peer: &Nonce, rest: &[u8]) -> Result<(), Why> {
-        let (proof, _) = rest.split_first_chunk::<MAC_LEN>().ok_or(Why::Malformed)?;
+    /// Handles the client's proof at the server.
+    fn response(&mut self, peer: &Nonce, rest: &[u8]) -> Result<(), AuthFailure> {
+        let (proof, _) = rest
+            .split_first_chunk::<MAC_LEN>()
+            .ok_or(AuthFailure::Malformed)?;
         self.verify(Role::Client, peer, proof)?;
         self.state = State::Proved;
         Ok(())
@@ -244,26 +254,30 @@ impl<C: Crypto> Policy for PreSharedKey<C> {
         Some(Token::new(&[&HELLO, &self.nonce], self.fill, false))
     }
 
-    fn heard(&mut self, token: &[u8]) -> Result<Option<Token>, Why> {
-        let (kind, rest) = token.split_first_chunk::<4>().ok_or(Why::Malformed)?;
-        // One of each, in their order: whatever else comes was not made by this scheme.
+    fn heard(&mut self, token: &[u8]) -> Result<Option<Token>, AuthFailure> {
+        let (kind, rest) = token
+            .split_first_chunk::<4>()
+            .ok_or(AuthFailure::Malformed)?;
+        // Each token is valid in one state only. Anything else does not come from this scheme.
         match (self.role, self.state, *kind) {
             (Role::Server, State::Silent, HELLO) => self.hello(rest).map(Some),
             (Role::Client, State::Greeted, CHALLENGE) => self.challenge(rest).map(Some),
             (Role::Server, State::Challenged(peer), RESPONSE) => {
                 self.response(&peer, rest).map(|()| None)
             }
-            _ => Err(Why::Malformed),
+            _ => Err(AuthFailure::Malformed),
         }
     }
 
-    fn conclude(&self) -> Verdict {
+    fn conclude(&self) -> AuthVerdict {
         match self.state {
-            State::Proved => Verdict::Accept,
-            // It has begun, and has not gone on.
-            State::Challenged(_) => Verdict::Refuse(Why::Absent),
-            State::Silent | State::Greeted if self.required => Verdict::Refuse(Why::Absent),
-            State::Silent | State::Greeted => Verdict::Ignore,
+            State::Proved => AuthVerdict::Accept,
+            // The client began the exchange and did not finish it.
+            State::Challenged(_) => AuthVerdict::Refuse(AuthFailure::Absent),
+            State::Silent | State::Greeted if self.required => {
+                AuthVerdict::Refuse(AuthFailure::Absent)
+            }
+            State::Silent | State::Greeted => AuthVerdict::Ignore,
         }
     }
 }
@@ -294,7 +308,7 @@ mod tests {
     /// An end of the examples.
     type End = Exchange<PreSharedKey<Toy>>;
 
-    /// What each end thinks of the other one in the end.
+    /// Runs an exchange and returns the last step of each end.
     fn outcome(client: &mut End, server: &mut End) -> (Step, Step) {
         let hello = Sent::of(client.open().say);
         let at_server = hear(server, hello.as_ref(), false);
@@ -321,31 +335,32 @@ mod tests {
                 let mut server = end(Role::Server, required, Some(key), 2);
                 let (at_client, _) = outcome(&mut client, &mut server);
                 let expected = match key {
-                    7 => Verdict::Accept,
-                    _ => Verdict::Refuse(Why::WrongKey),
+                    7 => AuthVerdict::Accept,
+                    _ => AuthVerdict::Refuse(AuthFailure::WrongKey),
                 };
                 assert_eq!(at_client.verdict, Some(expected));
             }
         }
     }
 
-    /// A server that has lost its key, or has none, accepts nobody who wants to prove himself.
+    /// A server without a key accepts no client that begins to authenticate itself.
     #[test]
     fn without_a_key_nobody_is_accepted() {
         for required in [false, true] {
             let mut client = end(Role::Client, required, Some(7), 1);
             let mut server = end(Role::Server, required, None, 2);
             let (at_client, at_server) = outcome(&mut client, &mut server);
-            assert_eq!(refusal(&at_server), Some(Why::NoKey));
-            assert_eq!(refusal(&at_client), Some(Why::ByPeer));
+            assert_eq!(refusal(&at_server), Some(AuthFailure::NoKey));
+            assert_eq!(refusal(&at_client), Some(AuthFailure::ByPeer));
             let mut client = end(Role::Client, required, None, 1);
             let mut server = end(Role::Server, required, Some(7), 2);
             let (at_client, _) = outcome(&mut client, &mut server);
-            assert_eq!(refusal(&at_client), Some(Why::NoKey));
+            assert_eq!(refusal(&at_client), Some(AuthFailure::NoKey));
         }
     }
 
-    /// Whatever octet of a token is changed on its way. What is behind a token does not count.
+    /// Changing any octet of a token on its way is detected. The fill behind a token does not
+    /// count.
     #[test]
     fn every_octet_counts() {
         // Behind the header: the kind, the nonce and the proof.
@@ -360,9 +375,10 @@ mod tests {
                 false,
             );
             let malformed = at < 12;
-            let expected = match malformed {
-                true => Why::Malformed,
-                false => Why::WrongKey,
+            let expected = if malformed {
+                AuthFailure::Malformed
+            } else {
+                AuthFailure::WrongKey
             };
             assert_eq!(refusal(&step), Some(expected));
             assert_eq!(step.say, None);
@@ -380,18 +396,18 @@ mod tests {
             );
             assert!(refusal(&step).is_some());
         }
-        // A nonce that is another one when it arrives.
+        // The nonce is changed on its way.
         for at in 12..44 {
             let mut client = end(Role::Client, true, Some(7), 1);
             let mut server = end(Role::Server, true, Some(7), 2);
             let hello = Sent::of(client.open().say).map(|sent| sent.spoilt(at));
             let challenge = Sent::of(hear(&mut server, hello.as_ref(), false).say);
             let step = hear(&mut client, challenge.as_ref(), false);
-            assert_eq!(refusal(&step), Some(Why::WrongKey));
+            assert_eq!(refusal(&step), Some(AuthFailure::WrongKey));
         }
     }
 
-    /// All that was heard of one connection is of no use on the next one.
+    /// Everything recorded on one connection is of no use on the next one.
     #[test]
     fn replays_are_refused() {
         let mut client = end(Role::Client, true, Some(7), 1);
@@ -400,29 +416,29 @@ mod tests {
         let challenge = Sent::of(hear(&mut server, hello.as_ref(), false).say);
         let response = Sent::of(hear(&mut client, challenge.as_ref(), false).say);
 
-        // Somebody who repeats what the client has said, to the same server later.
+        // The client's tokens are replayed to the same server later.
         let mut later = end(Role::Server, true, Some(7), 3);
         assert!(hear(&mut later, hello.as_ref(), false).say.is_some());
         let step = hear(&mut later, response.as_ref(), true);
-        assert_eq!(refusal(&step), Some(Why::WrongKey));
-        // Somebody who repeats what the server has said.
+        assert_eq!(refusal(&step), Some(AuthFailure::WrongKey));
+        // The server's tokens are replayed to a client.
         let mut later = end(Role::Client, true, Some(7), 4);
         assert!(later.open().say.is_some());
         let step = hear(&mut later, challenge.as_ref(), false);
-        assert_eq!(refusal(&step), Some(Why::WrongKey));
+        assert_eq!(refusal(&step), Some(AuthFailure::WrongKey));
     }
 
-    /// An end gets back what it has said, or what another end in the same role has.
+    /// An end gets back its own token, or that of another end in the same role.
     #[test]
     fn reflections_are_refused() {
-        // Even if both have the same nonce.
+        // This holds even if both have the same nonce.
         for nonce in [1, 2] {
             let mut server = end(Role::Server, true, Some(7), 1);
             let mut other = end(Role::Server, true, Some(7), nonce);
             let mut client = end(Role::Client, true, Some(7), nonce);
             let hello = Sent::of(client.open().say);
             let challenge = Sent::of(hear(&mut server, hello.as_ref(), false).say);
-            // A challenge is not a response, whatever its kind is said to be: 2 becomes 3.
+            // A challenge is not a response, even if its kind is changed from 2 to 3.
             assert!(hear(&mut other, hello.as_ref(), false).say.is_some());
             let step = hear(
                 &mut other,
@@ -432,7 +448,7 @@ mod tests {
             assert!(refusal(&step).is_some());
             // A hello is not a challenge.
             let step = hear(&mut client, hello.as_ref(), false);
-            assert_eq!(refusal(&step), Some(Why::Malformed));
+            assert_eq!(refusal(&step), Some(AuthFailure::Malformed));
         }
         // The two proofs of one connection differ.
         let policy = |role| PreSharedKey::new(role, true, Toy(Some(7)), [1; 32], ends(), 0);
@@ -443,7 +459,7 @@ mod tests {
         assert_eq!(one, policy(Role::Server).mac(Role::Client, &nonce));
     }
 
-    /// The same nonces between other ends, or the other way round.
+    /// The same nonces do not work between other ends, nor with the ends swapped.
     #[test]
     fn proofs_are_for_one_pair_of_ends() {
         let swapped = Ends {
@@ -459,7 +475,7 @@ mod tests {
             let mut server = Exchange::new(Role::Server, policy);
             let mut client = end(Role::Client, true, Some(7), 1);
             let (at_client, _) = outcome(&mut client, &mut server);
-            assert_eq!(refusal(&at_client), Some(Why::WrongKey));
+            assert_eq!(refusal(&at_client), Some(AuthFailure::WrongKey));
         }
     }
 
@@ -474,7 +490,7 @@ mod tests {
         assert!(is("", b""));
     }
 
-    /// Who has begun to prove himself and does not go on is not somebody who does not want to.
+    /// A peer that begins to authenticate itself and stops is refused, even where it is optional.
     #[test]
     fn half_an_authentication_is_refused() {
         let mut client = end(Role::Client, false, Some(7), 1);
@@ -482,10 +498,10 @@ mod tests {
         let hello = Sent::of(client.open().say);
         assert!(hear(&mut server, hello.as_ref(), false).say.is_some());
         let step = hear(&mut server, None, true);
-        assert_eq!(refusal(&step), Some(Why::Absent));
+        assert_eq!(refusal(&step), Some(AuthFailure::Absent));
     }
 
-    /// A server that does not want a proof of the client may have done with it at once.
+    /// A server that does not require a proof of the client may conclude at once.
     #[test]
     fn a_server_may_prove_itself_only() {
         let mut client = end(Role::Client, true, Some(7), 1);
@@ -493,7 +509,7 @@ mod tests {
         let hello = Sent::of(client.open().say);
         let challenge = Sent::of(hear(&mut server, hello.as_ref(), false).say);
         let step = hear(&mut client, challenge.as_ref(), true);
-        assert_eq!(step.verdict, Some(Verdict::Accept));
+        assert_eq!(step.verdict, Some(AuthVerdict::Accept));
         assert!(step.say.is_some_and(|say| say.last));
     }
 }

@@ -1,52 +1,52 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is to be said, in as many CONNPROP messages as it takes (draft-ietf-nfsv4-rpcrdma-version-two-07,
-//! 6.3.3).
+//! Splitting a message of the authentication exchange into CONNPROP messages
+//! (draft-ietf-nfsv4-rpcrdma-version-two-07, 6.3.3).
 
 use super::{
     super::xdr::UNIT,
     Say, //
 };
 
-/// The octets of a CONNPROP message that tells nothing.
+/// The size in octets of a CONNPROP message without any property.
 const EMPTY: usize = 20;
 
-/// What material adds to that: the number of the property, and its length twice.
+/// The octets that material adds: the number of the property, and its length twice.
 const MATERIAL: usize = 12;
 
-/// What our properties add to that.
+/// The octets that our properties add.
 const PROPERTIES: usize = 60;
 
-/// What one message has of what is to be said.
+/// The part that one CONNPROP message carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
-    /// Where it begins in the token.
+pub(crate) struct AuthFragment {
+    /// The offset of its first octet in the token.
     pub(crate) start: usize,
-    /// Where it ends. If there is nothing in between, the message has no material.
+    /// The offset of its end in the token. If this equals `start`, the message has no material.
     pub(crate) end: usize,
-    /// Whether the message is our CONNPROP_FINAL.
+    /// True if the message is our CONNPROP_FINAL.
     pub(crate) last: bool,
-    /// Whether it tells our properties.
+    /// True if the message carries our properties.
     pub(crate) properties: bool,
 }
 
-/// What is left to be said.
+/// The part that is still unsent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Saying {
-    /// The octets of the token.
+    /// The size of the token in octets.
     len: usize,
-    /// How many of them have been sent.
+    /// The number of octets of the token that have been sent.
     at: usize,
-    /// Whether the last message is our CONNPROP_FINAL.
+    /// True if the last message is our CONNPROP_FINAL.
     last: bool,
-    /// Whether it tells our properties.
+    /// True if the last message carries our properties.
     properties: bool,
-    /// Everything has been sent.
+    /// True if everything has been sent.
     done: bool,
 }
 
 impl Saying {
-    /// All of it.
+    /// Starts with all of `say` unsent.
     pub(crate) fn new(say: &Say) -> Self {
         Self {
             len: say.token.map_or(0, |token| token.len()),
@@ -57,7 +57,8 @@ impl Saying {
         }
     }
 
-    /// A message that tells nothing, and is not the last one: that somebody is here.
+    /// Returns one message without properties that is not the last one. It shows that this end is
+    /// present.
     pub(crate) const fn greeting() -> Self {
         Self {
             len: 0,
@@ -68,18 +69,15 @@ impl Saying {
         }
     }
 
-    /// Returns what the next message has, if it is to have `room` octets at most; [`None`] if there
-    /// is no next one, or nothing fits.
-    pub(crate) fn next(&self, room: usize) -> Option<Piece> {
+    /// Returns the part that the next message carries if its size is limited to `room` octets.
+    /// Returns [`None`] if there is no next message, or nothing fits.
+    pub(crate) fn next(&self, room: usize) -> Option<AuthFragment> {
         if self.done {
             return None;
         }
         let left = self.len.checked_sub(self.at)?;
-        let more = match self.properties {
-            true => PROPERTIES,
-            false => 0,
-        };
-        // The octets of material that there is room for: whole units, so that nothing is padded.
+        let more = if self.properties { PROPERTIES } else { 0 };
+        // The octets of material that fit. These are whole units, so that nothing is padded.
         let fits = |taken: usize| {
             let room = room.checked_sub(EMPTY)?.checked_sub(taken)?;
             match left {
@@ -90,16 +88,16 @@ impl Saying {
             }
         };
         if fits(more).is_some_and(|room| left <= room) {
-            return Some(Piece {
+            return Some(AuthFragment {
                 start: self.at,
                 end: self.len,
                 last: self.last,
                 properties: self.properties,
             });
         }
-        // Not all of it, or not with the properties.
+        // Only a part fits, or the rest does not fit together with the properties.
         let len = fits(0)?.min(left);
-        (len > 0).then(|| Piece {
+        (len > 0).then(|| AuthFragment {
             start: self.at,
             end: self.at.saturating_add(len),
             last: false,
@@ -107,8 +105,8 @@ impl Saying {
         })
     }
 
-    /// A message was sent that has this. Returns whether there is another one to be sent.
-    pub(crate) fn sent(&mut self, piece: &Piece) -> bool {
+    /// Records that a message with this part was sent. Returns whether another one is due.
+    pub(crate) fn sent(&mut self, piece: &AuthFragment) -> bool {
         self.at = piece.end;
         self.done = piece.last || (!self.last && self.at >= self.len);
         !self.done
@@ -130,8 +128,8 @@ mod tests {
                     Result, //
                 },
                 props::{
-                    Properties,
-                    Told, //
+                    Advertised,
+                    Properties, //
                 },
                 testing::Bytes,
                 v2::ConnProp, //
@@ -141,7 +139,7 @@ mod tests {
         *, //
     };
 
-    /// Something to be said that is `len` octets long, those in front included.
+    /// Returns a message with a token of `len` octets, token header included.
     fn say(len: u32, last: bool) -> Say {
         Say {
             token: Some(Token::new(&[], len.saturating_sub(8), last)),
@@ -150,8 +148,8 @@ mod tests {
         }
     }
 
-    /// Section 6.3.3: what does not fit one message is told in several, and the last of them is the
-    /// only one that may be the CONNPROP_FINAL.
+    /// Section 6.3.3: material that does not fit one message is sent in several, and only the last
+    /// of them may be the CONNPROP_FINAL.
     #[test]
     fn material_is_sent_in_as_many_messages_as_it_takes() -> Result {
         static ZEROES: [u8; 512] = [0; 512];
@@ -167,11 +165,12 @@ mod tests {
                         at = piece.end;
                         let len = piece.end.checked_sub(piece.start);
                         let material = len.and_then(|len| ZEROES.get(..len));
-                        let told = Told {
+                        let told = Advertised {
                             host_auth: material.filter(|material| !material.is_empty()),
-                            ..match piece.properties {
-                                true => Told::all(&Properties::DEFAULT),
-                                false => Told::NOTHING,
+                            ..if piece.properties {
+                                Advertised::all(&Properties::DEFAULT)
+                            } else {
+                                Advertised::NOTHING
                             }
                         };
                         let message = ConnProp {

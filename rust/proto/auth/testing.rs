@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the tests of host authentication need.
+//! Helpers that the tests of host authentication share.
 
 use super::{
     super::session::Role,
@@ -12,26 +12,26 @@ use super::{
         MAC_LEN,
         NONCE_LEN, //
     },
+    AuthFailure,
     Exchange,
     Say,
     Step,
-    Store,
-    Why, //
+    Store, //
 };
 
-/// Room for so many octets.
+/// The capacity of the buffers in octets.
 const CAPACITY: usize = 512;
 
-/// Keeps a token, if it is not too long.
+/// A store for one token, up to [`CAPACITY`].
 pub(super) struct Kept {
     /// The octets.
     bytes: [u8; CAPACITY],
-    /// How many there are.
+    /// The number of octets in use.
     len: usize,
 }
 
 impl Kept {
-    /// Nothing.
+    /// Returns an empty store.
     pub(super) const fn new() -> Self {
         Self {
             bytes: [0; CAPACITY],
@@ -58,7 +58,7 @@ impl Store for Kept {
     }
 }
 
-/// Something that depends on key and data as a MAC does, and is worth nothing.
+/// A stand-in for a MAC: it depends on key and data like one, but protects nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Toy(pub(super) Option<u8>);
 
@@ -84,7 +84,7 @@ impl Crypto for Toy {
     }
 }
 
-/// The ends of the connection of the examples.
+/// Returns the ends of the connection of the examples.
 pub(super) fn ends() -> Ends {
     Ends {
         client: Address::new("192.0.2.1"),
@@ -92,7 +92,7 @@ pub(super) fn ends() -> Ends {
     }
 }
 
-/// An end whose nonce is made of `nonce`.
+/// Returns an end with a nonce made of `nonce`.
 pub(super) fn end(
     role: Role,
     required: bool,
@@ -106,16 +106,16 @@ pub(super) fn end(
     )
 }
 
-/// The octets of a token that is to be sent.
+/// The octets of a token to send.
 pub(super) struct Sent {
     /// The octets.
     bytes: [u8; CAPACITY],
-    /// How many there are.
+    /// The number of octets in use.
     len: usize,
 }
 
 impl Sent {
-    /// Of what is to be said.
+    /// Writes out the token of `say`.
     pub(super) fn of(say: Option<Say>) -> Option<Self> {
         let token = say?.token?;
         let mut sent = Self {
@@ -126,12 +126,12 @@ impl Sent {
         Some(sent)
     }
 
-    /// The octets.
+    /// Returns the octets.
     pub(super) fn get(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
-    /// One octet is another one.
+    /// Flips a bit of one octet.
     pub(super) fn spoilt(mut self, at: usize) -> Self {
         if let Some(octet) = self.bytes.get_mut(at) {
             *octet ^= 1;
@@ -140,15 +140,15 @@ impl Sent {
     }
 }
 
-/// Shows an end what is said to it, in one message.
+/// Passes a token to an end, in one message.
 pub(super) fn hear(end: &mut Exchange<PreSharedKey<Toy>>, sent: Option<&Sent>, last: bool) -> Step {
     end.receive(sent.map(Sent::get), last, &mut Kept::new())
 }
 
-/// Why a peer is refused, if it is.
-pub(super) fn refusal(step: &Step) -> Option<Why> {
+/// Returns the reason why the peer is refused, if it is.
+pub(super) fn refusal(step: &Step) -> Option<AuthFailure> {
     match step.verdict {
-        Some(super::Verdict::Refuse(why)) => Some(why),
+        Some(super::AuthVerdict::Refuse(why)) => Some(why),
         _ => None,
     }
 }

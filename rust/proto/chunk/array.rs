@@ -12,7 +12,7 @@ use super::{
             Reader,
             Writer,
             UNIT, //
-        },
+        }, //
     },
     list_len,
     Limits,
@@ -56,8 +56,8 @@ impl<'a> Chunk<'a> {
         })
     }
 
-    /// Returns the number of segments. A chunk without any is an "empty" one, with which a
-    /// Requester asks for a result inline (RFC 8166, 4.3.2.3).
+    /// Returns the number of segments. A chunk without segments is "empty": a Requester uses it to
+    /// request a result inline (RFC 8166, 4.3.2.3).
     pub(crate) const fn len(&self) -> usize {
         self.segments.len() / SEGMENT_LEN
     }
@@ -67,7 +67,7 @@ impl<'a> Chunk<'a> {
         self.segments.is_empty()
     }
 
-    /// Returns the sum of all segment lengths. In a Reply this is zero if the chunk was not used.
+    /// Returns the sum of all segment lengths. In a Reply it is zero if the chunk was not used.
     pub(crate) const fn total(&self) -> u32 {
         self.total
     }
@@ -79,12 +79,12 @@ impl<'a> Chunk<'a> {
         }
     }
 
-    /// Checks a chunk that came back in a Reply against what the Call offered, and returns how
-    /// many octets the Responder says to have written.
+    /// Checks a chunk that came back in a Reply against the Call's offer. Returns the number of
+    /// octets that the Responder claims to have written.
     ///
     /// The Responder copies all segments and changes nothing but their lengths, and it fills them
-    /// one after the other (RFC 8166, 3.4.6). So none is longer than offered, and behind one that
-    /// is shorter come only empty ones.
+    /// one after the other (RFC 8166, 3.4.6). So no segment is longer than offered, and only empty
+    /// ones follow a shorter one.
     ///
     /// # Errors
     ///
@@ -116,7 +116,7 @@ impl<'a> Chunk<'a> {
 /// `rest` is a whole number of checked segments.
 #[derive(Clone, Debug)]
 pub(crate) struct Segments<'a> {
-    /// The segments still to come.
+    /// The remaining segments.
     rest: &'a [u8],
 }
 
@@ -136,7 +136,7 @@ pub(crate) fn chunk_len(segments: usize) -> Result<usize> {
     list_len(segments, SEGMENT_LEN)
 }
 
-/// Returns the encoded size of a Reply chunk of `segments` segments, or of none.
+/// Returns the encoded size of a Reply chunk of `segments` segments, or of no Reply chunk.
 pub(crate) fn reply_chunk_len(segments: Option<usize>) -> Result<usize> {
     match segments {
         None => Ok(UNIT),
@@ -156,7 +156,7 @@ pub(crate) fn put_chunk(writer: &mut Writer<'_>, segments: &[Segment]) -> Result
     Ok(())
 }
 
-/// Writes a Reply chunk, or that there is none.
+/// Writes a Reply chunk, or marks it "not present".
 pub(crate) fn put_reply_chunk(writer: &mut Writer<'_>, segments: Option<&[Segment]>) -> Result {
     match segments {
         None => writer.bool(false),
@@ -250,7 +250,7 @@ mod tests {
             assert_eq!(check(&returned), expected);
         }
 
-        // Other segments than offered, or another number of them.
+        // The segments or their number differ from the offer.
         let mismatch = Err(Fault::ChunkMismatch);
         assert_eq!(check(&[]), mismatch);
         assert_eq!(check(&[segment(1, 10), segment(2, 20)]), mismatch);
@@ -297,7 +297,7 @@ mod tests {
         );
     }
 
-    /// A count is refused by its value, before anything is looked for behind it.
+    /// A count is refused because of its value, before the segments are read.
     #[test]
     fn segments_are_limited() -> Result {
         let limits = Limits {

@@ -11,7 +11,7 @@ use super::{
         xdr::{
             Reader,
             Writer, //
-        },
+        }, //
     },
     list_len,
     Limits,
@@ -43,7 +43,7 @@ impl<'a> ReadList<'a> {
     /// Reads and checks a Read list.
     #[inline]
     pub(crate) fn get(reader: &mut Reader<'a>, limits: &Limits) -> Result<Self> {
-        // Most messages have none.
+        // Most messages have no Read list.
         let mut behind = *reader;
         if !behind.bool()? {
             *reader = behind;
@@ -64,7 +64,7 @@ impl<'a> ReadList<'a> {
                 return Err(Fault::TooManySegments);
             }
             let entry = ReadSegment::get(reader)?;
-            // Not of one chunk but of all: they belong to the same RPC message.
+            // The sum is over all chunks, since they belong to the same RPC message.
             total = entry.segment.add_to(total)?;
             count = count.saturating_add(1);
             len = len.saturating_add(READ_ENTRY_LEN);
@@ -93,7 +93,7 @@ impl<'a> ReadList<'a> {
     }
 
     /// Returns the length of the Position Zero Read chunk, which holds the RPC message itself, or
-    /// nothing if there is no such chunk.
+    /// `None` if there is no such chunk.
     pub(crate) fn position_zero_len(&self) -> Option<u32> {
         position_zero_len(self.iter())
     }
@@ -120,7 +120,7 @@ pub(crate) fn position_zero_len(segments: impl IntoIterator<Item = ReadSegment>)
 /// `rest` is a whole number of checked entries.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadSegments<'a> {
-    /// The entries still to come.
+    /// The remaining entries.
     rest: &'a [u8],
 }
 
@@ -153,7 +153,7 @@ pub(crate) fn put_read_list(writer: &mut Writer<'_>, segments: &[ReadSegment]) -
     writer.bool(false)
 }
 
-/// Writes a Read list whose segments are all at position zero: a Call chunk
+/// Writes a Call chunk, which is a Read list with all segments at position zero
 /// (draft-ietf-nfsv4-rpcrdma-version-two-07, 6.3.5).
 pub(crate) fn put_position_zero(writer: &mut Writer<'_>, segments: &[Segment]) -> Result {
     let mut total = 0_u32;
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(read_list(&[1, 0xffff_fffc, 1, 3, 0, 0, 0]), Ok(1));
     }
 
-    /// The whole list is part of one XDR stream.
+    /// The whole list belongs to one XDR stream.
     #[test]
     fn lengths_add_up_within_32_bits() {
         let half = 0x8000_0000;
@@ -286,7 +286,7 @@ mod tests {
         };
         let one = Bytes::from_words(&[1, 0, 9, 9, 0, 0, 0])?;
         assert!(one.read(|reader| ReadList::get(reader, &limits)).is_ok());
-        // The limit counts before the segment is looked at.
+        // The limit applies before the segment is read.
         let two = Bytes::from_words(&[1, 0, 9, 9, 0, 0, 1])?;
         assert_eq!(
             two.read(|reader| ReadList::get(reader, &limits)),

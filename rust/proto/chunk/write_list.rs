@@ -12,7 +12,7 @@ use super::{
             Reader,
             Writer,
             UNIT, //
-        },
+        }, //
     },
     chunk_len,
     put_chunk,
@@ -48,7 +48,7 @@ impl<'a> WriteList<'a> {
     /// Reads and checks a Write list.
     #[inline]
     pub(crate) fn get(reader: &mut Reader<'a>, limits: &Limits) -> Result<Self> {
-        // Most messages have none.
+        // Most messages have no Write list.
         let mut behind = *reader;
         if !behind.bool()? {
             *reader = behind;
@@ -99,7 +99,7 @@ impl<'a> WriteList<'a> {
         self.total
     }
 
-    /// Returns the only chunk of the list, or nothing if there are none or several.
+    /// Returns the only chunk of the list, or `None` if there are none or several.
     pub(crate) fn single(&self) -> Option<Chunk<'a>> {
         let mut chunks = self.iter();
         let first = chunks.next()?;
@@ -124,7 +124,7 @@ impl<'a> WriteList<'a> {
 /// `rest` is a whole number of checked entries.
 #[derive(Clone, Debug)]
 pub(crate) struct Chunks<'a> {
-    /// The entries still to come.
+    /// The remaining entries.
     rest: Reader<'a>,
 }
 
@@ -132,14 +132,14 @@ impl<'a> Iterator for Chunks<'a> {
     type Item = Chunk<'a>;
 
     fn next(&mut self) -> Option<Chunk<'a>> {
-        // At the end of the entries there is no word left to read. Before it, by the type
-        // invariant, there is a whole entry.
+        // At the end of the entries no word is left to read. Before it, by the type invariant, a
+        // whole entry follows.
         self.rest.bool().ok()?;
         Chunk::get(&mut self.rest, &Limits::NONE).ok()
     }
 }
 
-/// Returns the encoded size of a Write list whose chunks have so many segments each.
+/// Returns the encoded size of a Write list whose chunks have the given numbers of segments.
 pub(crate) fn write_list_len(chunks: impl IntoIterator<Item = usize>) -> Result<usize> {
     chunks.into_iter().try_fold(UNIT, |len, segments| {
         chunk_len(segments)?
@@ -199,7 +199,7 @@ mod tests {
         Ok(())
     }
 
-    /// A list of one empty chunk is not the same as no list.
+    /// A list of one empty chunk differs from no list.
     #[test]
     fn absent_is_not_empty() -> Result {
         let bytes = Bytes::from_words(&[0])?;
@@ -243,7 +243,8 @@ mod tests {
         Ok(())
     }
 
-    /// Chunks are data items of their own: only each of them is bounded by an XDR stream.
+    /// Each chunk is a data item of its own, so the limit of an XDR stream applies to each chunk
+    /// only.
     #[test]
     fn totals_may_exceed_32_bits() -> Result {
         let max = u32::MAX;

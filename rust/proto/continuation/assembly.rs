@@ -1,42 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Putting an RPC message together again.
+//! Reassembly of an RPC message from its parts.
 
 use super::super::v2::Direction;
 
-/// Where a part belongs in the RPC message.
+/// The place of a part in the RPC message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Placed {
-    /// The offset of the part.
+    /// The offset of the part in octets.
     pub(crate) offset: u32,
-    /// The length of the whole RPC message.
+    /// The size of the whole RPC message in octets.
     pub(crate) total: u32,
 }
 
-/// An RPC message of which some parts, but not the last one, have come.
+/// An RPC message of which some parts were received, but not the last one.
 ///
-/// It counts octets only; the caller keeps them.
+/// It only counts octets. The caller stores them.
 ///
 /// # Invariants
 ///
 /// `received < total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Assembly {
-    /// Whether it is a Call or a Reply.
+    /// The direction: Call or Reply.
     direction: Direction,
-    /// Its transaction ID.
+    /// The transaction ID.
     xid: u32,
-    /// How many octets have come.
+    /// The number of octets received.
     received: u32,
-    /// How many octets there are.
+    /// The size of the whole RPC message in octets.
     total: u32,
 }
 
 impl Assembly {
-    /// Begins with the first part, which has `len` octets and says how many are still to come.
+    /// Begins with the first part, which has `len` octets and announces `remaining` more.
     ///
-    /// Returns nothing if the RPC message would be longer than `max`, or if nothing is to come: the
-    /// last part has a word at least.
+    /// Returns `None` if the RPC message would be longer than `max`, or if too little remains: the
+    /// last part has at least one word.
     pub(crate) fn begin(
         direction: Direction,
         xid: u32,
@@ -48,7 +48,7 @@ impl Assembly {
         let total = received
             .checked_add(remaining)
             .filter(|total| *total <= max)?;
-        // INVARIANT: a word at least is to come.
+        // INVARIANT: at least a word is still to come.
         (remaining >= 4).then_some(Self {
             direction,
             xid,
@@ -57,7 +57,7 @@ impl Assembly {
         })
     }
 
-    /// Returns where the first part belongs.
+    /// Returns the place of the first part.
     pub(crate) const fn first(&self) -> Placed {
         Placed {
             offset: 0,
@@ -80,24 +80,24 @@ impl Assembly {
         self.xid
     }
 
-    /// Returns how many octets have come.
+    /// Returns the number of octets received.
     pub(crate) const fn received(&self) -> u32 {
         self.received
     }
 
-    /// Returns the length of the whole RPC message.
+    /// Returns the size of the whole RPC message in octets.
     pub(crate) const fn total(&self) -> u32 {
         self.total
     }
 
-    /// Adds a part that is not the last one, or returns nothing if it does not continue what came
-    /// before.
+    /// Adds a part that is not the last one. Returns `None` if it does not continue what was
+    /// received.
     pub(crate) fn middle(&mut self, len: usize, remaining: u32) -> Option<Placed> {
         let (offset, end) = self.place(len)?;
         if remaining < 4 || end.checked_add(remaining) != Some(self.total) {
             return None;
         }
-        // INVARIANT: the rest is not nothing.
+        // INVARIANT: `remaining` is at least 4, so `end` is below `total`.
         self.received = end;
         Some(Placed {
             offset,
@@ -105,7 +105,7 @@ impl Assembly {
         })
     }
 
-    /// Returns where the last part belongs, or nothing if it is not all that was missing.
+    /// Returns the place of the last part, or `None` if it is not exactly the missing rest.
     pub(crate) fn last(&self, len: usize) -> Option<Placed> {
         let (offset, end) = self.place(len)?;
         (end == self.total).then_some(Placed {
@@ -114,7 +114,7 @@ impl Assembly {
         })
     }
 
-    /// Returns where `len` more octets begin and end.
+    /// Returns the offsets at which `len` more octets begin and end.
     fn place(&self, len: usize) -> Option<(u32, u32)> {
         let end = self.received.checked_add(u32::try_from(len).ok()?)?;
         Some((self.received, end))
@@ -136,7 +136,7 @@ mod tests {
         *, //
     };
 
-    /// The first 100 octets of a Call of 300.
+    /// Returns an assembly with the first 100 octets of a Call of 300.
     fn begun() -> Result<Assembly> {
         Assembly::begin(Direction::Call, 7, 100, 200, 1000).ok_or(Fault::NoPayload)
     }
@@ -159,7 +159,7 @@ mod tests {
         Ok(())
     }
 
-    /// A sequence that is not finished does not become another one's.
+    /// The parts of an unfinished sequence are not counted for another RPC message.
     #[test]
     fn parts_belong_to_one_message() -> Result {
         let assembly = begun()?;
@@ -169,7 +169,7 @@ mod tests {
         Ok(())
     }
 
-    /// Section 7.1.4: what is said to remain has to come.
+    /// Section 7.1.4: exactly the announced number of octets must follow.
     #[test]
     fn lies_about_the_rest_are_noticed() -> Result {
         for (len, remaining) in [
@@ -184,7 +184,7 @@ mod tests {
         ] {
             let mut assembly = begun()?;
             assert_eq!(assembly.middle(len, remaining), None);
-            // Nothing was counted.
+            // The part was not counted.
             assert_eq!(assembly, begun()?);
         }
         for len in [0, 4, 199, 201, usize::MAX] {
@@ -193,7 +193,7 @@ mod tests {
         Ok(())
     }
 
-    /// The size is known from the first part, and bounded.
+    /// The size is known from the first part, and is limited.
     #[test]
     fn size_is_bounded_before_anything_is_kept() {
         let begin = |len, remaining| Assembly::begin(Direction::Reply, 7, len, remaining, 1000);
@@ -201,7 +201,7 @@ mod tests {
         assert!(begin(500, 501).is_none());
         assert!(begin(4, u32::MAX).is_none());
         assert!(begin(usize::MAX, 4).is_none());
-        // What has no rest is not to be continued.
+        // A sequence needs at least a word for its last part.
         for remaining in 0..4 {
             assert!(begin(500, remaining).is_none());
         }

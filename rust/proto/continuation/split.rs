@@ -1,49 +1,50 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Splitting an RPC message.
+//! Splitting an RPC message into parts.
 
 use super::super::{
     error::{
         Fault,
         Result, //
     },
-    v2::MIDDLE_LEN,
+    v2::MIDDLE_LEN, //
 };
 
-/// How an RPC message is split.
+/// The division of an RPC message into parts.
 ///
 /// # Invariants
 ///
-/// - `middles` parts, all but the last of `middle_max` octets, and a final one of `last_len` add up
-///   to `total`.
-/// - All lengths are multiples of four, except the final one if `total` is none. None is zero.
+/// - The sizes of `middles` parts, all but the last of `middle_max` octets, and of a final one of
+///   `last_len` add up to `total`.
+/// - All sizes are multiples of four, except that of the final part if `total` is not. None is
+///   zero.
 /// - `middle_max` is not zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Split {
-    /// The length of the RPC message in octets.
+    /// The size of the RPC message in octets.
     total: u32,
     /// The number of parts with a MIDDLE header.
     middles: u32,
-    /// The length of each of these but the last.
+    /// The size in octets of each of these parts but the last.
     middle_max: u32,
-    /// The length of the final part.
+    /// The size of the final part in octets.
     last_len: u32,
 }
 
 /// One part of an RPC message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// Where in the RPC message it begins.
+    /// The offset of the part in the RPC message, in octets.
     pub(crate) offset: u32,
-    /// Its length in octets.
+    /// The size of the part in octets.
     pub(crate) len: u32,
-    /// How many octets come after it: the `rdma_remaining` field. Zero in the final part, which has
-    /// no such field.
+    /// The number of octets after this part: the `rdma_remaining` field. It is zero in the final
+    /// part, which has no such field.
     pub(crate) remaining: u32,
 }
 
 impl Part {
-    /// Returns whether this is the part with the INLINE header.
+    /// Returns whether this is the final part, which has the INLINE header.
     pub(crate) const fn is_last(&self) -> bool {
         self.remaining == 0
     }
@@ -52,14 +53,15 @@ impl Part {
 impl Split {
     /// Splits an RPC message of `total` octets into as few parts as possible.
     ///
-    /// `last_header` is the size of the INLINE header, `threshold` that of the largest message.
+    /// `last_header` is the size of the INLINE header, `threshold` that of the largest message,
+    /// both in octets.
     ///
     /// # Errors
     ///
     /// [`Fault::NoPayload`] for an RPC message of less than a word, [`Fault::NoSpace`] if headers
     /// leave no room for anything.
     pub(crate) fn new(total: u32, last_header: usize, threshold: u32) -> Result<Self> {
-        /// Room for the smallest final part of an RPC message of any length.
+        /// The room that the smallest final part of any RPC message needs, in octets.
         const LEAST: u32 = 8;
 
         if total < 4 {
@@ -83,17 +85,18 @@ impl Split {
             return Err(Fault::NoSpace);
         }
 
-        // The final part carries as much as goes, and one word at least with whatever `total` has
-        // beyond whole words. `total` is larger than `last_max`, so nothing goes below zero.
+        // The final part carries as much as possible. It has at least one word, plus the octets by
+        // which `total` exceeds whole words. `total` is larger than `last_max`, so nothing
+        // underflows.
         let beyond = total.saturating_sub(last_max);
         let middles = beyond.div_ceil(middle_max);
         let full = middles.saturating_sub(1).saturating_mul(middle_max);
         let rest = total.saturating_sub(full);
         let least = 4_u32.saturating_add(total & 3);
         let last_middle = middle_max.min(rest.saturating_sub(least));
-        // INVARIANT: `rest` is more than `last_max`, which is at least 8, and `least` at most 7. So
-        // a whole word is left for the last MIDDLE, and what it leaves is `least` or, if it is full,
-        // at most `last_max` by the choice of `middles`.
+        // INVARIANT: `rest` is more than `last_max`, which is at least 8, and `least` is at most 7.
+        // So at least a whole word is left for the last MIDDLE. The final part gets `least` or, if
+        // the last MIDDLE is full, at most `last_max` by the choice of `middles`.
         Ok(Self {
             total,
             middles,
@@ -102,20 +105,21 @@ impl Split {
         })
     }
 
-    /// Returns the number of parts, each of which takes a credit.
+    /// Returns the number of parts. Each of them takes a credit.
     pub(crate) const fn len(&self) -> u32 {
         self.middles.saturating_add(1)
     }
 
-    /// Returns the parts in their order.
+    /// Returns the parts in order.
     pub(crate) fn parts(&self) -> impl Iterator<Item = Part> {
         let split = *self;
         let middle_end = split.total.saturating_sub(split.last_len);
         (0..split.len()).map(move |index| {
             let offset = index.saturating_mul(split.middle_max).min(middle_end);
-            let len = match index == split.middles {
-                true => split.last_len,
-                false => middle_end.saturating_sub(offset).min(split.middle_max),
+            let len = if index == split.middles {
+                split.last_len
+            } else {
+                middle_end.saturating_sub(offset).min(split.middle_max)
             };
             Part {
                 offset,
@@ -140,9 +144,10 @@ mod tests {
         let split = Split::new(total, last_header, threshold)?;
         let mut end = 0_u32;
         for part in split.parts() {
-            let header = match part.is_last() {
-                true => last_header,
-                false => MIDDLE_LEN,
+            let header = if part.is_last() {
+                last_header
+            } else {
+                MIDDLE_LEN
             };
             let header = u32::try_from(header).map_err(|_| Fault::NoSpace)?;
             let after = end.saturating_add(part.len);
@@ -162,7 +167,7 @@ mod tests {
         u32::try_from(split.parts().count()).map_err(|_| Fault::NoSpace)
     }
 
-    /// Section 6.6.1: what fits into one message is not split.
+    /// Section 6.6.1: an RPC message that fits into one message is not split.
     #[test]
     fn what_fits_stays_whole() {
         assert_eq!(count(4096 - 32, 32, 4096), Ok(1));
@@ -194,7 +199,7 @@ mod tests {
         }
     }
 
-    /// Every length around the places where another part begins.
+    /// Every length around the points where another part begins.
     #[test]
     fn all_lengths_add_up() -> Result {
         for threshold in [28, 29, 30, 31, 32, 33, 48, 64] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How the choice of payload format is made.
+//! The algorithm that chooses the payload format.
 
 use super::{
     super::{
@@ -12,26 +12,25 @@ use super::{
         message, //
     },
     CallFormat,
+    CallPlan,
     CallShape,
     Continuation,
-    Plan,
     ReplyFormat,
     Version, //
 };
 
-/// The least that follows the header of a message whose RPC message does: transaction ID and
-/// direction.
+/// The smallest inline part of an RPC message in octets: transaction ID and direction.
 const MIN_RPC_LEN: u32 = 8;
 
-/// What is offered for the Reply, in numbers.
+/// The chunks to offer for the Reply, as counts.
 struct Offer {
-    /// What it is.
+    /// The format.
     format: ReplyFormat,
-    /// The segments of the Write chunk.
+    /// The number of segments of the Write chunk.
     write: Option<usize>,
-    /// The segments of the Reply chunk.
+    /// The number of segments of the Reply chunk.
     reply: Option<usize>,
-    /// In how many messages the Reply may come.
+    /// The largest number of messages in which the Reply may come.
     parts: u32,
 }
 
@@ -39,9 +38,9 @@ struct Offer {
 ///
 /// # Errors
 ///
-/// [`Fault::NoSpace`] if there is no way: a header alone would exceed its inline threshold, or the
-/// peer refuses all that is possible.
-pub(crate) fn choose(shape: &CallShape) -> Result<Plan> {
+/// [`Fault::NoSpace`] if no format is possible: a header alone would exceed its inline threshold,
+/// or the peer refuses everything that is left.
+pub(crate) fn choose(shape: &CallShape) -> Result<CallPlan> {
     let shape = &CallShape {
         header_segments: header_segments(shape),
         ..*shape
@@ -58,7 +57,7 @@ pub(crate) fn choose(shape: &CallShape) -> Result<Plan> {
         ReplyFormat::ReplyChunk => (0, round_up(reply.total()?)?),
         ReplyFormat::WriteAndReplyChunk => (reply.pages, rest_len),
     };
-    Ok(Plan {
+    Ok(CallPlan {
         call,
         reply: offer.format,
         header_len,
@@ -70,10 +69,11 @@ pub(crate) fn choose(shape: &CallShape) -> Result<Plan> {
     })
 }
 
-/// Returns how many segments there may be in the Call's header.
+/// Returns the largest number of segments in the Call's header.
 ///
-/// Nobody would say when the Responder is done with the chunks of a Call without Reply, so in Version Two it has none (4.7):
-/// it is sent in parts, if it is too long for one message.
+/// A Call without a Reply has none in Version Two (4.7), since nothing would tell when the
+/// Responder is done with its chunks. Such a Call is sent in parts if it is too long for one
+/// message.
 const fn header_segments(shape: &CallShape) -> usize {
     match (shape.version, shape.answered) {
         (Version::Two, false) => 0,
@@ -81,11 +81,12 @@ const fn header_segments(shape: &CallShape) -> usize {
     }
 }
 
-/// How a Call travels: its format, the sizes of its header and of what follows, and in how many messages.
+/// The way in which a Call travels: its format, the size of its header, the size of the part behind
+/// the header, and the number of messages.
 type Way = (CallFormat, usize, usize, u32);
 
-/// Chooses what to offer for the Reply, and how the Call travels. If the segments that are offered leave too few of them for
-/// the Call, less is offered.
+/// Chooses the offer for the Reply and the format of the Call. Offers less if the offered segments
+/// leave too few for the Call.
 fn choose_both(shape: &CallShape) -> Result<(Offer, Way)> {
     let most = shape.header_segments;
     if most == usize::MAX {
@@ -93,7 +94,8 @@ fn choose_both(shape: &CallShape) -> Result<(Offer, Way)> {
         let way = choose_call(shape, &offer)?;
         return Ok((offer, way));
     }
-    // All of them; what is left if the Call has a chunk for its data, or one for the rest as well, or one for all of it; none.
+    // The shares that the Reply may get: all segments; those left by a Call with a chunk for its
+    // data, with another one for the rest, or with one chunk for everything; none.
     let call = &shape.call;
     let wanted = [
         0,
@@ -112,20 +114,21 @@ fn choose_both(shape: &CallShape) -> Result<(Offer, Way)> {
     Err(Fault::NoSpace)
 }
 
-/// Chooses what to offer for the Reply, in so many segments at most.
+/// Chooses the offer for the Reply, using at most `share` segments.
 ///
-/// The Responder copies what was offered into the Reply's header (RFC 8166, 3.4.6 and 4.3.3), so it
+/// The Responder copies the offer into the Reply's header (RFC 8166, 3.4.6 and 4.3.3), so its size
 /// counts there too.
 fn choose_reply(shape: &CallShape, share: usize) -> Result<Offer> {
     let sizes = shape.reply.sizes;
     let usable = &shape.usable;
     let has_data = shape.ddp_allowed && shape.reply.ddp_eligible && sizes.pages != 0;
     let rest = sizes.head.checked_add(sizes.tail).ok_or(Fault::NoSpace)?;
-    let allowed = match usable.long_reply {
-        true => shape.reply_parts,
-        false => Continuation::NONE,
+    let allowed = if usable.long_reply {
+        shape.reply_parts
+    } else {
+        Continuation::NONE
     };
-    // In how many messages it comes, if they are not too many.
+    // Returns the number of messages in which the Reply comes, unless that is above `most`.
     let parts = |write: Option<usize>, inline: u32, most: u32| -> Result<Option<u32>> {
         let header = message::reply_header_len(shape.version, write, None)?;
         let parts = parts(header, inline, shape.reply_inline);
@@ -187,7 +190,8 @@ fn choose_reply(shape: &CallShape, share: usize) -> Result<Offer> {
     })
 }
 
-/// Chooses how the Call travels, and returns the size of its header and of what follows.
+/// Chooses the format of the Call. Returns it with the sizes of the header and of the part behind
+/// it.
 fn choose_call(shape: &CallShape, offer: &Offer) -> Result<Way> {
     let sizes = shape.call.sizes;
     let usable = &shape.usable;
@@ -197,7 +201,8 @@ fn choose_call(shape: &CallShape, offer: &Offer) -> Result<Way> {
         .unwrap_or(0)
         .saturating_add(offer.reply.unwrap_or(0));
     let left = shape.header_segments.saturating_sub(offered);
-    // Of the chunks there are the segments: of a Call chunk, or Position Zero Read chunk, and of another Read chunk.
+    // `chunks` has the segment counts of a Call chunk (or Position Zero Read chunk) and of another
+    // Read chunk.
     let plan =
         |format: CallFormat, chunks: [usize; 2], inline: u32, most: u32| -> Result<Option<_>> {
             let [call, read] = chunks;
@@ -223,8 +228,8 @@ fn choose_call(shape: &CallShape, offer: &Offer) -> Result<Way> {
         return Ok(plan);
     }
 
-    // A position is a multiple of four (RFC 8166, 3.4.5), and behind the header the RPC message
-    // begins with its own.
+    // A position is a multiple of four (RFC 8166, 3.4.5). The first two words of the RPC message
+    // stay behind the header.
     let is_aligned = sizes.head >= MIN_RPC_LEN && round_up(sizes.head)? == sizes.head;
     if may_reduce && usable.read && is_aligned {
         let (position, pad) = (sizes.head, sizes.pad());
@@ -238,8 +243,8 @@ fn choose_call(shape: &CallShape, offer: &Offer) -> Result<Way> {
         if let Some(plan) = plan(format, [0, segments], rest, most)? {
             return Ok(plan);
         }
-        // Version One has this too (RFC 8166, 3.5.3). No Requester is known that sends it, so no Responder that has ever had to
-        // deal with it.
+        // Version One allows this too (RFC 8166, 3.5.3). But no known Requester sends it, so no
+        // Responder has ever been tested with it.
         if shape.version == Version::Two && left > 0 {
             let format = CallFormat::CallAndReadChunk { position, pad };
             if let Some(plan) = plan(format, [shape.call.rest_segments, segments], 0, 1)? {
@@ -257,8 +262,9 @@ fn choose_call(shape: &CallShape, offer: &Offer) -> Result<Way> {
     plan(CallFormat::Inline, [0, 0], sizes.total()?, most)?.ok_or(Fault::NoSpace)
 }
 
-/// Returns how many messages it takes to send what follows a header, or nothing if there is no way. The header is
-/// that of the last one; in those before it there is a smaller one (Version Two, 6.6.2).
+/// Returns the number of messages needed for a header and `follows` octets behind it, or `None` if
+/// it cannot be done. The header is that of the last message; those before it have a smaller one
+/// (Version Two, 6.6.2).
 fn parts(header_len: usize, follows: u32, threshold: u32) -> Option<u32> {
     if fits(header_len, follows, threshold).ok()? {
         return Some(1);
@@ -268,7 +274,7 @@ fn parts(header_len: usize, follows: u32, threshold: u32) -> Option<u32> {
         .map(|split| split.len())
 }
 
-/// Returns whether a header and what follows it are within an inline threshold.
+/// Returns whether a header and the octets behind it are within an inline threshold.
 fn fits(header_len: usize, follows: u32, threshold: u32) -> Result<bool> {
     let header_len = u32::try_from(header_len).map_err(|_| Fault::NoSpace)?;
     Ok(header_len
@@ -291,21 +297,21 @@ mod tests {
     use super::{
         super::{
             Message,
-            Sizes,
+            MessageSizes,
             Usable, //
         },
         *, //
     };
 
-    /// A message without data, of `head` octets.
+    /// Returns a message without data, of `head` octets.
     fn small(head: u32) -> Message {
         with_pages(head, 0, 0, false)
     }
 
-    /// A message all chunks of which take one segment.
+    /// Returns a message for which every chunk takes one segment.
     fn with_pages(head: u32, pages: u32, tail: u32, ddp_eligible: bool) -> Message {
         Message {
-            sizes: Sizes { head, pages, tail },
+            sizes: MessageSizes { head, pages, tail },
             ddp_eligible,
             payload_segments: 1,
             rest_segments: 1,
@@ -313,7 +319,7 @@ mod tests {
         }
     }
 
-    /// A Call and its Reply, at thresholds of 1024 octets.
+    /// Returns a Call and its Reply, at thresholds of 1024 octets.
     fn shape(call: Message, reply: Message) -> CallShape {
         CallShape {
             version: Version::One,
@@ -330,7 +336,8 @@ mod tests {
         }
     }
 
-    /// Version Two, section 4.7: a Call without Reply has no chunks, whatever is in it and however long it is.
+    /// Version Two, section 4.7: a Call without a Reply has no chunks, regardless of its contents
+    /// and length.
     #[test]
     fn a_call_without_reply_has_no_chunks() -> Result {
         let plan = |version, answered, len, ddp_eligible| {
@@ -352,7 +359,7 @@ mod tests {
             let alone = plan(Version::Two, false, 2804, ddp_eligible);
             assert_eq!(alone, Err(Fault::NoSpace));
         }
-        // Version One says nothing about it.
+        // Version One has no such rule.
         let call = plan(Version::One, false, 2804, true)?.call;
         assert!(matches!(call, CallFormat::ReadChunk { .. }));
         Ok(())
@@ -367,7 +374,7 @@ mod tests {
             header_segments: if chunks { usize::MAX } else { 0 },
             ..shape(with_pages(200, len, 0, true), small(0))
         };
-        // 992 octets are left in one message, 3000 in three.
+        // One message holds 992 octets, three hold 3000.
         for (len, parts) in [(792, 1), (796, 2), (2800, 3)] {
             let plan = choose(&shape(len, false))?;
             assert_eq!((plan.call, plan.parts), (CallFormat::Inline, parts));
@@ -376,7 +383,7 @@ mod tests {
         assert_eq!(choose(&shape(2804, false)), Err(Fault::NoSpace));
         let plan = choose(&shape(2804, true))?;
         assert!(matches!(plan.call, CallFormat::ReadChunk { .. }));
-        // Nor is anything offered for a Reply.
+        // No chunk is offered for a Reply either.
         let long = CallShape {
             reply: small(2000),
             ..shape(100, false)
@@ -385,7 +392,7 @@ mod tests {
         Ok(())
     }
 
-    /// What is chosen, without its numbers.
+    /// Returns the chosen formats without their counts.
     fn formats(call: Message, reply: Message) -> Result<(CallFormat, ReplyFormat)> {
         choose(&shape(call, reply)).map(|plan| (plan.call, plan.reply))
     }
@@ -433,7 +440,8 @@ mod tests {
         Ok(())
     }
 
-    /// Version Two, section 6.6.2: a few messages instead of a chunk, fewer if the chunk would save a copy.
+    /// Version Two, section 6.6.2: a few messages are preferred to a chunk, fewer of them if the
+    /// chunk would save a copy.
     #[test]
     fn moderate_messages_are_continued() -> Result {
         let shape = |call, reply| CallShape {
@@ -442,7 +450,8 @@ mod tests {
             reply_parts: Continuation { data: 3, rest: 4 },
             ..shape(call, reply)
         };
-        // 1004 octets in a MIDDLE, 992 behind the header of a Call, 1004 behind that of a Reply.
+        // A MIDDLE holds 1004 octets. Behind the header of a Call there are 992, behind that of a
+        // Reply 1004.
         for (len, parts) in [(992, 1), (993, 2), (1996, 2), (1997, 3), (3000, 3)] {
             let plan = choose(&shape(small(len), small(4016)))?;
             assert_eq!((plan.call, plan.parts), (CallFormat::Inline, parts));
@@ -495,7 +504,7 @@ mod tests {
             (CallFormat::Special, ReplyFormat::ReplyChunk)
         );
 
-        // With a security flavor that covers the message nothing is eligible.
+        // If a security flavor covers the message, nothing is eligible.
         let mut shape = shape(eligible, eligible);
         let position = 128;
         assert_eq!(
@@ -507,7 +516,7 @@ mod tests {
         assert_eq!(choose(&shape)?.call, CallFormat::Special);
         assert_eq!(choose(&shape)?.reply, ReplyFormat::ReplyChunk);
 
-        // Without data there is nothing to reduce, eligible or not.
+        // Without data there is nothing to reduce, even if marked as eligible.
         let empty = with_pages(2000, 0, 0, true);
         assert_eq!(
             formats(empty, empty)?,
@@ -518,7 +527,7 @@ mod tests {
         let unaligned = with_pages(126, 4096, 0, true);
         assert_eq!(formats(unaligned, small(0))?.0, CallFormat::Special);
 
-        // It is not zero, which would mean that the chunk is the RPC message.
+        // It is not zero, which would mean that the chunk holds the RPC message.
         for head in [0, 4] {
             let headless = with_pages(head, 4096, 0, true);
             assert_eq!(formats(headless, small(0))?.0, CallFormat::Special);
@@ -526,7 +535,7 @@ mod tests {
         Ok(())
     }
 
-    /// RFC 8166, section 3.5.3: still too large after reduction.
+    /// RFC 8166, section 3.5.3: the Call is still too large after reduction.
     #[test]
     fn special_when_reduction_is_not_enough() -> Result {
         // 1024 = 28 + 24 + 972.
@@ -539,7 +548,7 @@ mod tests {
         assert_eq!(plan.header_len, 28 + 24);
         assert_eq!(plan.inline_len, 0);
 
-        // 1024 = 28 + 24 + 972 too, the chunk being in the Write list now.
+        // 1024 = 28 + 24 + 972 again, with the chunk in the Write list.
         let plan = choose(&shape(small(0), with_pages(900, 4096, 72, true)))?;
         assert_eq!(plan.reply, ReplyFormat::WriteChunk);
         assert_eq!((plan.write_len, plan.reply_len), (4096, 0));
@@ -549,7 +558,8 @@ mod tests {
         Ok(())
     }
 
-    /// Version Two, section 6.6.3: still too large after reduction, but the data have a chunk of their own.
+    /// Version Two, section 6.6.3: the Call is still too large after reduction, but the data has a
+    /// chunk of its own.
     #[test]
     fn a_call_chunk_beside_the_data() -> Result {
         let two = |call| CallShape {
@@ -569,15 +579,15 @@ mod tests {
         assert_eq!(choose(&two(call(71)))?.call, read);
         let plan = choose(&two(call(72)))?;
         assert_eq!((plan.call, plan.parts), (both, 1));
-        // Two Read segments, and the end of either list.
+        // The header has two Read segments, and the end markers of both lists.
         assert_eq!((plan.header_len, plan.inline_len), (32 + 24 + 24 + 4, 0));
-        // Version One has one chunk for all of it.
+        // Version One uses one chunk for everything.
         assert_eq!(
             choose(&shape(call(76), small(0)))?.call,
             CallFormat::Special
         );
 
-        // First come as many messages as there may be, of 1004 octets but for the last one.
+        // Continuation is tried first, with messages of 1004 octets except for the last one.
         for (tail, call_format, parts) in [
             (72, read, 2),
             (1075, read, 2),
@@ -592,7 +602,7 @@ mod tests {
             assert_eq!((plan.call, plan.parts), (call_format, parts));
         }
 
-        // Whatever is in the way of a Read chunk is in the way here.
+        // Everything that prevents a Read chunk prevents this too.
         for call in [
             with_pages(900, 4097, 72, false),
             with_pages(902, 4097, 72, true),
@@ -606,7 +616,7 @@ mod tests {
         };
         assert_eq!(choose(&sealed)?.call, CallFormat::Special);
 
-        // What the peer has refused, or does not take.
+        // The peer has refused Read chunks, or does not accept the number of segments.
         let mut shape = two(Message {
             payload_segments: 3,
             rest_segments: 2,
@@ -624,12 +634,12 @@ mod tests {
             shape.header_segments = header_segments;
             assert_eq!(choose(&shape).map(|plan| plan.call), expected);
         }
-        // One chunk of all may take fewer segments than two.
+        // One chunk for everything may take fewer segments than two chunks.
         shape.call.whole_segments = 4;
         shape.header_segments = 4;
         assert_eq!(choose(&shape)?.call, CallFormat::Special);
 
-        // Less is offered for the Reply, where what is offered leaves too few segments.
+        // Less is offered for the Reply if the offer would leave too few segments for the Call.
         shape.header_segments = 6;
         shape.reply = with_pages(100, 1 << 20, 4, true);
         shape.reply.payload_segments = 2;
@@ -648,7 +658,7 @@ mod tests {
     /// RFC 8166, section 4.3.3: the offer counts in the Call's header and in the Reply's.
     #[test]
     fn what_is_offered_takes_room() -> Result {
-        // The Reply chunk of 20 octets pushes the Call over the edge.
+        // The Reply chunk of 20 octets makes the Call too long.
         assert_eq!(
             formats(small(976), small(4096))?,
             (CallFormat::Inline, ReplyFormat::ReplyChunk)
@@ -675,7 +685,7 @@ mod tests {
         for (head, reply_len) in [(1001, 1004), (1002, 1004), (1003, 1004), (1004, 1004)] {
             assert_eq!(choose(&shape(small(0), small(head)))?.reply_len, reply_len);
         }
-        // Head and tail may end up in units of their own.
+        // Head and tail may each be padded to whole units.
         let plan = choose(&shape(small(0), with_pages(1001, 4095, 5, true)))?;
         assert_eq!((plan.write_len, plan.reply_len), (4095, 1004 + 8));
         Ok(())
@@ -695,7 +705,7 @@ mod tests {
         reply.whole_segments = 63;
         assert_eq!(choose(&shape(small(0), reply)), Err(Fault::NoSpace));
 
-        // The Reply's header has to fit as well.
+        // The Reply's header must fit as well.
         let mut larger_calls = shape(small(0), reply);
         larger_calls.call_inline = 4096;
         assert_eq!(choose(&larger_calls), Err(Fault::NoSpace));
@@ -710,7 +720,7 @@ mod tests {
         Ok(())
     }
 
-    /// Version Two, section 7.3: what the peer has refused is not offered again.
+    /// Version Two, section 7.3: a form that the peer has refused is not offered again.
     #[test]
     fn what_was_refused_is_not_chosen() -> Result {
         let data = with_pages(128, 8192, 0, true);
@@ -725,7 +735,7 @@ mod tests {
         assert_eq!(choose(&shape)?.reply, ReplyFormat::WriteChunk);
         shape.usable.write = false;
         assert_eq!(choose(&shape)?.reply, ReplyFormat::ReplyChunk);
-        // Not even one segment for all of it: then in as many messages as it takes.
+        // Everything takes more than one segment, so it is sent in as many messages as needed.
         shape.call.whole_segments = 2;
         shape.reply.whole_segments = 2;
         shape.usable.segments = 1;
@@ -734,7 +744,7 @@ mod tests {
         assert_eq!((plan.reply, plan.reply_parts), (ReplyFormat::Inline, 9));
         shape.usable.long_reply = false;
         assert_eq!(choose(&shape), Err(Fault::NoSpace));
-        // With a Reply chunk of one segment all is well again.
+        // A Reply chunk of one segment is possible again.
         shape.reply.whole_segments = 1;
         assert_eq!(choose(&shape)?.reply, ReplyFormat::ReplyChunk);
         shape.call_parts.rest = 8;
@@ -742,7 +752,8 @@ mod tests {
         Ok(())
     }
 
-    /// Version Two, section 5.2.4: no more segments than the peer wants to see in a header, all of them together.
+    /// Version Two, section 5.2.4: a header has no more segments in all its chunks together than
+    /// the peer accepts.
     #[test]
     fn headers_have_no_more_segments_than_may_be() -> Result {
         let data = |segments: usize| Message {
@@ -762,7 +773,8 @@ mod tests {
         let read = |position| CallFormat::ReadChunk { position, pad: 0 };
         for (segments, most, expected) in [
             (3, 3, read(900)),
-            // One segment too many, for the data and for all of it: in parts.
+            // There is one segment too many both for the data and for everything, so it goes in
+            // parts.
             (3, 2, CallFormat::Inline),
             (1, 1, read(900)),
             (1, 0, CallFormat::Inline),
@@ -773,7 +785,8 @@ mod tests {
             assert_eq!(in_parts, expected == CallFormat::Inline);
         }
 
-        // A Write chunk and a Reply chunk together, a Reply chunk for all of it, a Write chunk alone, none.
+        // In order: a Write chunk and a Reply chunk, a Reply chunk for everything, a Write chunk
+        // alone, no chunk.
         let mut reply = data(2);
         reply.sizes.head = 900;
         reply.sizes.tail = 900;
@@ -794,7 +807,8 @@ mod tests {
         assert_eq!(plan(reply, 1, 20)?.reply, ReplyFormat::Inline);
         assert_eq!(plan(reply, 1, 9), Err(Fault::NoSpace));
 
-        // What is offered leaves nothing for the Call, which is too long for parts: then it is the Reply that comes in parts.
+        // The offer leaves no segment for the Call, which is too long for parts. So the Reply comes
+        // in parts instead.
         let mut call = data(1);
         call.sizes.pages = 1 << 20;
         let plan = choose(&shape(call, data(1), 2))?;
@@ -808,7 +822,7 @@ mod tests {
         Ok(())
     }
 
-    /// A Reply without data, which might come in parts, has a chunk if that does not work.
+    /// A Reply without data gets a chunk if it cannot come in parts.
     #[test]
     fn long_replies_can_be_avoided() -> Result {
         let mut shape = CallShape {

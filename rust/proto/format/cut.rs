@@ -1,32 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Into how many segments memory is cut.
+//! Division of memory into segments.
 
-/// How memory may be cut into segments, and how many of them there may be.
+/// The limits on size and number of the segments into which memory is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cut {
-    /// Octets of a page, at whose boundaries memory is cut.
+pub(crate) struct SegmentLimits {
+    /// The size of a page in octets. Memory is divided at page boundaries.
     pub(crate) page: usize,
-    /// How many pages a registration holds.
+    /// The number of pages that one registration can hold.
     pub(crate) depth: usize,
-    /// How many octets a segment may have (Version Two, 5.2.3).
+    /// The largest segment in octets (Version Two, 5.2.3).
     pub(crate) longest: usize,
-    /// How many segments there may be in the header of a Call (Version Two, 5.2.4).
+    /// The largest number of segments in the header of a Call (Version Two, 5.2.4).
     pub(crate) most: usize,
 }
 
-impl Cut {
-    /// Returns how many segments there may be in the header of a Call: none if not even a page may be one, since memory is
-    /// not cut within a page.
+impl SegmentLimits {
+    /// Returns the largest number of segments in the header of a Call. It is zero if a segment
+    /// cannot hold even one page, since memory is not divided within a page.
     pub(crate) const fn header_segments(&self) -> usize {
-        match self.longest < self.page {
-            true => 0,
-            false => self.most,
+        if self.longest < self.page {
+            0
+        } else {
+            self.most
         }
     }
 
-    /// Returns how many segments are enough for `len` octets that begin at an offset in a page. Each but the last holds
-    /// whole pages, behind what is left of the first one.
+    /// Returns a number of segments that is sufficient for `len` octets that begin at `offset` in a
+    /// page. Each segment but the last ends at a page boundary, and each but the first begins at
+    /// one.
     pub(crate) fn segments(&self, offset: usize, len: usize) -> usize {
         if len == 0 {
             return 0;
@@ -50,8 +52,8 @@ impl Cut {
 mod tests {
     use super::*;
 
-    /// What a device can do that registers the largest payload as one region.
-    const CUT: Cut = Cut {
+    /// The limits of a device that registers the largest payload as one region.
+    const CUT: SegmentLimits = SegmentLimits {
         page: 4096,
         depth: 257,
         longest: usize::MAX,
@@ -87,19 +89,19 @@ mod tests {
             (4096, 0, 8192, 2),
             (4096, 4000, 200, 1),
         ] {
-            let cut = Cut { longest, ..CUT };
+            let cut = SegmentLimits { longest, ..CUT };
             assert_eq!(cut.segments(offset, len), segments);
         }
     }
 
-    /// The count is enough for who takes page after page as long as they fit.
+    /// The count is sufficient for code that adds page after page to a segment as long as they fit.
     #[test]
     fn there_are_enough_segments() {
         for longest in [4096, 5000, 12_288, 20_000, 65_536, usize::MAX] {
             for depth in [1, 2, 3, 16, 257] {
                 for offset in [0, 1, 2048, 4095] {
                     for len in [1, 4096, 4097, 8191, 70_000, 300_001] {
-                        let cut = Cut {
+                        let cut = SegmentLimits {
                             depth,
                             longest,
                             ..CUT
@@ -129,7 +131,7 @@ mod tests {
     #[test]
     fn nothing_is_cut_within_a_page() {
         for (longest, most) in [(0, 0), (4095, 0), (4096, 9), (usize::MAX, 9)] {
-            let cut = Cut {
+            let cut = SegmentLimits {
                 longest,
                 most: 9,
                 ..CUT

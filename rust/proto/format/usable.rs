@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What errors teach about the chunks that a peer can use
+//! The limits that errors teach about the chunks that a peer can use
 //! (draft-ietf-nfsv4-rpcrdma-version-two-07, 7.3).
 //!
 //! Of a Call that was answered with such an error the Requester may send another form. Each lesson
-//! takes away a form that was refused, for the rest of the connection, and a Call is sent again only
-//! if its form is one of those. So a peer that refuses everything comes to an end soon, and Calls to
-//! come are not refused for the same reason.
+//! takes away a form that was refused, for the rest of the connection, and a Call is sent again
+//! only if its form is one of those. So a peer that refuses everything comes to an end soon, and
+//! Calls to come are not refused for the same reason.
 
 use super::super::v2::{
     RdmaError,
     NO_XID, //
 };
 
-/// What a Call asked for, in the form in which it was sent.
+/// The chunks and sizes that a Call asked for, in the form in which it was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asked {
     /// Segments of the Call chunk, or in Version One of the Position Zero Read chunk.
@@ -28,11 +28,11 @@ pub(crate) struct Asked {
     pub(crate) reply: usize,
     /// Octets of the largest Reply that there is room for.
     pub(crate) reply_len: u32,
-    /// Whether what is not in the Write chunk may need more than one message.
+    /// Set if the Reply without its Write chunk may need more than one message.
     pub(crate) long_reply: bool,
-    /// Whether the Call may be executed twice.
+    /// Set if the Call may be executed twice.
     pub(crate) repeatable: bool,
-    /// Whether the Call was sent in more than one message.
+    /// Set if the Call was sent in more than one message.
     pub(crate) continued: bool,
 }
 
@@ -52,9 +52,10 @@ impl Asked {
 
     /// Returns whether an error with the transaction ID of this Call can be about it.
     ///
-    /// The control messages of this end have the ID zero, which is that of a Call now and then, and some errors are about
-    /// them (6.3.2 to 6.3.4): what is told in the wrong way always is (7.2.2), what comes at the wrong time is unless the
-    /// Call was one of several messages itself (7.1.4).
+    /// The control messages of this end have the ID zero, which is that of a Call now and then, and
+    /// some errors are about them (6.3.2 to 6.3.4): what is told in the wrong way always is
+    /// (7.2.2), what comes at the wrong time is unless the Call was one of several messages itself
+    /// (7.1.4).
     pub(crate) const fn is_meant_by(&self, error: &RdmaError, xid: u32) -> bool {
         match error {
             RdmaError::BadProperty => false,
@@ -71,7 +72,7 @@ pub(crate) struct Usable {
     pub(crate) read: bool,
     /// Write chunks.
     pub(crate) write: bool,
-    /// How many segments a chunk may have.
+    /// The most segments of a chunk.
     pub(crate) segments: usize,
     /// Replies in more than one message.
     pub(crate) long_reply: bool,
@@ -86,11 +87,11 @@ impl Usable {
         long_reply: true,
     };
 
-    /// Takes in an error about a Call. Returns whether the Call is to be sent again, in a form that is
-    /// left; else its RPC ends with an error.
+    /// Takes in an error about a Call. Returns whether the Call is to be sent again, in a form that
+    /// is left; else its RPC ends with an error.
     ///
-    /// Chunks are refused before a Call is executed. That a Reply has no room is found afterwards, and
-    /// then the Call is sent again only if it may be executed twice (6.6.5).
+    /// Chunks are refused before a Call is executed. That a Reply has no room is found afterwards,
+    /// and then the Call is sent again only if it may be executed twice (6.6.4).
     pub(crate) fn learn(&mut self, error: &RdmaError, asked: &Asked) -> bool {
         match *error {
             RdmaError::ReadChunks { .. } if asked.read > 0 => {
@@ -106,8 +107,8 @@ impl Usable {
                 self.segments = self.segments.min(max);
                 asked.longest() > self.segments
             }
-            // The chunk had room for all the data that there may be, so nothing helps, unless the peer
-            // wants to write the padding as well: a Reply chunk has room for that.
+            // The chunk had room for all the data that there may be, so nothing helps, unless the
+            // peer wants to write the padding as well: a Reply chunk has room for that.
             RdmaError::WriteResource { needed, .. }
                 if asked.write > 0
                     && needed > asked.write_len
@@ -279,7 +280,8 @@ mod tests {
         }
     }
 
-    /// A Call chunk beside a Read chunk: READ_CHUNKS is about the latter only, SEGMENTS about each of them.
+    /// A Call chunk beside a Read chunk: READ_CHUNKS is about the latter only, SEGMENTS about each
+    /// of them.
     #[test]
     fn a_call_chunk_is_no_read_chunk() {
         let both = Asked {
@@ -307,7 +309,7 @@ mod tests {
         assert_eq!(both.segments(), 6);
     }
 
-    /// Section 6.6.5: what must not be executed twice is not sent again once it has been.
+    /// Section 6.6.4: what must not be executed twice is not sent again once it has been.
     #[test]
     fn what_was_executed_is_not_sent_again() {
         let once = Asked {

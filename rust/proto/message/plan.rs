@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How a Call is put together of its inline part and its Read chunks: RFC 8166 sections 3.4.5 and 3.5, and 4.5.1 and
-//! 6.6.3 of the draft of Version Two.
+//! The assembly of a Call from its inline part and its Read chunks: RFC 8166 sections 3.4.5 and
+//! 3.5, and 4.5.1 and 6.6.3 of the draft of Version Two.
 
 use super::{
     super::{
         chunk::Segment,
         xdr::UNIT, //
     },
-    received::Call, //
+    received::Call,
+    uncut, //
 };
 
 /// Where what is read goes.
@@ -23,20 +24,23 @@ pub(crate) enum Layout {
     Whole,
 }
 
-/// How a Call is put together.
+/// The plan by which a Call is put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Whether anything is to be read.
+    /// Set if anything is to be read.
     pub(crate) reads: bool,
-    /// How much goes into pages.
+    /// The octets that go into pages.
     pub(crate) len: usize,
+    /// The octets behind those that go into pages.
+    pub(crate) tail: usize,
     /// Where it goes.
     pub(crate) layout: Layout,
 }
 
 impl Plan {
-    /// Looks at the Read list: RFC 8166 sections 3.4.5 and 3.5. [`None`] if it can't be followed: positions that
-    /// go backwards, or beyond the message. `splits` says whether a data item may be delivered apart.
+    /// Looks at the Read list: RFC 8166 sections 3.4.5 and 3.5. [`None`] if it can't be followed:
+    /// positions that go backwards, or beyond the message. `splits` says whether a data item may be
+    /// delivered apart. What does not lie where a Call may be cut, see [`uncut`], is not.
     pub(crate) fn new(header: &Call<'_>, splits: bool) -> Option<Self> {
         let payload = header.payload.len();
         let mut positions = header.reads().map(|entry| size(entry.position));
@@ -44,6 +48,7 @@ impl Plan {
             return Some(Self {
                 reads: false,
                 len: 0,
+                tail: 0,
                 layout: Layout::Whole,
             });
         }
@@ -54,18 +59,21 @@ impl Plan {
             return (fits && !header.special).then_some(Self {
                 reads: false,
                 len: 0,
+                tail: 0,
                 layout: Layout::Whole,
             });
         }
         let first = positions.next()??;
-        if splits && !header.special && positions.all(|position| position == Some(first)) {
-            if first > payload {
-                return None;
-            }
+        let splits = splits
+            && !header.special
+            && positions.all(|position| position == Some(first))
+            && uncut::first_cut(header.payload).is_some_and(|cut| first >= cut);
+        if splits {
             return Some(Self {
                 reads: true,
                 // XDR padding is not sent, RFC 8166 section 3.4.5.2.
                 len: total.checked_next_multiple_of(UNIT)?,
+                tail: payload.checked_sub(first)?,
                 layout: Layout::Split { position: first },
             });
         }
@@ -77,6 +85,7 @@ impl Plan {
         Some(Self {
             reads: true,
             len,
+            tail: 0,
             layout: Layout::Whole,
         })
     }
@@ -87,7 +96,7 @@ impl Plan {
 pub(crate) struct Piece {
     /// Where in the Call it begins.
     pub(crate) at: usize,
-    /// How long it is.
+    /// The length, in octets.
     pub(crate) len: usize,
     /// Where it comes from.
     pub(crate) source: Source,
@@ -111,8 +120,8 @@ pub(crate) enum Source {
     Padding,
 }
 
-/// Goes through the pieces of a Call in the order of the message. [`None`] if the Read list can't be followed, or
-/// `each` says so.
+/// Goes through the pieces of a Call in the order of the message. [`None`] if the Read list can't
+/// be followed, or `each` says so.
 pub(crate) fn walk(header: &Call<'_>, mut each: impl FnMut(Piece) -> Option<()>) -> Option<()> {
     let mut base = Base::new(header);
     let mut entries = header
@@ -170,13 +179,13 @@ fn size(len: u32) -> Option<usize> {
     usize::try_from(len).ok()
 }
 
-/// What the chunks are inserted into: the inline part, or the Position Zero Read chunk.
+/// The part that chunks are inserted into: the inline part, or the Position Zero Read chunk.
 struct Base<'a> {
     /// The inline part, not taken yet.
     inline: core::ops::Range<usize>,
     /// The header, whose Read list has the segments at position zero.
     header: Call<'a>,
-    /// How much of the Position Zero chunk was taken.
+    /// The octets that were taken of the Position Zero chunk.
     taken: usize,
 }
 
@@ -254,7 +263,8 @@ mod tests {
                     Fault,
                     Result, //
                 },
-                testing::Bytes, //
+                testing::Bytes,
+                xdr::Writer, //
             },
             sent::CallHeader,
             Version, //
@@ -296,10 +306,23 @@ mod tests {
         (plan, pieces)
     }
 
-    /// What is planned for a Call of Version Two with `inline` octets behind the header, and its pieces.
+    /// What is planned for a Call of Version Two with `inline` octets behind the header, and its
+    /// pieces.
     fn plan(read: &[ReadSegment], inline: usize, splits: bool) -> Result<(Option<Plan>, Pieces)> {
+        plan_of(Version::Two, read, &[], inline, splits)
+    }
+
+    /// What is planned for a Call with `inline` octets behind the header, which begin with `rpc`
+    /// and end with zeroes, and its pieces.
+    fn plan_of(
+        version: Version,
+        read: &[ReadSegment],
+        rpc: &[u32],
+        inline: usize,
+        splits: bool,
+    ) -> Result<(Option<Plan>, Pieces)> {
         let header = CallHeader {
-            version: Version::Two,
+            version,
             xid: 0,
             credits: 1,
             call: &[],
@@ -311,10 +334,12 @@ mod tests {
         let mut len = 0;
         let message = Bytes::from_encoder(|buf| {
             len = header.encode(buf)?;
+            let mut writer = Writer::new(buf.get_mut(len..).ok_or(Fault::NoSpace)?);
+            rpc.iter().try_for_each(|word| writer.u32(*word))?;
             Ok(len)
         })?;
         let bytes = message.prefix(len.saturating_add(inline));
-        let call = Call::decode(Version::Two, bytes).ok_or(Fault::NoPayload)?;
+        let call = Call::decode(version, bytes).ok_or(Fault::NoPayload)?;
         Ok(planned(&call, splits))
     }
 
@@ -382,7 +407,118 @@ mod tests {
         Ok(())
     }
 
-    /// RFC 8166, 3.5.3, and 6.6.3 of the draft: a Call chunk of two segments, and a Read chunk that is inserted into it.
+    /// The words of an RPC Call up to the credential's flavor: the XID is that of the transport
+    /// header.
+    const RPC: [u32; 6] = [0, 0, 2, 100_003, 4, 1];
+
+    /// RPC headers, and where the first cut may be made, if anywhere.
+    const HEADERS: [(&[u32], Option<usize>); 9] = [
+        // AUTH_NONE.
+        (&[0, 0, 0, 0], Some(40)),
+        // AUTH_SYS: stamp, a name of three octets, two IDs, no groups.
+        (&[1, 24, 9, 3, 0x6162_6300, 0, 0, 0, 0, 0], Some(64)),
+        // A credential of five octets, and three of padding; a verifier of one.
+        (&[9, 5, 0, 0, 0, 1, 0], Some(52)),
+        // RPCSEC_GSS: plain arguments, a handle of four octets, a verifier of eight.
+        (&[6, 24, 1, 0, 7, 1, 4, 1, 6, 8, 1, 2], Some(72)),
+        // Signed arguments, encrypted ones, tokens to begin, to go on, and to end with.
+        (&[6, 24, 1, 0, 7, 2, 4, 1, 6, 8, 1, 2], None),
+        (&[6, 24, 1, 0, 7, 3, 4, 1, 6, 8, 1, 2], None),
+        (&[6, 20, 1, 1, 0, 1, 0, 0, 0], None),
+        (&[6, 24, 1, 2, 0, 1, 4, 1, 0, 0], None),
+        (&[6, 24, 1, 3, 7, 1, 4, 1, 6, 8, 1, 2], None),
+    ];
+
+    /// Credentials and verifiers that are not sound.
+    const UNSOUND: [&[u32]; 4] = [
+        &[1, 404],
+        &[6, 12, 1, 0, 7, 0, 0],
+        &[0, 0, 0, 404],
+        &[0, u32::MAX],
+    ];
+
+    /// Returns how a Call of 200 octets is put together if there is a Read chunk of 4000 at
+    /// `position`; [`None`] if it is refused.
+    fn layout_at(
+        version: Version,
+        auth: &[u32],
+        inline: usize,
+        position: usize,
+    ) -> Result<Option<Plan>> {
+        let mut rpc = [0; 24];
+        let words = RPC.iter().chain(auth);
+        for (to, from) in rpc.iter_mut().zip(words) {
+            *to = *from;
+        }
+        let word = u32::try_from(position).map_err(|_| Fault::NoSpace)?;
+        let read = [segment(word, 4000)];
+        match plan_of(version, &read, &rpc, inline, true) {
+            Ok((plan, pieces)) => {
+                if plan.is_some_and(|plan| plan.layout == Layout::Whole) {
+                    // The first page begins with the header.
+                    assert_eq!(pieces.0.first(), Some(&(0, position, false)));
+                }
+                Ok(plan)
+            }
+            // It is no Call.
+            Err(Fault::NoPayload) => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// SUNRPC never sees an RPC header in pieces, nor what RPCSEC_GSS puts behind one.
+    #[test]
+    fn an_rpc_header_is_never_cut() -> Result {
+        for version in [Version::One, Version::Two] {
+            // No header has a chunk anywhere else.
+            for position in (4..=200_usize).step_by(4) {
+                for (auth, cut) in HEADERS {
+                    let plan = layout_at(version, auth, 200, position)?;
+                    let layout = plan.map(|plan| plan.layout);
+                    if cut.is_some_and(|cut| position >= cut) {
+                        assert_eq!(layout, Some(Layout::Split { position }));
+                        assert_eq!(
+                            plan.map(|plan| (plan.len, plan.tail)),
+                            Some((4000, 200_usize.saturating_sub(position)))
+                        );
+                    } else {
+                        assert_eq!(layout, Some(Layout::Whole));
+                        assert_eq!(plan.map(|plan| (plan.len, plan.tail)), Some((4200, 0)));
+                    }
+                }
+                for auth in UNSOUND {
+                    let plan = layout_at(version, auth, 200, position)?;
+                    assert!(plan.is_none_or(|plan| plan.layout == Layout::Whole));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A header of which the end, or all but the beginning, is in the chunk.
+    #[test]
+    fn a_truncated_rpc_header_is_put_together() -> Result {
+        for version in [Version::One, Version::Two] {
+            for (auth, cut) in HEADERS {
+                for inline in 0..=100_usize {
+                    for position in (4..=inline).step_by(4) {
+                        let plan = layout_at(version, auth, inline, position)?;
+                        let split = cut.is_some_and(|cut| position >= cut);
+                        let layout = if split {
+                            Layout::Split { position }
+                        } else {
+                            Layout::Whole
+                        };
+                        assert!(plan.is_none_or(|plan| plan.layout == layout));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// RFC 8166, 3.5.3, and 6.6.3 of the draft: a Call chunk of two segments, and a Read chunk that
+    /// is inserted into it.
     #[test]
     fn a_call_chunk_and_read_chunks_are_put_together() -> Result {
         // Segments of 24 and 40 octets, and 9 octets at position 32.

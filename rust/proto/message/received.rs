@@ -16,7 +16,7 @@ use super::{
         v2::{
             self,
             Body, //
-        },
+        }, //
     },
     Version, //
 };
@@ -28,7 +28,7 @@ pub(crate) struct Call<'a> {
     pub(crate) xid: u32,
     /// The credit value: a request in Version One, a promise in Version Two.
     pub(crate) credits: u32,
-    /// Whether the RPC message is in a chunk, and not behind the header.
+    /// Set if the RPC message is in a chunk, and not behind the header.
     pub(crate) special: bool,
     /// The Write list.
     pub(crate) write: WriteList<'a>,
@@ -42,11 +42,11 @@ pub(crate) struct Call<'a> {
     read: ReadList<'a>,
     /// The segments at position zero, in Version Two.
     body: ReadList<'a>,
-    /// What the Responder is told about remote invalidation.
+    /// The consent to remote invalidation.
     consent: Consent,
 }
 
-/// What a Requester says about its handles.
+/// The consent of a Requester to the invalidation of its handles.
 #[derive(Clone, Copy, Debug)]
 enum Consent {
     /// Nothing: if they may be invalidated at all, then any of them (RFC 8797).
@@ -111,7 +111,8 @@ impl<'a> Call<'a> {
         self.body.is_empty() && self.read.is_empty()
     }
 
-    /// Returns how many octets are to be read, or nothing if that is more than an XDR stream can hold.
+    /// Returns how many octets are to be read, or nothing if that is more than an XDR stream can
+    /// hold.
     pub(crate) fn read_total(&self) -> Option<u32> {
         self.body.total().checked_add(self.read.total())
     }
@@ -123,8 +124,9 @@ impl<'a> Call<'a> {
 
     /// Returns the handle to be invalidated with the Reply, if handles may be invalidated at all.
     ///
-    /// In Version Two it is the one that the Requester names (6.5). Version One has no name for it, and it is
-    /// of use only if it is the same in all segments, so that nothing is left for the Requester to do.
+    /// In Version Two it is the one that the Requester names (6.5). Version One has no name for it,
+    /// and it is of use only if it is the same in all segments, so that nothing is left for the
+    /// Requester to do.
     pub(crate) fn invalidate(&self) -> Option<u32> {
         match self.consent {
             Consent::Named(handle) => handle,
@@ -134,6 +136,11 @@ impl<'a> Call<'a> {
                 handles.all(|handle| handle == first).then_some(first)
             }
         }
+    }
+
+    /// Returns how many segments there are in all chunks.
+    pub(crate) fn segment_count(&self) -> usize {
+        self.segments().count()
     }
 
     /// Returns all segments.
@@ -148,7 +155,7 @@ impl<'a> Call<'a> {
 /// A Reply, as its Requester sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reply<'a> {
-    /// Whether the RPC message is in the Reply chunk, and not behind the header.
+    /// Set if the RPC message is in the Reply chunk, and not behind the header.
     pub(crate) special: bool,
     /// The Write list.
     pub(crate) write: WriteList<'a>,
@@ -159,7 +166,8 @@ pub(crate) struct Reply<'a> {
 }
 
 impl<'a> Reply<'a> {
-    /// Decodes a Reply. Of everything else, of an error, and of what is not sound, nothing is returned.
+    /// Decodes a Reply. Of everything else, of an error, and of what is not sound, nothing is
+    /// returned.
     pub(crate) fn decode(version: Version, bytes: &'a [u8]) -> Option<Self> {
         match version {
             Version::One => Self::from_one(&v1::decode(bytes).ok()?),

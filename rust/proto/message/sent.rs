@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Headers to be sent.
+//! Headers of messages to send.
 
 use super::{
     super::{
@@ -23,21 +23,22 @@ use super::{
 /// The header of a Call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallHeader<'a> {
-    /// In which version.
+    /// The version of the header.
     pub(crate) version: Version,
     /// The transaction ID, which is that of the RPC message.
     pub(crate) xid: u32,
-    /// The credits asked for in Version One; see [`super::set_credits`] for Version Two.
+    /// The credits requested in Version One; see [`super::set_credits`] for Version Two.
     pub(crate) credits: u32,
-    /// The chunk that the RPC message is in, or empty if the message follows the header.
+    /// The chunk that holds the RPC message. It is empty if the message follows the header.
     pub(crate) call: &'a [Segment],
-    /// The only Read chunk, or empty for none. In Version One a chunk with the RPC message is one, at position zero.
+    /// The only Read chunk. It is empty if there is none. In Version One a chunk that holds the RPC
+    /// message is a Read chunk too, at position zero.
     pub(crate) read: &'a [ReadSegment],
-    /// The only Write chunk, or empty for none.
+    /// The only Write chunk. It is empty if there is none.
     pub(crate) write: &'a [Segment],
-    /// The Reply chunk, or empty for none.
+    /// The Reply chunk. It is empty if there is none.
     pub(crate) reply: &'a [Segment],
-    /// The handle that the Responder may invalidate, or zero. Version One can't say it.
+    /// The handle that the Responder may invalidate, or zero. Version One has no field for it.
     pub(crate) invalidate: u32,
 }
 
@@ -46,7 +47,7 @@ impl CallHeader<'_> {
     ///
     /// # Errors
     ///
-    /// [`Fault::NoSpace`] if `buf` is too short, and what is wrong with the chunks.
+    /// [`Fault::NoSpace`] if `buf` is too short, and the fault of an invalid chunk.
     pub(crate) fn encode(&self, buf: &mut [u8]) -> Result<usize> {
         match self.version {
             Version::One => v1::CallHeader {
@@ -74,7 +75,7 @@ impl CallHeader<'_> {
             inv_handle: self.invalidate,
             read: match self.call {
                 [] => self.read,
-                // Of its own list (6.3.5).
+                // The Call chunk is in a list of its own (6.3.5).
                 _ => {
                     let zeroes = self.read.partition_point(|entry| entry.position == 0);
                     self.read.get(zeroes..).unwrap_or_default()
@@ -93,16 +94,16 @@ impl CallHeader<'_> {
 /// The header of a Reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReplyHeader<'a> {
-    /// In which version: that of the Call.
+    /// The version of the header, which is that of the Call.
     pub(crate) version: Version,
     /// The transaction ID of the Call.
     pub(crate) xid: u32,
     /// The credits granted in Version One; see [`super::set_credits`] for Version Two.
     pub(crate) credits: u32,
-    /// The Call's Write chunks, the lengths of their segments replaced by what was written.
+    /// The Call's Write chunks, with the length of each segment set to what was written.
     pub(crate) write: &'a [&'a [Segment]],
-    /// The Call's Reply chunk, if the RPC message was written to it instead of following the header, the lengths
-    /// of its segments replaced by what was written.
+    /// The Call's Reply chunk, with the length of each segment set to what was written. It is
+    /// `None` if the RPC message follows the header.
     pub(crate) reply: Option<&'a [Segment]>,
 }
 
@@ -111,7 +112,7 @@ impl ReplyHeader<'_> {
     ///
     /// # Errors
     ///
-    /// [`Fault::NoSpace`] if `buf` is too short, and what is wrong with the chunks.
+    /// [`Fault::NoSpace`] if `buf` is too short, and the fault of an invalid chunk.
     pub(crate) fn encode(&self, buf: &mut [u8]) -> Result<usize> {
         match (self.version, self.reply) {
             (Version::One, reply) => v1::ReplyHeader {
@@ -139,12 +140,12 @@ impl ReplyHeader<'_> {
     }
 }
 
-/// Returns the size of a Call's header whose chunks have so many segments. `special` tells that the RPC message is
-/// in the Read chunk.
+/// Returns the size of a Call's header with the given numbers of segments. `special` says that the
+/// RPC message is in the Read chunk.
 ///
 /// # Errors
 ///
-/// [`Fault::NoSpace`] if it can't be counted.
+/// [`Fault::NoSpace`] if the size overflows.
 pub(crate) fn call_header_len(
     version: Version,
     special: bool,
@@ -152,7 +153,8 @@ pub(crate) fn call_header_len(
     write: Option<usize>,
     reply: Option<usize>,
 ) -> Result<usize> {
-    // Version Two has the handle to be invalidated, and a Read list beside the Call chunk (6.3.5, 6.3.7).
+    // Version Two has the handle to invalidate, and a Read list beside the Call chunk (6.3.5,
+    // 6.3.7).
     let more = match (version, special) {
         (Version::One, _) => 0,
         (Version::Two, false) => UNIT,
@@ -163,12 +165,12 @@ pub(crate) fn call_header_len(
         .ok_or(Fault::NoSpace)
 }
 
-/// Returns the size of a Reply's header whose chunks have so many segments. `reply` is `None` if the RPC message
-/// follows the header and no Reply chunk was offered.
+/// Returns the size of a Reply's header with the given numbers of segments. `reply` is `None` if
+/// the RPC message follows the header and no Reply chunk was offered.
 ///
 /// # Errors
 ///
-/// [`Fault::NoSpace`] if it can't be counted.
+/// [`Fault::NoSpace`] if the size overflows.
 pub(crate) fn reply_header_len(
     version: Version,
     write: Option<usize>,
@@ -176,7 +178,7 @@ pub(crate) fn reply_header_len(
 ) -> Result<usize> {
     let parts = match (version, reply) {
         (Version::One, _) => return v1::header_len(0, write, reply),
-        // What is not there has no word that says so (6.3.8, 6.3.10).
+        // A Reply chunk that is absent has no "is present" word (6.3.8, 6.3.10).
         (Version::Two, None) => [v1::PREFIX_LEN, chunk::write_list_len(write)?, 0],
         (Version::Two, reply) => [
             v1::PREFIX_LEN,
@@ -215,7 +217,7 @@ mod tests {
         offset: 0,
     };
 
-    /// Sizes that are counted are those that are written, with every kind of chunk or without.
+    /// The calculated sizes are those of the encoded headers, with and without each kind of chunk.
     #[test]
     fn sizes_are_exact() -> Result {
         let segments = [SEGMENT; 2];
@@ -223,7 +225,7 @@ mod tests {
             for kinds in 0..32_u32 {
                 let some = |bit: u32, count: usize| if kinds & bit == 0 { 0 } else { count };
                 let (read, write, reply) = (some(1, 2), some(2, 1), some(4, 2));
-                // A Call chunk, with Read chunks or without.
+                // This is a Call chunk, with Read chunks or without.
                 let special = kinds & 24 != 0 && read > 0;
                 let both = kinds & 16 != 0 && special;
                 let position = if special { 0 } else { 4 };
@@ -267,7 +269,7 @@ mod tests {
         Ok(())
     }
 
-    /// What was written is read again.
+    /// A header that was encoded is decoded to the same contents.
     #[test]
     fn headers_survive_the_journey() -> Result {
         for version in [Version::One, Version::Two] {
@@ -305,8 +307,8 @@ mod tests {
         Ok(())
     }
 
-    /// Version Two, section 6.3.5: the Call chunk has a list of its own, and so have the data items removed from it. Any
-    /// handle of either may be invalidated (6.5).
+    /// Version Two, section 6.3.5: the Call chunk and the data items removed from it are in
+    /// separate lists. Any handle of either may be invalidated (6.5).
     #[test]
     fn a_call_chunk_and_a_read_chunk_have_lists_of_their_own() -> Result {
         let read = |position, handle| ReadSegment {
@@ -334,7 +336,8 @@ mod tests {
             assert!(call.reads().eq([read(0, 5), read(40, 6)]));
             assert_eq!(call.invalidate(), Some(invalidate));
 
-            // With the Position Zero Read chunk in front it is the same; of Version One that is the Read list.
+            // Version One has one Read list, with the Position Zero Read chunk in front. The result
+            // is the same.
             let list = [read(0, 5), read(40, 6)];
             let same = CallHeader { read: &list, ..two };
             let again = Bytes::from_encoder(|buf| same.encode(buf))?;

@@ -12,23 +12,23 @@ use super::{
         error::Fault,
         props::{
             Properties,
-            Reverse, //
+            ReverseLevel, //
         },
         v2::{
             htype,
             Body,
             Direction,
             Header,
+            MessagePurpose,
             Offer,
-            Purpose,
             RdmaError, //
-        },
+        }, //
     },
     Config,
     Reason, //
 };
 
-/// What to do about a message that is not accepted. It is discarded in any case.
+/// The answer to a message that is not accepted. It is discarded in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// Nothing else.
@@ -41,12 +41,12 @@ pub(crate) enum Answer {
 
 /// Returns what to do about a Version Two message that cannot be decoded.
 pub(crate) fn to_fault(fault: Fault, code: u32, config: &Config) -> Answer {
-    match (fault, Purpose::of(code)) {
+    match (fault, MessagePurpose::of(code)) {
         // Section 7: shorter than the prefix; an error code that is not known.
         (Fault::Runt | Fault::BadErrorCode(_), _) => Answer::Silence,
         // Sections 6.1 and 7.1.3.
         (Fault::BadProcedure(_), _) => Answer::Error(RdmaError::HeaderType),
-        (_, Some(Purpose::Reply)) => Answer::Close(Reason::BadReply),
+        (_, Some(MessagePurpose::Reply)) => Answer::Close(Reason::BadReply),
         // Sections 5.1 and 7.2.2.
         (Fault::BadProperty(_), _) => Answer::Error(RdmaError::BadProperty),
         // Section 7.3.3.
@@ -70,23 +70,24 @@ pub(crate) fn to_version(version: u32, code: u32, established: bool, config: &Co
         return Answer::Silence;
     }
     let known = (config.low..=config.high).contains(&version);
-    match known && established {
+    if known && established {
         // Section 7.1.2.
-        true => Answer::Error(RdmaError::VersionMismatch),
+        Answer::Error(RdmaError::VersionMismatch)
+    } else {
         // Section 7.1.1.
-        false => Answer::Error(RdmaError::Version {
+        Answer::Error(RdmaError::Version {
             low: config.low,
             high: config.high,
-        }),
+        })
     }
 }
 
 /// Returns what to do about a message that must not come at this point of a sequence, or does not
 /// continue it as it should (6.3.3, 6.3.4, 6.3.6, 6.3.9, 7.1.4).
-pub(crate) fn to_sequence(purpose: Purpose) -> Answer {
+pub(crate) fn to_sequence(purpose: MessagePurpose) -> Answer {
     match purpose {
-        Purpose::Call | Purpose::Control => Answer::Error(RdmaError::Continuation),
-        Purpose::Reply => Answer::Close(Reason::BadReply),
+        MessagePurpose::Call | MessagePurpose::Control => Answer::Error(RdmaError::Continuation),
+        MessagePurpose::Reply => Answer::Close(Reason::BadReply),
     }
 }
 
@@ -100,11 +101,11 @@ pub(crate) fn to_mismatch(direction: Direction) -> Answer {
 
 /// Returns the error about a Call in the reverse direction that a client does not support (4.6.4,
 /// 5.2.5).
-pub(crate) fn to_reverse(header: &Header<'_>, level: Reverse) -> Option<RdmaError> {
+pub(crate) fn to_reverse(header: &Header<'_>, level: ReverseLevel) -> Option<RdmaError> {
     // Section 7.1.3: a header type that is not supported.
     let supported = match header.body {
-        Body::Middle { .. } => level >= Reverse::Continued,
-        _ => level >= Reverse::Simple,
+        Body::Middle { .. } => level >= ReverseLevel::Continued,
+        _ => level >= ReverseLevel::Simple,
     };
     if !supported {
         return Some(RdmaError::HeaderType);
@@ -113,12 +114,12 @@ pub(crate) fn to_reverse(header: &Header<'_>, level: Reverse) -> Option<RdmaErro
         Body::CallInline { offer, .. } | Body::CallExternal(offer) => offer,
         _ => return None,
     };
-    if level >= Reverse::General || offer.is_empty() {
+    if level >= ReverseLevel::General || offer.is_empty() {
         None
     } else if !offer.call.is_empty() || !offer.read.is_empty() {
         // Section 7.3.1: no Read chunks at all.
         Some(RdmaError::ReadChunks { max: 0 })
-    } else if level >= Reverse::Continued {
+    } else if level >= ReverseLevel::Continued {
         // Section 7.3.2: no Write chunks at all, but the Reply can be continued.
         Some(RdmaError::WriteChunks { max: 0 })
     } else {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a client remembers about a server, and the version that it offers next
+//! The memory of a client for its servers, and the version that it offers next
 //! (draft-ietf-nfsv4-rpcrdma-version-two-07, 4.3.2).
 
-/// What became of an attempt to speak Version Two.
+/// The outcome of an attempt to speak Version Two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The server has spoken Version Two.
@@ -14,7 +14,7 @@ pub(crate) enum Outcome {
     Lost,
 }
 
-/// What is known about a server.
+/// The knowledge about a server.
 ///
 /// Times are in a unit of the owner's choice, and count from a moment of its choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,8 +26,8 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// How many attempts in a row have to be lost before a server that has spoken Version Two is
-    /// taken for one that does not any more.
+    /// The number of attempts in a row that must be lost before a server that has spoken Version
+    /// Two is taken for one that does not any more.
     pub(crate) const MAX_LOST: u32 = 3;
 
     /// Returns whether to offer Version Two on a connection that is made now.
@@ -62,7 +62,7 @@ impl Memory {
 struct Entry<K> {
     /// Which one it is.
     server: K,
-    /// What is known about it.
+    /// The knowledge about it.
     memory: Memory,
     /// When it was learnt.
     since: u64,
@@ -81,11 +81,12 @@ pub(crate) struct Attempt {
     pub(crate) until: u64,
 }
 
-/// What is known about the servers that were met last, `N` at most.
+/// The knowledge about the servers that were met last, `N` at most.
 ///
-/// An entry is made when the first attempt with a server is over. It is never removed for its age alone: a refusal in
-/// it counts until its own time is over, and that a server has spoken Version Two is of use as long as there is room. The one that was
-/// learnt longest ago makes room for a new one.
+/// An entry is made when the first attempt with a server is over. It is never removed for its age
+/// alone: a refusal in it counts until its own time is over, and that a server has spoken Version
+/// Two is of use as long as there is room. The one that was learnt longest ago makes room for a new
+/// one.
 #[derive(Clone, Debug)]
 pub(crate) struct Table<K, const N: usize> {
     /// The entries, in no order.
@@ -107,8 +108,8 @@ impl<K: Copy + PartialEq, const N: usize> Table<K, N> {
         known.is_none_or(|entry| entry.memory.offers_two(now))
     }
 
-    /// Takes note of what became of an attempt with a server, see [`Memory::record`]. Several attempts at once that are
-    /// lost, as when a server goes down, count as one.
+    /// Takes note of what became of an attempt with a server, see [`Memory::record`]. Several
+    /// attempts at once that are lost, as when a server goes down, count as one.
     pub(crate) fn record(&mut self, server: &K, outcome: Outcome, attempt: &Attempt) {
         // The one that it is, or one that is free, or the oldest.
         let rank = |entry: &Option<Entry<K>>| match entry {
@@ -196,7 +197,8 @@ mod tests {
         }
     }
 
-    /// What one connection has found out about a server holds for the next one, and not for other servers.
+    /// What one connection has found out about a server holds for the next one, and not for other
+    /// servers.
     #[test]
     fn servers_are_remembered_apart() {
         let mut table = Table::<u32, 4>::new();

@@ -14,7 +14,7 @@ use super::{
             NO_XID,
             PREFIX_LEN,
             VERSION, //
-        },
+        }, //
     },
     answer::{
         self,
@@ -133,7 +133,8 @@ impl Session {
         let answer =
             answer::to_version(prefix.version, prefix.procedure, established, &self.config);
         match answer {
-            // Its sender counts by the rules of that version, and waits for answers: for those there is not much room.
+            // Its sender counts by the rules of that version, and waits for answers: for those
+            // there is not much room.
             Answer::Error(_) if !established => self.incoming.receive_other(),
             _ => {
                 self.discard_uncounted();
@@ -159,7 +160,8 @@ impl Session {
     pub(super) fn handle_one(&mut self, prefix: Option<&Prefix>) -> Event<'static> {
         match prefix {
             Some(prefix) if prefix.version == VERSION => {
-                // They cost no credits, but each takes a Receive for a while, and there are not many of those.
+                // They cost no credits, but each takes a Receive for a while, and there are not
+                // many of those.
                 if self.is_flooded() {
                     self.close_for(Reason::OtherVersion);
                     return Event::Nothing;
@@ -192,7 +194,10 @@ mod tests {
         super::{
             super::{
                 error::Result,
-                props::Reverse,
+                props::{
+                    Properties,
+                    ReverseLevel, //
+                },
                 testing::Bytes,
                 v2::MAX_FIRST, //
             },
@@ -205,6 +210,7 @@ mod tests {
                 settle,
                 speaking,
                 FINAL,
+                OWN,
                 XID, //
             },
             Action,
@@ -258,9 +264,14 @@ mod tests {
     /// Section 5.2.5: a client may find out what it can do when the connection is there.
     #[test]
     fn a_client_tells_its_level() -> Result {
-        for (level, expected) in [(2, Reverse::Continued), (3, Reverse::General)] {
-            let mut client = Session::new(&config(Role::Client));
-            client.set_reverse(level);
+        for (level, expected) in [(2, ReverseLevel::Continued), (3, ReverseLevel::General)] {
+            let mut client = Session::new(&Config {
+                own: Properties {
+                    reverse: level,
+                    ..OWN
+                },
+                ..config(Role::Client)
+            });
             let mut server = Session::new(&config(Role::Server));
             server.handle_received(message(&mut client)?.get());
             assert_eq!(client.reverse(), expected);
@@ -485,8 +496,9 @@ mod tests {
         Ok(())
     }
 
-    /// Section 7.1.1, and RFC 8166, 4.5.1: a client that knows only a version that is not accepted, as where the server wants
-    /// host authentication, is told so for each of its Calls, as many as it makes: all that its grant lets out at a time.
+    /// Section 7.1.1, and RFC 8166, 4.5.1: a client that knows only a version that is not accepted,
+    /// as where the server wants host authentication, is told so for each of its Calls, as many as
+    /// it makes: all that its grant lets out at a time.
     #[test]
     fn each_call_of_a_version_that_is_refused_is_answered() -> Result {
         let mut session = Session::new(&Config {

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a received message is, and whether it may come now.
+//! The reading of a received message, and the rules for when it may come.
 
 use super::{
     super::{
         continuation::Assembly,
-        props::Reverse,
+        props::ReverseLevel,
         v2::{
             self,
             Body,
             Direction,
             Header,
+            MessagePurpose,
             Prefix,
-            Purpose,
             RdmaError,
             VERSION, //
         },
@@ -76,17 +76,18 @@ impl Session {
         Event::Nothing
     }
 
-    /// Counts a message that has come since the connection is to end. Returns whether its sender keeps to the rules: those of
-    /// other versions know nothing of the window of Version Two.
+    /// Counts a message that has come since the connection is to end. Returns whether its sender
+    /// keeps to the rules: those of other versions know nothing of the window of Version Two.
     fn may_come_late(&mut self, prefix: Option<&Prefix>) -> bool {
         let is_two = match self.stage {
             Stage::Speaking(dialect) => dialect == Dialect::Two,
             Stage::Opening | Stage::Offered => prefix.is_none_or(|p| p.version == VERSION),
             Stage::Closed => true,
         };
-        match is_two {
-            true => self.incoming.receive(Kind::Other).is_ok(),
-            false => !self.is_flooded(),
+        if is_two {
+            self.incoming.receive(Kind::Other).is_ok()
+        } else {
+            !self.is_flooded()
         }
     }
 
@@ -116,7 +117,8 @@ impl Session {
                     .prefix
                     .map_or((0, 0), |prefix| (prefix.xid, prefix.procedure));
                 if htype == v2::htype::CONNPROP_FINAL && self.peer == Telling::Begun {
-                    // Nothing in it is applied (7.2.2), but it was the last one: Calls may come now.
+                    // Nothing in it is applied (7.2.2), but it was the last one: Calls may come
+                    // now.
                     self.peer = Telling::Nothing;
                 }
                 self.answer(answer::to_fault(error.fault, htype, &self.config), xid);
@@ -138,7 +140,7 @@ impl Session {
     /// and discards the parts to come.
     fn abandon_after(&mut self, xid: u32, htype: u32) -> Event<'static> {
         let more = htype == v2::htype::CALL_MIDDLE;
-        if Purpose::of(htype) != Some(Purpose::Call) {
+        if MessagePurpose::of(htype) != Some(MessagePurpose::Call) {
             return Event::Nothing;
         }
         if self.assembly.is_some_and(|a| a.is_of(Direction::Call, xid)) {
@@ -147,7 +149,8 @@ impl Session {
         if more {
             self.discard = Some((Direction::Call, xid));
         } else if self.discard == Some((Direction::Call, xid)) {
-            // It was the last part of what was found wrong before: what comes next is something new.
+            // It was the last part of what was found wrong before: what comes next is something
+            // new.
             self.discard = None;
         }
         Event::Nothing
@@ -194,10 +197,7 @@ impl Session {
             Body::Properties { told, last } => {
                 self.peer_properties.apply(&told);
                 self.peer_told = self.peer_told.wrapping_add(1);
-                self.peer = match last {
-                    true => Telling::Done,
-                    false => Telling::Begun,
-                };
+                self.peer = if last { Telling::Done } else { Telling::Begun };
                 self.tell_agreed |= last;
                 Event::Properties {
                     host_auth: told.host_auth,
@@ -224,7 +224,7 @@ impl Session {
         match (error, self.config.role) {
             // Only Calls in the reverse direction can be meant.
             (RdmaError::HeaderType, Role::Server) => {
-                self.peer_properties.reverse = Reverse::NONE;
+                self.peer_properties.reverse = ReverseLevel::NONE;
             }
             _ if error.ends_connection() => self.close_for(Reason::Refused),
             _ => {}
@@ -393,12 +393,13 @@ mod tests {
                 error::{
                     Fault,
                     Result, //
-                },
+                }, //
             },
             testing::{
                 act,
                 config,
                 message,
+                poll,
                 receive,
                 received,
                 settle,
@@ -474,9 +475,9 @@ mod tests {
         let call = [XID, 2, 100, 10, 0, 0, 0, 0, XID, 0];
         let reply = [XID, 2, 100, 13, 0, XID, 1];
         let got = received(&mut session, &call, purpose)?;
-        assert_eq!(got, Some(Purpose::Call));
+        assert_eq!(got, Some(MessagePurpose::Call));
         let got = received(&mut session, &reply, purpose)?;
-        assert_eq!(got, Some(Purpose::Reply));
+        assert_eq!(got, Some(MessagePurpose::Reply));
         Ok(())
     }
 
@@ -543,7 +544,8 @@ mod tests {
         Ok(())
     }
 
-    /// A part that cannot be decoded ends its RPC message; so does one with chunks that are refused.
+    /// A part that cannot be decoded ends its RPC message; so does one with chunks that are
+    /// refused.
     #[test]
     fn a_bad_part_ends_its_message() -> Result {
         for (bad, error, more) in [
@@ -571,7 +573,8 @@ mod tests {
         Ok(())
     }
 
-    /// The last part of what is discarded cannot be decoded. The Call may come again, in another form.
+    /// The last part of what is discarded cannot be decoded. The Call may come again, in another
+    /// form.
     #[test]
     fn a_bad_last_part_ends_what_is_discarded() -> Result {
         let mut session = speaking(Role::Server)?;
@@ -796,7 +799,8 @@ mod tests {
         Ok(())
     }
 
-    /// Sections 6.3.3 and 7.2.2: of a final message that is malformed nothing is applied, but it was the final one.
+    /// Sections 6.3.3 and 7.2.2: of a final message that is malformed nothing is applied, but it
+    /// was the final one.
     #[test]
     fn a_malformed_final_message_ends_the_properties() -> Result {
         for bad in [
@@ -816,7 +820,8 @@ mod tests {
         Ok(())
     }
 
-    /// Sections 4.2.1.1 and 5.1: what is skipped is there all the same, so the message needs a credit.
+    /// Sections 4.2.1.1 and 5.1: what is skipped is there all the same, so the message needs a
+    /// credit.
     #[test]
     fn unknown_properties_take_a_credit() -> Result {
         for (words, takes_credit) in [
@@ -843,14 +848,14 @@ mod tests {
         receive(&mut session, &FINAL)?;
         // It is posted, and does not complete.
         let mut sent = false;
-        while let Some(action) = session.poll_action(false) {
+        while let Some(action) = poll(&mut session) {
             sent |= matches!(action, Action::Send(_));
         }
         assert!(sent);
         for _ in 0..20 {
             receive(&mut session, &WHOLE)?;
         }
-        while let Some(action) = session.poll_action(false) {
+        while let Some(action) = poll(&mut session) {
             if let Action::Close(reason) = action {
                 assert_eq!(reason, Reason::Overrun);
                 return Ok(());
@@ -859,7 +864,8 @@ mod tests {
         Err(Fault::NoPayload)
     }
 
-    /// A peer that is to be told why has some time for it, and no more messages than it was promised.
+    /// A peer that is to be told why has some time for it, and no more messages than it was
+    /// promised.
     #[test]
     fn the_end_does_not_wait_for_ever() -> Result {
         for flood in [false, true] {
@@ -868,7 +874,7 @@ mod tests {
             // A message that does not complete.
             session.in_transit = 1;
             assert!(session.is_closing());
-            assert_eq!(session.poll_action(false), None);
+            assert_eq!(poll(&mut session), None);
             if flood {
                 for _ in 0..20 {
                     receive(&mut session, &WHOLE)?;
@@ -877,15 +883,15 @@ mod tests {
                 session.handle_timeout(Timer::Close);
             }
             let close = Action::Close(Reason::Owner);
-            assert_eq!(session.poll_action(false), Some(close));
+            assert_eq!(poll(&mut session), Some(close));
             assert!(!session.is_closing());
         }
         Ok(())
     }
 
-    /// Section 4.2.1 is about Version Two only. A client that is refused it goes on in Version One, with as many Calls as it was
-    /// granted, and a client of Version One is refused where only Version Two is accepted. Both are told so before the
-    /// connection ends.
+    /// Section 4.2.1 is about Version Two only. A client that is refused it goes on in Version One,
+    /// with as many Calls as it was granted, and a client of Version One is refused where only
+    /// Version Two is accepted. Both are told so before the connection ends.
     #[test]
     fn the_end_waits_whatever_comes_in_another_version() -> Result {
         const CALL: [u32; 9] = [XID, 1, 9, 0, 0, 0, 0, XID, 0];
@@ -901,7 +907,7 @@ mod tests {
                     ..config(Role::Server)
                 });
                 receive(&mut session, refused)?;
-                assert!(matches!(session.poll_action(false), Some(Action::Send(_))));
+                assert!(matches!(poll(&mut session), Some(Action::Send(_))));
                 if is_known {
                     receive(&mut session, &CALL)?;
                     assert_eq!(act(&mut session), Some(Action::Connected(Dialect::One)));
@@ -909,14 +915,14 @@ mod tests {
                 session.close();
                 for _ in 0..32 {
                     receive(&mut session, &CALL)?;
-                    assert_eq!(session.poll_action(false), None);
+                    assert_eq!(poll(&mut session), None);
                 }
                 match flood {
                     true => receive(&mut session, &CALL)?,
                     false => session.handle_sent(),
                 }
                 let close = Action::Close(Reason::Owner);
-                assert_eq!(session.poll_action(false), Some(close));
+                assert_eq!(poll(&mut session), Some(close));
             }
         }
         Ok(())

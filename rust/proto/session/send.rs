@@ -1,28 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What may be sent, and what has to be.
+//! The messages that may be sent, and those that have to be.
 
 use super::{
     super::{
-        credits::Admission,
         props::{
+            Advertised,
             Properties,
-            Reverse,
-            Told, //
+            ReverseLevel, //
         },
         v2::{
             ConnProp,
             Direction,
             ErrorHeader,
-            Grant,
+            GrantHeader,
             MAX_FIRST,
             VERSION, //
         },
-        window::{
-            Incoming,
-            Kind,
-            Outgoing, //
-        },
+        window::Kind, //
     },
     Action,
     Control,
@@ -35,72 +30,60 @@ use super::{
     Telling, //
 };
 
-/// What [`Session::begin_send`] has changed, as it was before.
-#[derive(Clone, Copy, Debug)]
-#[must_use]
-pub(crate) struct Checkpoint {
-    /// What we may send.
-    outgoing: Outgoing,
-    /// What the peer may send.
-    incoming: Incoming,
-}
-
 impl Session {
-    /// Asks whether an RPC message may be sent. If so it is counted, and the credit value for the
-    /// headers of all of its parts is returned; they are to be posted now, one after the other.
+    /// Returns the credit value for the headers of all parts of an RPC message, if it may be sent.
+    /// They are to be posted now, one after the other, and then [committed](Self::commit_send).
+    /// Nothing has changed until then.
     ///
     /// # Errors
     ///
     /// See [`Refusal`].
-    pub(crate) fn start_send(&mut self, message: &Outbound) -> core::result::Result<u32, Refusal> {
+    pub(crate) fn prepare_send(
+        &mut self,
+        message: &Outbound,
+    ) -> core::result::Result<u32, Refusal> {
         if self.stage != Stage::Speaking(Dialect::Two) || self.closing.is_some() {
             return Err(Refusal::NotConnected);
         }
         if !self.supports(message) {
             return Err(Refusal::Unsupported);
         }
-        let parts = message.parts.max(1);
         if !self.has_credits(message) {
             self.wait();
-            return Err(match parts > self.max_parts() {
-                true => Refusal::TooLong,
-                false => Refusal::Wait,
+            return Err(if message.parts > self.max_parts() {
+                Refusal::TooLong
+            } else {
+                Refusal::Wait
             });
         }
-        match self.outgoing.consume(parts, Kind::Other) {
-            Admission::Granted => Ok(self.incoming.tell()),
-            Admission::MustWait => {
-                self.wait();
-                Err(Refusal::Wait)
-            }
-        }
+        Ok(self.incoming.next_limit())
     }
 
-    /// As [`Self::start_send`], for an owner who may find then that he can't post the message. Nothing else may be
-    /// asked of the session before it is posted or [`Self::take_back`] is called.
+    /// Counts an RPC message of so many parts that was posted. Nothing else has been asked of the
+    /// session since [`Self::prepare_send`] has admitted it.
+    pub(crate) fn commit_send(&mut self, parts: u32) {
+        self.count(parts, Kind::Other);
+        self.incoming.tell();
+    }
+
+    /// Does both, for owners that can always post.
     ///
     /// # Errors
     ///
     /// See [`Refusal`].
-    pub(crate) fn begin_send(
-        &mut self,
-        message: &Outbound,
-    ) -> core::result::Result<(u32, Checkpoint), Refusal> {
-        let before = Checkpoint {
-            outgoing: self.outgoing,
-            incoming: self.incoming,
-        };
-        self.start_send(message).map(|credits| (credits, before))
+    pub(crate) fn start_send(&mut self, message: &Outbound) -> core::result::Result<u32, Refusal> {
+        let credits = self.prepare_send(message)?;
+        self.commit_send(message.parts.max(1));
+        Ok(credits)
     }
 
-    /// Undoes what [`Self::begin_send`] did: the message was not posted.
-    pub(crate) fn take_back(&mut self, before: Checkpoint) {
-        self.outgoing = before.outgoing;
-        self.incoming = before.incoming;
+    /// Counts messages that were let out before.
+    fn count(&mut self, parts: u32, kind: Kind) {
+        let _ = self.outgoing.consume(parts, kind);
     }
 
-    /// Returns whether [`Self::start_send`] would admit a message. Who is told that there are no credits for it is told
-    /// when there may be, as if it had tried.
+    /// Returns whether [`Self::prepare_send`] would admit a message. Who is told that there are no
+    /// credits for it is told when there may be, as if it had tried.
     pub(crate) fn admits(&mut self, message: &Outbound) -> bool {
         let is_two = self.stage == Stage::Speaking(Dialect::Two) && self.closing.is_none();
         if !is_two || !self.supports(message) {
@@ -113,8 +96,8 @@ impl Session {
         admits
     }
 
-    /// Returns whether there are credits for a message. Our properties and errors that wait come first, and nothing
-    /// comes between our own CONNPROP messages (6.3.3).
+    /// Returns whether there are credits for a message. Our properties and errors that wait come
+    /// first, and nothing comes between our own CONNPROP messages (6.3.3).
     fn has_credits(&self, message: &Outbound) -> bool {
         let errors = self.errors.iter().flatten().count();
         let errors = u32::try_from(errors).unwrap_or(u32::MAX);
@@ -145,15 +128,16 @@ impl Session {
         };
         match self.reverse() {
             _ if !is_reverse => true,
-            Reverse::None => false,
-            Reverse::Simple => message.parts <= 1 && !message.chunks,
-            Reverse::Continued => !message.chunks,
-            Reverse::General => true,
+            ReverseLevel::None => false,
+            ReverseLevel::Simple => message.parts <= 1 && !message.chunks,
+            ReverseLevel::Continued => !message.chunks,
+            ReverseLevel::General => true,
         }
     }
 
-    /// Returns how long our next CONNPROP message may be, in octets. The first message of a client must be one that a
-    /// server of Version One can receive (4.3), the others what everybody can who speaks Version Two (6.3.3, 6.3.4).
+    /// Returns how long our next CONNPROP message may be, in octets. The first message of a client
+    /// must be one that a server of Version One can receive (4.3), the others what everybody can
+    /// who speaks Version Two (6.3.3, 6.3.4).
     pub(crate) const fn max_properties(&self) -> u32 {
         match self.dialect() {
             None => MAX_FIRST,
@@ -161,22 +145,16 @@ impl Session {
         }
     }
 
-    /// Asks for a CONNPROP message to be sent, which is for owners that authenticate. It is counted,
-    /// and is to be posted now. Nothing is returned if it must wait, or if the last one was sent.
+    /// Returns a CONNPROP message to be sent, for owners that authenticate. It is to be posted now,
+    /// and then [committed](Self::commit). Nothing is returned if it must wait, or if the last one
+    /// was sent.
     ///
     /// What `told` says about our properties must not be more than the session was made with.
-    pub(crate) fn send_properties<'a>(
+    pub(crate) fn prepare_properties<'a>(
         &mut self,
-        told: Told<'a>,
+        told: Advertised<'a>,
         last: bool,
     ) -> Option<ConnProp<'a>> {
-        let message = self.tell(told, last)?;
-        self.in_transit = self.in_transit.saturating_add(1);
-        Some(message)
-    }
-
-    /// As [`Self::send_properties`], but does not count it as in transit.
-    fn tell<'a>(&mut self, told: Told<'a>, last: bool) -> Option<ConnProp<'a>> {
         // A client sends one message, and another one only when the server has answered (4.3).
         let possible = match self.stage {
             Stage::Opening => self.config.role == Role::Client,
@@ -186,41 +164,33 @@ impl Session {
         if !possible || self.own == Telling::Done || self.closing.is_some() {
             return None;
         }
-        if self.outgoing.consume(1, Kind::Other) != Admission::Granted {
+        if self.outgoing.available() == 0 {
             self.wait();
             return None;
         }
-        self.news |= last;
-        self.own = match last {
-            true => Telling::Done,
-            false => Telling::Begun,
-        };
-        if self.stage == Stage::Opening {
-            self.stage = Stage::Offered;
-        }
         Some(ConnProp {
-            credits: self.incoming.tell(),
+            credits: self.incoming.next_limit(),
             told,
             last,
         })
     }
 
-    /// Returns whether [`Self::poll_action`] has nothing to return. Nearly always there is nothing, and to find that out this
-    /// way takes less.
-    pub(crate) fn is_quiet(&self) -> bool {
-        let told = self.own != Telling::Nothing || self.config.authenticate;
-        let wakes = self.waiting && self.news;
-        let ends = self.closing.is_some();
-        let silent = told && self.errors.first().is_none_or(Option::is_none) && !self.owes_grant();
-        self.stage == Stage::Closed
-            || silent && !wakes && !ends && !self.tell_connected && !self.tell_agreed
+    /// Counts a CONNPROP message that [`Self::prepare_properties`] has returned, and that was
+    /// posted.
+    pub(crate) fn commit_properties(&mut self, last: bool) {
+        self.count(1, Kind::Other);
+        self.news |= last;
+        self.own = if last { Telling::Done } else { Telling::Begun };
+        if self.stage == Stage::Opening {
+            self.stage = Stage::Offered;
+        }
+        self.incoming.tell();
+        self.in_transit = self.in_transit.saturating_add(1);
     }
 
-    /// Returns what to do next.
-    ///
-    /// `busy` tells that the owner is about to send something anyway, which carries credits as well
-    /// as a GRANT does.
-    pub(crate) fn poll_action(&mut self, busy: bool) -> Option<Action> {
+    /// Returns what to do next. A message is to be posted now, and then [committed](Self::commit);
+    /// if it can't be posted it is returned again the next time.
+    pub(crate) fn poll_action(&mut self) -> Option<Action> {
         if self.stage == Stage::Closed {
             return None;
         }
@@ -233,13 +203,18 @@ impl Session {
         if core::mem::take(&mut self.tell_agreed) {
             return Some(Action::Agreed(self.terms()));
         }
-        let control = self.poll_properties().or_else(|| self.poll_error());
-        if let Some(control) = control.or_else(|| self.poll_grant(busy)) {
-            self.in_transit = self.in_transit.saturating_add(1);
+        if let Some(reason) = self.closing.filter(|_| self.is_overdue()) {
+            // Nothing comes first: there may be no Send buffer for it, and meanwhile the peer
+            // takes Receives.
+            self.stage = Stage::Closed;
+            return Some(Action::Close(reason));
+        }
+        let control = self.next_properties().or_else(|| self.next_error());
+        if let Some(control) = control.or_else(|| self.next_grant()) {
             return Some(Action::Send(control));
         }
         if let Some(reason) = self.closing {
-            if self.in_transit != 0 && reason.is_told() && !self.hurried {
+            if self.in_transit != 0 && reason.is_told() {
                 return None;
             }
             self.stage = Stage::Closed;
@@ -248,8 +223,27 @@ impl Session {
         self.poll_wake().then_some(Action::Wake)
     }
 
-    /// Returns whether those who were told to wait may try again, which is told once: [`Action::Wake`], for an owner who
-    /// can't send at the moment what [`Self::poll_action`] wants before.
+    /// Counts a message that [`Self::poll_action`] has returned, and that was posted. Nothing else
+    /// has been asked of the session in between.
+    pub(crate) fn commit(&mut self, control: &Control) {
+        match control {
+            // Only the owner of a session that authenticates tells properties in several messages.
+            Control::Properties(ConnProp { last: true, .. }) => {
+                self.commit_properties(true);
+                return;
+            }
+            Control::Error(header) => self.commit_error(header),
+            Control::Grant(_) | Control::Properties(_) => {
+                self.count(1, Kind::Grant);
+                self.incoming.tell();
+            }
+        }
+        self.in_transit = self.in_transit.saturating_add(1);
+    }
+
+    /// Returns whether those who were told to wait may try again, which is told once:
+    /// [`Action::Wake`], for an owner who can't send at the moment what [`Self::poll_action`] wants
+    /// before.
     pub(crate) fn poll_wake(&mut self) -> bool {
         let can_send = !self.own_come_first() && self.outgoing.available() > 0;
         let wake = self.waiting && self.news && can_send;
@@ -261,37 +255,34 @@ impl Session {
     }
 
     /// Returns our only CONNPROP message, if it is time for it.
-    fn poll_properties(&mut self) -> Option<Control> {
+    fn next_properties(&mut self) -> Option<Control> {
         if self.own != Telling::Nothing || self.config.authenticate {
             return None;
         }
-        let told = Told::all(&self.config.own);
-        self.tell(told, true).map(Control::Properties)
+        let told = Advertised::all(&self.config.own);
+        self.prepare_properties(told, true).map(Control::Properties)
+    }
+
+    /// Returns whether an error about a message of this version depends on credits. Others do not:
+    /// the message that such a one answers had one Receive posted for its answer.
+    fn takes_credit(&self, version: u32) -> bool {
+        self.stage == Stage::Speaking(Dialect::Two) && version == VERSION
     }
 
     /// Returns the error that has waited longest, if it may be sent.
-    fn poll_error(&mut self) -> Option<Control> {
+    fn next_error(&self) -> Option<Control> {
         let report = self.errors.first().copied().flatten()?;
         let is_two = self.stage == Stage::Speaking(Dialect::Two);
         if is_two && self.own_come_first() {
             return None;
         }
-        if is_two && report.version == VERSION {
-            if self.outgoing.consume(1, Kind::Other) != Admission::Granted {
-                return None;
-            }
+        if self.takes_credit(report.version) && self.outgoing.available() == 0 {
+            return None;
+        }
+        let credits = if is_two {
+            self.incoming.next_limit()
         } else {
-            // The message that it answers had one Receive posted for its answer.
-            self.outgoing.force();
-        }
-        self.news = true;
-        self.errors.rotate_left(1);
-        if let Some(last) = self.errors.last_mut() {
-            *last = None;
-        }
-        let credits = match self.stage {
-            Stage::Speaking(Dialect::Two) => self.incoming.tell(),
-            _ => self.config.credits_in_one,
+            self.config.credits_in_one
         };
         Some(Control::Error(ErrorHeader {
             xid: report.xid,
@@ -299,6 +290,23 @@ impl Session {
             credits,
             error: report.error,
         }))
+    }
+
+    /// Counts the error that has waited longest, which was posted.
+    fn commit_error(&mut self, header: &ErrorHeader) {
+        if self.takes_credit(header.version) {
+            self.count(1, Kind::Other);
+        } else {
+            self.outgoing.force();
+        }
+        self.news = true;
+        self.errors.rotate_left(1);
+        if let Some(last) = self.errors.last_mut() {
+            *last = None;
+        }
+        if self.stage == Stage::Speaking(Dialect::Two) {
+            self.incoming.tell();
+        }
     }
 
     /// Returns whether the peer is to be told of credits for their own sake.
@@ -310,26 +318,20 @@ impl Session {
     }
 
     /// Returns a GRANT, if one is owed.
-    fn poll_grant(&mut self, busy: bool) -> Option<Control> {
-        if !self.owes_grant() {
+    fn next_grant(&self) -> Option<Control> {
+        if !self.owes_grant() || !self.outgoing.admits_grant() {
             return None;
         }
-        if busy && self.outgoing.available() > 0 {
-            return None;
-        }
-        if self.outgoing.consume(1, Kind::Grant) != Admission::Granted {
-            return None;
-        }
-        let credits = self.incoming.tell();
+        let credits = self.incoming.next_limit();
         Some(match self.own {
             // Only a CONNPROP message may follow a CONNPROP_MIDDLE (6.3.3), so one that tells
             // nothing has to carry the credits.
             Telling::Begun => Control::Properties(ConnProp {
                 credits,
-                told: Told::NOTHING,
+                told: Advertised::NOTHING,
                 last: false,
             }),
-            Telling::Nothing | Telling::Done => Control::Grant(Grant { credits }),
+            Telling::Nothing | Telling::Done => Control::Grant(GrantHeader { credits }),
         })
     }
 }
@@ -354,7 +356,9 @@ mod tests {
                 act,
                 config,
                 message,
+                poll,
                 receive,
+                send_properties,
                 settle,
                 speaking,
                 speaking_with,
@@ -408,7 +412,8 @@ mod tests {
         Ok(())
     }
 
-    /// Section 4.2.1: a peer that lets nothing out any more. There may be a reason for that, but not for ever.
+    /// Section 4.2.1: a peer that lets nothing out any more. There may be a reason for that, but
+    /// not for ever.
     #[test]
     fn a_peer_without_credits_is_given_up() -> Result {
         let mut session = speaking(Role::Client)?;
@@ -430,8 +435,8 @@ mod tests {
         Ok(())
     }
 
-    /// A peer that lets out some messages, but never as many as a Reply has parts. Whether somebody still waits for that
-    /// is for the owner to say.
+    /// A peer that lets out some messages, but never as many as a Reply has parts. Whether somebody
+    /// still waits for that is for the owner to say.
     #[test]
     fn a_peer_with_too_few_credits_is_given_up() -> Result {
         let mut session = speaking(Role::Server)?;
@@ -453,7 +458,8 @@ mod tests {
         Ok(())
     }
 
-    /// Who waits may have what is needed to send what comes first, so he is told all the same, and once.
+    /// Who waits may have what is needed to send what comes first, so he is told all the same, and
+    /// once.
     #[test]
     fn who_waits_is_told_though_nothing_can_be_sent() -> Result {
         let mut session = speaking(Role::Server)?;
@@ -468,7 +474,8 @@ mod tests {
         Ok(())
     }
 
-    /// Who asks whether there are credits, and is told that there are not, is told when there may be.
+    /// Who asks whether there are credits, and is told that there are not, is told when there may
+    /// be.
     #[test]
     fn who_only_asks_is_told() -> Result {
         let mut session = speaking(Role::Server)?;
@@ -485,8 +492,8 @@ mod tests {
         Ok(())
     }
 
-    /// A message that could not be posted leaves no trace: it costs no credit, and what it would have told the peer
-    /// is told by the next one.
+    /// A message that could not be posted leaves no trace: it costs no credit, and what it would
+    /// have told the peer is told by the next one.
     #[test]
     fn what_was_not_posted_was_not_sent() -> Result {
         let mut session = speaking(Role::Server)?;
@@ -495,11 +502,9 @@ mod tests {
         }
         let credits = session.credits();
         assert!(session.admits(&reply(credits)));
-        let Ok((value, before)) = session.begin_send(&reply(credits)) else {
+        let Ok(value) = session.prepare_send(&reply(credits)) else {
             return Err(Fault::NoSpace);
         };
-        assert!(!session.admits(&reply(1)));
-        session.take_back(before);
         assert_eq!(session.credits(), credits);
         assert!(message(&mut session)?.is_words(&[0, 2, value, 5]));
         Ok(())
@@ -590,8 +595,10 @@ mod tests {
             assert_eq!(act(&mut session), None);
         }
         receive(&mut session, &[XID, 2, 100, 10, 0, 0, 0, 0, XID, 0])?;
-        // Not if a Reply is about to carry them, as long as that can be sent.
-        assert_eq!(session.poll_action(true), None);
+        // What could not be posted is asked for again.
+        let action = session.poll_action();
+        assert!(matches!(action, Some(Action::Send(Control::Grant(_)))));
+        assert_eq!(session.poll_action(), action);
         assert!(message(&mut session)?.is_words(&[0, 2, 13, 5]));
         assert_eq!(act(&mut session), None);
 
@@ -599,19 +606,18 @@ mod tests {
             receive(&mut session, &[XID, 2, 0, 10, 0, 0, 0, 0, XID, 0])?;
         }
         assert_eq!(session.start_send(&reply(1)), Err(Refusal::Wait));
-        assert_eq!(session.poll_action(true), None);
-        // The GRANT of before is the last that this limit admits, and leaves room for one.
+        assert_eq!(act(&mut session), None);
+        // The GRANT of before is the last that this limit admits, and leaves room for one message,
+        // which carries the credits as well.
         receive(&mut session, &[0, 2, 2, 5])?;
-        assert_eq!(session.poll_action(true), Some(Action::Wake));
         assert_eq!(session.start_send(&reply(1)), Ok(18));
         for _ in 0..4 {
             receive(&mut session, &[XID, 2, 2, 10, 0, 0, 0, 0, XID, 0])?;
         }
-        assert_eq!(session.poll_action(true), None);
-        // There is no credit for a Reply, so the GRANT does not wait for one; it may exceed the
-        // limit itself.
+        assert_eq!(act(&mut session), None);
+        // There is no credit for a Reply; the GRANT may exceed the limit.
         receive(&mut session, &[0, 2, 3, 5])?;
-        let action = session.poll_action(true);
+        let action = act(&mut session);
         assert!(matches!(action, Some(Action::Send(Control::Grant(_)))));
         Ok(())
     }
@@ -624,16 +630,16 @@ mod tests {
             ..config(Role::Client)
         });
         assert_eq!(act(&mut session), None);
-        let told = Told {
+        let told = Advertised {
             host_auth: Some(b"who"),
-            ..Told::NOTHING
+            ..Advertised::NOTHING
         };
-        let first = session.send_properties(told, false);
+        let first = send_properties(&mut session, told, false);
         assert!(first.is_some_and(|message| message.credits == 8 && !message.last));
         // Section 4.3: one message until the server answers.
-        assert_eq!(session.send_properties(told, false), None);
+        assert_eq!(send_properties(&mut session, told, false), None);
         receive(&mut session, &FINAL)?;
-        while let Some(action) = session.poll_action(false) {
+        while let Some(action) = poll(&mut session) {
             assert!(!matches!(action, Action::Send(_)));
         }
         assert_eq!(session.start_send(&call(1)), Err(Refusal::Wait));
@@ -646,11 +652,11 @@ mod tests {
         assert!(message(&mut session)?.is_words(&[0, 2, 13, 6, 0]));
         assert_eq!(act(&mut session), None);
 
-        let last = session.send_properties(Told::all(&OWN), true);
+        let last = send_properties(&mut session, Advertised::all(&OWN), true);
         assert!(last.is_some_and(|message| message.last));
         // Section 6.3.4: nor any CONNPROP message behind the last one.
-        assert_eq!(session.send_properties(told, false), None);
-        assert_eq!(session.send_properties(told, true), None);
+        assert_eq!(send_properties(&mut session, told, false), None);
+        assert_eq!(send_properties(&mut session, told, true), None);
         // Now the error goes out.
         assert!(message(&mut session)?.is_words(&[XID, 2, 13, 4, 4]));
         assert_eq!(act(&mut session), Some(Action::Wake));
@@ -658,8 +664,9 @@ mod tests {
         Ok(())
     }
 
-    /// Section 4.3: the first message of a client is not larger than 1024 octets, however much there is to be told. Sections
-    /// 6.3.3 and 6.3.4: the others are within the default inline threshold.
+    /// Section 4.3: the first message of a client is not larger than 1024 octets, however much
+    /// there is to be told. Sections 6.3.3 and 6.3.4: the others are within the default inline
+    /// threshold.
     #[test]
     fn properties_are_not_too_long() -> Result {
         for role in [Role::Client, Role::Server] {
@@ -669,7 +676,7 @@ mod tests {
             });
             assert_eq!(session.max_properties(), 1024);
             if role == Role::Client {
-                assert!(session.send_properties(Told::NOTHING, false).is_some());
+                assert!(send_properties(&mut session, Advertised::NOTHING, false).is_some());
                 assert_eq!(session.max_properties(), 1024);
             }
             // What the peer can receive beyond that it tells for other messages.
@@ -730,8 +737,8 @@ mod tests {
         Ok(())
     }
 
-    /// Section 4.3 lets a client begin with Calls. If it lets one message out that is our properties, whatever waits, and
-    /// the Replies get what comes next.
+    /// Section 4.3 lets a client begin with Calls. If it lets one message out that is our
+    /// properties, whatever waits, and the Replies get what comes next.
     #[test]
     fn the_first_credit_is_for_properties() -> Result {
         let mut session = Session::new(&config(Role::Server));
@@ -757,14 +764,14 @@ mod tests {
         session.close();
         let refused = session.report(2, RdmaError::System);
         assert_eq!(refused, Err(Refusal::NotConnected));
-        let action = session.poll_action(false);
+        let action = poll(&mut session);
         assert!(matches!(action, Some(Action::Send(Control::Error(_)))));
-        assert_eq!(session.poll_action(false), None);
+        assert_eq!(poll(&mut session), None);
         assert_eq!(session.start_send(&reply(1)), Err(Refusal::NotConnected));
         session.handle_sent();
         let close = Action::Close(Reason::Owner);
-        assert_eq!(session.poll_action(false), Some(close));
-        assert_eq!(session.poll_action(false), None);
+        assert_eq!(poll(&mut session), Some(close));
+        assert_eq!(poll(&mut session), None);
         assert_eq!(session.dialect(), None);
         Ok(())
     }

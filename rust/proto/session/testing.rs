@@ -5,12 +5,18 @@
 use super::{
     super::{
         chunk::Limits,
+        cm_private::CmPrivate,
+        connection::InOne,
         error::{
             Fault,
             Result, //
         },
-        props::Properties,
-        testing::Bytes, //
+        props::{
+            Advertised,
+            Properties, //
+        },
+        testing::Bytes,
+        v2::ConnProp, //
     },
     Action,
     Config,
@@ -20,13 +26,13 @@ use super::{
 };
 
 /// The transaction ID of the examples.
-pub(super) const XID: u32 = 0x1234_5678;
+pub(in crate::proto) const XID: u32 = 0x1234_5678;
 
 /// The credit value of the examples: so many messages may be sent.
-pub(super) const CREDITS: u32 = 100;
+pub(in crate::proto) const CREDITS: u32 = 100;
 
 /// What both ends of the examples can do.
-pub(super) const OWN: Properties = Properties {
+pub(in crate::proto) const OWN: Properties = Properties {
     send_size: 8192,
     receive_size: 8192,
     segment_size: 1 << 20,
@@ -35,7 +41,7 @@ pub(super) const OWN: Properties = Properties {
 };
 
 /// An end with room for 8 messages.
-pub(super) const fn config(role: Role) -> Config {
+pub(in crate::proto) const fn config(role: Role) -> Config {
     Config {
         role,
         low: 1,
@@ -52,20 +58,27 @@ pub(super) const fn config(role: Role) -> Config {
     }
 }
 
+/// What holds in the examples in Version One.
+pub(in crate::proto) const IN_ONE: InOne = InOne {
+    own: CmPrivate::DEFAULT,
+    peer: CmPrivate::DEFAULT,
+    calls: 32,
+};
+
 /// The words of a CONNPROP_FINAL that tells all of [`OWN`], in short.
-pub(super) const FINAL: [u32; 14] = [
+pub(in crate::proto) const FINAL: [u32; 14] = [
     0, 2, CREDITS, 7, 3, 1, 4, 8192, 2, 4, 8192, 5, 4, 3, //
 ];
 
 /// Receives a message made of words and does not look at what it is.
-pub(super) fn receive(session: &mut Session, words: &[u32]) -> Result {
+pub(in crate::proto) fn receive(session: &mut Session, words: &[u32]) -> Result {
     let bytes = Bytes::from_words(words)?;
     session.handle_received(bytes.get());
     Ok(())
 }
 
 /// Receives a message made of words, and returns what `look` makes of the event.
-pub(super) fn received<T>(
+pub(in crate::proto) fn received<T>(
     session: &mut Session,
     words: &[u32],
     look: impl FnOnce(&Event<'_>) -> T,
@@ -74,11 +87,29 @@ pub(super) fn received<T>(
     Ok(look(&session.handle_received(bytes.get())))
 }
 
+/// Returns the next action, having posted the message that it is about.
+pub(in crate::proto) fn poll(session: &mut Session) -> Option<Action> {
+    let action = session.poll_action();
+    if let Some(Action::Send(control)) = &action {
+        session.commit(control);
+    }
+    action
+}
+
+/// Posts a CONNPROP message of an owner that authenticates, if it may be sent.
+pub(in crate::proto) fn send_properties<'a>(
+    session: &mut Session,
+    told: Advertised<'a>,
+    last: bool,
+) -> Option<ConnProp<'a>> {
+    let message = session.prepare_properties(told, last)?;
+    session.commit_properties(last);
+    Some(message)
+}
+
 /// Returns the next action, having sent the message that it is about.
-pub(super) fn act(session: &mut Session) -> Option<Action> {
-    let quiet = session.is_quiet();
-    let action = session.poll_action(false);
-    assert!(!quiet || action.is_none());
+pub(in crate::proto) fn act(session: &mut Session) -> Option<Action> {
+    let action = poll(session);
     if matches!(action, Some(Action::Send(_))) {
         session.handle_sent();
     }
@@ -86,7 +117,7 @@ pub(super) fn act(session: &mut Session) -> Option<Action> {
 }
 
 /// Returns the next message that the session wants to be sent, having passed over other actions.
-pub(super) fn message(session: &mut Session) -> Result<Bytes> {
+pub(in crate::proto) fn message(session: &mut Session) -> Result<Bytes> {
     while let Some(action) = act(session) {
         if let Action::Send(control) = action {
             return Bytes::from_encoder(|buf| control.encode(buf));
@@ -96,7 +127,7 @@ pub(super) fn message(session: &mut Session) -> Result<Bytes> {
 }
 
 /// Does everything that there is to do, and returns how many messages were sent.
-pub(super) fn settle(session: &mut Session) -> u32 {
+pub(in crate::proto) fn settle(session: &mut Session) -> u32 {
     let mut sent = 0_u32;
     while let Some(action) = act(session) {
         sent = sent.saturating_add(u32::from(matches!(action, Action::Send(_))));
@@ -105,12 +136,12 @@ pub(super) fn settle(session: &mut Session) -> u32 {
 }
 
 /// A session that speaks Version Two, all properties being told.
-pub(super) fn speaking(role: Role) -> Result<Session> {
+pub(in crate::proto) fn speaking(role: Role) -> Result<Session> {
     speaking_with(&config(role))
 }
 
 /// The same of an end that is special.
-pub(super) fn speaking_with(config: &Config) -> Result<Session> {
+pub(in crate::proto) fn speaking_with(config: &Config) -> Result<Session> {
     let mut session = Session::new(config);
     settle(&mut session);
     receive(&mut session, &FINAL)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From received bytes to a checked Version One message.
+//! Decoding and checking of received Version One messages.
 
 use super::{
     super::{
@@ -9,7 +9,7 @@ use super::{
             Fault,
             Result, //
         },
-        xdr::Reader,
+        xdr::Reader, //
     },
     error_code,
     procedure,
@@ -34,7 +34,7 @@ pub(crate) fn decode(bytes: &[u8]) -> core::result::Result<Header<'_>, DecodeErr
     decode_with(bytes, &Limits::DEFAULT)
 }
 
-/// Decodes a received message, with limits of the caller's.
+/// Decodes a received message within the limits given by the caller.
 ///
 /// # Errors
 ///
@@ -50,8 +50,9 @@ pub(crate) fn decode_with<'a>(
     }
 }
 
-/// Decodes what most messages are: an RDMA_MSG whose chunk lists are all marked "not present". Of
-/// everything else, and of what is not sound, nothing is returned.
+/// Decodes the most common message: an RDMA_MSG with all chunk lists marked "not present".
+///
+/// Returns `None` for everything else, valid or not.
 #[inline]
 fn decode_without_chunks(bytes: &[u8]) -> Option<Header<'_>> {
     let mut reader = Reader::new(bytes);
@@ -99,8 +100,8 @@ fn decode_any<'a>(
     let mut reader = Reader::new(bytes);
     let prefix = Prefix::get(&mut reader).map_err(|_| Fault::Runt)?;
 
-    // Below 28 octets not even the transaction ID is to be trusted. The RFC overlooks there that
-    // an RDMA_ERROR message with ERR_CHUNK has only 20.
+    // Below 28 octets not even the transaction ID can be trusted. The RFC overlooks here that an
+    // RDMA_ERROR message with ERR_CHUNK has only 20.
     if bytes.len() < MIN_HEADER_LEN && prefix.procedure != procedure::ERROR {
         return Err(Fault::Runt.into());
     }
@@ -117,7 +118,7 @@ fn decode_any<'a>(
     })
 }
 
-/// Decodes what follows the prefix, up to the RPC message.
+/// Decodes the header behind the prefix, up to the RPC message.
 #[inline]
 fn decode_body<'a>(
     reader: &mut Reader<'a>,
@@ -143,7 +144,7 @@ fn decode_body<'a>(
     }
 }
 
-/// Decodes what follows the prefix of an RDMA_MSG message, up to the RPC message.
+/// Decodes the header of an RDMA_MSG message behind the prefix, up to the RPC message.
 #[inline]
 fn decode_msg<'a>(
     reader: &mut Reader<'a>,
@@ -184,14 +185,14 @@ fn decode_msg<'a>(
     })
 }
 
-/// Decodes what follows the prefix of an RDMA_NOMSG message.
+/// Decodes the header of an RDMA_NOMSG message behind the prefix.
 fn decode_nomsg<'a>(reader: &mut Reader<'a>, limits: &Limits) -> Result<Body<'a>> {
     let chunks = ChunkLists::get(reader, limits)?;
     if !reader.is_empty() {
         return Err(Fault::TrailingBytes);
     }
 
-    // A Call's RPC message is in its Read list, a Reply's is in its Reply chunk.
+    // The RPC message of a Call is in its Read list, that of a Reply in its Reply chunk.
     let (direction, payload_len) = if chunks.read.is_empty() {
         (Direction::Reply, chunks.reply.map(|chunk| chunk.total()))
     } else {
@@ -203,9 +204,9 @@ fn decode_nomsg<'a>(reader: &mut Reader<'a>, limits: &Limits) -> Result<Body<'a>
     Ok(Body::Nomsg { direction, chunks })
 }
 
-/// Decodes what follows the prefix of an RDMA_ERROR message.
+/// Decodes an RDMA_ERROR message behind the prefix.
 ///
-/// Bytes behind it are ignored: what it says is clear without them, and an RPC waits for it.
+/// Trailing bytes are ignored. The error is clear without them, and an RPC waits for it.
 fn decode_error<'a>(reader: &mut Reader<'a>, prefix: &Prefix) -> Result<Body<'a>> {
     if prefix.version != VERSION {
         return Err(Fault::Version(prefix.version));
@@ -250,7 +251,7 @@ mod tests {
         *, //
     };
 
-    /// A Call and its Reply as a Linux server answered it.
+    /// A Call and its Reply as a Linux server sends it.
     #[test]
     fn short_messages() -> Result {
         let bytes = with_rpc(|buf| CALL.encode(buf), 0)?;
@@ -279,7 +280,7 @@ mod tests {
         Ok(())
     }
 
-    /// What most messages are is decoded in another way; it is the same, and for nothing else.
+    /// The fast path for the most common messages yields the same result, and takes no others.
     #[test]
     fn both_ways_to_decode_agree() -> Result {
         for (words, short) in [
@@ -429,7 +430,7 @@ mod tests {
                 RdmaError::Version { low: 2, high: 9 },
             ),
             (&[XID, 1, 0x80, 4, 2], RdmaError::Chunk),
-            // What follows is of no interest.
+            // Trailing bytes do not matter.
             (&[XID, 1, 0x80, 4, 2, 0, 0], RdmaError::Chunk),
         ] {
             let bytes = Bytes::from_words(words)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From meaning to the bytes of a Version One message.
+//! Encoding of Version One messages.
 
 use super::{
     super::{
@@ -16,7 +16,7 @@ use super::{
         xdr::{
             Writer,
             UNIT, //
-        },
+        }, //
     },
     error_code,
     header_len,
@@ -32,15 +32,15 @@ use super::{
 pub(crate) struct CallHeader<'a> {
     /// The transaction ID, which is that of the RPC message.
     pub(crate) xid: u32,
-    /// The number of credits asked for.
+    /// The number of credits requested.
     pub(crate) credits: u32,
-    /// The Read list; the segments of a chunk follow each other.
+    /// The Read list. The segments of one chunk are adjacent.
     pub(crate) read: &'a [ReadSegment],
-    /// The only Write chunk, or empty for none.
+    /// The only Write chunk. It is empty if there is none.
     pub(crate) write: &'a [Segment],
-    /// The Reply chunk, or empty for none.
+    /// The Reply chunk. It is empty if there is none.
     pub(crate) reply: &'a [Segment],
-    /// Whether the RPC message is in the Read list instead of behind the header.
+    /// True if the RPC message is in the Read list. Otherwise it follows the header.
     pub(crate) nomsg: bool,
 }
 
@@ -59,8 +59,8 @@ impl CallHeader<'_> {
     /// # Errors
     ///
     /// [`Fault::NoSpace`] if `buf` is too short, [`Fault::NoPayload`] if `nomsg` is set but no
-    /// segment at position zero holds anything, [`Fault::UnexpectedPositionZero`] if one is there
-    /// without `nomsg`, and what is wrong with a segment.
+    /// segment at position zero holds anything, [`Fault::UnexpectedPositionZero`] if there is such
+    /// a segment without `nomsg`, and the fault of an invalid segment.
     pub(crate) fn encode(&self, buf: &mut [u8]) -> Result<usize> {
         match chunk::position_zero_len(self.read.iter().copied()) {
             None | Some(0) if self.nomsg => return Err(Fault::NoPayload),
@@ -92,11 +92,11 @@ pub(crate) struct ReplyHeader<'a> {
     pub(crate) xid: u32,
     /// The number of credits granted, at least one.
     pub(crate) credits: u32,
-    /// The Call's Write chunks, the lengths of their segments replaced by what was written.
+    /// The Call's Write chunks, with the length of each segment set to what was written.
     pub(crate) write: &'a [&'a [Segment]],
-    /// The Call's Reply chunk, the lengths of its segments replaced by what was written.
+    /// The Call's Reply chunk, with the length of each segment set to what was written.
     pub(crate) reply: Option<&'a [Segment]>,
-    /// Whether the RPC message was written to the Reply chunk instead of following the header.
+    /// True if the RPC message was written to the Reply chunk. Otherwise it follows the header.
     pub(crate) nomsg: bool,
 }
 
@@ -115,8 +115,8 @@ impl ReplyHeader<'_> {
     /// # Errors
     ///
     /// [`Fault::NoSpace`] if `buf` is too short, [`Fault::NoPayload`] if `nomsg` is set but the
-    /// Reply chunk holds nothing, [`Fault::ZeroCredits`] if there is no grant, and what is wrong with a
-    /// segment.
+    /// Reply chunk holds nothing, [`Fault::ZeroCredits`] if there is no grant, and the fault of an
+    /// invalid segment.
     pub(crate) fn encode(&self, buf: &mut [u8]) -> Result<usize> {
         let reply = self.reply.unwrap_or_default();
         if self.nomsg && reply.iter().all(|segment| segment.length == 0) {
@@ -135,7 +135,7 @@ impl ReplyHeader<'_> {
     }
 }
 
-/// Returns the prefix of a message with or without an RPC message behind its header.
+/// Returns the prefix of an RDMA_NOMSG message if `nomsg` is set, else that of an RDMA_MSG.
 const fn prefix(xid: u32, credits: u32, nomsg: bool) -> Prefix {
     Prefix {
         xid,
@@ -165,16 +165,16 @@ fn encode(
     Ok(writer.len())
 }
 
-/// An RDMA_ERROR message. Only a Responder sends one.
+/// An RDMA_ERROR message. Only a Responder sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ErrorHeader {
     /// The transaction ID of the Call.
     pub(crate) xid: u32,
-    /// The version of the Call, whether supported or not.
+    /// The version of the Call, supported or not.
     pub(crate) version: u32,
     /// The number of credits granted, at least one.
     pub(crate) credits: u32,
-    /// What went wrong.
+    /// The error to report.
     pub(crate) error: RdmaError,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a received message is: views of a Version One header that passed all checks.
+//! Views of a received Version One header that passed all checks.
 
 use super::{
     super::{
@@ -11,7 +11,7 @@ use super::{
             WriteList, //
         },
         error::Result,
-        xdr::Reader,
+        xdr::Reader, //
     },
     Direction,
     RdmaError, //
@@ -29,7 +29,7 @@ pub(crate) struct ChunkLists<'a> {
 }
 
 impl<'a> ChunkLists<'a> {
-    /// All lists are marked "not present".
+    /// The value for a message with all lists marked "not present".
     pub(super) const NONE: Self = Self {
         read: ReadList::NONE,
         write: WriteList::NONE,
@@ -42,9 +42,10 @@ impl<'a> ChunkLists<'a> {
         Ok(Self {
             read: ReadList::get(reader, limits)?,
             write: WriteList::get(reader, limits)?,
-            reply: match reader.bool()? {
-                true => Some(Chunk::get(reader, limits)?),
-                false => None,
+            reply: if reader.bool()? {
+                Some(Chunk::get(reader, limits)?)
+            } else {
+                None
             },
         })
     }
@@ -60,7 +61,7 @@ impl<'a> ChunkLists<'a> {
 pub(crate) struct Header<'a> {
     /// The transaction ID.
     pub(crate) xid: u32,
-    /// The credits that are asked for (in a Call) or granted (in a Reply).
+    /// The credits requested (in a Call) or granted (in a Reply).
     pub(crate) credits: u32,
     /// The rest of the header.
     pub(crate) body: Body<'a>,
@@ -68,21 +69,21 @@ pub(crate) struct Header<'a> {
     pub(super) header_len: usize,
 }
 
-/// What a received message is.
+/// The contents of a received message, by procedure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Body<'a> {
     /// RDMA_MSG: the RPC message follows the header.
     Msg {
-        /// Whether it is a Call or a Reply.
+        /// The direction: Call or Reply.
         direction: Direction,
         /// Its chunk lists.
         chunks: ChunkLists<'a>,
-        /// The RPC message, without what was reduced from it.
+        /// The RPC message, without the data items that were reduced from it.
         payload: &'a [u8],
     },
     /// RDMA_NOMSG: a chunk holds the RPC message.
     Nomsg {
-        /// Whether it is a Call or a Reply.
+        /// The direction: Call or Reply.
         direction: Direction,
         /// Its chunk lists.
         chunks: ChunkLists<'a>,
@@ -94,9 +95,9 @@ pub(crate) enum Body<'a> {
 impl<'a> Header<'a> {
     /// Returns whether this belongs to a Call or to a Reply.
     ///
-    /// An RDMA_ERROR message answers a Call; only Responders send it (RFC 8166, 4.2.4). Of an
-    /// RDMA_NOMSG message only a Call has a Read list, in which the RPC message is; the RPC message
-    /// of a Reply is in its Reply chunk.
+    /// An RDMA_ERROR message answers a Call; only Responders send it (RFC 8166, 4.2.4). An
+    /// RDMA_NOMSG message with a Read list is a Call, since the list holds the RPC message. The RPC
+    /// message of a Reply is in its Reply chunk.
     pub(crate) const fn rpc_direction(&self) -> Direction {
         match self.body {
             Body::Msg { direction, .. } | Body::Nomsg { direction, .. } => direction,
@@ -131,7 +132,7 @@ impl<'a> Header<'a> {
         }
     }
 
-    /// Returns the Read list; of a Reply it is empty.
+    /// Returns the Read list, which is empty in a Reply.
     pub(crate) fn read_list(&self) -> ReadList<'a> {
         self.chunks().map_or_else(ReadList::default, |c| c.read)
     }
@@ -148,8 +149,8 @@ impl<'a> Header<'a> {
 
     /// Returns whether any chunk list is marked "present".
     ///
-    /// A Responder without support for chunks, as there are in the reverse direction, answers such
-    /// a Call with ERR_CHUNK (RFC 8167, 5.3).
+    /// A Responder without support for chunks, as is usual in the reverse direction, answers such a
+    /// Call with ERR_CHUNK (RFC 8167, 5.3).
     pub(crate) const fn has_chunks(&self) -> bool {
         match self.chunks() {
             Some(chunks) => !chunks.is_empty(),
@@ -185,7 +186,7 @@ mod tests {
         *, //
     };
 
-    /// RFC 8167, section 5.3: chunks are noticed wherever they are.
+    /// RFC 8167, section 5.3: a chunk is detected in any of the lists.
     #[test]
     fn any_chunk_is_a_chunk() -> Result {
         for (words, has_chunks) in [

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages that are not accepted, and what a Responder answers to them (RFC 8166, 4.5).
+//! Messages that are not accepted, and the Responder's answer to them (RFC 8166, 4.5).
 
 use super::{
     super::error::Fault,
@@ -11,14 +11,14 @@ use super::{
     VERSION, //
 };
 
-/// Why a message was not accepted, and as much of it as can be trusted.
+/// The reason why a message was not accepted, and the part of it that can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DecodeError {
-    /// What is wrong with it.
+    /// The reason.
     pub(crate) fault: Fault,
-    /// Its first four words, unless it is too short for them to be trusted.
+    /// The first four words, unless the message is too short for them to be trusted.
     pub(crate) prefix: Option<Prefix>,
-    /// Whether it is a Call or a Reply, if that can be told.
+    /// The direction (Call or Reply), if it is known.
     pub(crate) direction: Option<Direction>,
 }
 
@@ -33,11 +33,12 @@ impl From<Fault> for DecodeError {
 }
 
 impl DecodeError {
-    /// Returns the error message with which a Responder answers, or nothing if the received
-    /// message is to be discarded silently.
+    /// Returns the error message with which a Responder answers, or `None` if the received message
+    /// must be discarded silently.
     ///
-    /// Runts, RDMA_DONE and whatever comes from a Responder are not answered (RFC 8166, 4.2.4, 4.5
-    /// and 4.6). If the direction cannot be told, the caller decides whether this was a Call.
+    /// Runts, RDMA_DONE and everything that comes from a Responder are not answered (RFC 8166,
+    /// 4.2.4, 4.5 and 4.6). If the direction is unknown, the caller decides whether this was a
+    /// Call.
     pub(crate) fn answer(&self, credits: u32) -> Option<ErrorHeader> {
         let prefix = self.prefix?;
         if self.direction == Some(Direction::Reply) {
@@ -92,13 +93,13 @@ mod tests {
             .map_err(|error| error.fault)
     }
 
-    /// Decodes a message made of words, and returns what a Responder answers to it.
+    /// Decodes a message made of words and returns the Responder's answer to it.
     fn answer_to(words: &[u32]) -> Option<ErrorHeader> {
         let bytes = Bytes::from_words(words).ok()?;
         decode(bytes.get()).err()?.answer(7)
     }
 
-    /// RFC 8166, section 4.5: nothing below 28 octets is even looked at.
+    /// RFC 8166, section 4.5: a message below 28 octets is not examined at all.
     #[test]
     fn runts_are_silently_discarded() -> Result {
         let bytes = with_rpc(|buf| CALL.encode(buf), 0)?;
@@ -109,7 +110,7 @@ mod tests {
             assert_eq!(error, Fault::Runt.into());
             assert_eq!(error.answer(1), None);
         }
-        // The same with a version that would otherwise be answered.
+        // The same with a version that would otherwise get an answer.
         assert_eq!(answer_to(&[XID, 9, 1, 0, 0, 0]), None);
         assert!(answer_to(&[XID, 9, 1, 0, 0, 0, 0]).is_some());
         Ok(())
@@ -131,7 +132,7 @@ mod tests {
         Ok(())
     }
 
-    /// RFC 8166, section 4.2.4: Responders do not answer an RDMA_ERROR, be it good or bad.
+    /// RFC 8166, section 4.2.4: Responders do not answer an RDMA_ERROR, good or bad.
     #[test]
     fn errors_are_not_answered() {
         for (words, fault) in [
@@ -171,7 +172,7 @@ mod tests {
                 &[XID, 1, 1, 0, 1, 0, 9, 9, 0, 0, 0, 0, 0, XID, 0],
                 Fault::UnexpectedPositionZero,
             ),
-            // RDMA_NOMSG without anything that could hold the RPC message.
+            // RDMA_NOMSG without a chunk that could hold the RPC message.
             (&[XID, 1, 1, 1, 0, 0, 0], Fault::NoPayload),
             (&[XID, 1, 1, 1, 0, 0, 1, 0], Fault::NoPayload),
             (&[XID, 1, 1, 1, 0, 0, 1, 1, 9, 0, 0, 0], Fault::NoPayload),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the tests of several files of Version One need.
+//! Helpers that several test modules of Version One share.
 
 use super::{
     super::{

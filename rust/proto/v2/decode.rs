@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From received bytes to a checked Version Two message.
+//! Decoding and checking of received Version Two messages.
 //!
-//! What is checked here depends on the message alone. Whether it may come at this point, and
-//! whether the parts of an RPC message fit together, is known to [`super::super::session`].
+//! The checks here depend on one message alone. [`super::super::session`] checks whether the
+//! message may come at this point, and whether the parts of an RPC message fit together.
 
 use super::{
     super::{
@@ -18,26 +18,26 @@ use super::{
             Fault,
             Result, //
         },
-        props::Told,
+        props::Advertised,
         xdr::{
             Reader,
             UNIT, //
-        },
+        }, //
     },
     htype,
     Direction,
+    MessagePurpose,
     Prefix,
-    Purpose,
     RdmaError,
     VERSION, //
 };
 
-/// What comes with a Call: the chunks, and which of them may be invalidated remotely.
+/// The chunks of a Call, and the handle that may be invalidated remotely.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Offer<'a> {
     /// The `rdma_inv_handle` field as received; see [`Self::invalidate`].
     pub(crate) inv_handle: u32,
-    /// The Call chunk, which holds the RPC message. Of an RDMA2_CALL_INLINE it is empty.
+    /// The Call chunk, which holds the RPC message. It is empty in an RDMA2_CALL_INLINE.
     pub(crate) call: ReadList<'a>,
     /// The Read list.
     pub(crate) read: ReadList<'a>,
@@ -48,7 +48,7 @@ pub(crate) struct Offer<'a> {
 }
 
 impl<'a> Offer<'a> {
-    /// No chunk at all.
+    /// The value for a Call without chunks.
     const NONE: Self = Self {
         inv_handle: 0,
         call: ReadList::NONE,
@@ -67,7 +67,7 @@ impl<'a> Offer<'a> {
         let read = ReadList::get(reader, limits)?;
         let mut last = 0;
         for entry in read.iter() {
-            // Position zero is that of a Call chunk (4.5.1.2, 6.3.7).
+            // Position zero is reserved for a Call chunk (4.5.1.2, 6.3.7).
             if entry.position == 0 {
                 return Err(Fault::UnexpectedPositionZero);
             }
@@ -81,9 +81,10 @@ impl<'a> Offer<'a> {
             call,
             read,
             write: WriteList::get(reader, limits)?,
-            reply: match reader.bool()? {
-                true => Some(Chunk::get(reader, limits)?),
-                false => None,
+            reply: if reader.bool()? {
+                Some(Chunk::get(reader, limits)?)
+            } else {
+                None
             },
         })
     }
@@ -105,8 +106,8 @@ impl<'a> Offer<'a> {
             .chain(chunks.flat_map(|chunk| chunk.iter()))
     }
 
-    /// Returns the number of Read chunks besides the Call chunk. The segments of a chunk follow
-    /// each other and have the same position (4.5.1).
+    /// Returns the number of Read chunks, without the Call chunk. The segments of a chunk are
+    /// adjacent and have the same position (4.5.1).
     pub(crate) fn read_chunks(&self) -> usize {
         let mut last = 0;
         self.read
@@ -117,7 +118,7 @@ impl<'a> Offer<'a> {
 
     /// Returns the handle that a Responder may invalidate remotely (6.5).
     ///
-    /// It is one that this header holds; any other may belong to another RPC.
+    /// The handle must be in this header. Any other may belong to another RPC.
     pub(crate) fn invalidate(&self) -> Option<u32> {
         Some(self.inv_handle)
             .filter(|handle| *handle != 0 && self.segments().any(|s| s.handle == *handle))
@@ -129,15 +130,15 @@ impl<'a> Offer<'a> {
 pub(crate) struct Header<'a> {
     /// The transaction ID.
     pub(crate) xid: u32,
-    /// How many messages its receiver may have sent since the connection began.
+    /// The number of messages that its receiver may send, counted from the start of the connection.
     pub(crate) credits: u32,
     /// The rest of the message.
     pub(crate) body: Body<'a>,
-    /// The length of the header, which is the offset of the payload.
+    /// The size of the header, which is the offset of the payload.
     header_len: usize,
 }
 
-/// What a received message is.
+/// The contents of a received message, by header type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Body<'a> {
     /// RDMA2_ERROR (6.3.1).
@@ -146,41 +147,41 @@ pub(crate) enum Body<'a> {
     Grant,
     /// RDMA2_CONNPROP_MIDDLE (6.3.3) or RDMA2_CONNPROP_FINAL (6.3.4).
     Properties {
-        /// What is told.
-        told: Told<'a>,
-        /// Whether it is the final message.
+        /// The properties that the message advertises.
+        told: Advertised<'a>,
+        /// True if this is the final message.
         last: bool,
     },
     /// RDMA2_CALL_EXTERNAL (6.3.5).
     CallExternal(Offer<'a>),
     /// RDMA2_CALL_INLINE (6.3.7).
     CallInline {
-        /// What comes with the Call.
+        /// The chunks of the Call.
         offer: Offer<'a>,
-        /// The RPC message, or its last part, without what was reduced from it.
+        /// The RPC message or its last part, without the data items that were reduced from it.
         payload: &'a [u8],
     },
     /// RDMA2_CALL_MIDDLE (6.3.6) or RDMA2_REPLY_MIDDLE (6.3.9).
     Middle {
-        /// Which of the two.
+        /// The direction, which distinguishes the two.
         direction: Direction,
-        /// How many octets of the RPC message are still to come.
+        /// The number of octets of the RPC message still to come.
         remaining: u32,
         /// A part of the RPC message.
         payload: &'a [u8],
     },
     /// RDMA2_REPLY_EXTERNAL (6.3.8).
     ReplyExternal {
-        /// The Call's Write chunks, with the lengths of what was written.
+        /// The Call's Write chunks, with the lengths that were written.
         write: WriteList<'a>,
         /// The Call's Reply chunk, which holds the RPC message.
         reply: Chunk<'a>,
     },
     /// RDMA2_REPLY_INLINE (6.3.10).
     ReplyInline {
-        /// The Call's Write chunks, with the lengths of what was written.
+        /// The Call's Write chunks, with the lengths that were written.
         write: WriteList<'a>,
-        /// The RPC message, or its last part.
+        /// The RPC message or its last part.
         payload: &'a [u8],
     },
 }
@@ -191,27 +192,27 @@ impl<'a> Header<'a> {
         self.header_len
     }
 
-    /// Returns what the message is about.
-    pub(crate) const fn purpose(&self) -> Purpose {
+    /// Returns the subject of the message.
+    pub(crate) const fn purpose(&self) -> MessagePurpose {
         match self.body {
-            Body::Grant | Body::Properties { .. } => Purpose::Control,
+            Body::Grant | Body::Properties { .. } => MessagePurpose::Control,
             Body::CallExternal(_)
             | Body::CallInline { .. }
             | Body::Middle {
                 direction: Direction::Call,
                 ..
-            } => Purpose::Call,
+            } => MessagePurpose::Call,
             Body::Error(_)
             | Body::ReplyExternal { .. }
             | Body::ReplyInline { .. }
             | Body::Middle {
                 direction: Direction::Reply,
                 ..
-            } => Purpose::Reply,
+            } => MessagePurpose::Reply,
         }
     }
 
-    /// Returns the octets of an RPC message behind the header, which starts [`Self::header_len`]
+    /// Returns the part of an RPC message behind the header, which starts [`Self::header_len`]
     /// octets into the received bytes.
     pub(crate) const fn payload(&self) -> &'a [u8] {
         match self.body {
@@ -223,12 +224,12 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Why a message was not accepted, and as much of it as can be trusted.
+/// The reason why a message was not accepted, and the part of it that can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DecodeError {
-    /// What is wrong with it.
+    /// The reason.
     pub(crate) fault: Fault,
-    /// Its first four words, unless it is too short to have them.
+    /// The first four words, unless the message is too short to have them.
     pub(crate) prefix: Option<Prefix>,
 }
 
@@ -236,8 +237,8 @@ pub(crate) struct DecodeError {
 ///
 /// # Errors
 ///
-/// See [`Fault`]; [`Fault::Runt`] for what is shorter than the prefix. No strict prefix of a valid
-/// message is accepted, except that an RPC message may lack its end.
+/// See [`Fault`]; [`Fault::Runt`] for a message shorter than the prefix. No strict prefix of a
+/// valid message is accepted, except that an RPC message may lack its end.
 pub(crate) fn decode<'a>(
     bytes: &'a [u8],
     limits: &Limits,
@@ -248,8 +249,10 @@ pub(crate) fn decode<'a>(
     }
 }
 
-/// Decodes what most messages are: an RDMA2_CALL_INLINE or RDMA2_REPLY_INLINE whose chunk lists are
-/// all marked "not present". Of everything else, and of what is not sound, nothing is returned.
+/// Decodes the most common messages: an RDMA2_CALL_INLINE or RDMA2_REPLY_INLINE with all chunk
+/// lists marked "not present".
+///
+/// Returns `None` for everything else, valid or not.
 #[inline]
 fn decode_without_chunks(bytes: &[u8]) -> Option<Header<'_>> {
     let mut reader = Reader::new(bytes);
@@ -274,13 +277,15 @@ fn decode_without_chunks(bytes: &[u8]) -> Option<Header<'_>> {
                 payload: payload(&reader).ok()?,
             }
         }
-        htype::REPLY_INLINE => match reader.bool().ok()? {
-            true => return None,
-            false => Body::ReplyInline {
+        htype::REPLY_INLINE => {
+            if reader.bool().ok()? {
+                return None;
+            }
+            Body::ReplyInline {
                 write: WriteList::NONE,
                 payload: payload(&reader).ok()?,
-            },
-        },
+            }
+        }
         _ => return None,
     };
     Some(Header {
@@ -322,14 +327,14 @@ fn decode_any<'a>(
     })
 }
 
-/// Decodes what follows the prefix, up to the RPC message.
+/// Decodes the message behind the prefix, up to the RPC message.
 fn decode_body<'a>(reader: &mut Reader<'a>, htype: u32, limits: &Limits) -> Result<Body<'a>> {
     Ok(match htype {
-        // Bytes behind it are ignored: what it says is clear without them.
+        // Trailing bytes are ignored. The error is clear without them.
         htype::ERROR => return RdmaError::get(reader).map(Body::Error),
         htype::GRANT => whole(reader, Body::Grant)?,
         htype::CONNPROP_MIDDLE | htype::CONNPROP_FINAL => {
-            let told = Told::get(reader)?;
+            let told = Advertised::get(reader)?;
             let last = htype == htype::CONNPROP_FINAL;
             whole(reader, Body::Properties { told, last })?
         }
@@ -349,7 +354,7 @@ fn decode_body<'a>(reader: &mut Reader<'a>, htype: u32, limits: &Limits) -> Resu
         htype::CALL_MIDDLE => middle(reader, Direction::Call)?,
         htype::REPLY_EXTERNAL => {
             let write = WriteList::get(reader, limits)?;
-            // There has to be exactly one (6.3.8).
+            // There must be exactly one (6.3.8).
             if !reader.bool()? {
                 return Err(Fault::NoPayload);
             }
@@ -368,16 +373,17 @@ fn decode_body<'a>(reader: &mut Reader<'a>, htype: u32, limits: &Limits) -> Resu
     })
 }
 
-/// Checks that nothing follows.
+/// Checks that nothing follows, and returns `body`.
 fn whole<'a>(reader: &Reader<'_>, body: Body<'a>) -> Result<Body<'a>> {
-    match reader.is_empty() {
-        true => Ok(body),
-        false => Err(Fault::TrailingBytes),
+    if reader.is_empty() {
+        Ok(body)
+    } else {
+        Err(Fault::TrailingBytes)
     }
 }
 
-/// Checks that an RPC message, or the first part of one, is what its transport header says
-/// (7.2): its first two words are its transaction ID and its direction.
+/// Checks that an RPC message, or the first part of one, agrees with its transport header (7.2).
+/// Its first two words are its transaction ID and its direction.
 ///
 /// # Errors
 ///
@@ -389,13 +395,14 @@ pub(crate) fn check_rpc(payload: &[u8], xid: u32, direction: Direction) -> Resul
         return Err(Fault::XidMismatch);
     }
     match (reader.u32(), direction) {
-        // The first part may end behind the transaction ID.
+        // The first part may end after the transaction ID.
         (Err(_), _) | (Ok(0), Direction::Call) | (Ok(1), Direction::Reply) => Ok(()),
         (Ok(other), _) => Err(Fault::BadDirection(other)),
     }
 }
 
-/// Reads a Call chunk: every segment of it is at position zero, and it holds something (6.6.3).
+/// Reads a Call chunk. Each of its segments is at position zero, and the chunk is not empty
+/// (6.6.3).
 fn call_chunk<'a>(reader: &mut Reader<'a>, limits: &Limits) -> Result<ReadList<'a>> {
     let call = ReadList::get(reader, limits)?;
     if let Some(entry) = call.iter().find(|entry| entry.position != 0) {
@@ -407,7 +414,7 @@ fn call_chunk<'a>(reader: &mut Reader<'a>, limits: &Limits) -> Result<ReadList<'
     }
 }
 
-/// Reads what follows the prefix of a MIDDLE message.
+/// Reads the rest of a MIDDLE message behind the prefix.
 fn middle<'a>(reader: &mut Reader<'a>, direction: Direction) -> Result<Body<'a>> {
     Ok(Body::Middle {
         direction,
@@ -416,7 +423,7 @@ fn middle<'a>(reader: &mut Reader<'a>, direction: Direction) -> Result<Body<'a>>
     })
 }
 
-/// Returns the part of an RPC message behind the header. Its first word has to be there, since the
+/// Returns the part of an RPC message behind the header. Its first word is required, since the
 /// header's XDR definition includes it.
 fn payload<'a>(reader: &Reader<'a>) -> Result<&'a [u8]> {
     match reader.rest() {
@@ -439,23 +446,23 @@ mod tests {
             testing::{
                 decoded,
                 XID, //
-            },
+            }, //
         },
         *, //
     };
 
-    /// Decodes a message made of words, and returns what is wrong with it.
+    /// Decodes a message made of words and returns its fault.
     fn fault(words: &[u32]) -> Option<Fault> {
         let bytes = Bytes::from_words(words).ok()?;
         let error = decode(bytes.get(), &Limits::DEFAULT).err()?;
-        // The transaction ID is known whenever the error can be answered.
+        // Whenever the error can be answered, the transaction ID is known.
         error
             .prefix
             .filter(|prefix| prefix.xid == XID)
             .map(|_| error.fault)
     }
 
-    /// What most messages are is decoded in another way; it is the same, and for nothing else.
+    /// The fast path for the most common messages yields the same result, and takes no others.
     #[test]
     fn both_ways_to_decode_agree() -> Result {
         let (call, reply) = (htype::CALL_INLINE, htype::REPLY_INLINE);
@@ -482,7 +489,7 @@ mod tests {
         Ok(())
     }
 
-    /// Section 6.4: the prefix is 16 octets.
+    /// Section 6.4: the prefix has 16 octets.
     #[test]
     fn runts_are_told_apart() -> Result {
         let bytes = Bytes::from_words(&[XID, 2, 1, htype::GRANT])?;
@@ -497,12 +504,12 @@ mod tests {
         Ok(())
     }
 
-    /// Section 6.1: 6 to 13 and the two that are left of Version One.
+    /// Section 6.1: the types 6 to 13, and the two that remain of Version One.
     #[test]
     fn header_types_are_known() {
         for htype in [0, 1, 2, 3, 14, 100, u32::MAX] {
             assert_eq!(fault(&[XID, 2, 1, htype]), Some(Fault::BadProcedure(htype)));
-            assert_eq!(Purpose::of(htype), None);
+            assert_eq!(MessagePurpose::of(htype), None);
         }
         for version in [0, 1, 3, u32::MAX] {
             assert_eq!(
@@ -510,11 +517,11 @@ mod tests {
                 Some(Fault::Version(version))
             );
         }
-        // All the others fail later, except a GRANT.
+        // All the others fail later, except for a GRANT.
         for htype in 4..14 {
             let expected = (htype != htype::GRANT).then_some(Fault::Truncated);
             assert_eq!(fault(&[XID, 2, 1, htype]), expected);
-            assert!(Purpose::of(htype).is_some());
+            assert!(MessagePurpose::of(htype).is_some());
         }
     }
 
@@ -527,7 +534,7 @@ mod tests {
         assert_eq!((header.xid, header.credits), (XID, 32));
         assert_eq!(header.header_len(), 32);
         assert_eq!(header.payload().len(), 12);
-        assert_eq!(header.purpose(), Purpose::Call);
+        assert_eq!(header.purpose(), MessagePurpose::Call);
         let Body::CallInline { offer, payload } = header.body else {
             return Err(Fault::NoPayload);
         };
@@ -537,7 +544,7 @@ mod tests {
         Ok(())
     }
 
-    /// Section 6.3.7: no position-zero Read chunk in the Read list.
+    /// Section 6.3.7: the Read list contains no Position Zero Read chunk.
     #[test]
     fn read_lists_hold_data_items_only() {
         let position =
@@ -551,7 +558,7 @@ mod tests {
         );
     }
 
-    /// Section 4.5.1.1: positions never go back, but the segments of a chunk share theirs.
+    /// Section 4.5.1.1: positions never decrease, but all segments of a chunk share one position.
     #[test]
     fn read_lists_are_ordered() {
         let positions = |first, second| {
@@ -594,7 +601,7 @@ mod tests {
         );
     }
 
-    /// Section 6.6.3: where no payload follows, nothing does.
+    /// Section 6.6.3: nothing follows a header without payload.
     #[test]
     fn nothing_follows_a_header_without_payload() {
         for words in [
@@ -606,11 +613,11 @@ mod tests {
         ] {
             assert_eq!(fault(words), Some(Fault::TrailingBytes));
         }
-        // Behind an error anything may follow.
+        // An error may have trailing bytes.
         assert_eq!(fault(&[XID, 2, 1, 4, 2, 9, 9, 9]), None);
     }
 
-    /// The headers that a payload follows include its first word.
+    /// A header that a payload follows includes its first word.
     #[test]
     fn a_payload_has_a_word() -> Result {
         for (words, len) in [
@@ -635,7 +642,7 @@ mod tests {
         Ok(())
     }
 
-    /// Section 6.5: only a handle of this header, and not zero.
+    /// Section 6.5: only a nonzero handle of this header may be invalidated.
     #[test]
     fn only_handles_of_the_header_are_invalidated() -> Result {
         for (inv_handle, expected) in [

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From meaning to the bytes of a Version Two header.
+//! Encoding of Version Two headers.
 
 use super::{
     super::{
@@ -13,11 +13,11 @@ use super::{
             Fault,
             Result, //
         },
-        props::Told,
+        props::Advertised,
         xdr::{
             Writer,
             UNIT, //
-        },
+        }, //
     },
     htype,
     Direction,
@@ -28,7 +28,7 @@ use super::{
     VERSION, //
 };
 
-/// The size of the header of a MIDDLE message, in front of a part of the RPC message.
+/// The size in octets of the header of a MIDDLE message, in front of a part of the RPC message.
 pub(crate) const MIDDLE_LEN: usize = PREFIX_LEN + UNIT;
 
 /// Starts a message at the front of `buf`.
@@ -52,7 +52,7 @@ fn sum(parts: &[usize]) -> Result<usize> {
         .ok_or(Fault::NoSpace)
 }
 
-/// What every Call's header has.
+/// The fields that every Call's header has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallInline<'a> {
     /// The transaction ID, which is that of the RPC message.
@@ -61,7 +61,7 @@ pub(crate) struct CallInline<'a> {
     pub(crate) credits: u32,
     /// The handle that the Responder may invalidate remotely: one of those below, or zero (6.5).
     pub(crate) inv_handle: u32,
-    /// The Read list in the order of its positions, without position zero.
+    /// The Read list in order of its positions, without position zero.
     pub(crate) read: &'a [ReadSegment],
     /// The Write list.
     pub(crate) write: &'a [&'a [Segment]],
@@ -80,8 +80,8 @@ impl CallInline<'_> {
     /// # Errors
     ///
     /// [`Fault::NoSpace`] if `buf` is too short, [`Fault::UnexpectedPositionZero`],
-    /// [`Fault::UnorderedPosition`] and [`Fault::UnknownHandle`] for what a Requester must not
-    /// send, and what is wrong with a segment.
+    /// [`Fault::UnorderedPosition`] and [`Fault::UnknownHandle`] for contents that a Requester must
+    /// not send, and the fault of an invalid segment.
     pub(crate) fn encode(&self, buf: &mut [u8]) -> Result<usize> {
         let mut writer = start(buf, self.xid, self.credits, htype::CALL_INLINE)?;
         self.put_handle(&mut writer, &[])?;
@@ -101,7 +101,7 @@ impl CallInline<'_> {
         .ok_or(Fault::NoSpace)
     }
 
-    /// Writes the handle, if one of the chunks has it.
+    /// Writes the handle to invalidate. It must be zero or belong to one of the chunks.
     fn put_handle(&self, writer: &mut Writer<'_>, call: &[Segment]) -> Result {
         let written = self.write.iter().copied().flatten();
         let mut handles = call
@@ -116,7 +116,7 @@ impl CallInline<'_> {
         writer.u32(self.inv_handle)
     }
 
-    /// Writes the lists, which both Calls' headers end with.
+    /// Writes the chunk lists, which come last in the headers of both kinds of Calls.
     fn put_lists(&self, writer: &mut Writer<'_>) -> Result {
         let mut last = 0;
         for entry in self.read {
@@ -137,7 +137,7 @@ impl CallInline<'_> {
 /// The header of a Call whose RPC message is in a Call chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallExternal<'a> {
-    /// What it has in common with an inline Call.
+    /// The fields that it shares with an inline Call.
     pub(crate) common: CallInline<'a>,
     /// The Call chunk. Its position is zero.
     pub(crate) call: &'a [Segment],
@@ -174,13 +174,13 @@ impl CallExternal<'_> {
 /// The header of a part of an RPC message that is not the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Middle {
-    /// Whether the RPC message is a Call or a Reply.
+    /// The direction of the RPC message: Call or Reply.
     pub(crate) direction: Direction,
     /// The transaction ID, which is that of the RPC message.
     pub(crate) xid: u32,
     /// The credit value.
     pub(crate) credits: u32,
-    /// How many octets of the RPC message are still to come, in messages after this one.
+    /// The number of octets of the RPC message that come in messages after this one.
     pub(crate) remaining: u32,
 }
 
@@ -209,7 +209,7 @@ pub(crate) struct ReplyInline<'a> {
     pub(crate) xid: u32,
     /// The credit value.
     pub(crate) credits: u32,
-    /// The Call's Write chunks, the lengths of their segments replaced by what was written.
+    /// The Call's Write chunks, with the length of each segment set to what was written.
     pub(crate) write: &'a [&'a [Segment]],
 }
 
@@ -225,7 +225,7 @@ impl ReplyInline<'_> {
     ///
     /// # Errors
     ///
-    /// [`Fault::NoSpace`] if `buf` is too short, and what is wrong with a segment.
+    /// [`Fault::NoSpace`] if `buf` is too short, and the fault of an invalid segment.
     pub(crate) fn encode(&self, buf: &mut [u8]) -> Result<usize> {
         let mut writer = start(buf, self.xid, self.credits, htype::REPLY_INLINE)?;
         chunk::put_write_list(&mut writer, self.write)?;
@@ -240,9 +240,9 @@ pub(crate) struct ReplyExternal<'a> {
     pub(crate) xid: u32,
     /// The credit value.
     pub(crate) credits: u32,
-    /// The Call's Write chunks, the lengths of their segments replaced by what was written.
+    /// The Call's Write chunks, with the length of each segment set to what was written.
     pub(crate) write: &'a [&'a [Segment]],
-    /// The Call's Reply chunk, the lengths of its segments replaced by what was written.
+    /// The Call's Reply chunk, with the length of each segment set to what was written.
     pub(crate) reply: &'a [Segment],
 }
 
@@ -260,7 +260,7 @@ impl ReplyExternal<'_> {
     /// # Errors
     ///
     /// [`Fault::NoSpace`] if `buf` is too short, [`Fault::NoPayload`] if the Reply chunk holds
-    /// nothing, and what is wrong with a segment.
+    /// nothing, and the fault of an invalid segment.
     pub(crate) fn encode(&self, buf: &mut [u8]) -> Result<usize> {
         if self.reply.iter().all(|segment| segment.length == 0) {
             return Err(Fault::NoPayload);
@@ -274,12 +274,12 @@ impl ReplyExternal<'_> {
 
 /// An RDMA2_GRANT message. It has no transaction ID (6.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Grant {
+pub(crate) struct GrantHeader {
     /// The credit value.
     pub(crate) credits: u32,
 }
 
-impl Grant {
+impl GrantHeader {
     /// Writes the message to the front of `buf` and returns its size.
     ///
     /// # Errors
@@ -295,9 +295,9 @@ impl Grant {
 pub(crate) struct ConnProp<'a> {
     /// The credit value.
     pub(crate) credits: u32,
-    /// What is told.
-    pub(crate) told: Told<'a>,
-    /// Whether it is the final message.
+    /// The properties that the message advertises.
+    pub(crate) told: Advertised<'a>,
+    /// True if this is the final message.
     pub(crate) last: bool,
 }
 
@@ -308,9 +308,10 @@ impl ConnProp<'_> {
     ///
     /// [`Fault::NoSpace`] if `buf` is too short.
     pub(crate) fn encode(&self, buf: &mut [u8]) -> Result<usize> {
-        let htype = match self.last {
-            true => htype::CONNPROP_FINAL,
-            false => htype::CONNPROP_MIDDLE,
+        let htype = if self.last {
+            htype::CONNPROP_FINAL
+        } else {
+            htype::CONNPROP_MIDDLE
         };
         let mut writer = start(buf, NO_XID, self.credits, htype)?;
         self.told.put(&mut writer)?;
@@ -321,13 +322,13 @@ impl ConnProp<'_> {
 /// An RDMA2_ERROR message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ErrorHeader {
-    /// The transaction ID of the message that it is about.
+    /// The transaction ID of the faulty message.
     pub(crate) xid: u32,
-    /// The version of that message, whether supported or not (section 7).
+    /// The version of that message, supported or not (section 7).
     pub(crate) version: u32,
     /// The credit value.
     pub(crate) credits: u32,
-    /// What went wrong.
+    /// The error to report.
     pub(crate) error: RdmaError,
 }
 
@@ -371,12 +372,12 @@ mod tests {
                 read_segment,
                 segment,
                 XID, //
-            },
+            }, //
         },
         *, //
     };
 
-    /// The two words of the offset of all segments.
+    /// The first of the two words of the offset of all segments.
     const HIGH: u32 = 0x0001_0002;
     /// The second of them.
     const LOW: u32 = 0x0003_0004;
@@ -461,9 +462,9 @@ mod tests {
     /// Section 6.3.2: the transaction ID of a GRANT is zero. So is that of CONNPROP messages.
     #[test]
     fn control_messages_look_as_in_the_draft() -> Result {
-        let grant = Grant { credits: 7 };
+        let grant = GrantHeader { credits: 7 };
         assert!(Bytes::from_encoder(|buf| grant.encode(buf))?.is_words(&[0, 2, 7, 5]));
-        let told = Told::all(&Properties::DEFAULT);
+        let told = Advertised::all(&Properties::DEFAULT);
         for (last, htype) in [(false, 6), (true, 7)] {
             let message = ConnProp {
                 credits: 7,
@@ -506,7 +507,7 @@ mod tests {
         Ok(())
     }
 
-    /// What a sender MUST NOT send is refused here too.
+    /// The encoder refuses contents that a sender MUST NOT send.
     #[test]
     fn encoders_refuse_what_must_not_be_sent() {
         let mut buf = [0; 256];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an RDMA2_ERROR message says (draft-ietf-nfsv4-rpcrdma-version-two-07, 6.3.1 and 7).
+//! Errors in RDMA2_ERROR messages (draft-ietf-nfsv4-rpcrdma-version-two-07, 6.3.1 and 7).
 
 use super::super::{
     error::{
@@ -10,7 +10,7 @@ use super::super::{
     xdr::{
         Reader,
         Writer, //
-    },
+    }, //
 };
 
 /// The error codes (8.4).
@@ -41,14 +41,14 @@ mod code {
     pub(super) const SYSTEM: u32 = 100;
 }
 
-/// An error code and what comes with it.
+/// An error code with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RdmaError {
     /// The version is not supported (7.1.1).
     Version {
-        /// The lowest version that is.
+        /// The lowest supported version.
         low: u32,
-        /// The highest version that is.
+        /// The highest supported version.
         high: u32,
     },
     /// The header cannot be parsed (7.2.1).
@@ -57,50 +57,51 @@ pub(crate) enum RdmaError {
     BadProperty,
     /// The header type is not known or not supported (7.1.3).
     HeaderType,
-    /// The message does not fit into the sequence that it is or should be part of (7.1.4).
+    /// The message does not fit into the sequence to which it belongs or should belong (7.1.4).
     Continuation,
-    /// There are more Read chunks than can be read (7.3.1).
+    /// There are more Read chunks than the Responder can read (7.3.1).
     ReadChunks {
-        /// How many can be.
+        /// The supported number.
         max: u32,
     },
-    /// There are more Write chunks than can be written (7.3.2).
+    /// There are more Write chunks than the Responder can write (7.3.2).
     WriteChunks {
-        /// How many can be.
+        /// The supported number.
         max: u32,
     },
-    /// A chunk has more segments than can be used (7.3.3).
+    /// A chunk has more segments than the Responder can use (7.3.3).
     Segments {
-        /// How many can be.
+        /// The supported number.
         max: u32,
     },
     /// A Write chunk is too short for its result (7.3.4).
     WriteResource {
-        /// Which one, counted from one, or zero if that is not known.
+        /// The index of the chunk, counted from one, or zero if it is unknown.
         index: u32,
-        /// The length in octets that it should have.
+        /// The required length in octets.
         needed: u32,
     },
     /// The Reply chunk is too short, and the Reply cannot be sent in another way (7.3.5).
     ReplyResource {
-        /// The length in octets that it should have.
+        /// The required length in octets.
         needed: u32,
     },
-    /// The version is not that of the messages before (7.1.2).
+    /// The version differs from that of earlier messages (7.1.2).
     VersionMismatch,
-    /// Anything else (7.4.1).
+    /// Any other error (7.4.1).
     System,
 }
 
 impl RdmaError {
-    /// The size in octets of the longest one, code included.
+    /// The size in octets of the longest error, code included.
     pub(super) const MAX_LEN: usize = 12;
 
-    /// Reads an error: its code, and what comes with that code.
+    /// Reads an error: its code and parameters.
     ///
     /// # Errors
     ///
-    /// [`Fault::BadErrorCode`] if the code is not known, which is to be ignored (section 7).
+    /// [`Fault::BadErrorCode`] if the code is unknown. The receiver ignores such an error (section
+    /// 7).
     pub(super) fn get(reader: &mut Reader<'_>) -> Result<Self> {
         Ok(match reader.u32()? {
             code::VERS => {
@@ -157,9 +158,8 @@ impl RdmaError {
 
     /// Returns whether the RPC may succeed if its Call is sent again with other chunks.
     ///
-    /// Everything else is permanent and ends the RPC with an error; so are the errors about chunks
-    /// if they say that nothing is known of what would help (7.3). Whether a Call may be executed
-    /// twice is not for the transport to say.
+    /// All other errors are permanent and end the RPC. So do errors about chunks that contain no
+    /// advice (7.3). The transport does not decide whether a Call may be executed twice.
     pub(crate) const fn may_retry(&self) -> bool {
         match *self {
             Self::ReadChunks { .. } | Self::WriteChunks { .. } => true,
@@ -176,10 +176,10 @@ impl RdmaError {
         }
     }
 
-    /// Returns whether nothing may be sent any more in the way it was done, so that the connection
-    /// is of no use (7.1.1 to 7.1.3).
+    /// Returns whether the peer can accept no more messages like the one that failed, so that the
+    /// connection is useless (7.1.1 to 7.1.3).
     ///
-    /// Which header type it was about an error does not say, and each of them is REQUIRED.
+    /// An error does not name the header type that it is about, and each header type is REQUIRED.
     pub(crate) const fn ends_connection(&self) -> bool {
         matches!(
             self,
@@ -205,7 +205,7 @@ mod tests {
         *, //
     };
 
-    /// Each error with its words and whether its Call may be sent again (8.4).
+    /// All errors, each with its encoding and the result of [`RdmaError::may_retry`] (8.4).
     const ALL: [(RdmaError, &[u32], bool); 12] = [
         (RdmaError::Version { low: 1, high: 2 }, &[1, 1, 2], false),
         (RdmaError::BadXdr, &[2], false),
@@ -245,7 +245,7 @@ mod tests {
         Ok(())
     }
 
-    /// Section 7: an unknown code is told apart from a message that cannot be parsed.
+    /// Section 7: an unknown code is distinguished from a message that cannot be parsed.
     #[test]
     fn unknown_codes_are_told_apart() -> Result {
         for code in [0, 12, 99, 101, u32::MAX] {
@@ -268,7 +268,7 @@ mod tests {
         Ok(())
     }
 
-    /// Section 7.3: if nothing is known of what would help, sending the Call again is of no use.
+    /// Section 7.3: without advice in the error, sending the Call again is of no use.
     #[test]
     fn errors_without_advice_are_permanent() {
         for error in [
@@ -288,7 +288,7 @@ mod tests {
         assert!(unknown_chunk.may_retry());
     }
 
-    /// Sections 7.1.1 to 7.1.3: the Requester must not go on in the same way.
+    /// Sections 7.1.1 to 7.1.3: the Requester must not continue in the same way.
     #[test]
     fn errors_about_the_version_end_the_connection() {
         for (error, words, _) in ALL {

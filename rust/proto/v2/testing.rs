@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the tests of several files need.
+//! Helpers that several test modules of Version Two share.
 
 use super::{
     super::{
@@ -19,7 +19,7 @@ use super::{
 /// The transaction ID of the examples.
 pub(super) const XID: u32 = 0x1234_5678;
 
-/// A segment of its own for each `handle`.
+/// Returns a segment that is different for each `handle`.
 pub(super) const fn segment(handle: u32, length: u32) -> Segment {
     Segment {
         handle,
@@ -28,7 +28,7 @@ pub(super) const fn segment(handle: u32, length: u32) -> Segment {
     }
 }
 
-/// A Read segment of its own for each `handle`.
+/// Returns a Read segment that is different for each `handle`.
 pub(super) const fn read_segment(position: u32, handle: u32, length: u32) -> ReadSegment {
     ReadSegment {
         position,

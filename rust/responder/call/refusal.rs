@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is not taken in, and how it is answered.
+//! The refusal of messages that are not taken in, and their answers.
 
-use crate::observe::trace::{Answer, Why};
-use crate::proto::message::{self, Version};
-use crate::proto::v1::{self, DecodeError};
+use crate::observe::trace::{
+    Answer,
+    RefusalReason, //
+};
+use crate::proto::message::{
+    self,
+    Version, //
+};
+use crate::proto::v1::{
+    self,
+    DecodeError, //
+};
 use crate::proto::v2;
 use kernel::error::Error;
 
@@ -13,7 +22,12 @@ pub(crate) enum Refusal {
     /// Its header makes no sense.
     Header(DecodeError),
     /// Its header is fine, but its chunks can't be used.
-    Chunks(Why),
+    Chunks(RefusalReason),
+    /// Its chunks need more memory regions, or more of the Send Queue, than there are.
+    Segments {
+        /// The most segments.
+        max: u32,
+    },
     /// It is not a Call; it is not answered.
     Drop,
     /// The connection is to be ended.
@@ -21,11 +35,11 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// What a trace event says of it, on a connection of that version.
-    pub(crate) fn traced(&self, version: Version) -> (Answer, Why) {
+    /// Returns the words of a trace event for it, on a connection of that version.
+    pub(crate) fn traced(&self, version: Version) -> (Answer, RefusalReason) {
         match self {
             Self::Header(error) if version == Version::Two => {
-                (Answer::Error, Why::Fault(error.fault))
+                (Answer::Error, RefusalReason::Fault(error.fault))
             }
             Self::Header(error) => {
                 // Which credits an answer carries does not matter here.
@@ -34,17 +48,25 @@ impl Refusal {
                     Some(v1::RdmaError::Chunk) => Answer::ErrChunk,
                     None => Answer::None,
                 };
-                (answer, Why::Fault(error.fault))
+                (answer, RefusalReason::Fault(error.fault))
             }
             Self::Chunks(why) if version == Version::Two => (Answer::Error, *why),
             Self::Chunks(why) => (Answer::ErrChunk, *why),
-            Self::Drop => (Answer::None, Why::NotACall),
-            Self::Lost(_) => (Answer::Close, Why::NoResources),
+            Self::Segments { .. } => {
+                let answer = match version {
+                    Version::One => Answer::ErrChunk,
+                    Version::Two => Answer::Error,
+                };
+                (answer, RefusalReason::TooManySegments)
+            }
+            Self::Drop => (Answer::None, RefusalReason::NotACall),
+            Self::Lost(_) => (Answer::Close, RefusalReason::NoResources),
         }
     }
 }
 
-/// The transaction ID of a message that was refused, whatever its version; zero if it is too short to have one.
+/// The transaction ID of a message that was refused, whatever its version; zero if it is too short
+/// to have one.
 pub(crate) fn xid_of(message: &[u8]) -> u32 {
     match v1::decode(message) {
         Ok(header) => header.xid,
@@ -52,8 +74,23 @@ pub(crate) fn xid_of(message: &[u8]) -> u32 {
     }
 }
 
-/// The answer to a message that was refused, as octets; [`None`] if there is none. `credits` is for Version One; in
-/// Version Two the value is set when the answer is posted.
+/// Returns what is said in Version Two about a Call that was refused; [`None`] if nothing is.
+pub(crate) fn error(refusal: &Refusal, call: &message::Call<'_>) -> Option<v2::RdmaError> {
+    match *refusal {
+        Refusal::Header(_) | Refusal::Chunks(_) => Some(v2::RdmaError::BadXdr),
+        // Section 7.3.3: with fewer segments it would have been possible.
+        Refusal::Segments { max } if call.segment_count() > max as usize => {
+            Some(v2::RdmaError::Segments { max })
+        }
+        // There is no code for segments that are few and long; another time there may be enough
+        // of what they need.
+        Refusal::Segments { .. } => Some(v2::RdmaError::System),
+        Refusal::Drop | Refusal::Lost(_) => None,
+    }
+}
+
+/// The answer to a message that was refused, as octets; [`None`] if there is none. `credits` is for
+/// Version One; in Version Two the value is set when the answer is posted.
 pub(crate) fn answer(
     version: Version,
     bytes: &[u8],
@@ -62,23 +99,19 @@ pub(crate) fn answer(
     buffer: &mut [u8],
 ) -> Option<usize> {
     if version == Version::Two {
-        let error = match refusal {
-            Refusal::Header(_) | Refusal::Chunks(_) => v2::RdmaError::BadXdr,
-            Refusal::Drop | Refusal::Lost(_) => return None,
-        };
-        let xid = message::Call::decode(version, bytes)?.xid;
+        let call = message::Call::decode(version, bytes)?;
         return v2::ErrorHeader {
-            xid,
+            xid: call.xid,
             version: v2::VERSION,
             credits,
-            error,
+            error: error(refusal, &call)?,
         }
         .encode(buffer)
         .ok();
     }
     let error = match refusal {
         Refusal::Header(error) => error.answer(credits)?,
-        Refusal::Chunks(_) => v1::ErrorHeader {
+        Refusal::Chunks(_) | Refusal::Segments { .. } => v1::ErrorHeader {
             xid: v1::decode(bytes).ok()?.xid,
             version: v1::VERSION,
             credits,
@@ -87,4 +120,51 @@ pub(crate) fn answer(
         Refusal::Drop | Refusal::Lost(_) => return None,
     };
     error.encode(buffer).ok()
+}
+
+#[cfg(rpcrdma_kunit)]
+#[kernel::prelude::kunit_tests(rpcrdma_responder_refusal)]
+mod tests {
+    use super::*;
+    use crate::proto::chunk::{
+        ReadSegment,
+        Segment, //
+    };
+    use kernel::prelude::*;
+
+    /// Section 7.3.3: the error says how many there may be, if there are more.
+    #[test]
+    fn too_many_segments_are_answered_with_the_number() -> Result {
+        let segment = ReadSegment {
+            position: 40,
+            segment: Segment {
+                handle: 1,
+                length: 4,
+                offset: 0x1000,
+            },
+        };
+        let read = [segment; 20];
+        for count in [1, 8, 9, 20_u32] {
+            let header = message::CallHeader {
+                version: Version::Two,
+                xid: 0,
+                credits: 1,
+                call: &[],
+                read: read.get(..count as usize).ok_or(EINVAL)?,
+                write: &[],
+                reply: &[],
+                invalidate: 0,
+            };
+            let mut bytes = KVec::from_elem(0, 1024, GFP_KERNEL)?;
+            header.encode(&mut bytes).map_err(|_| EINVAL)?;
+            let call = message::Call::decode(Version::Two, &bytes).ok_or(EINVAL)?;
+            let expected = match count {
+                ..=8 => v2::RdmaError::System,
+                _ => v2::RdmaError::Segments { max: 8 },
+            };
+            let refusal = Refusal::Segments { max: 8 };
+            assert_eq!(error(&refusal, &call), Some(expected));
+        }
+        Ok(())
+    }
 }

@@ -1,31 +1,86 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How a connection is accepted, and how large it is made.
+//! The acceptance of a connection, and the choice of its sizes.
 
-use super::{inspect, Connection, Returns, SEND_STEP};
-use crate::kext::delayed_work::{new_delayed_work_ext, DelayedWork};
-use crate::link::channel::Channel;
+use super::{
+    inspect,
+    Connection,
+    Returns,
+    LEAVE_WORK,
+    SEND_STEP, //
+};
+use crate::endpoint::receive_pool::{
+    Need,
+    ReceivePools,
+    FEWEST, //
+};
+use crate::endpoint::{
+    EndpointOwner,
+    Sizes,
+    RECEIVE_BATCH, //
+};
+use crate::kext::delayed_work::{
+    new_delayed_work_ext,
+    DelayedWork, //
+};
+use crate::link::auth;
+use crate::link::channel::{
+    self,
+    Channel,
+    MESSAGE_SIZE, //
+};
 use crate::link::middles::MAX_PARTS;
-use crate::link::sizing::REVERSE_READS;
+use crate::link::sizing::{
+    most_segments,
+    transfer_regions,
+    REVERSE_READS, //
+};
+use crate::link::Link;
 use crate::module_parameters;
 use crate::observe::trace::Number;
-use crate::proto::cm_private::{Agreed, CmPrivate};
-use crate::proto::credits::{Allowance, Due};
+use crate::proto::cm_private::CmPrivate;
+use crate::proto::connection::receives::{
+    Receives,
+    FIRST_CREDITS, //
+};
+use crate::proto::connection::InOne;
+use crate::proto::message::Version;
+use crate::proto::props::{
+    Properties,
+    ReverseLevel, //
+};
+use crate::proto::session::Role;
+use crate::rdma::cm::{
+    CmId,
+    ConnectionRequests,
+    Incoming, //
+};
 use crate::responder::stats::Stats;
 use crate::server::backlog::Backlog;
 use crate::server::callback;
 use crate::server::inbox::Inbox;
-use crate::server::two;
-use crate::sunrpc::svc::{Server, SvcXprt};
-use crate::sunrpc::{tunables, AddressText};
-use crate::verbs::cm::{CmId, ConnectionRequests, Incoming};
-use crate::verbs::endpoint::{EndpointOwner, Sizes, RECEIVE_BATCH};
-use crate::verbs::receive_pool::{Need, ReceivePools, FEWEST};
+use crate::sunrpc::svc::{
+    Server,
+    SvcXprt, //
+};
+use crate::sunrpc::{
+    tunables,
+    AddressText, //
+};
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::{new_condvar, new_mutex, new_spinlock, Arc};
+use kernel::sync::atomic::{
+    Atomic,
+    Relaxed, //
+};
+use kernel::sync::{
+    new_condvar,
+    new_mutex,
+    new_spinlock,
+    Arc, //
+};
 
-/// Receives that are not for Calls: one for each Reply to a Call of ours, and a batch that is not posted.
+/// Receives that are not for Calls: one for each Reply to a Call of ours, and a batch that is not
+/// posted.
 const OTHER_RECEIVES: u32 = callback::SLOTS + RECEIVE_BATCH;
 
 /// Receives: beside those one for each credit, and one for each Call that a thread has.
@@ -33,12 +88,10 @@ const fn receives(credits: u32) -> u32 {
     2 * credits + OTHER_RECEIVES
 }
 
-/// What a peer is granted at first.
-pub(super) const FIRST_CREDITS: u32 = 4;
-
-/// Send buffers: one for each Call that is taken in, as many again whose completion has not come, and one for each
-/// Call of ours. With few credits there are as many as it takes for a Reply in parts when all others are with Calls: with
-/// what is there for Replies to Calls of ours the peer may send Calls too.
+/// Send buffers: one for each Call that is taken in, as many again whose completion has not come,
+/// and one for each Call of ours. With few credits there are as many as it takes for a Reply in
+/// parts when all others are with Calls: with what is there for Replies to Calls of ours the peer
+/// may send Calls too.
 const fn sends(credits: u32) -> u32 {
     let usual = 2 * credits + callback::SLOTS;
     let least = credits + 2 * callback::SLOTS + MAX_PARTS as u32;
@@ -49,9 +102,10 @@ const fn sends(credits: u32) -> u32 {
     }
 }
 
-/// Work requests of the Send Queue: a Write and a Send for each credit, or the Writes of some Replies of a MiB. It is the
-/// largest part of what an idle connection takes, and there are devices that round it up to the next power of two, or
-/// up to the next but one if it is one less than that.
+/// Work requests of the Send Queue: a Write and a Send for each credit, or the Writes of some
+/// Replies of a MiB. It is the largest part of what an idle connection takes, and there are devices
+/// that round it up to the next power of two, or up to the next but one if it is one less than
+/// that.
 const fn send_queue(credits: u32) -> u32 {
     if credits > 32 {
         2 * credits - 2
@@ -59,6 +113,13 @@ const fn send_queue(credits: u32) -> u32 {
         62
     }
 }
+
+/// The length in octets of the longest segment that we read from or write to: more than a client
+/// has to offer for the largest payload.
+const SEGMENT_SIZE: u32 = 2 << 20;
+
+/// The most Read chunks, and the most Write chunks, of a Call.
+const CHUNKS: u32 = 16;
 
 /// The number of the next connection.
 static NEXT_NUMBER: Atomic<u32> = Atomic::new(1);
@@ -94,57 +155,10 @@ impl Connection {
         number: Number,
         addresses: (AddressText, AddressText),
     ) -> Result<Arc<Self>> {
-        let inline = tunables::max_request_size();
-        let peer = CmPrivate::decode(incoming.private_data());
-        let read_depth = incoming.read_depth();
-        if read_depth == 0 {
-            // It would never answer our Reads.
-            return Err(EINVAL);
-        }
-        let limits = incoming.device_limits().ok_or(ENODEV)?;
-        let own = CmPrivate {
-            send_size: inline,
-            receive_size: inline,
-            // There are devices that can't send such.
-            remote_invalidation: limits.memory_management,
-        };
-        let ours = u8::try_from(tunables::max_outbound_reads()).unwrap_or(u8::MAX);
-        let read_depth = read_depth.min(limits.outbound_reads).min(ours);
-        // As if all Receives were its own. Their queue has one more work request, the marker of a drain.
-        let room = limits.queue_depth.saturating_sub(OTHER_RECEIVES + 1);
-        let credits = tunables::max_requests().min(room / 2).max(1);
+        let plan = Plan::new(&incoming)?;
+        let channel = plan.channel(number, addresses)?;
         let stats = Arc::new(Stats::new(number), GFP_KERNEL)?;
-        let channel = two::channel(
-            number,
-            inline,
-            FIRST_CREDITS.min(credits),
-            FIRST_CREDITS + 1,
-            addresses,
-        )?;
-        // In Version One there are no chunks in the reverse direction.
-        let may_register = channel.is_some()
-            && limits.memory_management
-            && limits.fast_reg_pages >= callback::REGION_DEPTH;
-        let (region_depth, regions) = match may_register {
-            true => (callback::REGION_DEPTH, callback::REGIONS),
-            false => (1, 0),
-        };
-        // Only Calls of ours may have Read chunks that it reads, and those of Version Two only.
-        let answer_depth = match &channel {
-            Some(_) => incoming
-                .answer_depth()
-                .min(limits.inbound_reads)
-                .min(REVERSE_READS),
-            None => 0,
-        };
-        // What a peer may send before it was told anything, whatever Version One may be limited to.
-        let buffer_size = match &channel {
-            Some(_) => two::message_size(inline),
-            None => inline,
-        };
-        // For the session's own messages. Each Call takes a buffer when it is taken in, for a Reply which perhaps may not be
-        // sent before one of those: our properties, if a client begins with Calls, or errors, which come first.
-        let kept_sends = u32::from(channel.is_some());
+        let credits = plan.credits;
         let this = Arc::pin_init(
             try_pin_init!(Self {
                 xprt <- SvcXprt::new(server),
@@ -156,98 +170,278 @@ impl Connection {
                 returns <- new_spinlock!(Returns::default(), "rpcrdma::Connection::returns"),
                 returned <- new_condvar!("rpcrdma::Connection::returned"),
                 patience <- new_mutex!((), "rpcrdma::Connection::patience"),
-                agreed: Agreed::new(&own, &peer),
-                sends_invalidation: limits.memory_management,
-                peer,
                 channel,
-                endpoint <- new_spinlock!(None, "rpcrdma::Connection::endpoint"),
-                allowance <- new_spinlock!(
-                    Allowance::new(FIRST_CREDITS, credits),
-                    "rpcrdma::Connection::allowance"
-                ),
-                due <- new_spinlock!(Due::new(callback::SLOTS), "rpcrdma::Connection::due"),
+                link <- new_spinlock!(None, "rpcrdma::Connection::link"),
                 number,
-                read_depth,
+                read_depth: plan.read_depth,
                 addresses,
                 stats,
                 directory <- new_mutex!(None, "rpcrdma::Connection::directory"),
                 has_callback: Atomic::new(false),
                 callback_taken: Atomic::new(false),
                 callback <- new_mutex!(None, "rpcrdma::Connection::callback"),
-                look <- new_delayed_work_ext!("rpcrdma_look"),
+                check <- new_delayed_work_ext!("rpcrdma_check"),
+                device_gone: Atomic::new(false),
+                leave <- new_delayed_work_ext!("rpcrdma_leave"),
             }? Error),
             GFP_KERNEL,
         )?;
         this.xprt.set_local(incoming.local())?;
         this.xprt.set_remote(incoming.remote())?;
         let cm = CmId::adopt(incoming, this.clone())?;
-        let sizes = Sizes {
-            receives: receives(credits),
-            receive_size: buffer_size as usize,
-            sends: sends(credits) + kept_sends,
-            first_sends: SEND_STEP + kept_sends,
-            kept_sends,
-            send_size: buffer_size as usize,
-            send_queue: send_queue(credits).min(limits.queue_depth / 2),
-            region_depth,
-            regions,
-            transfer_sges: limits.send_sges.min(16),
-            pulls: credits,
-            transfers: credits.min(limits.queue_depth / 8),
+        let owner = match this.bring_up(cm, plan, pools) {
+            Ok(owner) => owner,
+            Err(error) => {
+                // The CM id is gone, so no handler runs any more. `free` will not be called, which
+                // would see to what they have left.
+                DelayedWork::<Self>::disable_sync(&this);
+                DelayedWork::<Self, LEAVE_WORK>::disable_sync(&this);
+                this.inbox.empty();
+                return Err(error);
+            }
         };
-        let limit = shared_receives();
-        let owner = if limit > 0 {
-            EndpointOwner::sharing(cm, sizes, pools, limit)?
-        } else {
-            EndpointOwner::new(cm, sizes)?
-        };
-        let endpoint = owner.endpoint();
-        if !endpoint.shares_receives() {
-            // All that may ever be needed is posted already.
-            *this.allowance.lock() = Allowance::new(credits, credits);
-        }
-        // One to spare, for a peer that does not count quite as we do.
-        let wanted = this.allowance.lock().granted() + 1;
-        endpoint.ask_for_receives(wanted, Need::Vital)?;
-        this.inbox.add_room(wanted)?;
-        this.receives_changed();
-        if this.channel.is_some() {
-            this.set_endpoint(Some(endpoint.clone()));
-        }
-        if let Err(error) = owner.accept(&own.encode(), read_depth, answer_depth) {
-            // The peer may have sent something all the same. `free` will not be called, which would see to all this.
-            this.set_endpoint(None);
-            drop(owner);
-            DelayedWork::<Self>::cancel_sync(&this);
-            this.inbox.empty();
-            return Err(error);
-        }
         *this.owner.lock() = Some(owner);
-        if this.channel().is_some_and(Channel::awaits_proof) {
+        // The handler for that may have been called before there was an owner to be found.
+        Self::leave_device(&this);
+        if this.channel.awaits_proof() {
             // Perhaps no message will ever come.
             Self::watch(&this);
         }
         Ok(this)
     }
+
+    /// Makes the endpoint, and accepts the peer. If that fails nothing refers to the connection any
+    /// more but work items and messages that have arrived.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `ENOSPC` if all connections have too many Receives, or what the device or the CM
+    /// reports.
+    fn bring_up(
+        &self,
+        cm: CmId<Self>,
+        plan: Plan,
+        pools: &Arc<ReceivePools<Self>>,
+    ) -> Result<EndpointOwner<Self>> {
+        let owner = if plan.shared > 0 {
+            EndpointOwner::sharing(cm, plan.sizes, pools, plan.shared)?
+        } else {
+            EndpointOwner::new(cm, plan.sizes)?
+        };
+        let told = plan.in_one.own.encode();
+        self.prepare(&owner, plan.credits)
+            .and_then(|()| owner.accept(&told, plan.read_depth, plan.answer_depth))
+            // It has a reference to the endpoint, which has one to the connection.
+            .inspect_err(|_| self.set_link(None))?;
+        Ok(owner)
+    }
+
+    /// Makes ready for what the peer may send as soon as it was accepted.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, or `ENOSPC` if all connections have too many Receives.
+    fn prepare(&self, owner: &EndpointOwner<Self>, credits: u32) -> Result {
+        let endpoint = owner.endpoint();
+        if !endpoint.shares_receives() {
+            // All that may ever be needed is posted already.
+            self.channel.set_receives(Receives::new(credits, credits));
+        }
+        let wanted = self.channel.allowance().granted() + 1;
+        endpoint.ask_for_receives(wanted, Need::Vital)?;
+        self.inbox.add_room(wanted)?;
+        let link = Link::new(endpoint.clone(), self.channel.clone())?;
+        self.set_link(Some(link));
+        Ok(())
+    }
 }
 
-/// The module parameter, which kernels hand out by value or by reference.
-fn parameter() -> u32 {
-    *core::borrow::Borrow::<u32>::borrow(&module_parameters::shared_receives.value())
+/// The sizes of a connection, and the private data for the client.
+struct Plan {
+    /// The highest version that may be spoken.
+    highest: Version,
+    /// The wishes of an administrator for host authentication.
+    auth: auth::Wanted,
+    /// The private data of both ends.
+    in_one: InOne,
+    /// The credits that there may be at most.
+    credits: u32,
+    /// RDMA Reads that may be under way at once.
+    read_depth: u8,
+    /// RDMA Reads of the peer's that may.
+    answer_depth: u8,
+    /// The sizes of the endpoint.
+    sizes: Sizes,
+    /// The most Receives that connections share on the device; zero if they do not.
+    shared: u32,
 }
 
-/// How many Receives connections share on a device at most; zero if they do not.
-fn shared_receives() -> u32 {
-    match parameter() {
+impl Plan {
+    /// Plans for a connection that asks.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the peer answers no RDMA Reads, `ENODEV` if the device is gone.
+    fn new<L: ConnectionRequests>(incoming: &Incoming<L>) -> Result<Self> {
+        let inline = tunables::max_request_size();
+        let read_depth = incoming.read_depth();
+        if read_depth == 0 {
+            // It would never answer our Reads.
+            return Err(EINVAL);
+        }
+        let limits = incoming.device_limits().ok_or(ENODEV)?;
+        let auth = auth::Wanted {
+            mode: tunables::server_host_auth(),
+            padding: tunables::host_auth_padding(),
+        };
+        // In Version One nobody can authenticate himself.
+        let accepts_two = tunables::server_version() >= Version::Two.number();
+        let highest = if accepts_two || auth.is_required() {
+            Version::Two
+        } else {
+            Version::One
+        };
+        let rules = highest.rules();
+        let ours = u8::try_from(tunables::max_outbound_reads()).unwrap_or(u8::MAX);
+        // As if all Receives were its own. Their queue has one more work request, the marker of a
+        // drain.
+        let room = limits.queue_depth.saturating_sub(OTHER_RECEIVES + 1);
+        let credits = tunables::max_requests().min(room / 2).max(1);
+        let transfers = transfer_regions(credits, &limits);
+        let may_register = rules.has_reverse_chunks
+            && limits.memory_management
+            && limits.fast_reg_pages >= callback::REGION_DEPTH;
+        let (region_depth, regions) = if may_register {
+            (callback::REGION_DEPTH, callback::REGIONS)
+        } else {
+            (1, 0)
+        };
+        // Only Calls of ours may have Read chunks that it reads.
+        let most_answers = if rules.has_reverse_chunks {
+            REVERSE_READS
+        } else {
+            0
+        };
+        // What a peer may send before it was told anything, whatever Version One may be limited to.
+        let size = largest_message(highest, inline);
+        // For the session's own messages. Each Call takes a buffer when it is taken in, for a Reply
+        // which perhaps may not be sent before one of those: our properties, if a client begins
+        // with Calls, or errors, which come first.
+        let kept_sends = u32::from(rules.has_properties);
+        Ok(Self {
+            highest,
+            auth,
+            in_one: InOne {
+                own: CmPrivate {
+                    send_size: inline,
+                    receive_size: inline,
+                    // There are devices that can't send such.
+                    remote_invalidation: limits.memory_management,
+                },
+                peer: CmPrivate::decode(incoming.private_data()),
+                calls: callback::SLOTS,
+            },
+            credits,
+            read_depth: read_depth.min(limits.outbound_reads).min(ours),
+            answer_depth: incoming
+                .answer_depth()
+                .min(limits.inbound_reads)
+                .min(most_answers),
+            sizes: Sizes {
+                receives: receives(credits),
+                receive_size: size as usize,
+                sends: sends(credits) + kept_sends,
+                first_sends: SEND_STEP + kept_sends,
+                kept_sends,
+                send_size: size as usize,
+                send_queue: send_queue(credits).min(limits.queue_depth / 2),
+                region_depth,
+                regions,
+                transfer_sges: limits.send_sges.min(16),
+                pulls: credits,
+                transfers,
+                segments: most_segments(transfers, &limits),
+            },
+            shared: shared_receives(limits.iwarp),
+        })
+    }
+
+    /// Returns what the new connection knows and decides. The addresses are the client's and ours.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    fn channel(
+        &self,
+        number: Number,
+        (remote, local): (AddressText, AddressText),
+    ) -> Result<Arc<Channel>> {
+        let size = largest_message(Version::Two, self.in_one.own.send_size);
+        let receives = Receives::new(FIRST_CREDITS, self.credits);
+        Channel::new(&channel::Parameters {
+            number,
+            role: Role::Server,
+            own: Properties {
+                send_size: size,
+                receive_size: size,
+                segment_size: SEGMENT_SIZE,
+                segment_count: self.sizes.segments,
+                // Means nothing on this side (5.2.5).
+                reverse: ReverseLevel::NONE,
+            },
+            highest: self.highest,
+            in_one: self.in_one,
+            receives,
+            credits_in_one: receives.allowance().granted(),
+            read_chunks: CHUNKS,
+            write_chunks: CHUNKS,
+            auth: auth::Parameters {
+                wanted: self.auth,
+                client: remote,
+                server: local,
+            },
+        })
+    }
+}
+
+/// Returns the length of the largest message, either way, on a connection that may speak up to
+/// `highest`, if it is `inline` octets in Version One.
+fn largest_message(highest: Version, inline: u32) -> u32 {
+    if highest.rules().has_properties {
+        inline.max(MESSAGE_SIZE)
+    } else {
+        inline
+    }
+}
+
+/// The module parameter that is for devices of iWARP, or for others. Kernels hand it out by value
+/// or by reference.
+fn parameter(iwarp: bool) -> u32 {
+    if iwarp {
+        *core::borrow::Borrow::<u32>::borrow(&module_parameters::shared_receives_iwarp.value())
+    } else {
+        *core::borrow::Borrow::<u32>::borrow(&module_parameters::shared_receives.value())
+    }
+}
+
+/// Returns the most Receives that connections share on a device; zero if they do not.
+///
+/// Over iWARP they do not unless the administrator says so. A message that finds no Receive ends
+/// its connection there, whoever has taken what there was; and the memory that RDMA Reads fill is
+/// open to RDMA Writes of all connections in the same protection domain.
+fn shared_receives(iwarp: bool) -> u32 {
+    match parameter(iwarp) {
         0 => 0,
         limit => limit.max(FEWEST),
     }
 }
 
-/// Tells of a module parameter that is taken for another one. Called when the module is loaded.
+/// Tells of module parameters that are taken for other ones. Called when the module is loaded.
 pub(in crate::server) fn check_parameters() {
-    let (asked, taken) = (parameter(), shared_receives());
-    if asked != taken {
-        pr_warn!("shared_receives={asked} is too few to be shared, {taken} is used\n");
+    for (iwarp, name) in [(false, "shared_receives"), (true, "shared_receives_iwarp")] {
+        let (asked, taken) = (parameter(iwarp), shared_receives(iwarp));
+        if asked != taken {
+            pr_warn!("{name}={asked} is too few to be shared, {taken} is used\n");
+        }
     }
 }

@@ -1,67 +1,180 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a connection is told: by the CM, by its endpoint, by SUNRPC.
+//! The events of a connection: from the CM, from its endpoint, from SUNRPC.
 
-use super::Connection;
-use crate::kext::delayed_work::DelayedWork;
-use crate::observe::trace::{self, Answer, Number, Why};
-use crate::proto::v1::{self, Direction};
-use crate::requester::reply::Source;
-use crate::responder::call::{self, Call, Pulling, Refusal};
+use super::{
+    Connection,
+    LEAVE_WORK, //
+};
+use crate::endpoint::ConnectionEvents;
+use crate::endpoint::{
+    EndpointEvents,
+    Received, //
+};
+use crate::kext::delayed_work::{
+    DelayedWork,
+    DelayedWorkItem, //
+};
+use crate::link::channel::incoming::Delivery;
+use crate::observe::trace::{
+    self,
+    Answer,
+    Number,
+    RefusalReason, //
+};
+use crate::proto::message::Version;
+use crate::proto::v1::{
+    DecodeError,
+    Direction, //
+};
+use crate::requester::reply;
+use crate::responder::call::{
+    self,
+    Call,
+    Pulling,
+    Refusal, //
+};
 use crate::server::callback::Callback;
 use crate::server::inbox::Work;
-use crate::server::two;
-use crate::sunrpc::svc::counters::{count, Counter};
-use crate::sunrpc::svc::{CallRqst, Pages, ReplyRqst, ServerTransport, SvcXprt};
-use crate::verbs::cm::ConnectionEvents;
-use crate::verbs::endpoint::{EndpointEvents, Received};
+use crate::sunrpc::svc::counters::{
+    count,
+    ServerCounter, //
+};
+use crate::sunrpc::svc::{
+    CallRqst,
+    Pages,
+    ReplyRqst,
+    ServerTransport,
+    SvcXprt, //
+};
 use kernel::prelude::*;
-use kernel::sync::atomic::{Full, Relaxed};
-use kernel::sync::barrier::{self, smp_mb};
+use kernel::sync::atomic::{
+    Full,
+    Relaxed, //
+};
+use kernel::sync::barrier::{
+    self,
+    smp_mb, //
+};
 use kernel::sync::Arc;
 
-/// Whether a message answers a Call of ours.
-fn is_reply(message: &[u8]) -> bool {
-    let direction = match v1::decode(message) {
-        Ok(header) => Some(header.rpc_direction()),
-        Err(error) => error.direction,
-    };
-    direction == Some(Direction::Reply)
-}
-
 impl Connection {
-    /// A message of Version One has arrived.
-    pub(in crate::server) fn received_one(this: &Arc<Self>, mut message: Received<Self>) {
-        if this.has_callback.load(Relaxed) && is_reply(message.bytes()) {
-            if this.due.lock().answered().is_err() {
-                this.cut_off(&message);
-                return;
+    /// Takes a message in. Calls go to a thread, which decodes them; what a Requester of ours waits
+    /// for goes to the [`Callback`]. Sleeps.
+    fn take_message(this: &Arc<Self>, mut message: Received<Self>) {
+        let expects_answers = this.has_callback.load(Relaxed);
+        let held = this.channel.count(&mut message);
+        let delivery = this.channel.deliver(message.bytes(), held, expects_answers);
+        match delivery {
+            // A Call that was answered may be one of a callback that is gone.
+            Delivery::Answer(..) if !expects_answers => {}
+            Delivery::Answer(answer, whole) => {
+                if answer.credits.is_some() && !this.is_due(&message) {
+                    return;
+                }
+                let place = this.callback.lock();
+                if let Some(callback) = &*place {
+                    if let Some(ended) = Callback::accept(callback, &message, answer, whole) {
+                        reply::finish(callback, message, ended);
+                    }
+                }
             }
-            this.with_callback(|callback| {
-                Callback::received(callback, message, Source::One);
-            });
-            return;
+            Delivery::Bad(error) if error.direction == Some(Direction::Reply) => {
+                this.take_unreadable(message, &error);
+            }
+            Delivery::Call(Version::One, _) | Delivery::Bad(_) => this.take_call_of_one(message),
+            // Only Replies may take a memory region away (6.5). Which one that was does not matter.
+            Delivery::Call(..) | Delivery::Properties | Delivery::Nothing
+                if message.invalidated().is_some() =>
+            {
+                this.close();
+            }
+            Delivery::Call(Version::Two, whole) => {
+                this.inbox.put_message(&this.xprt, message, whole);
+            }
+            Delivery::Properties | Delivery::Nothing => {}
         }
-        let unanswered = message.count();
-        let overrun = this.allowance.lock().arrived(unanswered).is_err();
-        if overrun && this.put_up(message.endpoint()).is_err() {
-            this.cut_off(&message);
-            return;
-        }
-        this.inbox.put_message(&this.xprt, message, None);
     }
 
-    /// Ends the connection for a message that should not have been sent: RFC 8166 section 3.3.1 allows it. What the peer
-    /// took too much of may be others'.
+    /// Counts a Reply of Version One, which takes no credit. Returns whether there were Calls
+    /// enough for it; if not, the connection ends.
+    fn is_due(&self, message: &Received<Self>) -> bool {
+        let due = self.channel.answered().is_ok();
+        if !due {
+            self.cut_off(message);
+        }
+        due
+    }
+
+    /// Takes a Reply of Version One in that can't be decoded.
+    fn take_unreadable(&self, message: Received<Self>, error: &DecodeError) {
+        if !self.is_due(&message) {
+            return;
+        }
+        let place = self.callback.lock();
+        let Some(callback) = &*place else { return };
+        if let Some(answer) = reply::unreadable(callback, &message, error) {
+            if let Some(ended) = Callback::accept(callback, &message, answer, None) {
+                reply::finish(callback, message, ended);
+            }
+        }
+    }
+
+    /// Takes a Call of Version One in, or what can't be decoded and is no Reply.
+    fn take_call_of_one(&self, mut message: Received<Self>) {
+        let unanswered = message.count();
+        let overrun = self.channel.arrived(unanswered).is_err();
+        if overrun && self.channel.tolerate(message.endpoint(), self).is_err() {
+            self.cut_off(&message);
+            return;
+        }
+        self.inbox.put_message(&self.xprt, message, None);
+    }
+
+    /// Ends the connection for a message that should not have been sent: RFC 8166 section 3.3.1
+    /// allows it. What the peer took too much of may be others', so its QP goes into error now, not
+    /// when a thread comes to it.
     fn cut_off(&self, message: &Received<Self>) {
         let bytes = message.bytes();
         self.stats.refused(
             call::xid_of(bytes),
             Answer::Close,
-            Why::NoCredit,
+            RefusalReason::NoCredit,
             bytes.len(),
         );
+        message.endpoint().cut_off();
         self.close();
+    }
+
+    /// Has the work item end the endpoint if the device goes away.
+    pub(super) fn leave_device(this: &Arc<Self>) {
+        if this.device_gone.load(Relaxed) {
+            DelayedWork::<Self, LEAVE_WORK>::schedule(this, 0);
+        }
+    }
+
+    /// Ends the endpoint, and with it all that the connection has on its device, unless that was
+    /// done before. Sleeps. Threads of the service may be at work meanwhile. They find the queues
+    /// closed, and what they have of the endpoint stays valid memory. None of them waits for the
+    /// lock of the verbs objects while it has a transfer or a region, which the end waits for.
+    fn end_endpoint(this: &Arc<Self>) {
+        this.backlog.close();
+        let owner = this.owner.lock().take();
+        if let Some(owner) = owner {
+            owner.shutdown(|| {
+                this.with_callback(|callback| callback.detach());
+                // Before the device may go: messages are in buffers that it knows.
+                this.inbox.empty();
+            });
+        }
+    }
+}
+
+impl DelayedWorkItem<LEAVE_WORK> for Connection {
+    /// The device goes away, and waits for that. A thread of the service may be a long time
+    /// coming, or be in the middle of a Call that came over it.
+    fn run(this: Arc<Self>) {
+        Self::end_endpoint(&this);
     }
 }
 
@@ -71,11 +184,16 @@ impl ConnectionEvents for Connection {
         self.wake();
     }
 
+    fn device_gone(this: &Arc<Self>) {
+        this.device_gone.store(true, Relaxed);
+        Self::leave_device(this);
+    }
+
     fn established(&self) {
         // See `has_room` for the barrier: a Call may just have come.
         self.established.xchg(true, Full);
         self.xprt.enqueue();
-        if self.channel.is_none() {
+        if !self.channel.negotiates() {
             // There is nothing to be agreed on.
             self.tell_agreement();
         }
@@ -93,10 +211,12 @@ impl EndpointEvents for Connection {
     type Push = Pages;
 
     fn received(this: &Arc<Self>, message: Received<Self>) {
-        count(Counter::Receives, 1);
-        match &this.channel {
-            Some(channel) => two::received(this, channel, message),
-            None => Self::received_one(this, message),
+        count(ServerCounter::Receives, 1);
+        let endpoint = message.endpoint().clone();
+        Self::take_message(this, message);
+        this.act_on(&endpoint);
+        if this.channel.needs_check() {
+            Self::watch(this);
         }
     }
 
@@ -136,16 +256,17 @@ impl ServerTransport for Connection {
 
     fn has_room(&self) -> bool {
         let starved = || self.starved.load(Relaxed) && !self.inbox.has_pulled();
-        // What was put off has all that it needs, and the others may wait for its Send buffer. When SUNRPC finds nothing any
-        // more it takes the flag away, and calls `recvfrom` once, whether there is room or not.
+        // What was put off has all that it needs, and the others may wait for its Send buffer. When
+        // SUNRPC finds nothing any more it takes the flag away, and calls `recvfrom` once, whether
+        // there is room or not.
         let spare = || self.xprt.has_deferred() || !self.backlog.is_busy() && !starved();
         // Before the connection is up nothing can be sent.
         let may = || self.established.load(Relaxed) && spare();
         if may() {
             return true;
         }
-        // SUNRPC may just have ended its work on the transport, or a message has just come. Either whoever makes room sees
-        // that, or we see here what he did: he has a barrier too.
+        // SUNRPC may just have ended its work on the transport, or a message has just come. Either
+        // whoever makes room sees that, or we see here what he did: he has a barrier too.
         smp_mb(barrier::Full);
         may()
     }
@@ -163,7 +284,7 @@ impl ServerTransport for Connection {
             Some(Work::Pulled(call)) => {
                 rqst.let_next_in();
                 let (message, buffer) = call.give_up();
-                this.refuse(message, buffer, &Refusal::Chunks(Why::OtherCall))
+                this.refuse(message, buffer, &Refusal::Chunks(RefusalReason::OtherCall))
                     .map(|()| 0)
             }
             Some(Work::Arrived(arrived, buffer)) => this.take_in(arrived, buffer, rqst),
@@ -187,11 +308,7 @@ impl ServerTransport for Connection {
     }
 
     fn given_up(this: &Arc<Self>) {
-        // In Version One nobody waits for what has come back: `resources_back` tells of the Send buffer, and the client
-        // counts its Call as not answered for ever.
-        if this.channel.is_some() {
-            this.retry();
-        }
+        this.retry();
     }
 
     fn detach(this: &Arc<Self>) {
@@ -206,18 +323,20 @@ impl ServerTransport for Connection {
         // Waits for readers, which take locks of ours.
         let directory = this.directory.lock().take();
         drop(directory);
-        this.set_endpoint(None);
-        this.backlog.close();
-        let owner = this.owner.lock().take();
-        if let Some(owner) = owner {
-            owner.shutdown(|| {
-                this.with_callback(|callback| callback.detach());
-                // Before the device may go: messages are in buffers that it knows.
-                this.inbox.empty();
-            });
-        }
-        // No message comes any more that would have it looked at again.
+        this.set_link(None);
+        // If it runs, it may still have the endpoint. It finds none when it runs again.
         DelayedWork::<Self>::cancel_sync(this);
+        // It may just be ending the endpoint.
+        DelayedWork::<Self, LEAVE_WORK>::cancel_sync(this);
+        Self::end_endpoint(this);
+        // No message comes any more that would have it checked again, and nothing from the CM.
+        DelayedWork::<Self>::disable_sync(this);
+        DelayedWork::<Self, LEAVE_WORK>::disable_sync(this);
+        // It may have begun while the endpoint ended.
+        this.with_callback(|callback| {
+            callback.detach();
+            callback.forget_connection();
+        });
         this.end_callback();
         this.inbox.empty();
     }

@@ -1,26 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is shown of a connection of the server: that it was accepted, and its files in debugfs.
+//! The views of a connection of the server: that it was accepted, and its files in debugfs.
 //!
-//! Each file has one `name: value` per line. A reader takes locks of the connection for a moment, and nothing that
-//! the end of the connection waits for: [`Connection::free`](super::Connection) removes the directory before it does
-//! anything else, which waits for readers, and holds no lock then.
+//! Each file has one `name: value` per line. A reader takes locks of the connection for a moment,
+//! and nothing that the end of the connection waits for: [`Connection::free`](super::Connection)
+//! removes the directory before it does anything else, which waits for readers, and holds no lock
+//! then.
 
 use super::Connection;
-use crate::kext::debugfs::{lines, Directory, File, Inspect};
+use crate::endpoint::Endpoint;
+use crate::kext::debugfs::{
+    lines,
+    Directory,
+    File,
+    Inspect, //
+};
 use crate::kext::ratelimit::pr_warn_ratelimited;
-use crate::link::agreement::Agreement;
-use crate::link::channel::Channel;
-use crate::observe::trace::{self, Number};
+use crate::observe::trace::{
+    self,
+    Number, //
+};
 use crate::sunrpc::AddressText;
-use crate::verbs::endpoint::Endpoint;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 
-/// Says whether a connection was accepted. If so, SUNRPC is about to know it, and will free it: so it can be looked
-/// into from now on.
+/// Says whether a connection was accepted. If so, SUNRPC is about to know it, and will free it: so
+/// it can be looked into from now on.
 pub(super) fn accepted(number: Number, peer: &AddressText, accepted: &Result<Arc<Connection>>) {
     let (address, port) = (peer.address_c(), peer.port_c());
     let connection = match accepted {
@@ -38,17 +45,18 @@ pub(super) fn accepted(number: Number, peer: &AddressText, accepted: &Result<Arc
     };
     let endpoint = connection.endpoint();
     let device = endpoint.as_ref().map_or(c"", |e| e.device_name());
-    let credits = connection.allowance.lock().granted();
+    let credits = connection.channel.allowance().granted();
+    let agreed = connection.channel.in_one().agreed();
     trace::accept(
         number,
         address,
         port,
         device,
-        connection.agreed.send_inline,
-        connection.agreed.receive_inline,
+        agreed.send_inline,
+        agreed.receive_inline,
         credits,
         connection.read_depth.into(),
-        connection.agreed.remote_invalidation,
+        agreed.remote_invalidation,
         0,
     );
     trace::grant(number, credits, 0);
@@ -64,18 +72,11 @@ impl Connection {
         owner.as_ref().map(|owner| owner.endpoint().clone())
     }
 
-    /// What was agreed on.
-    fn agreement(&self) -> Agreement {
-        let two = self.channel().and_then(Channel::agreement);
-        two.unwrap_or_else(|| {
-            let sizes = (self.agreed.send_inline, self.agreed.receive_inline);
-            Agreement::one(sizes, (0, self.allowance.lock().granted()))
-        })
-    }
-
     /// Says what was agreed on.
     pub(in crate::server) fn tell_agreement(&self) {
-        self.agreement().tell(self.number, &self.addresses.0);
+        self.channel
+            .agreement()
+            .tell(self.number, &self.addresses.0);
     }
 }
 
@@ -130,28 +131,28 @@ fn state(connection: &Connection, m: &SeqFile) {
     if let Some(endpoint) = connection.endpoint() {
         lines!(m, "device": endpoint.device_name().to_str().unwrap_or("?"));
     }
-    let agreement = connection.agreement();
+    let (agreement, told) = (connection.channel.agreement(), connection.channel.in_one());
     lines!(m,
-        "version": connection.version().number(),
+        "version": agreement.version.number(),
         "dialect": agreement.dialect_name(),
         "inline_send": agreement.terms.send_size,
         "inline_receive": agreement.terms.receive_size,
-        "remote_invalidation": u8::from(connection.agreed.remote_invalidation),
+        "remote_invalidation": u8::from(told.agreed().remote_invalidation),
     );
     agreement.show_two(m);
     if agreement.peer.is_none() {
         lines!(m,
-            "peer_send_size": connection.peer.send_size,
-            "peer_receive_size": connection.peer.receive_size,
-            "peer_remote_invalidation": u8::from(connection.peer.remote_invalidation),
+            "peer_send_size": told.peer.send_size,
+            "peer_receive_size": told.peer.receive_size,
+            "peer_remote_invalidation": u8::from(told.peer.remote_invalidation),
         );
     }
-    if let Some(channel) = connection.channel() {
-        lines!(m, "host_authentication": channel.authentication());
+    if let Some(what) = connection.channel.authentication() {
+        lines!(m, "host_authentication": what);
     }
 }
 
-/// How large the connection was made.
+/// Prints the sizes that the connection was made with.
 fn limits(connection: &Connection, m: &SeqFile) {
     let Some(endpoint) = connection.endpoint() else {
         return;
@@ -169,10 +170,10 @@ fn limits(connection: &Connection, m: &SeqFile) {
     );
 }
 
-/// What the peer was granted, and what it makes of it.
+/// Prints the credits of the peer, and its use of them.
 fn credits(connection: &Connection, m: &SeqFile) {
     let (arrived, pulled) = connection.inbox.len();
-    let allowance = *connection.allowance.lock();
+    let allowance = connection.channel.allowance();
     lines!(m,
         "granted": allowance.granted(),
         "limit": allowance.limit(),
@@ -182,19 +183,11 @@ fn credits(connection: &Connection, m: &SeqFile) {
         "arrived": arrived,
         "pulled": pulled,
     );
-    if let Some(channel) = connection.two() {
-        let snapshot = channel.snapshot();
-        lines!(m,
-            "messages_sent": snapshot.sent,
-            "send_limit": snapshot.send_limit,
-            "messages_received": snapshot.received,
-            "receive_left": snapshot.receive_left,
-        );
-    }
+    connection.channel.show_windows(m);
 }
 
-/// What is posted for the peer to use: Receives of the connection's own, or what it has of those that are shared, and
-/// all of these.
+/// Prints the Receives that are posted for the peer: those of the connection's own, or what it has
+/// of those that are shared, and all of these.
 fn receives(connection: &Connection, m: &SeqFile) {
     let Some(endpoint) = connection.endpoint() else {
         return;
@@ -216,7 +209,7 @@ fn receives(connection: &Connection, m: &SeqFile) {
     );
 }
 
-/// How full the Send Queue is, and what waits for it.
+/// Prints the use of the Send Queue, and the items that wait for it.
 fn send_queue(connection: &Connection, m: &SeqFile) {
     let Some(endpoint) = connection.endpoint() else {
         return;
@@ -234,7 +227,8 @@ fn send_queue(connection: &Connection, m: &SeqFile) {
     );
 }
 
-/// What RDMA Reads and Writes have of what they may, and Send buffers; and the same of all connections.
+/// Prints the use of RDMA Reads and Writes, and of Send buffers; and the same of all
+/// connections.
 fn transfers(connection: &Connection, m: &SeqFile) {
     let Some(endpoint) = connection.endpoint() else {
         return;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is counted over all connections of the server, for `/proc/sys/sunrpc/svc_rdma`.
+//! Counters over all connections of the server, for `/proc/sys/sunrpc/svc_rdma`.
 
 use crate::sys;
 
-/// A counter. It has 64 bits, and may be set to zero by an administrator at any time.
+/// A counter of the server. It has 64 bits, and an administrator may set it to zero at any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum Counter {
+pub(crate) enum ServerCounter {
     /// RDMA Reads, one for each segment that was read.
     Reads = sys::rpcrdma_svc_stat_RPCRDMA_SVC_STAT_READ,
     /// Messages that were received.
@@ -18,8 +18,8 @@ pub(crate) enum Counter {
     SendQueueFull = sys::rpcrdma_svc_stat_RPCRDMA_SVC_STAT_SQ_STARVE,
 }
 
-/// Adds `count`. Any context.
-pub(crate) fn count(counter: Counter, count: u64) {
+/// Adds `count` to a counter. May be called from any context.
+pub(crate) fn count(counter: ServerCounter, count: u64) {
     if count > 0 {
         // SAFETY: No preconditions.
         unsafe { sys::rpcrdma_sysctl_svc_count(counter as sys::rpcrdma_svc_stat, count) }
@@ -33,11 +33,11 @@ mod tests {
     use crate::kext::errno::EPROTO;
     use kernel::prelude::*;
 
-    /// The value that a program reads from the counter's file.
+    /// Reads the value as a program does from the counter's file.
     macro_rules! shown {
         ($counter:expr) => {{
             let mut text = [0u8; 32];
-            // SAFETY: The buffer is as long as it says.
+            // SAFETY: The buffer has the length passed.
             let len = unsafe {
                 sys::rpcrdma_sysctl_svc_show(
                     $counter as sys::rpcrdma_svc_stat,
@@ -55,16 +55,16 @@ mod tests {
     #[test]
     fn a_large_counter_can_be_read() -> Result {
         for counter in [
-            Counter::Reads,
-            Counter::Receives,
-            Counter::Writes,
-            Counter::SendQueueFull,
+            ServerCounter::Reads,
+            ServerCounter::Receives,
+            ServerCounter::Writes,
+            ServerCounter::SendQueueFull,
         ] {
             let before = shown!(counter);
             for large in [1_000_000, u64::from(u32::MAX), 123_456_789_012_345] {
                 count(counter, large);
                 assert_eq!(shown!(counter), before + large);
-                // As if nothing had been counted.
+                // This undoes the count.
                 count(counter, large.wrapping_neg());
             }
             assert_eq!(shown!(counter), before);

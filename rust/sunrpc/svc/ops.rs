@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From C to [`ListenTransport`] and [`ServerTransport`]: classes and tables of operations.
+//! The classes and tables of operations by which SUNRPC calls a [`ListenTransport`] or a
+//! [`ServerTransport`].
 
 use super::{
     rqst::{
@@ -10,13 +11,13 @@ use super::{
     xprt::{
         Server,
         SvcXprt, //
-    },
+    }, //
 };
 use crate::{
+    kext::net::SockAddr,
     sunrpc::{
         class::callback_setup_callback,
-        transport::CallbackTransport,
-        SockAddr, //
+        transport::CallbackTransport, //
     },
     sys, //
 };
@@ -26,7 +27,7 @@ use core::{
     ptr::{
         self,
         NonNull, //
-    },
+    }, //
 };
 use kernel::{
     error::to_result,
@@ -36,111 +37,121 @@ use kernel::{
 
 /// A transport that listens.
 pub(crate) trait ListenTransport: Send + Sync + Sized + 'static {
-    /// What it accepts.
+    /// The type of the connections that it accepts.
     type Connection: ServerTransport;
 
-    /// What SUNRPC sees of it.
+    /// Returns the part of the transport that SUNRPC sees.
     fn xprt(&self) -> &SvcXprt;
 
-    /// Listens at `address`.
+    /// Makes a transport that listens at `address`.
     ///
     /// # Errors
     ///
-    /// What the administrator who starts the service shall see.
+    /// The error is returned to the administrator who starts the service.
     fn create(server: Server<'_>, address: SockAddr<'_>) -> Result<Arc<Self>>;
 
-    /// Accepts a connection, if there is one. May sleep. One thread at a time calls it.
+    /// Accepts a connection, if there is one. May sleep. Called by one thread at a time.
     fn accept(this: &Arc<Self>) -> Option<Arc<Self::Connection>>;
 
-    /// Nothing more is to be accepted. When this returns nobody uses the transport's namespace any more. May sleep.
+    /// Stops accepting connections. When this returns, the namespace of the transport is not used
+    /// any more. May sleep.
     fn detach(this: &Arc<Self>);
 
-    /// Ends everything that could call the transport, and what refers to it. No other call follows.
+    /// Ends everything that could call the transport, and all references to it. No other call
+    /// follows.
     fn free(this: &Arc<Self>);
 }
 
-/// What is kept with a Call until its Reply was sent, or it was given up.
+/// The context of a Call, which is kept until its Reply was sent or the Call was given up.
 pub(crate) trait CallContext: Send + Sync + 'static {
-    /// The Call's message. It stays at the same place, and nobody else uses the memory, while the context exists.
+    /// Returns the message of the Call. While the context exists, it stays at the same place, and
+    /// the memory is not used otherwise.
     fn message(&self) -> &[u8];
 
-    /// Whether that place may be memory that has no `struct page`, which SUNRPC and nfsd must not be handed.
+    /// Returns whether the message may be in memory without a `struct page`. SUNRPC and nfsd must
+    /// not be given such memory.
     fn is_scattered(&self) -> bool;
 
-    /// Octets `offset` to `offset + len` of the Reply are a result that may go into a chunk of its own. Called in
-    /// the order of the results.
+    /// Notes that octets `offset` to `offset + len` of the Reply are a result that may go into a
+    /// chunk of its own. Called in the order of the results.
     ///
-    /// SUNRPC allows an error here. There is none: nfsd can't take back a READ whose pages are in the Reply
-    /// already, and warns about it. What has no room is refused when the Reply is sent.
+    /// SUNRPC allows an error here. There is none: nfsd cannot take back a READ whose pages are in
+    /// the Reply already, and warns about it. A result that has no room is refused when the Reply
+    /// is sent.
     fn result_payload(&mut self, offset: u32, len: u32);
 
-    /// Whether nobody has begun to send a Reply.
+    /// Returns whether no thread has begun to send a Reply.
     fn is_unanswered(&self) -> bool;
 }
 
 /// A transport that has a connection.
 pub(crate) trait ServerTransport: Send + Sync + Sized + 'static {
-    /// What is kept with a Call.
+    /// The context that is kept with a Call.
     type Context: CallContext;
 
-    /// What SUNRPC sees of it.
+    /// Returns the part of the transport that SUNRPC sees.
     fn xprt(&self) -> &SvcXprt;
 
-    /// Whether Calls shall be taken in now. If not, [`SvcXprt::enqueue`] is due when they shall. Any context.
+    /// Returns whether Calls may be taken in now. If not, the transport calls [`SvcXprt::enqueue`]
+    /// as soon as they may. May be called from any context.
     fn has_room(&self) -> bool;
 
-    /// Takes a Call in. Returns its length; zero if there is none.
+    /// Takes a Call in. Returns its length, or zero if there is none.
     fn recvfrom(this: &Arc<Self>, rqst: CallRqst<'_, Self>) -> usize;
 
     /// Sends a Reply. May sleep.
     ///
     /// # Errors
     ///
-    /// The connection is lost.
+    /// If the connection is lost.
     fn sendto(this: &Arc<Self>, rqst: ReplyRqst<'_, Self>) -> Result;
 
-    /// A Call was given up without a Reply: its context is gone. May sleep.
+    /// Notes that a Call was given up without a Reply. Its context is gone. May sleep.
     fn given_up(this: &Arc<Self>);
 
-    /// The connection shall end. Threads that send return soon.
+    /// Begins to end the connection. Threads that send return soon after.
     fn detach(this: &Arc<Self>);
 
-    /// See [`ListenTransport::free`].
+    /// Ends everything that could call the transport, as [`ListenTransport::free`] does.
     fn free(this: &Arc<Self>);
 }
 
-/// The transport around a `svc_xprt`.
+/// Returns the transport around a `svc_xprt`.
 ///
 /// # Safety
 ///
 /// `xprt` has the operations of a `T`, was published, and is not freed while the result is used.
 unsafe fn owner<T>(xprt: *mut sys::svc_xprt) -> ManuallyDrop<Arc<T>> {
-    // SAFETY: The caller guarantees it; the owner is from `Arc::into_raw`. The count stays with SUNRPC.
+    // SAFETY: `xprt` was published, so it is in a `SvcXprt`, whose owner comes from `Arc::into_raw`
+    // of a `T`. The caller guarantees that it is not freed while the result is used. The count
+    // stays with SUNRPC.
     ManuallyDrop::new(unsafe { Arc::from_raw(SvcXprt::from_raw(xprt).owner.get().cast()) })
 }
 
-/// The transport around a `svc_xprt` that has a connection, if it is one of ours.
+/// Returns the transport around a `svc_xprt` that has a connection, if the transport is a `T`.
 ///
 /// # Safety
 ///
-/// `xprt` is null, or valid for as long as the result is used. All connections of our class are `T`s.
+/// `xprt` is null, or valid for as long as the result is used. All connections of our class are
+/// `T`s.
 pub(in crate::sunrpc) unsafe fn connection<T: ServerTransport>(
     xprt: *mut sys::svc_xprt,
 ) -> Option<ManuallyDrop<Arc<T>>> {
     let ours = !xprt.is_null()
         // SAFETY: The caller guarantees that it is valid.
         && unsafe { ptr::eq((*xprt).xpt_ops, ConnectionOps::<T>::TABLE) };
-    // SAFETY: Published connections have these operations, and nothing else has.
+    // SAFETY: Published connections of this class have these operations, and no other transport
+    // has, so this is a `T`. The caller guarantees that it stays valid.
     ours.then(|| unsafe { owner(xprt) })
 }
 
-/// Whether SUNRPC has ended a transport.
+/// Returns whether SUNRPC has ended a transport.
 ///
 /// # Safety
 ///
 /// `xprt` is valid.
 pub(in crate::sunrpc) unsafe fn is_dead(xprt: *mut sys::svc_xprt) -> bool {
-    // SAFETY: The caller guarantees it; flags are atomic.
+    // SAFETY: The caller guarantees that the transport is valid. Flags are accessed atomically.
     unsafe { sys::svc_xprt_test_flag(xprt, sys::XPT_DEAD) }
 }
 
@@ -153,9 +164,10 @@ fn publish<T>(
     let raw = xprt(&this).as_raw();
     // SAFETY: SUNRPC does not know the transport yet.
     unsafe { (*raw).xpt_ops = ops };
-    // INVARIANT: The reference is SUNRPC's from now on.
+    // INVARIANT: The reference belongs to SUNRPC from now on.
     let owner = Arc::into_raw(this);
-    // SAFETY: `raw` is the start of the `SvcXprt` that is part of the transport, which the reference keeps.
+    // SAFETY: `raw` is the start of the `SvcXprt` that is part of the transport, which the
+    // reference keeps.
     unsafe { SvcXprt::from_raw(raw).owner.set(owner.cast()) };
     raw
 }
@@ -178,7 +190,7 @@ impl<L: ListenTransport> ListenOps<L> {
 
     /// # Safety
     ///
-    /// Called by SUNRPC with a service, its namespace, and an address of `_len` octets.
+    /// Called by SUNRPC with a service, its namespace, and an address of `len` octets.
     unsafe extern "C" fn create_callback(
         serv: *mut sys::svc_serv,
         net: *mut sys::net,
@@ -186,9 +198,10 @@ impl<L: ListenTransport> ListenOps<L> {
         len: c_int,
         _flags: c_int,
     ) -> *mut sys::svc_xprt {
-        // SAFETY: SUNRPC keeps the service and the namespace.
+        // SAFETY: SUNRPC keeps the service and the namespace during the call, and the service
+        // outlives its transports.
         let server = unsafe { Server::from_raw(serv, net) };
-        // SAFETY: SUNRPC gives that many octets.
+        // SAFETY: SUNRPC passes an address of `len` octets.
         let created = unsafe { SockAddr::copy_octets(address, len) }
             .and_then(|address| L::create(server, address));
         match created {
@@ -205,7 +218,8 @@ impl<L: ListenTransport> ListenOps<L> {
     ///
     /// Called by SUNRPC for a transport with these operations.
     unsafe extern "C" fn accept_callback(xprt: *mut sys::svc_xprt) -> *mut sys::svc_xprt {
-        // SAFETY: The table belongs to published listeners.
+        // SAFETY: Only published listeners have this table, so this is an `L`. SUNRPC does not free
+        // it during the call.
         let this = unsafe { owner::<L>(xprt) };
         match L::accept(&this) {
             Some(connection) => {
@@ -236,21 +250,23 @@ impl<L: ListenTransport> ListenOps<L> {
     ///
     /// Called by SUNRPC for a transport with these operations.
     unsafe extern "C" fn detach_callback(xprt: *mut sys::svc_xprt) {
-        // SAFETY: The table belongs to published listeners.
+        // SAFETY: Only published listeners have this table, so this is an `L`. SUNRPC does not free
+        // it during the call.
         let this = unsafe { owner::<L>(xprt) };
         L::detach(&this);
     }
 
     /// # Safety
     ///
-    /// Called by SUNRPC, once, for a transport with these operations; also by `SvcXprt::drop`, for one that was
-    /// never published.
+    /// Called by SUNRPC, once, for a transport with these operations; also by `SvcXprt::drop`, for
+    /// one that was never published.
     unsafe extern "C" fn free_callback(xprt: *mut sys::svc_xprt) {
-        // SAFETY: The object is still in memory.
+        // SAFETY: The object is one of this type, and still in memory: the owner goes below, if
+        // there is one.
         let this = unsafe { SvcXprt::from_raw(xprt) };
         this.bury();
         if !this.owner.get().is_null() {
-            // SAFETY: The transport was published; SUNRPC gives its reference back.
+            // SAFETY: The transport was published, and SUNRPC gives its reference back, once.
             let this = ManuallyDrop::into_inner(unsafe { owner::<L>(xprt) });
             L::free(&this);
         }
@@ -259,8 +275,8 @@ impl<L: ListenTransport> ListenOps<L> {
 
 /// # Safety
 ///
-/// Called by SUNRPC when an address of ours goes away. What is under way is flushed when the connection is
-/// closed, so nothing has to be cut off.
+/// None. SUNRPC calls it when a local address goes away. There is nothing to do: what is under way
+/// is flushed when the connection is closed.
 unsafe extern "C" fn kill_temp_xprt_callback(_xprt: *mut sys::svc_xprt) {}
 
 /// The operations of a connection.
@@ -284,20 +300,24 @@ impl<T: ServerTransport> ConnectionOps<T> {
     ///
     /// Called by SUNRPC for a transport with these operations.
     unsafe extern "C" fn has_wspace_callback(xprt: *mut sys::svc_xprt) -> c_int {
-        // SAFETY: The table belongs to published connections.
+        // SAFETY: Only published connections have this table, so this is a `T`. SUNRPC does not
+        // free it during the call.
         unsafe { owner::<T>(xprt) }.has_room().into()
     }
 
     /// # Safety
     ///
-    /// Called by SUNRPC in a thread that has `XPT_BUSY` of its transport, one with these operations.
+    /// Called by SUNRPC in a thread that has `XPT_BUSY` of its transport, one with these
+    /// operations.
     unsafe extern "C" fn recvfrom_callback(rqst: *mut sys::svc_rqst) -> c_int {
         let Some(rqst) = NonNull::new(rqst) else {
             return 0;
         };
-        // SAFETY: The thread holds a reference to the transport.
+        // SAFETY: The transport has these operations, so it is a published `T`. The thread holds a
+        // reference to it.
         let this = unsafe { owner::<T>((*rqst.as_ptr()).rq_xprt) };
-        // SAFETY: This is `xpo_recvfrom`.
+        // SAFETY: This is `xpo_recvfrom` of that transport, and the request is not used otherwise
+        // until it returns.
         let call = unsafe { CallRqst::from_raw(rqst, this.xprt()) };
         c_int::try_from(T::recvfrom(&this, call)).unwrap_or(0)
     }
@@ -309,9 +329,11 @@ impl<T: ServerTransport> ConnectionOps<T> {
         let Some(rqst) = NonNull::new(rqst) else {
             return EINVAL.to_errno();
         };
-        // SAFETY: The thread holds a reference to the transport.
+        // SAFETY: The transport has these operations, so it is a published `T`. The thread holds a
+        // reference to it.
         let this = unsafe { owner::<T>((*rqst.as_ptr()).rq_xprt) };
-        // SAFETY: This is `xpo_sendto`.
+        // SAFETY: This is `xpo_sendto` of that transport, and the request is not used otherwise
+        // until it returns.
         match T::sendto(&this, unsafe { ReplyRqst::from_raw(rqst) }) {
             Ok(()) => 0,
             Err(error) => error.to_errno(),
@@ -326,7 +348,8 @@ impl<T: ServerTransport> ConnectionOps<T> {
         offset: c_uint,
         len: c_uint,
     ) -> c_int {
-        // SAFETY: The context was put there by `CallRqst`, and is used by this thread only.
+        // SAFETY: `CallRqst` has put the context there, a `T::Context`, and only this thread uses
+        // it.
         let context = unsafe { &mut *(*rqst).rq_xprt_ctxt.cast::<T::Context>() };
         context.result_payload(offset, len);
         0
@@ -339,13 +362,14 @@ impl<T: ServerTransport> ConnectionOps<T> {
         if context.is_null() {
             return;
         }
-        // SAFETY: It is from `CallRqst::finish`, and SUNRPC forgets it now.
+        // SAFETY: The pointer comes from `CallRqst::finish` of a `T`, and SUNRPC forgets it with
+        // this call.
         let context = unsafe { KBox::<T::Context>::from_raw(context.cast()) };
         let unanswered = context.is_unanswered();
         drop(context);
         if unanswered {
-            // SAFETY: The table belongs to published connections. Whoever calls this has a reference to the transport, or
-            // is about to delete it with one.
+            // SAFETY: Only published connections have this table, so this is a `T`. The caller has
+            // a reference to the transport, or is about to delete it with one.
             let this = unsafe { owner::<T>(xprt) };
             T::given_up(&this);
         }
@@ -355,7 +379,8 @@ impl<T: ServerTransport> ConnectionOps<T> {
     ///
     /// Called by SUNRPC for a transport with these operations.
     unsafe extern "C" fn detach_callback(xprt: *mut sys::svc_xprt) {
-        // SAFETY: The table belongs to published connections.
+        // SAFETY: Only published connections have this table, so this is a `T`. SUNRPC does not
+        // free it during the call.
         let this = unsafe { owner::<T>(xprt) };
         T::detach(&this);
     }
@@ -364,21 +389,24 @@ impl<T: ServerTransport> ConnectionOps<T> {
     ///
     /// Called by SUNRPC, once, for a transport with these operations.
     unsafe extern "C" fn free_callback(xprt: *mut sys::svc_xprt) {
-        // SAFETY: The object is still in memory.
+        // SAFETY: The object is one of this type, and still in memory: the owner goes below, if
+        // there is one.
         unsafe { SvcXprt::from_raw(xprt) }.bury();
-        // SAFETY: The table belongs to published connections; SUNRPC gives its reference back.
+        // SAFETY: Only published connections have this table, so this is a `T`. SUNRPC gives its
+        // reference back, once.
         let this = ManuallyDrop::into_inner(unsafe { owner::<T>(xprt) });
         T::free(&this);
     }
 }
 
-/// Keeps the server's transport classes registered. Listeners are `L`s, transports for Calls to clients `C`s.
-pub(crate) struct Registration<L, C>(PhantomData<fn() -> (L, C)>)
+/// The registration of the server's transport classes. Listeners are `L`s, and transports for Calls
+/// to clients are `C`s. Dropped, it is undone.
+pub(crate) struct ServerClassRegistration<L, C>(PhantomData<fn() -> (L, C)>)
 where
     L: ListenTransport,
     C: CallbackTransport<Connection = L::Connection>;
 
-impl<L, C> Registration<L, C>
+impl<L, C> ServerClassRegistration<L, C>
 where
     L: ListenTransport,
     C: CallbackTransport<Connection = L::Connection>,
@@ -389,8 +417,8 @@ where
     ///
     /// `EEXIST` if the kernel has another transport of this kind.
     pub(crate) fn new() -> Result<Self> {
-        // SAFETY: The table is static, the function is a setup operation, and `Drop` unregisters the classes before
-        // the module goes.
+        // SAFETY: The table is static, the function is a setup operation, and `Drop` unregisters
+        // the classes before the module goes.
         to_result(unsafe {
             sys::rpcrdma_class_server_register(
                 ListenOps::<L>::TABLE,
@@ -401,13 +429,14 @@ where
     }
 }
 
-impl<L, C> Drop for Registration<L, C>
+impl<L, C> Drop for ServerClassRegistration<L, C>
 where
     L: ListenTransport,
     C: CallbackTransport<Connection = L::Connection>,
 {
     fn drop(&mut self) {
-        // SAFETY: `new` registered them. No transport is left, since each holds a reference to the module.
+        // SAFETY: `new` registered them. No transport is left, since each holds a reference to the
+        // module.
         unsafe { sys::rpcrdma_class_server_unregister() }
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Pages that RDMA Reads fill, or RDMA Writes are made from: taken out of a `svc_rqst`, or allocated.
+//! Pages for RDMA Reads to fill and RDMA Writes to send. They are taken out of a `svc_rqst`, or
+//! allocated.
 
 use crate::{
     kext::page_fragment::PageFragment,
@@ -12,24 +13,24 @@ use kernel::{
     prelude::*, //
 };
 
-/// Pages, one reference to each. Dropped, the references are given back.
+/// Pages, with one reference to each. The references are given back when this is dropped.
 pub(crate) struct Pages(KVVec<NonNull<sys::page>>);
 
-// SAFETY: Pages belong to no thread, and their contents are not looked at by this type.
+// SAFETY: References to pages belong to no thread, and neither do the pages.
 unsafe impl Send for Pages {}
 
 impl Pages {
-    /// No pages, and room for none.
+    /// Makes an empty list, without room for pages.
     pub(in crate::sunrpc) const fn none() -> Self {
         Self(KVVec::new())
     }
 
-    /// No pages, with room for `count`.
+    /// Makes an empty list, with room for `count` pages.
     pub(super) fn with_capacity(count: usize) -> Result<Self> {
         Ok(Self(KVVec::with_capacity(count, GFP_KERNEL)?))
     }
 
-    /// Pages of its own, zeroed, for who has no `svc_rqst` to take them from. May sleep.
+    /// Allocates zeroed pages, for code that has no `svc_rqst` to take them from. May sleep.
     ///
     /// # Errors
     ///
@@ -40,7 +41,8 @@ impl Pages {
             // SAFETY: No preconditions; the caller may sleep.
             let page = unsafe { sys::alloc_page(sys::GFP_KERNEL | sys::__GFP_ZERO) };
             let page = NonNull::new(page).ok_or(ENOMEM)?;
-            // SAFETY: The reference is ours. There is room for as many.
+            // SAFETY: `alloc_page` has returned a reference, which the list takes. If there were no
+            // room for it, the page would be lost, but there is room for `count`.
             unsafe { pages.push(page) }?;
         }
         Ok(pages)
@@ -55,25 +57,27 @@ impl Pages {
         self.0.push_within_capacity(page).map_err(|_| ENOMEM)
     }
 
-    /// Takes the last page, with its reference.
+    /// Takes the last page out, with its reference.
     pub(super) fn pop(&mut self) -> Option<NonNull<sys::page>> {
         self.0.pop()
     }
 
-    /// How many there are.
+    /// Returns the number of pages.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The first word, in XDR's byte order. Nobody may be writing to the pages.
+    /// Returns the first word, which is in XDR's byte order in memory. The pages must not be
+    /// written to meanwhile.
     pub(crate) fn first_word(&self) -> Option<u32> {
         let page = *self.0.first()?;
-        // SAFETY: We have a reference to the page, which is always mapped (64 bits), and longer than a word.
+        // SAFETY: The list has a reference to the page, which is always mapped (64 bits), and
+        // longer than a word.
         let word = unsafe { sys::page_address(page.as_ptr()).cast::<[u8; 4]>().read() };
         Some(u32::from_be_bytes(word))
     }
 
-    /// The octets from `at` on that lie in one page, at most `len`.
+    /// Returns the octets from `at` on that lie in one page, at most `len` of them.
     pub(crate) fn fragment(&self, at: usize, len: usize) -> Option<PageFragment> {
         let page = *self.0.get(at / PAGE_SIZE)?;
         let offset = at % PAGE_SIZE;
@@ -81,20 +85,21 @@ impl Pages {
         if len == 0 {
             return None;
         }
-        // SAFETY: We have a reference to the page; the range is not empty and lies within it.
+        // SAFETY: The list has a reference to the page. The range is not empty and lies within it.
         Some(unsafe {
             PageFragment::new(page, u32::try_from(offset).ok()?, u32::try_from(len).ok()?)
         })
     }
 
-    /// Start of the first page. It stays where it is while the pages are kept.
+    /// Returns the start of the first page. It stays where it is while the pages are kept.
     pub(in crate::sunrpc) fn start(&self) -> Option<NonNull<u8>> {
         let page = *self.0.first()?;
-        // SAFETY: We have a reference to the page, which is always mapped (64 bits).
+        // SAFETY: The list has a reference to the page, which is always mapped (64 bits).
         NonNull::new(unsafe { sys::page_address(page.as_ptr()) }.cast())
     }
 
-    /// Copies the first octets to `to`, until it is full. Nobody may be writing to the pages. [`None`] if they are too few.
+    /// Copies the first octets to `to`, until it is full. Returns [`None`] if the pages are too
+    /// few. They must not be written to meanwhile.
     pub(crate) fn read(&self, to: &mut [u8]) -> Option<()> {
         let mut at = 0_usize;
         while at < to.len() {
@@ -102,7 +107,8 @@ impl Pages {
             let fragment = self.fragment(at, place.len())?;
             let len = fragment.len() as usize;
             let place = place.get_mut(..len)?;
-            // SAFETY: We have a reference to the page; the range lies within it, and the target is as long.
+            // SAFETY: The list has a reference to the page. The range lies within it, and the
+            // target is as long.
             unsafe {
                 sys::memcpy_from_page(
                     place.as_mut_ptr().cast(),
@@ -116,7 +122,7 @@ impl Pages {
         Some(())
     }
 
-    /// Copies `bytes` to octet `at` and what follows.
+    /// Copies `bytes` into the pages, from octet `at` on.
     ///
     /// # Errors
     ///
@@ -126,8 +132,9 @@ impl Pages {
             let fragment = self.fragment(at, bytes.len()).ok_or(EINVAL)?;
             let len = fragment.len() as usize;
             let (now, later) = bytes.split_at_checked(len).ok_or(EINVAL)?;
-            // SAFETY: The page is ours alone: it was allocated, or taken out of a `svc_rqst` that was to receive a
-            // Call. The range lies within it.
+            // SAFETY: Only this list uses the page: it was allocated, or taken out of a `svc_rqst`
+            // that had not received a Call yet. The range lies within the page, and `now` is as
+            // long.
             unsafe {
                 sys::memcpy_to_page(
                     fragment.page(),
@@ -146,7 +153,7 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         while let Some(page) = self.0.pop() {
-            // SAFETY: The reference is ours.
+            // SAFETY: The list has this reference, and gives it back once.
             unsafe { sys::put_page(page.as_ptr()) };
         }
     }

@@ -30,11 +30,12 @@ use kernel::{
 ///
 /// # Invariants
 ///
-/// `rqst` is the thread's, and its transport has the lock bit `XPT_BUSY` set on its behalf until `let_in`.
+/// `rqst` is the thread's, and its transport has the lock bit `XPT_BUSY` set on its behalf until
+/// `let_in`.
 pub(crate) struct CallRqst<'a, T: ServerTransport> {
     /// The C object.
     rqst: NonNull<sys::svc_rqst>,
-    /// Whether the next thread was let in.
+    /// Set if the next thread was let in.
     let_in: bool,
     /// The transport, which the thread holds a reference to.
     xprt: &'a SvcXprt,
@@ -49,7 +50,8 @@ impl<'a, T: ServerTransport> CallRqst<'a, T> {
     ///
     /// To be called once in `xpo_recvfrom` of a `T`.
     pub(super) unsafe fn from_raw(rqst: NonNull<sys::svc_rqst>, xprt: &'a SvcXprt) -> Self {
-        // SAFETY: The caller guarantees it. With this, no page of the Reply is released if there is no Call.
+        // SAFETY: The caller guarantees it. With this, no page of the Reply is released if there is
+        // no Call.
         unsafe {
             (*rqst.as_ptr()).rq_next_page = (*rqst.as_ptr()).rq_respages;
             (*rqst.as_ptr()).rq_xprt_ctxt = ptr::null_mut();
@@ -70,23 +72,28 @@ impl<'a, T: ServerTransport> CallRqst<'a, T> {
         }
     }
 
-    /// Takes `count` pages out, for a Call that is still to be read. What is left has no use but to wait for
-    /// the next Call.
+    /// Takes `count` pages out, for a Call that is still to be read, and of which the last `tail`
+    /// octets follow elsewhere. What is left has no use but to wait for the next Call.
+    ///
+    /// As many pages stay as would hold the tail, and one more. So who takes the tail for a part
+    /// of the pages, as `gss_read_proxy_verf` does, finds pages of the thread's, and neither the
+    /// end of the array nor a null pointer.
     ///
     /// # Errors
     ///
     /// `EINVAL` if there are not as many, or the second time; `ENOMEM`.
-    pub(crate) fn take_pages(&mut self, count: usize) -> Result<Pages> {
+    pub(crate) fn take_pages(&mut self, count: usize, tail: usize) -> Result<Pages> {
         // SAFETY: The object is ours.
         let rqst = unsafe { &mut *self.rqst.as_ptr() };
-        // One page is kept, as SUNRPC does.
-        if count >= rqst.rq_maxpages || rqst.rq_pages_nfree != 0 {
+        let kept = tail.div_ceil(PAGE_SIZE).saturating_add(1);
+        if count.saturating_add(kept) > rqst.rq_maxpages || rqst.rq_pages_nfree != 0 {
             return Err(EINVAL);
         }
         // Only now: the peer has chosen the count.
         let mut pages = Pages::with_capacity(count)?;
         for at in 0..count {
-            // SAFETY: The index is below `rq_maxpages`, so the entry exists; `svc_alloc_arg` has filled it.
+            // SAFETY: The index is below `rq_maxpages`, so the entry exists; `svc_alloc_arg` has
+            // filled it.
             unsafe {
                 let entry = rqst.rq_pages.add(at);
                 let Some(page) = NonNull::new(*entry) else {
@@ -103,6 +110,13 @@ impl<'a, T: ServerTransport> CallRqst<'a, T> {
         } else {
             Err(EINVAL)
         }
+    }
+
+    /// Returns whether the thread has pages for a copy of a message of `len` octets.
+    pub(crate) fn holds(&self, len: usize) -> bool {
+        // SAFETY: The object is ours.
+        let rqst = unsafe { &*self.rqst.as_ptr() };
+        len != 0 && len.div_ceil(PAGE_SIZE) < rqst.rq_maxpages && rqst.rq_pages_nfree == 0
     }
 
     /// Delivers a Call that is wholly in its message. Returns its length.
@@ -134,14 +148,14 @@ impl<'a, T: ServerTransport> CallRqst<'a, T> {
     fn deliver_copy(self, context: KBox<T::Context>) -> Result<usize> {
         let message = context.message();
         let len = message.len();
-        // SAFETY: The object is ours.
-        let rqst = unsafe { &mut *self.rqst.as_ptr() };
-        if len == 0 || len.div_ceil(PAGE_SIZE) >= rqst.rq_maxpages || rqst.rq_pages_nfree != 0 {
+        if !self.holds(len) {
             return Err(EINVAL);
         }
+        // SAFETY: The object is ours.
+        let rqst = unsafe { &mut *self.rqst.as_ptr() };
         for (at, part) in message.chunks(PAGE_SIZE).enumerate() {
-            // SAFETY: The index is below `rq_maxpages`, so the entry exists. If there is a page, it is the thread's, and its
-            // memory is mapped, since `svc_alloc_arg` asks for such.
+            // SAFETY: The index is below `rq_maxpages`, so the entry exists. If there is a page, it
+            // is the thread's, and its memory is mapped, since `svc_alloc_arg` asks for such.
             unsafe {
                 let page = NonNull::new(*rqst.rq_pages.add(at)).ok_or(EINVAL)?;
                 let to = sys::page_address(page.as_ptr()).cast::<u8>();
@@ -151,7 +165,8 @@ impl<'a, T: ServerTransport> CallRqst<'a, T> {
         self.finish_pages(context, len)
     }
 
-    /// Delivers a Call whose message is to have the first `data_len` octets of `pages` inserted at `position`.
+    /// Delivers a Call whose message is to have the first `data_len` octets of `pages` inserted at
+    /// `position`.
     ///
     /// # Errors
     ///
@@ -232,8 +247,8 @@ impl<'a, T: ServerTransport> CallRqst<'a, T> {
             return Err(EINVAL);
         }
         while let Some(page) = pages.pop() {
-            // SAFETY: The index, which is the length after the removal, is below `rq_maxpages`. The reference of
-            // the old page is the thread's, that of the new one becomes the thread's.
+            // SAFETY: The index, which is the length after the removal, is below `rq_maxpages`. The
+            // reference of the old page is the thread's, that of the new one becomes the thread's.
             unsafe {
                 let entry = rqst.rq_pages.add(pages.len());
                 let old = core::mem::replace(&mut *entry, page.as_ptr());
@@ -248,7 +263,8 @@ impl<'a, T: ServerTransport> CallRqst<'a, T> {
     /// Sets what all Calls have in common.
     fn finish(mut self, context: KBox<T::Context>, len: usize) -> usize {
         self.let_next_in();
-        // SAFETY: The object is ours; the transport is valid. The context is given back by `xpo_release_ctxt`.
+        // SAFETY: The object is ours; the transport is valid. The context is given back by
+        // `xpo_release_ctxt`.
         unsafe {
             let rqst = self.rqst.as_ptr();
             (*rqst).rq_arg.len = len as u32;
@@ -268,7 +284,8 @@ impl<T: ServerTransport> Drop for CallRqst<'_, T> {
     }
 }
 
-/// Start and length of a Call's message. It stays where it is while the context exists, see [`CallContext`].
+/// Start and length of a Call's message. It stays where it is while the context exists, see
+/// [`CallContext`].
 fn range<C: CallContext>(context: &KBox<C>) -> (*mut c_void, usize) {
     let message = context.message();
     (message.as_ptr().cast_mut().cast(), message.len())
@@ -301,7 +318,8 @@ impl<T: ServerTransport> ReplyRqst<'_, T> {
 
     /// The context of the Call.
     pub(crate) fn context(&self) -> &T::Context {
-        // SAFETY: `CallRqst::finish` has put it there; it is released after `xpo_sendto` has returned.
+        // SAFETY: `CallRqst::finish` has put it there; it is released after `xpo_sendto` has
+        // returned.
         unsafe { &*(*self.rqst.as_ptr()).rq_xprt_ctxt.cast::<T::Context>() }
     }
 
@@ -313,11 +331,13 @@ impl<T: ServerTransport> ReplyRqst<'_, T> {
 
     /// The Reply.
     pub(crate) fn reply(&self) -> &XdrBuf {
-        // SAFETY: The thread waits, so the Reply stays as it is. Its head and tail are in pages of the thread's.
+        // SAFETY: The thread waits, so the Reply stays as it is. Its head and tail are in pages of
+        // the thread's.
         unsafe { XdrBuf::from_raw(&raw const (*self.rqst.as_ptr()).rq_res) }
     }
 
-    /// Takes out the pages in which the Reply is. It can be looked at as before while they are kept.
+    /// Takes out the pages in which the Reply is. It can be looked at as before while they are
+    /// kept.
     ///
     /// # Errors
     ///
@@ -332,7 +352,8 @@ impl<T: ServerTransport> ReplyRqst<'_, T> {
         let count = usize::try_from(count)?;
         let mut pages = Pages::with_capacity(count)?;
         for at in 0..count {
-            // SAFETY: The entry is in the array. A page that is missing was taken out by somebody else.
+            // SAFETY: The entry is in the array. A page that is missing was taken out by somebody
+            // else.
             unsafe {
                 let entry = first.add(at);
                 if let Some(page) = NonNull::new(*entry) {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The `svc_xprt` of a transport.
+//! The `svc_xprt` of a transport of the server.
 
 use crate::{
-    kext::errno::EAFNOSUPPORT,
-    sunrpc::{
-        Net,
-        SockAddr, //
+    kext::{
+        errno::EAFNOSUPPORT,
+        net::{
+            Net,
+            SockAddr, //
+        }, //
     },
     sys, //
 };
@@ -25,23 +27,23 @@ use kernel::{
     types::Opaque, //
 };
 
-/// A service, for which a transport is made.
+/// A service and a namespace, for which a transport is made.
 #[derive(Clone, Copy)]
 pub(crate) struct Server<'a> {
     /// The service.
     serv: *mut sys::svc_serv,
     /// The namespace.
     net: *mut sys::net,
-    /// Who keeps both.
+    /// Ties the lifetime to the object that keeps both.
     _keeper: PhantomData<&'a ()>,
 }
 
 impl Server<'_> {
-    /// Wraps what SUNRPC hands out.
+    /// Wraps the pointers that SUNRPC passes.
     ///
     /// # Safety
     ///
-    /// Both are valid as long as the result lives; the service outlives its transports.
+    /// Both are valid as long as the result lives, and the service outlives its transports.
     pub(super) unsafe fn from_raw(serv: *mut sys::svc_serv, net: *mut sys::net) -> Self {
         Self {
             serv,
@@ -50,44 +52,47 @@ impl Server<'_> {
         }
     }
 
-    /// The namespace.
+    /// Returns the namespace.
     pub(crate) fn net(&self) -> Net<'_> {
-        // SAFETY: Valid by `from_raw`.
+        // SAFETY: The namespace is valid while `self` lives, by `from_raw`.
         unsafe { Net::from_raw(self.net) }
     }
 }
 
-/// What SUNRPC sees of a server transport. It is a field of the transport.
+/// The part of a server transport that SUNRPC sees. It is a field of the transport.
 ///
 /// # Invariants
 ///
-/// `xprt` is initialised. `owner` is null, or comes from `Arc::into_raw` of the transport that the field is part
-/// of; then SUNRPC has that reference until `xpo_free`.
+/// `xprt` is initialised. `owner` is null, or comes from `Arc::into_raw` of the transport that the
+/// field is part of; then SUNRPC has that reference until `xpo_free`.
 #[pin_data(PinnedDrop)]
 #[repr(C)]
 pub(crate) struct SvcXprt {
-    /// First, so that its address is that of the structure.
+    /// The C object. It is first, so that its address is that of the structure.
     #[pin]
     xprt: Opaque<sys::svc_xprt>,
-    /// The transport. Written before SUNRPC knows it.
+    /// The transport. Written before SUNRPC knows the transport.
     pub(super) owner: Cell<*const c_void>,
-    /// Whether SUNRPC may be told of the transport: false once it is being freed.
+    /// True while SUNRPC may be told of the transport, that is, until it is being freed.
     #[pin]
     alive: SpinLock<bool>,
 }
 
-// SAFETY: SUNRPC uses a `svc_xprt` from many threads; what is used here is atomic, takes its own locks, or is
-// written only before anybody else knows the object.
+// SAFETY: A `svc_xprt` belongs to no thread: SUNRPC uses it from many. `owner` points at a
+// transport that may be sent.
 unsafe impl Send for SvcXprt {}
-// SAFETY: As above.
+// SAFETY: SUNRPC uses a `svc_xprt` from many threads. The methods here access it atomically, by
+// functions that take its locks, or, like `owner`, write it only before other threads know the
+// object.
 unsafe impl Sync for SvcXprt {}
 
 impl SvcXprt {
-    /// Makes the structure for a transport of `server`. It holds its namespace until `xpo_free`.
+    /// Makes the structure for a transport of `server`. It holds the namespace until `xpo_free`.
     pub(crate) fn new(server: Server<'_>) -> impl PinInit<Self> + '_ {
         pin_init!(Self {
             xprt <- Opaque::ffi_init(move |slot: *mut sys::svc_xprt| {
-                // SAFETY: The memory is ours, namespace and service are valid.
+                // SAFETY: `slot` is valid for writes and does not move. Namespace and service are
+                // valid.
                 unsafe {
                     sys::svc_xprt_init(
                         server.net,
@@ -102,28 +107,29 @@ impl SvcXprt {
         })
     }
 
-    /// The structure around a C object.
+    /// Returns the structure around a C object.
     ///
     /// # Safety
     ///
-    /// `xprt` is one of ours, and not freed during `'a`.
+    /// `xprt` is the C object of a `SvcXprt`, which is not freed during `'a`.
     pub(super) unsafe fn from_raw<'a>(xprt: *mut sys::svc_xprt) -> &'a Self {
         // SAFETY: The C object is the first field.
         unsafe { &*xprt.cast() }
     }
 
-    /// The C object.
+    /// Returns the C object.
     pub(super) fn as_raw(&self) -> *mut sys::svc_xprt {
         self.xprt.get()
     }
 
-    /// The service and the namespace, for another transport of the same.
+    /// Returns the service and the namespace, for another transport of the same.
     pub(crate) fn server(&self) -> Server<'_> {
-        // SAFETY: The members do not change; the transport holds the namespace, and goes before the service.
+        // SAFETY: The members do not change. The transport holds the namespace, and goes before the
+        // service does.
         unsafe { Server::from_raw((*self.as_raw()).xpt_server, (*self.as_raw()).xpt_net) }
     }
 
-    /// From now on SUNRPC is told nothing.
+    /// Notes that SUNRPC frees the transport, and must not be told of it any more.
     pub(super) fn bury(&self) {
         *self.alive.lock() = false;
     }
@@ -139,80 +145,83 @@ impl SvcXprt {
 
     /// Sets a flag.
     pub(super) fn set_flag(&self, flag: u32) {
-        // SAFETY: The object is initialised; flags are atomic.
+        // SAFETY: The object is initialised, and flags are accessed atomically.
         unsafe { sys::svc_xprt_set_flag(self.as_raw(), flag) }
     }
 
     /// Clears a flag.
     fn clear_flag(&self, flag: u32) {
-        // SAFETY: As for `set_flag`.
+        // SAFETY: The object is initialised, and flags are accessed atomically.
         unsafe { sys::svc_xprt_clear_flag(self.as_raw(), flag) }
     }
 
     /// Reads a flag.
     fn flag(&self, flag: u32) -> bool {
-        // SAFETY: As for `set_flag`.
+        // SAFETY: The object is initialised, and flags are accessed atomically.
         unsafe { sys::svc_xprt_test_flag(self.as_raw(), flag) }
     }
 
-    /// There is something to receive. To be called under the lock of the queue it is in; then
-    /// [`Self::enqueue`] without it.
+    /// Notes that there is something to receive. Call this under the lock of the queue that it is
+    /// in, and then [`Self::enqueue`] without that lock.
     pub(crate) fn set_data(&self) {
         self.set_flag(sys::XPT_DATA);
     }
 
-    /// There is nothing to receive. To be called under the lock of the queue.
+    /// Notes that there is nothing to receive. Call this under the lock of the queue.
     pub(crate) fn clear_data(&self) {
         self.clear_flag(sys::XPT_DATA);
     }
 
-    /// There is a connection to accept, see [`Self::set_data`].
+    /// Notes that there is a connection to accept. Call it as described for [`Self::set_data`].
     pub(crate) fn set_connection(&self) {
         self.set_flag(sys::XPT_CONN);
     }
 
-    /// There is no connection to accept.
+    /// Notes that there is no connection to accept.
     pub(crate) fn clear_connection(&self) {
         self.clear_flag(sys::XPT_CONN);
     }
 
-    /// Has a thread look at the flags.
+    /// Makes a thread of the service look at the flags.
     pub(crate) fn enqueue(&self) {
         self.while_alive(|xprt| {
-            // SAFETY: SUNRPC has not begun to free the transport, and does not before the lock is free.
+            // SAFETY: SUNRPC has not begun to free the transport, and does not get further than
+            // `bury` while `alive` is locked.
             unsafe { sys::svc_xprt_enqueue(xprt) }
         });
     }
 
-    /// Has a thread close the transport. May be called from any context.
+    /// Makes a thread of the service close the transport. May be called from any context.
     pub(crate) fn close(&self) {
         self.while_alive(|xprt| {
-            // SAFETY: As for `enqueue`.
+            // SAFETY: SUNRPC has not begun to free the transport, and does not get further than
+            // `bury` while `alive` is locked.
             unsafe { sys::svc_xprt_deferred_close(xprt) }
         });
     }
 
-    /// Whether the transport is being closed.
+    /// Returns whether the transport is being closed.
     pub(crate) fn is_closing(&self) -> bool {
         self.flag(sys::XPT_CLOSE) || self.flag(sys::XPT_DEAD)
     }
 
-    /// Whether SUNRPC may have Calls that it had put off, waiting for an answer from user space, and that it wants to go on
-    /// with.
+    /// Returns whether SUNRPC may have deferred Calls that it wants to go on with. It defers a Call
+    /// that waits for an answer from user space.
     pub(crate) fn has_deferred(&self) -> bool {
         self.flag(sys::XPT_DEFERRED)
     }
 
-    /// Lets the next thread in. The caller runs in `recvfrom`, and does so once.
+    /// Lets the next thread in. Called once, by the thread that runs `recvfrom`.
     pub(super) fn received(&self) {
         // SAFETY: The caller has `XPT_BUSY` and, through its `svc_rqst`, a reference.
         unsafe { sys::svc_xprt_received(self.as_raw()) }
     }
 
-    /// Sets our own address.
+    /// Sets the local address.
     pub(crate) fn set_local(&self, address: SockAddr<'_>) -> Result {
         let len = address_len(&address)?;
-        // SAFETY: The caller is the only one to know the transport; the member is a `sockaddr_storage`.
+        // SAFETY: The transport sets its address before other threads know it. The member is a
+        // `sockaddr_storage`.
         unsafe {
             let xprt = self.as_raw();
             copy(&raw mut (*xprt).xpt_local, &address);
@@ -221,17 +230,19 @@ impl SvcXprt {
         Ok(())
     }
 
-    /// Our address, which was set before anybody else knew the transport.
+    /// Returns the local address, which was set before other threads knew the transport.
     pub(crate) fn local(&self) -> SockAddr<'_> {
-        // SAFETY: The member is a `sockaddr_storage`, and does not change any more.
+        // SAFETY: The member is a `sockaddr_storage`, and is not changed after it was set.
         unsafe { SockAddr::copy((&raw const (*self.as_raw()).xpt_local).cast()) }
     }
 
-    /// Sets the peer's address. Its port is arbitrary and not the upper layer's, and changes with each
-    /// connection; it is set to zero, so that the reply cache knows a client that connects anew.
+    /// Sets the address of the peer, with a port of zero. The real port is arbitrary, not that of
+    /// the upper layer, and changes with each connection. With zero the reply cache recognises a
+    /// client that connects anew.
     pub(crate) fn set_remote(&self, address: SockAddr<'_>) -> Result {
         let len = address_len(&address)?;
-        // SAFETY: As for `set_local`. The text is as long as the array at most.
+        // SAFETY: The transport sets the address before other threads know it. The member is a
+        // `sockaddr_storage`. The text is at most as long as the array.
         unsafe {
             let xprt = self.as_raw();
             copy(&raw mut (*xprt).xpt_remote, &address);
@@ -252,10 +263,10 @@ impl SvcXprt {
 impl PinnedDrop for SvcXprt {
     fn drop(self: Pin<&mut Self>) {
         if self.owner.get().is_null() {
-            // SUNRPC never knew it, and still has to let go of the namespace. It gives back a reference to the
-            // module, which is taken here.
-            // SAFETY: Code of ours runs, so the module is referenced. The operations are those of the class, whose
-            // `xpo_free` does nothing for a transport without owner.
+            // SUNRPC never knew the transport, but must still give its namespace back.
+            // `svc_xprt_put` also gives a reference to the module back, which is taken here.
+            // SAFETY: Code of the module runs, so the module is referenced. The operations are
+            // those of the class, whose `xpo_free` does nothing for a transport without owner.
             unsafe {
                 sys::this_module_get();
                 sys::svc_xprt_put(self.as_raw());
@@ -264,7 +275,7 @@ impl PinnedDrop for SvcXprt {
     }
 }
 
-/// The length of an address.
+/// Returns the length of an address.
 fn address_len(address: &SockAddr<'_>) -> Result<usize> {
     match u32::from(address.family()) {
         sys::AF_INET => Ok(mem::size_of::<sys::sockaddr_in>()),
@@ -279,7 +290,8 @@ fn address_len(address: &SockAddr<'_>) -> Result<usize> {
 ///
 /// `to` is valid for writes.
 unsafe fn copy(to: *mut sys::__kernel_sockaddr_storage, from: &SockAddr<'_>) {
-    // SAFETY: A `SockAddr` is a `sockaddr_storage`.
+    // SAFETY: A `SockAddr` has a whole `sockaddr_storage`, and the caller guarantees that `to` is
+    // valid for writes.
     unsafe {
         to.write(
             from.as_ptr()

@@ -39,6 +39,11 @@ int rpcrdma_helper_ib_post_srq_recv(struct ib_srq *srq,
 	return ib_post_srq_recv(srq, wr, bad_wr);
 }
 
+bool rpcrdma_helper_ib_device_try_get(struct ib_device *dev)
+{
+	return ib_device_try_get(dev);
+}
+
 void rpcrdma_helper_ib_dealloc_pd(struct ib_pd *pd)
 {
 	ib_dealloc_pd(pd);

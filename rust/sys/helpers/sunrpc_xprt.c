@@ -32,6 +32,21 @@ void rpcrdma_helper_xprt_set_connected(struct rpc_xprt *xprt)
 	xprt_set_connected(xprt);
 }
 
+void rpcrdma_helper_xprt_swapper_inc(struct rpc_xprt *xprt)
+{
+	atomic_inc(&xprt->swapper);
+}
+
+void rpcrdma_helper_xprt_swapper_dec(struct rpc_xprt *xprt)
+{
+	atomic_dec(&xprt->swapper);
+}
+
+unsigned int rpcrdma_helper_xprt_references(struct rpc_xprt *xprt)
+{
+	return kref_read(&xprt->kref);
+}
+
 int rpcrdma_helper_xprt_swapping(struct rpc_xprt *xprt)
 {
 	return atomic_read(&xprt->swapper);

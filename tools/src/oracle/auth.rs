@@ -10,10 +10,10 @@ use crate::proto::{
             Ends,
             PreSharedKey, //
         },
+        AuthVerdict,
         Exchange,
         Step,
         Store,
-        Verdict,
         MAX_MESSAGES,
         MAX_TOKEN, //
     },
@@ -95,11 +95,15 @@ pub fn auth(bytes: &[u8]) {
                 assert!(!say.properties || say.last);
             }
             verdict = step.verdict;
-            assert_ne!(verdict, Some(Verdict::Accept), "nobody has proved himself");
-            assert!(!required || verdict != Some(Verdict::Ignore));
+            assert_ne!(
+                verdict,
+                Some(AuthVerdict::Accept),
+                "nobody has proved himself"
+            );
+            assert!(!required || verdict != Some(AuthVerdict::Ignore));
             assert!(!last || verdict.is_some(), "the last message decides");
             assert!(messages <= MAX_MESSAGES || verdict.is_some());
-            if let Some(Verdict::Ignore) = verdict {
+            if let Some(AuthVerdict::Ignore) = verdict {
                 assert!(said_all, "our properties are told");
             }
         }

@@ -16,7 +16,7 @@ use crate::proto::{
     xdr::{
         Reader,
         Writer, //
-    },
+    }, //
 };
 
 /// Writes to a buffer that is large enough for whatever `len` octets can mean.

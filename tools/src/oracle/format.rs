@@ -13,12 +13,12 @@ use crate::proto::{
     format::{
         self,
         CallFormat,
+        CallPlan,
         CallShape,
         Continuation,
         Message,
-        Plan,
+        MessageSizes,
         ReplyFormat,
-        Sizes,
         Usable, //
     },
     message::{
@@ -33,7 +33,7 @@ use crate::proto::{
         ReplyHeader,
         Version, //
     },
-    xdr::Reader,
+    xdr::Reader, //
 };
 
 /// The choice of payload format, for a shape that the bytes describe.
@@ -89,7 +89,7 @@ fn read_shape(reader: &mut Reader<'_>) -> Result<CallShape> {
 
 /// Reads one message of a shape.
 fn read_message(reader: &mut Reader<'_>) -> Result<Message> {
-    let sizes = Sizes {
+    let sizes = MessageSizes {
         head: read_size(reader)?,
         pages: read_size(reader)?,
         tail: read_size(reader)?,
@@ -118,7 +118,7 @@ fn read_size(reader: &mut Reader<'_>) -> Result<u32> {
 }
 
 /// Returns how many segments the header of a planned Call has.
-pub(crate) fn segments_of(shape: &CallShape, plan: &Plan) -> usize {
+pub(crate) fn segments_of(shape: &CallShape, plan: &CallPlan) -> usize {
     let (call, read) = read_by(shape, plan.call);
     let offered = match plan.reply {
         ReplyFormat::Inline => 0,
@@ -158,7 +158,7 @@ fn pieces(handle: u32, len: u32, count: usize) -> Vec<Segment> {
 }
 
 /// Checks that the Responder of a planned Call, which are these octets, puts together what was taken apart.
-fn is_put_together(shape: &CallShape, plan: &Plan, bytes: &[u8]) {
+fn is_put_together(shape: &CallShape, plan: &CallPlan, bytes: &[u8]) {
     let sizes = shape.call.sizes;
     let (in_call, in_read) = read_by(shape, plan.call);
     let (data, pad) = match plan.call {
@@ -210,7 +210,7 @@ fn is_put_together(shape: &CallShape, plan: &Plan, bytes: &[u8]) {
 }
 
 /// Checks that a plan can be carried out, by carrying it out.
-pub(crate) fn plan_fits(shape: &CallShape, plan: &Plan) {
+pub(crate) fn plan_fits(shape: &CallShape, plan: &CallPlan) {
     let call = shape.call.sizes;
     let reply = shape.reply.sizes;
     // A Call without Reply has no chunks in Version Two (4.7).

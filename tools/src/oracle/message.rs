@@ -21,7 +21,7 @@ use crate::proto::{
         Prefix,
         RdmaError,
         ReplyHeader, //
-    },
+    }, //
 };
 
 /// The Version One header.

@@ -14,10 +14,10 @@ use crate::proto::{
     },
     error::Fault,
     props::{
+        Advertised,
+        AgreedTerms,
         Properties,
-        Reverse,
-        Terms,
-        Told, //
+        ReverseLevel, //
     },
     session::{
         Action,
@@ -39,10 +39,10 @@ use crate::proto::{
         ConnProp,
         Direction,
         ErrorHeader,
-        Grant,
+        GrantHeader,
         Header,
+        MessagePurpose,
         Middle,
-        Purpose,
         RdmaError,
         ReplyExternal,
         ReplyInline, //
@@ -58,7 +58,7 @@ pub fn v2_message(bytes: &[u8]) {
             assert_eq!(error.prefix.is_none(), bytes.len() < v2::PREFIX_LEN);
             assert_eq!(error.prefix.is_none(), error.fault == Fault::Runt);
             if let Some(prefix) = error.prefix {
-                let unknown = Purpose::of(prefix.procedure).is_none();
+                let unknown = MessagePurpose::of(prefix.procedure).is_none();
                 let bad_type = matches!(error.fault, Fault::BadProcedure(_));
                 assert_eq!(bad_type, unknown && prefix.version == v2::VERSION);
             }
@@ -74,7 +74,7 @@ fn accepted(bytes: &[u8], header: &Header<'_>) {
     assert_eq!(prefix.u32(), Ok(v2::VERSION));
     assert_eq!(prefix.u32(), Ok(header.credits));
     let htype = prefix.u32().unwrap();
-    assert_eq!(Purpose::of(htype), Some(header.purpose()));
+    assert_eq!(MessagePurpose::of(htype), Some(header.purpose()));
 
     for len in head.len().saturating_sub(5)..head.len() {
         assert!(v2::decode(&bytes[..len], &Limits::DEFAULT).is_err());
@@ -96,7 +96,7 @@ fn accepted(bytes: &[u8], header: &Header<'_>) {
         .encode(&mut buf),
         // The transaction ID is ignored, and ours is zero.
         Body::Grant => {
-            assert_eq!(Grant { credits }.encode(&mut buf), Ok(head.len()));
+            assert_eq!(GrantHeader { credits }.encode(&mut buf), Ok(head.len()));
             assert_eq!(buf[4..16], head[4..]);
             return;
         }
@@ -192,7 +192,7 @@ fn accepted(bytes: &[u8], header: &Header<'_>) {
 /// Sets of transport properties.
 pub fn properties(bytes: &[u8]) {
     let mut reader = Reader::new(bytes);
-    let Ok(told) = Told::get(&mut reader) else {
+    let Ok(told) = Advertised::get(&mut reader) else {
         return;
     };
     let mut buf = vec![0; bytes.len() + 64];
@@ -200,7 +200,7 @@ pub fn properties(bytes: &[u8]) {
     told.put(&mut writer)
         .expect("what was decoded can be encoded");
     let len = writer.len();
-    assert_eq!(Told::get(&mut Reader::new(&buf[..len])), Ok(told));
+    assert_eq!(Advertised::get(&mut Reader::new(&buf[..len])), Ok(told));
 
     let mut peer = Properties::DEFAULT;
     peer.apply(&told);
@@ -210,11 +210,11 @@ pub fn properties(bytes: &[u8]) {
     if told.is_nothing() {
         assert_eq!(peer, Properties::DEFAULT);
     }
-    assert!(Reverse::from_code(peer.reverse) <= Reverse::General);
+    assert!(ReverseLevel::from_code(peer.reverse) <= ReverseLevel::General);
 
     // Both ends come to the same conclusion.
     let own = Properties::DEFAULT;
-    let (here, there) = (Terms::new(&own, &peer), Terms::new(&peer, &own));
+    let (here, there) = (AgreedTerms::new(&own, &peer), AgreedTerms::new(&peer, &own));
     assert_eq!(here.send_size, there.receive_size);
     assert_eq!(here.receive_size, there.send_size);
     assert!(here.send_size <= peer.receive_size && here.receive_size <= peer.send_size);
@@ -314,19 +314,26 @@ impl Lonely {
         assert_eq!(outgoing.sent(), self.sent);
     }
 
+    /// Posts a message that the session wants to be sent. Before, it has changed nothing.
+    fn check_commit(&mut self, control: &Control) {
+        let again = self.session.poll_action();
+        assert_eq!(again, Some(Action::Send(*control)));
+        assert_eq!(self.session.windows().0.sent(), self.sent);
+        self.session.commit(control);
+    }
+
     /// Does everything that the session wants.
-    fn act(&mut self, busy: bool) {
+    fn act(&mut self) {
         for round in 0.. {
             assert!(round < 64, "a session that does not come to an end");
             let before = *self.session.windows().0;
-            let quiet = self.session.is_quiet();
-            let Some(action) = self.session.poll_action(busy) else {
+            let Some(action) = self.session.poll_action() else {
                 return;
             };
-            assert!(!quiet, "quiet, but {action:?}");
             assert!(!self.closed, "nothing comes behind the end");
             match action {
                 Action::Send(control) => {
+                    self.check_commit(&control);
                     self.sent = self.sent.wrapping_add(1);
                     self.in_transit += 1;
                     self.check_control(&control, &before);
@@ -340,7 +347,7 @@ impl Lonely {
     }
 
     /// Checks a message that the session wants to be sent.
-    fn check_control(&mut self, control: &Control, before: &crate::proto::window::Outgoing) {
+    fn check_control(&mut self, control: &Control, before: &crate::proto::window::SendWindow) {
         let mut buf = [0; Control::MAX_LEN];
         let len = control.encode(&mut buf).expect("it fits");
         let credits = match control {
@@ -458,11 +465,13 @@ pub fn session(bytes: &[u8]) {
                 }
             }
             11 => {
-                let told = Told {
+                let told = Advertised {
                     host_auth: Some(b"material"),
-                    ..Told::NOTHING
+                    ..Advertised::NOTHING
                 };
-                if let Some(message) = end.session.send_properties(told, amount & 1 != 0) {
+                let last = amount & 1 != 0;
+                if let Some(message) = end.session.prepare_properties(told, last) {
+                    end.session.commit_properties(last);
                     end.sent = end.sent.wrapping_add(1);
                     end.in_transit += 1;
                     end.tell(message.credits);
@@ -482,17 +491,17 @@ pub fn session(bytes: &[u8]) {
                 5 => end.session.handle_timeout(Timer::Credits),
                 _ => {}
             },
-            _ => end.act(amount & 1 != 0),
+            _ => end.act(),
         }
         if end.closed {
             assert_eq!(end.session.handle_received(reader.rest()), Event::Nothing);
-            assert_eq!(end.session.poll_action(false), None);
+            assert_eq!(end.session.poll_action(), None);
         }
     }
     // Whatever has happened, the end can be brought about.
     end.session.close();
     for _ in 0..end.in_transit + 64 {
-        end.act(false);
+        end.act();
         if end.in_transit > 0 {
             end.in_transit -= 1;
             end.session.handle_sent();
@@ -503,11 +512,13 @@ pub fn session(bytes: &[u8]) {
 
 /// Hands a message to a session, and checks what it makes of it.
 fn received(end: &mut Lonely, bytes: &[u8]) {
-    let mut session = end.session;
-    let event = session.handle_received(bytes);
+    let event = end.session.handle_received(bytes);
     if let Event::Message { header, extent } = event {
         assert_eq!(v2::decode(bytes, &Limits::DEFAULT), Ok(header));
-        let is_rpc = matches!(header.purpose(), Purpose::Call | Purpose::Reply);
+        let is_rpc = matches!(
+            header.purpose(),
+            MessagePurpose::Call | MessagePurpose::Reply
+        );
         assert!(is_rpc && !matches!(header.body, Body::Error(_)));
         match extent {
             crate::proto::session::Extent::Whole => {}
@@ -521,6 +532,5 @@ fn received(end: &mut Lonely, bytes: &[u8]) {
         }
     }
     // There is a Receive for whatever may come.
-    assert!(session.windows().1.must_be_posted() >= 1);
-    end.session = session;
+    assert!(end.session.windows().1.must_be_posted() >= 1);
 }

@@ -4,6 +4,13 @@
 
 use super::*;
 
+/// What holds in Version One.
+pub(super) const IN_ONE: InOne = InOne {
+    own: CmPrivate::DEFAULT,
+    peer: CmPrivate::DEFAULT,
+    calls: 16,
+};
+
 /// How an RPC has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
@@ -35,8 +42,8 @@ pub(super) struct Todo {
 pub(super) struct End {
     /// Its role.
     pub(super) role: Role,
-    /// Its session on the present connection.
-    pub(super) session: Session,
+    /// Its state on the present connection.
+    pub(super) connection: Connection,
     /// What is on its way to it.
     pub(super) wire: VecDeque<Vec<u8>>,
     /// Whether RPC messages may be sent.
@@ -79,7 +86,8 @@ pub(super) fn payload(direction: Direction, xid: u32, len: u32, reply_len: u32) 
 impl End {
     /// Begins a new connection.
     pub(super) fn reset(&mut self, config: &Config, start: u32) {
-        self.session = Session::after(config, start);
+        let receives = patient::receives(config, self.patience.bounds.as_ref());
+        self.connection = Connection::after(config, receives, IN_ONE, start);
         self.wire.clear();
         self.connected = false;
         self.in_transit = 0;
@@ -87,7 +95,7 @@ impl End {
         self.trouble = Trouble::default();
         self.assembly.clear();
         if let Some(bounds) = self.patience.bounds {
-            self.become_patient(bounds, config.receives + 1);
+            self.become_patient(bounds);
         }
         // Calls are sent again; Replies belong to the old connection.
         self.todo.clear();
@@ -99,6 +107,16 @@ impl End {
             .collect();
         again.sort_by_key(|todo| todo.xid);
         self.todo.extend(again);
+    }
+
+    /// Has an RPC message of Version Two counted, which can always be posted, and returns its
+    /// credit value.
+    pub(super) fn start_send(&mut self, message: &Outbound) -> Result<u32, Refusal> {
+        // An end that speaks nothing but Version One waits until the peer has spoken.
+        let credits = self.connection.begin(message)?;
+        let credits = credits.ok_or(Refusal::NotConnected)?;
+        self.connection.commit(message);
+        Ok(credits)
     }
 
     /// Returns how many of its RPCs have not ended.

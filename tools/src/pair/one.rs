@@ -6,8 +6,6 @@ use super::*;
 use crate::proto::{
     chunk::ReadSegment,
     v1::{
-        self,
-        Body,
         CallHeader,
         ReplyHeader,
         MIN_HEADER_LEN,
@@ -25,46 +23,6 @@ impl End {
         let waiting = calls.filter(|todo| todo.direction == Direction::Call);
         self.pending() - waiting.count()
     }
-
-    /// Handles a message.
-    pub(super) fn handle_one(&mut self, message: &[u8]) {
-        let header = match v1::decode(message) {
-            Ok(header) => header,
-            Err(error) => {
-                assert!(self.trouble.misled, "{error:?}");
-                return;
-            }
-        };
-        let xid = header.xid;
-        if strange::is_strange(xid) {
-            if header.rpc_direction() == Direction::Call {
-                self.answer(xid, 12, true);
-            }
-            return;
-        }
-        match (header.body, header.rpc_direction()) {
-            (Body::Error(_), _) => self.fail(xid),
-            (Body::Msg { payload: rpc, .. }, Direction::Call) => {
-                let reply_len = u32::from_be_bytes(rpc[8..12].try_into().unwrap());
-                let len = rpc.len() as u32;
-                assert_eq!(rpc, payload(Direction::Call, xid, len, reply_len));
-                self.answer(xid, reply_len, true);
-            }
-            // As in Version Two the length of the chunk says how long the Reply is to be.
-            (Body::Nomsg { chunks, .. }, Direction::Call) => {
-                let len = chunks.read.position_zero_len().expect("it is there");
-                self.answer(xid, len - MAX_LEN, true);
-            }
-            (Body::Msg { payload: rpc, .. }, Direction::Reply) => {
-                self.trouble.limit = header.credits;
-                self.replied(xid, rpc.len() as u32);
-            }
-            (Body::Nomsg { chunks, .. }, Direction::Reply) => {
-                self.trouble.limit = header.credits;
-                self.replied(xid, chunks.reply.expect("it is there").total());
-            }
-        }
-    }
 }
 
 impl Pair {
@@ -76,10 +34,17 @@ impl Pair {
             return false;
         };
         let is_call = todo.direction == Direction::Call;
-        if is_call && end.unanswered() >= end.trouble.limit as usize {
+        if is_call && !end.connection.grant().admits(end.unanswered() as u32) {
             self.seen.waits += 1;
             return false;
         }
+        let message_of_one = Outbound {
+            direction: todo.direction,
+            parts: 1,
+            chunks: false,
+        };
+        assert_eq!(end.connection.begin(&message_of_one), Ok(None));
+        end.connection.commit(&message_of_one);
         end.todo.remove(index % end.todo.len());
         self.mishaps.in_one += 1;
         self.post(at, message(&todo, credits));

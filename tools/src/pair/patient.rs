@@ -2,21 +2,20 @@
 
 //! What the module's glue does with a session that lets nothing out: it waits.
 //!
-//! A Reply that has its form keeps it and waits as long as it takes (`responder/post.rs`), in a queue that
-//! nothing overtakes (`server/backlog.rs`). No error takes its place, and no chunk. So it must not have more
-//! parts than will be let out one day: that follows from the largest window that there ever was
-//! ([`most_parts`], `Channel::widest`). Calls are put together anew each time (`requester/send.rs`).
+//! A Reply that has its form keeps it and waits as long as it takes (`responder/post.rs`), in a
+//! queue that nothing overtakes (`server/backlog.rs`). No error takes its place, and no chunk. So
+//! it must not have more parts than will be let out one day ([`Connection::max_parts`]). Calls are
+//! put together anew each time (`requester/marshal.rs`).
 //!
 //! A Call keeps its Receive until its Reply is ready on a server, and until it is posted on a client. While
 //! a Reply of a server's waits no further Call is taken in, so that these keep theirs: the window that such an
 //! end offers gets smaller, down to nothing.
+//!
+//! Servers may share their Receives. Then they begin with few, and have their [`Receives`] add
+//! others and take them back, as there are enough for all or too few.
 
 use super::*;
-use crate::proto::window::{
-    most_parts,
-    offer,
-    LEAST_SHARED, //
-};
+use crate::proto::window::LEAST_SHARED;
 
 /// How a Reply travels.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +37,8 @@ pub(super) struct Bounds {
     slots: u32,
     /// How many Receives a client has beside those for the server's Calls, and the one beyond.
     beside: u32,
+    /// Whether the server shares its Receives with others.
+    shared: bool,
 }
 
 /// What an end has that waits.
@@ -45,12 +46,14 @@ pub(super) struct Bounds {
 pub(super) struct Patience {
     /// What limits it, if it waits.
     pub(super) bounds: Option<Bounds>,
-    /// How many Receives it has.
-    capacity: u32,
+    /// How many Receives there are for the peer's messages.
+    asked: u32,
     /// How many of them hold a message.
-    held: u32,
-    /// The most messages that it could send at a time so far.
-    widest: u32,
+    pub(super) held: u32,
+    /// With how many Receives it has to do, if there are too few for all that share them.
+    share: Option<u32>,
+    /// Whether memory for messages in parts is short.
+    throttle: bool,
     /// Replies that have their form, the oldest first.
     ready: VecDeque<(Todo, Form)>,
     /// Whether the latest message in parts that it had has to wait.
@@ -62,11 +65,12 @@ impl Bounds {
     /// `link/sizing.rs`.
     pub(super) fn new(schedule: &mut Schedule<'_>, short: bool) -> Self {
         let parts = 2 + schedule.any() % 7;
-        let slots = 1 + schedule.any() % 4;
+        let slots = schedule.any();
         let more = schedule.any() % 8;
         Self {
             parts,
-            slots,
+            slots: 1 + slots % 4,
+            shared: slots >= 128,
             beside: match short {
                 // As many as there are parts, but not half of a window of them.
                 true => parts,
@@ -85,15 +89,42 @@ impl Bounds {
     }
 }
 
+/// Returns the Receives of an end on a new connection.
+pub(super) fn receives(config: &Config, bounds: Option<&Bounds>) -> Receives {
+    if config.role == Role::Server && bounds.is_some_and(|bounds| bounds.shared) {
+        return Receives::new(FIRST_CREDITS, FIRST_CREDITS + config.receives);
+    }
+    Receives::fixed(config.receives + 1)
+}
+
 impl End {
-    /// Begins to wait, with so many Receives.
-    pub(super) fn become_patient(&mut self, bounds: Bounds, capacity: u32) {
+    /// Begins to wait.
+    pub(super) fn become_patient(&mut self, bounds: Bounds) {
         self.patience = Patience {
             bounds: Some(bounds),
-            capacity,
-            widest: 1,
+            asked: self.connection.receives().posted(),
             ..Patience::default()
         };
+    }
+
+    /// Returns whether it is a server that shares its Receives with others.
+    pub(super) fn is_sharing(&self) -> bool {
+        let bounds = self.patience.bounds;
+        self.role == Role::Server && bounds.is_some_and(|bounds| bounds.shared)
+    }
+
+    /// Has Receives or memory become short, or end to be.
+    pub(super) fn change_supply(&mut self, schedule: &mut Schedule<'_>) {
+        let what = schedule.any();
+        let share = (what & 1 != 0).then_some(what / 8 % 16);
+        self.patience.share = share;
+        self.patience.throttle = what & 6 == 6;
+    }
+
+    /// Ends all shortages.
+    pub(super) fn end_shortage(&mut self) {
+        self.patience.share = None;
+        self.patience.throttle = false;
     }
 
     /// A message has arrived, and has its Receive.
@@ -104,7 +135,6 @@ impl End {
 
     /// A message was dealt with. If it is the last one of a Call, which is `kept`, it keeps its Receive.
     pub(super) fn release(&mut self, kept: bool) {
-        self.patience.widest = self.patience.widest.max(self.session.credits());
         self.patience.held -= u32::from(!kept);
         self.update_offer();
     }
@@ -112,8 +142,8 @@ impl End {
     /// Tells the session how many Receives there are for the peer's messages.
     pub(super) fn update_offer(&mut self) {
         if self.patience.bounds.is_some() {
-            let Patience { capacity, held, .. } = self.patience;
-            self.session.set_receives(offer(capacity, held));
+            let Patience { held, throttle, .. } = self.patience;
+            self.connection.update_offer(held, throttle);
         }
     }
 
@@ -121,16 +151,39 @@ impl End {
     pub(super) fn check_receives(&self) {
         let Patience {
             bounds,
-            capacity,
+            asked,
             held,
             ..
         } = self.patience;
         if bounds.is_some() {
-            assert!(
-                self.wire.len() as u32 + held <= capacity,
-                "too few Receives"
-            );
+            assert!(self.wire.len() as u32 + held <= asked, "too few Receives");
+            assert_eq!(self.connection.receives().posted(), asked);
         }
+    }
+
+    /// Renews the peer's credits as before each Reply of a server, and makes Receives ready for
+    /// more, or gives some back (`link/channel/receives.rs`).
+    fn renew_credits(&mut self) -> Seen {
+        let mut seen = Seen::default();
+        let renewal = self.connection.begin_renewal(self.patience.share);
+        seen.withdrawn += u32::from(renewal.is_less);
+        if renewal.settles {
+            self.update_offer();
+            let settled = self.connection.settle(self.patience.held);
+            self.patience.asked -= settled;
+            seen.settled += settled;
+        }
+        if renewal.wanted > 0 {
+            // Those that share them have taken all.
+            let made = self.patience.share.is_none();
+            if made {
+                self.patience.asked += renewal.wanted;
+                seen.grown += 1;
+            }
+            let receives = self.connection.receives_mut();
+            receives.end_growth(renewal.wanted, made);
+        }
+        seen
     }
 
     /// Returns whether it has nothing ready.
@@ -141,15 +194,15 @@ impl End {
     /// Returns in how many parts a message may be sent, if not now then later.
     fn max_parts(&self, direction: Direction, bounds: &Bounds) -> u32 {
         let is_reverse = (self.role == Role::Server) == (direction == Direction::Call);
-        match self.session.reverse() {
-            Reverse::None | Reverse::Simple if is_reverse => 1,
-            _ => most_parts(self.patience.widest).min(bounds.parts),
+        match self.connection.session.reverse() {
+            ReverseLevel::None | ReverseLevel::Simple if is_reverse => 1,
+            _ => self.connection.max_parts().min(bounds.parts),
         }
     }
 
     /// Returns whether a Call offers a Reply chunk: if its Reply may take too many messages.
     fn offers_chunk(&self, todo: &Todo, bounds: &Bounds) -> bool {
-        let size = self.session.terms().receive_size;
+        let size = self.connection.session.terms().receive_size;
         self.may_use_chunks(Direction::Call)
             && Split::new(todo.reply_len, REPLY_HEADER, size)
                 .map_or(true, |split| split.len() > bounds.parts)
@@ -157,7 +210,7 @@ impl End {
 
     /// Chooses the form of a Reply.
     fn form(&self, todo: &Todo, bounds: &Bounds) -> Form {
-        let size = self.session.terms().send_size;
+        let size = self.connection.session.terms().send_size;
         let split = Split::new(todo.len, REPLY_HEADER, size);
         let parts = split.as_ref().map_or(u32::MAX, Split::len);
         match split {
@@ -191,7 +244,7 @@ impl Pair {
         let Some(bounds) = end.patience.bounds else {
             return false;
         };
-        if end.session.dialect() != Some(Dialect::Two) {
+        if end.connection.session.dialect() != Some(Dialect::Two) {
             return false;
         }
         // What a client can't send at once it puts together again.
@@ -203,6 +256,9 @@ impl Pair {
             return false;
         };
         let todo = end.todo.remove(index).expect("it is there");
+        if end.is_sharing() {
+            self.seen += end.renew_credits();
+        }
         let form = end.form(&todo, &bounds);
         if end.role == Role::Server {
             end.patience.held -= 1;
@@ -278,13 +334,13 @@ impl Pair {
             true => CALL_HEADER + 4 + 16,
             false => CALL_HEADER,
         };
-        let size = end.session.terms().send_size;
+        let size = end.connection.session.terms().send_size;
         let split = Split::new(todo.len, header, size);
         let parts = split.as_ref().map_or(u32::MAX, Split::len);
         let chunks = end.may_use_chunks(Direction::Call);
         // A chunk does not wait, so a Call that may have one is sent in parts only if it can be now.
         let most = match chunks {
-            true => end.session.credits().max(1).min(bounds.parts),
+            true => end.connection.session.credits().max(1).min(bounds.parts),
             false => end.max_parts(Direction::Call, bounds),
         };
         let split = match split {
@@ -316,7 +372,7 @@ impl Pair {
     fn admit(&mut self, at: usize, direction: Direction, parts: u32, chunks: bool) -> Option<u32> {
         let end = &mut self.ends[at];
         end.update_offer();
-        let admitted = end.session.start_send(&Outbound {
+        let admitted = end.start_send(&Outbound {
             direction,
             parts,
             chunks,

@@ -3,28 +3,71 @@
 //! What the ends make of the messages that arrive.
 
 use super::*;
+use crate::proto::{
+    connection::{
+        incoming::{
+            Answer,
+            Incoming,
+            Part as IncomingPart, //
+        },
+        Reception, //
+    },
+    message::{
+        Call,
+        Version, //
+    }, //
+};
 
 impl End {
-    /// Handles an event.
-    pub(super) fn handle(&mut self, event: &Event<'_>, refuse: bool) {
-        match event {
-            Event::Nothing | Event::Properties { .. } => {}
-            Event::Message { header, extent } => {
-                // A peer that has not said who it is, but goes on, does not want to.
-                self.trouble.settled = true;
-                self.handle_message(header, *extent, refuse);
-            }
-            Event::Abandoned { .. } | Event::Spoilt { .. } => {
-                assert!(
-                    self.trouble.misled,
-                    "nobody gives up a sequence, every Reply is one"
-                );
-                self.assembly.clear();
-            }
-            Event::Failed { xid, .. } => self.fail(*xid),
-            Event::Fallback { credits } => self.trouble.limit = *credits,
-            Event::Foreign(_) => unreachable!("dealt with before"),
+    /// Handles a message.
+    pub(super) fn handle(&mut self, incoming: &Incoming<'_>, message: &[u8]) {
+        if incoming.needs_acceptance() {
+            // A peer that has not said who it is, but goes on, does not want to.
+            self.trouble.settled = true;
         }
+        match incoming {
+            Incoming::Nothing | Incoming::Properties { .. } => {}
+            Incoming::Abandoned => self.abandon(),
+            Incoming::First(part) => {
+                assert!(self.assembly.is_empty(), "what had come was given up");
+                self.add_part(part);
+            }
+            Incoming::Middle(part) => self.add_part(part),
+            Incoming::Call { version, last } => {
+                let whole = self.collect(last.as_ref());
+                self.handle_call(*version, message, whole);
+            }
+            Incoming::Answer(answer) if answer.ends_connection => self.abandon(),
+            Incoming::Answer(answer) => {
+                let whole = self.collect(answer.last.as_ref());
+                self.handle_answer(answer, message, whole);
+            }
+            Incoming::Bad(error) => assert!(self.trouble.misled, "{error:?}"),
+        }
+    }
+
+    /// Gives up what has come of an RPC message.
+    fn abandon(&mut self) {
+        assert!(
+            self.trouble.misled,
+            "nobody gives up a sequence, every Reply is one"
+        );
+        self.assembly.clear();
+    }
+
+    /// Adds a part to the RPC message that is coming.
+    fn add_part(&mut self, part: &IncomingPart<'_>) {
+        assert_eq!(part.placed.offset as usize, self.assembly.len());
+        self.assembly.extend(part.bytes);
+        assert!(self.assembly.len() <= part.placed.total as usize);
+    }
+
+    /// Returns the RPC message that is complete with its last part, if it has come in parts.
+    fn collect(&mut self, last: Option<&IncomingPart<'_>>) -> Option<Vec<u8>> {
+        let last = last?;
+        self.add_part(last);
+        assert_eq!(self.assembly.len(), last.placed.total as usize);
+        Some(std::mem::take(&mut self.assembly))
     }
 
     /// Takes note that an RPC of this end has ended.
@@ -42,65 +85,55 @@ impl End {
         self.end(xid, Outcome::Failed);
     }
 
-    /// Handles an RPC message or a part of it.
-    fn handle_message(&mut self, header: &Header<'_>, extent: Extent, refuse: bool) {
-        let whole = match extent {
-            Extent::First(placed) => {
-                assert!(self.assembly.is_empty() && placed.offset == 0);
-                self.assembly.extend(header.payload());
-                if refuse
-                    && matches!(
-                        header.body,
-                        Body::Middle {
-                            direction: Direction::Call,
-                            ..
-                        }
-                    )
-                {
-                    self.session.refuse_assembly(RdmaError::System);
-                    self.assembly.clear();
-                }
-                return;
-            }
-            Extent::Part(placed) | Extent::Last(placed) => {
-                assert_eq!(placed.offset as usize, self.assembly.len());
-                self.assembly.extend(header.payload());
-                if matches!(extent, Extent::Part(_)) {
-                    assert!(self.assembly.len() < placed.total as usize);
-                    return;
-                }
-                assert_eq!(self.assembly.len(), placed.total as usize);
-                std::mem::take(&mut self.assembly)
-            }
-            Extent::Whole => header.payload().to_vec(),
+    /// Handles a Call, as its Responder does: from its header. What an RDMA Read would bring is the
+    /// length of the Reply, in the length of the chunk.
+    fn handle_call(&mut self, version: Version, message: &[u8], whole: Option<Vec<u8>>) {
+        let Some(call) = Call::decode(version, message) else {
+            assert!(self.trouble.misled, "a Call of ours can be decoded");
+            return;
         };
-        if strange::is_strange(header.xid) {
+        // Version One has no other way for a Reply that is too long.
+        let chunk = version == Version::One || call.reply.is_some();
+        if strange::is_strange(call.xid) {
             // Of the Reply to a Call that nobody has made it matters only that it is sent.
-            if header.purpose() == Purpose::Call {
-                self.answer(header.xid, 12, false);
-            }
+            self.answer(call.xid, 12, version == Version::One);
             return;
         }
-        match header.body {
-            Body::CallInline { offer, .. } => {
-                let word = |at: usize| u32::from_be_bytes(whole[at..at + 4].try_into().unwrap());
-                let (len, reply_len) = (whole.len() as u32, word(8));
-                assert_eq!(whole, payload(Direction::Call, header.xid, len, reply_len));
-                self.answer(header.xid, reply_len, offer.reply.is_some());
-            }
-            // What an RDMA Read would bring is the length of the Reply, in the chunk's length.
-            Body::CallExternal(offer) => {
-                let reply_len = offer.call.total() - MAX_LEN;
-                self.answer(header.xid, reply_len, offer.reply.is_some());
-            }
-            Body::ReplyInline { .. } => {
-                let len = whole.len() as u32;
-                assert_eq!(whole, payload(Direction::Reply, header.xid, len, 0));
-                self.replied(header.xid, len);
-            }
-            Body::ReplyExternal { reply, .. } => self.replied(header.xid, reply.total()),
-            _ => unreachable!("not an RPC message"),
+        if call.special {
+            let total = call.read_total().expect("it is not too long");
+            self.answer(call.xid, total - MAX_LEN, chunk);
+            return;
         }
+        let whole = whole.unwrap_or_else(|| call.payload.to_vec());
+        let reply_len = u32::from_be_bytes(whole[8..12].try_into().unwrap());
+        let len = whole.len() as u32;
+        assert_eq!(whole, payload(Direction::Call, call.xid, len, reply_len));
+        self.answer(call.xid, reply_len, chunk);
+    }
+
+    /// Handles an answer, as its Requester does.
+    fn handle_answer(&mut self, answer: &Answer<'_>, message: &[u8], whole: Option<Vec<u8>>) {
+        let xid = answer.xid;
+        if strange::is_strange(xid) {
+            return;
+        }
+        let Some(reply) = &answer.reply else {
+            self.fail(xid);
+            return;
+        };
+        // RFC 8166, section 3.3.1.
+        if let Some(credits) = answer.credits {
+            self.connection.granted(credits);
+        }
+        if reply.special {
+            let chunk = reply.reply.expect("it is there");
+            self.replied(xid, chunk.total());
+            return;
+        }
+        let whole = whole.unwrap_or_else(|| message[reply.header_len..].to_vec());
+        let len = whole.len() as u32;
+        assert_eq!(whole, payload(Direction::Reply, xid, len, 0));
+        self.replied(xid, len);
     }
 
     /// Has a Reply sent.
@@ -121,9 +154,16 @@ impl End {
     }
 }
 
+impl End {
+    /// Returns whether it is a client that has offered Version Two and has no answer.
+    fn is_offered(&self) -> bool {
+        self.role == Role::Client && self.connection.version().is_none()
+    }
+}
+
 impl Pair {
     /// Delivers a message to an end, if one is on its way.
-    pub(super) fn deliver(&mut self, at: usize, refuse: bool) -> bool {
+    pub(super) fn deliver(&mut self, at: usize) -> bool {
         let end = &mut self.ends[at];
         if end.trouble.is_deaf() {
             return false;
@@ -136,18 +176,20 @@ impl Pair {
         if waits {
             end.hold();
         }
-        let before = end.todo.len();
-        let mut session = end.session;
-        let event = session.handle_received(&message);
-        end.session = session;
-        self.mishaps.fallbacks += u32::from(matches!(event, Event::Fallback { .. }));
-        match event {
-            Event::Foreign(_) => end.handle_one(&message),
-            event => end.handle(&event, refuse && !waits),
+        let calls = end.todo.len();
+        let is_offered = end.is_offered();
+        let reception = Reception {
+            used: waits.then_some(end.patience.held),
+            expects_answers: true,
+        };
+        let incoming = end.connection.received(&message, &reception);
+        end.handle(&incoming, &message);
+        let is_two = end.connection.version() == Some(Version::Two);
+        if is_offered && end.connection.version() == Some(Version::One) {
+            self.mishaps.fallbacks += 1;
         }
         if waits {
-            let is_two = end.session.dialect() == Some(Dialect::Two);
-            end.release(is_two && end.todo.len() > before);
+            end.release(is_two && end.todo.len() > calls);
         }
         self.check_dialects();
         true

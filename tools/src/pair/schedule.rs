@@ -30,21 +30,27 @@ impl Pair {
         let at = usize::from(what >> 7);
         match what & 0x1f {
             0..=4 => self.call(at, schedule),
-            5..=13 => drop(self.deliver(at, what & 0x60 == 0x60)),
+            5..=13 => drop(self.deliver(at)),
             14..=19 => drop(self.send(at, usize::from(what >> 5))),
-            20..=26 => while self.act(at, what & 0x40 != 0) {},
+            20..=26 => while self.act(at) {},
             27..=28 => drop(self.complete(at)),
-            30 if self.troubled => self.look(at),
+            30 if self.troubled => self.check(at),
+            29 | 30 if what & 0x40 != 0 && self.ends[at].is_sharing() => {
+                self.ends[at].change_supply(schedule);
+            }
             29 | 30 if self.ends[at].patience.bounds.is_some() => {
                 let _ = self.prepare(at, what & 0x20 != 0);
             }
             29 | 30 => {
                 let receives = schedule.any() % 16;
-                self.ends[at].session.set_receives(receives.checked_sub(1));
+                self.ends[at]
+                    .connection
+                    .session
+                    .set_receives(receives.checked_sub(1));
             }
             _ if self.troubled => self.go_wrong(at, schedule),
             _ if what == 0xff => self.reconnect(),
-            _ => drop(self.act(at, false)),
+            _ => drop(self.act(at)),
         }
     }
 }

@@ -27,6 +27,12 @@ pub struct Seen {
     pub lost: u32,
     /// Messages that were sent while the same transaction ID was in use in the other direction.
     pub same_xid: u32,
+    /// Times that a server has added Receives.
+    pub grown: u32,
+    /// Times that a server has withdrawn credits.
+    pub withdrawn: u32,
+    /// Receives of withdrawn credits that were given back.
+    pub settled: u32,
     /// Times that both ends had a message in parts and no credits for it.
     pub both_wait: u32,
 }
@@ -44,6 +50,9 @@ impl std::ops::AddAssign for Seen {
         self.errors += other.errors;
         self.lost += other.lost;
         self.same_xid += other.same_xid;
+        self.grown += other.grown;
+        self.withdrawn += other.withdrawn;
+        self.settled += other.settled;
         self.both_wait += other.both_wait;
     }
 }
@@ -68,6 +77,8 @@ pub struct Mishaps {
     /// Timers that have ended a connection, or its end: of the first message, of a sequence, of credits, and of the last
     /// messages.
     pub timeouts: [u32; 4],
+    /// Clients that a server has refused for want of a proof.
+    pub unproved: u32,
     /// Connections that an owner has ended.
     pub ended: u32,
     /// Sessions that have ended the connection, for whatever reason.
@@ -86,6 +97,7 @@ impl std::ops::AddAssign for Mishaps {
         for (sum, count) in self.timeouts.iter_mut().zip(other.timeouts) {
             *sum += count;
         }
+        self.unproved += other.unproved;
         self.ended += other.ended;
         self.closed += other.closed;
     }

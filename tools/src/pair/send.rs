@@ -8,12 +8,12 @@ impl End {
     /// Returns whether messages with chunks may be sent.
     pub(super) fn may_use_chunks(&self, direction: Direction) -> bool {
         let is_reverse = (self.role == Role::Server) == (direction == Direction::Call);
-        !is_reverse || self.session.reverse() == Reverse::General
+        !is_reverse || self.connection.session.reverse() == ReverseLevel::General
     }
 
     /// Returns whether the peer has told that it supports any Call of this end.
     pub(super) fn supports_any(&self) -> bool {
-        self.role == Role::Client || self.session.reverse() != Reverse::None
+        self.role == Role::Client || self.connection.session.reverse() != ReverseLevel::None
     }
 }
 
@@ -23,7 +23,7 @@ impl Pair {
         if !self.ends[at].may_send() {
             return false;
         }
-        if self.ends[at].session.dialect() == Some(Dialect::One) {
+        if self.ends[at].connection.session.dialect() == Some(Dialect::One) {
             return self.send_one(at, index);
         }
         if let Some(bounds) = self.ends[at].patience.bounds {
@@ -38,14 +38,14 @@ impl Pair {
         let todo = end.todo[index];
         let may_use_chunks = end.may_use_chunks(todo.direction);
         let header_len = inline_header(&todo, 0, may_use_chunks).len();
-        let size = end.session.terms().send_size;
+        let size = end.connection.session.terms().send_size;
         let split = Split::new(todo.len, header_len, size);
         let mut outbound = Outbound {
             direction: todo.direction,
             parts: split.map_or(u32::MAX, |split| split.len()),
             chunks: todo.direction == Direction::Call && may_use_chunks,
         };
-        match end.session.start_send(&outbound) {
+        match end.start_send(&outbound) {
             Ok(credits) => {
                 end.todo.remove(index);
                 let split = split.expect("it has parts");
@@ -80,7 +80,7 @@ impl Pair {
                 Direction::Call => end.end(todo.xid, Outcome::Failed),
                 Direction::Reply => {
                     let error = RdmaError::ReplyResource { needed: todo.len };
-                    if end.session.report(todo.xid, error).is_err() {
+                    if end.connection.session.report(todo.xid, error).is_err() {
                         return false;
                     }
                 }
@@ -88,7 +88,7 @@ impl Pair {
             end.todo.remove(index);
             return true;
         }
-        let Ok(credits) = end.session.start_send(&outbound) else {
+        let Ok(credits) = end.start_send(&outbound) else {
             return false;
         };
         end.todo.remove(index);

@@ -8,8 +8,9 @@ impl Pair {
     /// Gives both ends what they need, and has everything come to its end.
     pub(super) fn settle(&mut self) {
         for end in &mut self.ends {
-            let offer = end.session.windows().1.offer();
-            end.session.set_receives(Some(offer.max(1)));
+            let offer = end.connection.session.windows().1.offer();
+            end.connection.session.set_receives(Some(offer.max(1)));
+            end.end_shortage();
             end.update_offer();
         }
         for round in 0.. {
@@ -20,10 +21,10 @@ impl Pair {
             assert!(round < 100_000, "two ends talk for ever");
             let mut progress = false;
             for at in 0..2 {
-                while self.act(at, false) {
+                while self.act(at) {
                     progress = true;
                 }
-                progress |= self.deliver(at, false);
+                progress |= self.deliver(at);
                 progress |= self.complete(at);
                 progress |= self.prepare(at, false);
                 let end = &self.ends[at];
@@ -75,7 +76,10 @@ impl Pair {
     /// Checks that the ends do not believe that they speak different protocols.
     pub(super) fn check_dialects(&self) {
         let [client, server] = &self.ends;
-        if let (Some(client), Some(server)) = (client.session.dialect(), server.session.dialect()) {
+        if let (Some(client), Some(server)) = (
+            client.connection.session.dialect(),
+            server.connection.session.dialect(),
+        ) {
             assert!(client == server || self.is_misled(), "no agreement");
         }
     }
@@ -86,7 +90,10 @@ impl Pair {
         if self.is_closed() && self.common().is_some() || !self.is_clean() {
             return;
         }
-        let dialects = self.ends.each_ref().map(|end| end.session.dialect());
+        let dialects = self
+            .ends
+            .each_ref()
+            .map(|end| end.connection.session.dialect());
         match self.common() {
             Some(common) => {
                 assert_eq!(dialects, [Some(common); 2]);
@@ -106,10 +113,10 @@ impl Pair {
                 end.todo.is_empty() && end.is_idle(),
                 "a message waits for ever: {:?}, {:?}, {:?}",
                 end.role,
-                end.session.windows(),
+                end.connection.session.windows(),
                 end.patience
             );
-            assert!(!end.session.is_peer_in_sequence());
+            assert!(!end.connection.session.is_peer_in_sequence());
             for (xid, (_, outcome)) in &end.rpcs {
                 match outcome {
                     Outcome::Pending => panic!("RPC {xid} does not end"),
@@ -119,11 +126,14 @@ impl Pair {
             }
         }
         let [client, server] = &self.ends;
-        if client.session.dialect() == Some(Dialect::One) {
+        if client.connection.session.dialect() == Some(Dialect::One) {
             return;
         }
         for (from, to) in [(client, server), (server, client)] {
-            let (outgoing, incoming) = (from.session.windows().0, to.session.windows().1);
+            let (outgoing, incoming) = (
+                from.connection.session.windows().0,
+                to.connection.session.windows().1,
+            );
             assert!(outgoing.available() > 0, "an end could not go on");
             assert_eq!(incoming.remaining().min(0), 0);
             assert_eq!(outgoing.sent(), incoming.received());

@@ -9,7 +9,7 @@ use crate::proto::{
         self,
         NO_XID, //
     },
-    window::Incoming, //
+    window::ReceiveWindow, //
 };
 
 /// The transaction ID of RPCs that nobody has.
@@ -38,7 +38,7 @@ impl Strange {
     pub(super) const DAMAGES: u32 = 6;
 
     /// Returns the message. It promises what the end that it comes from has promised.
-    pub(super) fn message(&self, window: &Incoming) -> Vec<u8> {
+    pub(super) fn message(&self, window: &ReceiveWindow) -> Vec<u8> {
         let credits = window.received().wrapping_add_signed(window.remaining());
         let mut message = self.whole(credits);
         let place = self.place as usize;
@@ -85,7 +85,7 @@ impl Strange {
         let refusal = |low, high| error(NO_XID, v2::VERSION, RdmaError::Version { low, high });
         let properties = |last| ConnProp {
             credits,
-            told: Told::NOTHING,
+            told: Advertised::NOTHING,
             last,
         };
         let middle = |direction| {
@@ -105,7 +105,7 @@ impl Strange {
             message
         };
         match self.kind % Self::KINDS {
-            0 => encoded(|buf| Grant { credits }.encode(buf)),
+            0 => encoded(|buf| GrantHeader { credits }.encode(buf)),
             1 => encoded(|buf| properties(false).encode(buf)),
             2 => encoded(|buf| properties(true).encode(buf)),
             3 => send::external(&call, credits),

@@ -1,24 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an owner does who has waited long enough: `link/channel.rs` and `client/connect.rs`.
+//! What an owner does that has waited long enough: it has its connection check for progress, and a client
+//! gives up a connection that is of no use after a while (`client/connect.rs`).
 
 use super::*;
-
-/// So many looks find the same credits before the connection is ended.
-const STARVED_LOOKS: u32 = 2;
+use crate::proto::connection::watchdog::{
+    Pending,
+    PROOF_CHECKS,
+    STARVED_CHECKS, //
+};
 
 /// What the owner of an end knows about a connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Owner {
     /// What it had its session end the connection for.
     pub(super) reasons: Vec<Reason>,
-    /// How far the peer's sequence had come at the last look.
-    seen: Option<u64>,
-    /// How many looks have found too few credits, and which ones.
-    starved: (u32, u32),
-    /// Whether a look has found that the connection is to end.
-    ending: bool,
-    /// Whether the next one has.
+    /// Whether the session was told not to wait for its last messages.
     pub(super) hurried: bool,
 }
 
@@ -32,6 +29,25 @@ impl End {
     fn waits(&self) -> bool {
         self.role == Role::Server && !(self.todo.is_empty() && self.is_idle())
     }
+
+    /// Returns whether this is a server that refuses clients which do not prove who they are, and
+    /// waits for that of its client.
+    fn awaits_proof(&self) -> bool {
+        let Trouble {
+            settled,
+            is_required,
+            ..
+        } = self.trouble;
+        self.role == Role::Server && is_required && !settled
+    }
+
+    /// Returns whether the connection would last for ever without a check.
+    fn needs_checks(&self) -> bool {
+        self.connection.session.is_closing()
+            || self.connection.session.is_peer_in_sequence()
+            || self.connection.session.is_starved()
+            || self.awaits_proof()
+    }
 }
 
 impl Pair {
@@ -43,10 +59,10 @@ impl Pair {
         }
         if end.may_send() {
             end.trouble.owner.reasons.push(Reason::Owner);
-            end.session.close();
+            end.connection.session.close();
         } else {
             end.trouble.owner.reasons.push(Reason::NotAuthenticated);
-            end.session.close_unauthenticated();
+            end.connection.session.close_unauthenticated();
         }
         self.mishaps.ended += 1;
     }
@@ -54,62 +70,61 @@ impl Pair {
     /// The owner of a client has waited long enough for the connection to be of use.
     pub(super) fn give_up(&mut self, at: usize) {
         let end = &mut self.ends[at];
-        let is_over = end.trouble.is_mute() || end.session.is_closing();
+        let is_over = end.trouble.is_mute() || end.connection.session.is_closing();
         if end.role == Role::Server || is_over || end.is_decided() {
             return;
         }
-        match end.session.dialect() {
-            None => self.fire(at, Timer::FirstMessage),
+        match end.connection.session.dialect() {
+            None => {
+                end.connection.session.handle_timeout(Timer::FirstMessage);
+                self.note_expired(at, Timer::FirstMessage);
+            }
             Some(_) => self.end_it(at),
         }
     }
 
-    /// A timer fires.
-    fn fire(&mut self, at: usize, timer: Timer) {
-        let end = &mut self.ends[at];
+    /// Notes that a timer has run out, which the session has been told.
+    fn note_expired(&mut self, at: usize, timer: Timer) {
         let (index, reason) = match timer {
             Timer::FirstMessage => (0, Some(Reason::Silent)),
             Timer::Sequence => (1, Some(Reason::Stalled)),
             Timer::Credits => (2, Some(Reason::Starved)),
             Timer::Close => (3, None),
         };
-        end.session.handle_timeout(timer);
-        assert!(end.session.is_closing(), "{timer:?} does nothing");
+        let end = &mut self.ends[at];
+        assert!(
+            end.connection.session.is_closing(),
+            "{timer:?} does nothing"
+        );
         end.trouble.owner.reasons.extend(reason);
         end.trouble.owner.hurried |= reason.is_none();
         self.mishaps.timeouts[index] += 1;
     }
 
-    /// The owner of an end looks whether the peer goes on.
-    pub(super) fn look(&mut self, at: usize) {
-        let waits = self.ends[at].waits();
+    /// The owner of an end checks whether the peer makes progress.
+    pub(super) fn check(&mut self, at: usize) {
         let end = &mut self.ends[at];
         if end.trouble.is_mute() {
             return;
         }
-        let (trouble, session) = (&mut end.trouble, &end.session);
-        if session.is_closing() {
-            if std::mem::replace(&mut trouble.owner.ending, true) {
-                self.fire(at, Timer::Close);
-            }
-            return;
-        }
-        let now = session.peer_sequence();
-        let before = std::mem::replace(&mut trouble.owner.seen, now);
-        if now.is_some() && now == before {
-            self.fire(at, Timer::Sequence);
-            return;
-        }
-        let limit = session.windows().0.limit();
-        let starved = session.is_starved() || waits && session.is_short();
-        trouble.owner.starved = match trouble.owner.starved {
-            _ if !starved => (0, limit),
-            (looks, last) if last == limit => (looks + 1, limit),
-            _ => (1, limit),
+        let pending = Pending {
+            message: end.waits(),
+            proof: end.awaits_proof(),
         };
-        if trouble.owner.starved.0 > STARVED_LOOKS {
-            self.fire(at, Timer::Credits);
+        let found = end.connection.check(pending);
+        if found.unproved {
+            end.trouble.owner.reasons.push(Reason::NotAuthenticated);
+            end.connection.session.close_unauthenticated();
+            self.mishaps.unproved += 1;
         }
+        if let Some(timer) = found.expired {
+            self.note_expired(at, timer);
+        }
+        let end = &self.ends[at];
+        assert!(
+            found.again || found.expired.is_some() || !end.needs_checks(),
+            "nobody would check again"
+        );
     }
 
     /// Everybody has waited for as long as he does. Returns whether that has changed anything.
@@ -118,14 +133,15 @@ impl Pair {
             return false;
         }
         self.give_up(at);
-        for _ in 0..STARVED_LOOKS + 4 {
-            self.look(at);
+        // Enough for whatever may have begun: a sequence, or the end of the connection.
+        for _ in 0..STARVED_CHECKS.max(PROOF_CHECKS) + 4 {
+            self.check(at);
         }
         let end = &self.ends[at];
-        if end.session.is_closing() {
+        if end.connection.session.is_closing() {
             return true;
         }
-        let is_two = end.session.dialect() == Some(Dialect::Two);
+        let is_two = end.connection.session.dialect() == Some(Dialect::Two);
         let is_stuck = match end.role {
             Role::Client => end
                 .todo

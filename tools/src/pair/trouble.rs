@@ -2,10 +2,11 @@
 
 //! What may go wrong with a connection, and what an owner does who has waited long enough.
 //!
-//! The ends of each connection get versions, and perhaps host authentication; one of them may say something strange
-//! first. Later one may fall silent: it takes messages, or not even that, and sends none. The connection may be lost at any
-//! time, and the first messages with it. An owner may end it, and have its timers fire whenever the one in the kernel
-//! could (`link/channel.rs`, `client/connect.rs`).
+//! The ends of each connection get versions, and perhaps host authentication; one of them may say
+//! something strange first. Later one may fall silent: it takes messages, or not even that, and
+//! sends none. The connection may be lost at any time, and the first messages with it. An owner may
+//! end it, and check it whenever the one in the kernel could (`link/channel.rs`,
+//! `client/connect.rs`).
 
 use super::{
     timers::Owner,
@@ -22,7 +23,7 @@ const LEAST_AUTHENTICATED: u32 = 3;
 const MATERIAL: [u8; 16] = [0x5a; 16];
 
 /// What is wrong with an end on one connection, and what its owner knows.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Trouble {
     /// It sends nothing any more.
     pub(super) silent: bool,
@@ -40,31 +41,12 @@ pub(super) struct Trouble {
     pub(super) settled: bool,
     /// Whether that matters.
     authenticates: bool,
+    /// Whether a peer that does not authenticate itself is refused.
+    pub(super) is_required: bool,
     /// What is spoken.
     dialect: Option<Dialect>,
-    /// How many Calls may be without a Reply in Version One.
-    pub(super) limit: u32,
     /// What its owner has found.
     pub(super) owner: Owner,
-}
-
-impl Default for Trouble {
-    fn default() -> Self {
-        Self {
-            silent: false,
-            deaf: false,
-            closed: false,
-            strange: None,
-            misled: false,
-            sayings: 0,
-            settled: false,
-            authenticates: false,
-            dialect: None,
-            // RFC 8166, section 3.3.3.
-            limit: 1,
-            owner: Owner::default(),
-        }
-    }
 }
 
 impl Trouble {
@@ -109,6 +91,8 @@ impl Pair {
         self.reconnect();
         for (end, config) in self.ends.iter_mut().zip(&self.configs) {
             end.trouble.authenticates = config.authenticate;
+            // There is no host authentication in Version One.
+            end.trouble.is_required = config.authenticate && config.low == 2;
             if config.authenticate {
                 end.trouble.sayings = 1 + schedule.any() % 3;
             }
@@ -151,9 +135,9 @@ impl Pair {
             4 => self.end_it(at),
             5..=6 => self.give_up(at),
             7..=8 => drop(self.notice(at)),
-            9..=16 => self.look(at),
+            9..=16 => self.check(at),
             17 => self.begin(schedule),
-            _ => drop(self.act(at, false)),
+            _ => drop(self.act(at)),
         }
     }
 
@@ -265,15 +249,16 @@ impl Pair {
         }
         let last = end.trouble.sayings == 1;
         let told = match last {
-            true => Told::all(&own),
-            false => Told {
+            true => Advertised::all(&own),
+            false => Advertised {
                 host_auth: Some(&MATERIAL),
-                ..Told::NOTHING
+                ..Advertised::NOTHING
             },
         };
-        let Some(message) = end.session.send_properties(told, last) else {
+        let Some(message) = end.connection.session.prepare_properties(told, last) else {
             return false;
         };
+        end.connection.session.commit_properties(last);
         end.trouble.sayings -= 1;
         end.in_transit += 1;
         self.mishaps.sayings += 1;

@@ -10,38 +10,40 @@ use proptest::{
     prelude::*, //
 };
 
-use crate::oracle;
-use crate::proto::{
-    auth::{
-        psk::{
-            Address,
-            Crypto,
-            Ends,
-            PreSharedKey, //
+use crate::{
+    oracle,
+    proto::{
+        auth::{
+            psk::{
+                Address,
+                Crypto,
+                Ends,
+                PreSharedKey, //
+            },
+            saying::Saying,
+            AuthFailure,
+            AuthVerdict,
+            Exchange,
+            Mode,
+            Say,
+            Step,
+            Store,
+            MAX_TOKEN, //
         },
-        saying::Saying,
-        Exchange,
-        Mode,
-        Say,
-        Step,
-        Store,
-        Verdict,
-        Why,
-        MAX_TOKEN, //
-    },
-    chunk::Limits,
-    props::{
-        Properties,
-        Told, //
-    },
-    session::{
-        Action,
-        Config,
-        Event,
-        Role,
-        Session, //
-    },
-    v2::MAX_FIRST,
+        chunk::Limits,
+        props::{
+            Advertised,
+            Properties, //
+        },
+        session::{
+            Action,
+            Config,
+            Event,
+            Role,
+            Session, //
+        },
+        v2::MAX_FIRST, //
+    }, //
 };
 
 /// The largest message that either end sends before it knows more.
@@ -107,7 +109,7 @@ struct End {
     exchange: Option<Exchange<PreSharedKey<Toy>>>,
     kept: Kept,
     speech: Option<(Vec<u8>, Saying)>,
-    verdict: Option<Verdict>,
+    verdict: Option<AuthVerdict>,
     own: Properties,
     /// Messages on their way to this end.
     wire: VecDeque<Vec<u8>>,
@@ -167,7 +169,7 @@ impl End {
     }
 
     fn follow(&mut self, step: &Step) {
-        let refused = matches!(step.verdict, Some(Verdict::Refuse(_)));
+        let refused = matches!(step.verdict, Some(AuthVerdict::Refuse(_)));
         if step.say.is_some() || refused {
             self.speech = step.say.as_ref().map(|say: &Say| {
                 let mut bytes = vec![0; say.token.map_or(0, |token| token.len())];
@@ -181,14 +183,17 @@ impl End {
     }
 
     fn is_refused(&self) -> bool {
-        matches!(self.verdict, Some(Verdict::Refuse(_)))
+        matches!(self.verdict, Some(AuthVerdict::Refuse(_)))
     }
 
     /// May send and be sent RPC messages.
     fn is_settled(&self) -> bool {
         let trusts = match &self.exchange {
             None => !self.is_refused(),
-            Some(_) => matches!(self.verdict, Some(Verdict::Accept | Verdict::Ignore)),
+            Some(_) => matches!(
+                self.verdict,
+                Some(AuthVerdict::Accept | AuthVerdict::Ignore)
+            ),
         };
         trusts && self.session.dialect().is_some()
     }
@@ -212,7 +217,7 @@ impl End {
                 self.follow(&step);
             }
             None if host_auth.is_some_and(crate::proto::auth::is_refusal) => {
-                self.verdict = Some(Verdict::Refuse(Why::ByPeer));
+                self.verdict = Some(AuthVerdict::Refuse(AuthFailure::ByPeer));
             }
             None => {}
         }
@@ -229,12 +234,13 @@ impl End {
             let message = self.speak();
             let spoken = message.is_some();
             posted.extend(message);
-            while let Some(action) = self.session.poll_action(false) {
+            while let Some(action) = self.session.poll_action() {
                 match action {
                     Action::Send(control) => {
                         let mut buf = [0; 128];
                         let len = control.encode(&mut buf).expect("it fits");
                         posted.push(buf[..len].to_vec());
+                        self.session.commit(&control);
                         self.session.handle_sent();
                     }
                     Action::Close(_) => self.closed = true,
@@ -261,14 +267,15 @@ impl End {
         };
         let piece = saying.next(limit)?;
         let material = &bytes[piece.start..piece.end];
-        let told = Told {
+        let told = Advertised {
             host_auth: (!material.is_empty()).then_some(material),
             ..match piece.properties {
-                true => Told::all(&self.own),
-                false => Told::NOTHING,
+                true => Advertised::all(&self.own),
+                false => Advertised::NOTHING,
             }
         };
-        let message = self.session.send_properties(told, piece.last)?;
+        let message = self.session.prepare_properties(told, piece.last)?;
+        self.session.commit_properties(piece.last);
         self.session.handle_sent();
         let mut buf = vec![0; limit];
         let len = message.encode(&mut buf).expect("it fits");
@@ -354,8 +361,8 @@ proptest! {
             prop_assert!(!client.closed && !server.closed);
             prop_assert_eq!(client.session.terms().send_size, 4096);
             if c.mode != Mode::Off && s.mode != Mode::Off {
-                prop_assert_eq!(client.verdict, Some(Verdict::Accept));
-                prop_assert_eq!(server.verdict, Some(Verdict::Accept));
+                prop_assert_eq!(client.verdict, Some(AuthVerdict::Accept));
+                prop_assert_eq!(server.verdict, Some(AuthVerdict::Accept));
             }
         } else {
             // Whoever does not refuse the other one is told, or loses the connection.
@@ -363,7 +370,7 @@ proptest! {
             prop_assert!(client.closed || server.closed);
             prop_assert!(!client.is_settled() || s.mode != Mode::Require);
             if s.mode == Mode::Require && c.mode == Mode::Off {
-                prop_assert_eq!(client.verdict, Some(Verdict::Refuse(Why::ByPeer)));
+                prop_assert_eq!(client.verdict, Some(AuthVerdict::Refuse(AuthFailure::ByPeer)));
             }
         }
     }
@@ -410,8 +417,8 @@ proptest! {
         prop_assert!(client.is_settled() && server.is_settled());
         let [client, server] = run([wish; 2], &order, Some((which, message, at)));
         for end in [client, server] {
-            prop_assert_ne!(end.verdict, Some(Verdict::Ignore));
-            prop_assert!(!end.is_settled() || end.verdict == Some(Verdict::Accept));
+            prop_assert_ne!(end.verdict, Some(AuthVerdict::Ignore));
+            prop_assert!(!end.is_settled() || end.verdict == Some(AuthVerdict::Accept));
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     workload::{
         self,
         Sample, //
-    },
+    }, //
 };
 
 /// Bytes that look more like a message than random ones do: small words, and a plausible prefix.

@@ -18,15 +18,15 @@ use crate::{
             CallShape,
             Continuation,
             Message,
+            MessageSizes,
             ReplyFormat,
-            Sizes,
             Usable, //
         },
         message::{
             call_header_len,
             reply_header_len,
             Version, //
-        },
+        }, //
     }, //
 };
 
@@ -49,7 +49,7 @@ fn message() -> impl Strategy<Value = Message> {
     (sizes, any::<bool>(), segments(), segments(), segments()).prop_map(
         |((head, pages, tail), ddp_eligible, payload_segments, rest_segments, whole_segments)| {
             Message {
-                sizes: Sizes { head, pages, tail },
+                sizes: MessageSizes { head, pages, tail },
                 ddp_eligible,
                 payload_segments,
                 rest_segments,
@@ -159,7 +159,7 @@ fn call_fits(shape: &CallShape, read: usize, offer: (usize, usize), inline: u64)
 }
 
 /// Returns the size of a message.
-fn total(sizes: &Sizes) -> u64 {
+fn total(sizes: &MessageSizes) -> u64 {
     u64::from(sizes.head) + u64::from(sizes.pages) + u64::from(sizes.tail)
 }
 

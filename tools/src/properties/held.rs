@@ -16,10 +16,10 @@ use crate::proto::{
     session::Role,
     window::{
         offer,
-        Incoming,
         Kind,
-        Outgoing, //
-    },
+        ReceiveWindow,
+        SendWindow, //
+    }, //
 };
 
 /// How many threads a server has.
@@ -55,9 +55,9 @@ struct End {
     /// Which one it is.
     is_client: bool,
     /// What it may send.
-    outgoing: Outgoing,
+    outgoing: SendWindow,
     /// What it may receive.
-    incoming: Incoming,
+    incoming: ReceiveWindow,
     /// How many Receives it has.
     receives: u32,
     /// How many Calls it still has to make.
@@ -91,8 +91,8 @@ impl End {
     /// An end on a connection on which nothing was sent.
     fn new(role: Role, start: u32, peer_start: u32, plan: Plan) -> Self {
         let is_client = role == Role::Client;
-        let outgoing = Outgoing::after(start);
-        let incoming = Incoming::after(peer_start, plan.receives - 1);
+        let outgoing = SendWindow::after(start);
+        let incoming = ReceiveWindow::after(peer_start, plan.receives - 1);
         Self {
             is_client,
             outgoing: if plan.cautious {

@@ -29,7 +29,7 @@ use crate::{
             ErrorHeader,
             ReplyHeader,
             VERSION, //
-        },
+        }, //
     }, //
 };
 

@@ -23,7 +23,7 @@ use crate::{
             Segment, //
         },
         error::Fault,
-        props::Told,
+        props::Advertised,
         v2::{
             decode,
             Body,
@@ -32,13 +32,13 @@ use crate::{
             ConnProp,
             Direction,
             ErrorHeader,
-            Grant,
+            GrantHeader,
             Middle,
             RdmaError,
             ReplyExternal,
             ReplyInline,
             VERSION, //
-        },
+        }, //
     },
     workload::{
         self,
@@ -282,12 +282,12 @@ proptest! {
         material in prop::option::of(vec(any::<u8>(), 0..40)),
         last in any::<bool>(),
     ) {
-        let message = written(|buf| Grant { credits }.encode(buf));
+        let message = written(|buf| GrantHeader { credits }.encode(buf));
         prop_assert_eq!(body(&message, (0, credits)), Body::Grant);
         is_needed(&message, 16);
 
         let [send_size, receive_size, segment_size, segment_count, reverse] = words;
-        let told = Told {
+        let told = Advertised {
             send_size,
             receive_size,
             segment_size,

@@ -11,19 +11,19 @@ use std::collections::{
 use crate::proto::{
     credits::Admission,
     window::{
-        Incoming,
         Kind,
-        Outgoing, //
-    },
+        ReceiveWindow,
+        SendWindow, //
+    }, //
 };
 
 /// One end.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct End {
     /// What it may send.
-    outgoing: Outgoing,
+    outgoing: SendWindow,
     /// What it may receive.
-    incoming: Incoming,
+    incoming: ReceiveWindow,
     /// What it still has to send: messages in so many parts.
     todo: VecDeque<u32>,
     /// How many Receives it will have, one after the other.
@@ -47,8 +47,8 @@ impl End {
     /// An end on a new connection.
     fn new(start: u32, peer_start: u32, offers: &[u32], todo: &[u32]) -> Self {
         Self {
-            outgoing: Outgoing::after(start),
-            incoming: Incoming::after(peer_start, offers[0]),
+            outgoing: SendWindow::after(start),
+            incoming: ReceiveWindow::after(peer_start, offers[0]),
             todo: todo.iter().copied().collect(),
             offers: offers[1..].iter().copied().collect(),
             grants: 0,

@@ -10,8 +10,8 @@ use super::{
 use crate::proto::{
     chunk::Limits,
     props::{
-        Properties,
-        Told, //
+        Advertised,
+        Properties, //
     },
     session::{
         Action,
@@ -30,12 +30,12 @@ use crate::proto::{
         ConnProp,
         Direction,
         ErrorHeader,
-        Grant,
+        GrantHeader,
         Middle,
         RdmaError,
         ReplyExternal,
         ReplyInline, //
-    },
+    }, //
 };
 
 /// A kind of message: all ten header types with what they typically hold.
@@ -124,19 +124,19 @@ impl SampleTwo {
                 },
             }
             .encode(buf),
-            Self::Grant => Grant { credits }.encode(buf),
+            Self::Grant => GrantHeader { credits }.encode(buf),
             Self::ConnPropMiddle => ConnProp {
                 credits,
-                told: Told {
+                told: Advertised {
                     host_auth: Some(&[0x5a; 64]),
-                    ..Told::NOTHING
+                    ..Advertised::NOTHING
                 },
                 last: false,
             }
             .encode(buf),
             Self::ConnPropFinal => ConnProp {
                 credits,
-                told: Told::all(&Properties::DEFAULT),
+                told: Advertised::all(&Properties::DEFAULT),
                 last: true,
             }
             .encode(buf),
@@ -238,7 +238,7 @@ pub fn decode_two(bytes: &[u8]) -> u64 {
 }
 
 /// Two sessions that speak Version Two with each other.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Conversation {
     /// The client's.
     client: Session,
@@ -337,11 +337,12 @@ fn settle(one: &mut Session, other: &mut Session, sent: &mut u32) {
 /// Has everything sent that a session wants to be sent.
 #[inline]
 fn flush(from: &mut Session, to: &mut Session, sent: &mut u32) {
-    while let Some(action) = from.poll_action(true) {
+    while let Some(action) = from.poll_action() {
         if let Action::Send(control) = action {
             let mut buf = [0; Control::MAX_LEN];
             let len = control.encode(&mut buf).expect("it fits");
             to.handle_received(&buf[..len]);
+            from.commit(&control);
             from.handle_sent();
             *sent += 1;
         }

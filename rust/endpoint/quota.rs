@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Budgets of a Responder's connections, each and together: pages of RDMA Reads and Writes, and
+//! Send buffers.
+//!
+//! # Accounting
+//!
+//! Pages count from the moment that Reads or Writes are ready to be posted: those of a Call until a
+//! thread has them, those of a Reply until its Send has completed. Who counts them is a [`Charge`],
+//! kept by what the Reads are for, or by the Reply's cargo. A Call is taken in while there are
+//! fewer than a [`Quota`] says, of its connection and of all together. What it needs itself is not
+//! known then, so the bound is exceeded by what is in the hands of threads.
+//!
+//! A connection that has no pages, and whose Calls are all answered, may always take one in. So
+//! nobody waits for what only another connection's peer can give, and nobody needs to be woken by
+//! another connection: who waits has pages or Calls of its own, and looks again whenever there are
+//! fewer. With a limit of *L* pages, *T* threads, *N* connections and *P* pages of the largest
+//! payload there are never more than *L* + (*T* + *N*) *P* pages.
+//!
+//! A connection is made with a few Send buffers. Those that are made later count until it ends.
+//! When there may be no more of them it goes on with those that it has, which come back.
+//!
+//! The sums are the module's, over all devices: it is one memory that they take. They are not
+//! locked, and touched for Calls and Replies with chunks only.
+
+use crate::endpoint::{
+    gate::{
+        Purpose,
+        SendGate, //
+    },
+    transfer::Transfer,
+    Endpoint,
+    EndpointEvents, //
+};
+use kernel::sync::{
+    atomic::{
+        Atomic,
+        Relaxed, //
+    },
+    Arc, //
+};
+
+/// A sum over all connections.
+pub(super) struct Sum {
+    /// The sum.
+    now: Atomic<u64>,
+    /// The most that it has been.
+    most: Atomic<u64>,
+}
+
+impl Sum {
+    /// Zero.
+    const fn new() -> Self {
+        Self {
+            now: Atomic::new(0),
+            most: Atomic::new(0),
+        }
+    }
+
+    /// Adds `count`.
+    fn add(&self, count: u64) {
+        let now = self.now.fetch_add(count, Relaxed).wrapping_add(count);
+        self.note(now);
+    }
+
+    /// Adds one if it stays at `limit` or below. Returns whether it does.
+    pub(super) fn add_one_below(&self, limit: u64) -> bool {
+        let mut now = self.now.load(Relaxed);
+        while now < limit {
+            match self.now.cmpxchg(now, now + 1, Relaxed) {
+                Ok(_) => {
+                    self.note(now + 1);
+                    return true;
+                }
+                Err(seen) => now = seen,
+            }
+        }
+        false
+    }
+
+    /// Takes `count` away that was added before.
+    pub(super) fn sub(&self, count: u64) {
+        self.now.fetch_sub(count, Relaxed);
+    }
+
+    /// It has been `now`.
+    fn note(&self, now: u64) {
+        let mut most = self.most.load(Relaxed);
+        while most < now {
+            match self.most.cmpxchg(most, now, Relaxed) {
+                Ok(_) => return,
+                Err(seen) => most = seen,
+            }
+        }
+    }
+
+    /// Returns the sum, and the most that it has been.
+    fn seen(&self) -> (u64, u64) {
+        (self.now.load(Relaxed), self.most.load(Relaxed))
+    }
+}
+
+/// Pages that count.
+static PAGES: Sum = Sum::new();
+
+/// Send buffers that were made after their connections.
+pub(super) static SENDS: Sum = Sum::new();
+
+/// With how many pages of RDMA Reads and Writes no further Call is taken in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quota {
+    /// Those of the connection.
+    pub(crate) own: usize,
+    /// Those of all connections together.
+    pub(crate) all: u64,
+}
+
+impl Quota {
+    /// Returns whether a connection with `own` pages may have more when there are `all` together.
+    fn allows(&self, own: usize, all: u64) -> bool {
+        own < self.own && all < self.all
+    }
+}
+
+impl SendGate {
+    /// Returns whether a further Call may be taken in. If not, the next [`Self::answered`] will
+    /// tell, or a [`Charge`] when it is dropped.
+    fn may_take_in(&mut self, quota: &Quota) -> bool {
+        let busy = self.pages > 0 || self.unanswered > 0;
+        let may = !busy || quota.allows(self.pages, PAGES.now.load(Relaxed));
+        self.held_up |= !may;
+        may
+    }
+
+    /// Lends out a buffer for the answer to a Call, if there is one and the Call may be taken in.
+    pub(super) fn take_in(&mut self, quota: &Quota) -> Option<u32> {
+        self.qp.as_ref()?;
+        if !self.may_take_in(quota) {
+            return None;
+        }
+        let index = self.take_free(Purpose::Rpc)?;
+        self.unanswered = self.unanswered.saturating_add(1);
+        Some(index)
+    }
+
+    /// The answer was posted, or there is none. Returns whether a Call was held up.
+    #[must_use]
+    pub(super) fn answered(&mut self) -> bool {
+        self.unanswered = self.unanswered.saturating_sub(1);
+        core::mem::take(&mut self.held_up)
+    }
+}
+
+/// Pages of RDMA Reads or Writes that count. Dropped, they do not any more.
+pub(crate) struct Charge<H: EndpointEvents> {
+    /// Their number.
+    pages: usize,
+    /// Whose they are.
+    endpoint: Arc<Endpoint<H>>,
+}
+
+impl<H: EndpointEvents> Charge<H> {
+    /// Those of `transfers`, which are of one endpoint; [`None`] if there are none.
+    pub(crate) fn of(transfers: &[Transfer<H>]) -> Option<Self> {
+        let endpoint = transfers.first()?.endpoint().clone();
+        let pages = transfers.iter().fold(0, |sum: usize, transfer| {
+            sum.saturating_add(transfer.pages())
+        });
+        let mut gate = endpoint.send.lock();
+        gate.pages = gate.pages.saturating_add(pages);
+        PAGES.add(pages as u64);
+        drop(gate);
+        Some(Self { pages, endpoint })
+    }
+}
+
+impl<H: EndpointEvents> Drop for Charge<H> {
+    fn drop(&mut self) {
+        let mut gate = self.endpoint.send.lock();
+        gate.pages = gate.pages.saturating_sub(self.pages);
+        PAGES.sub(self.pages as u64);
+        drop(gate);
+        self.endpoint.context.handler().resources_back();
+    }
+}
+
+/// The budgets in use at a moment, for debugfs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QuotaUse {
+    /// Pages of RDMA Reads and Writes of the connection.
+    pub(crate) pages: usize,
+    /// Those of all connections, and the most that they have been.
+    pub(crate) all_pages: (u64, u64),
+    /// Send buffers that all connections have beyond their first ones, and the most that these have
+    /// been.
+    pub(crate) all_sends: (u64, u64),
+}
+
+impl<H: EndpointEvents> Endpoint<H> {
+    /// Returns whether no further Call may be taken in until some pages do not count any more.
+    pub(crate) fn is_full(&self, quota: &Quota) -> bool {
+        !self.send.lock().may_take_in(quota)
+    }
+
+    /// Returns the budgets in use.
+    pub(crate) fn quota_use(&self) -> QuotaUse {
+        QuotaUse {
+            pages: self.send.lock().pages,
+            all_pages: PAGES.seen(),
+            all_sends: SENDS.seen(),
+        }
+    }
+}
+
+#[cfg(rpcrdma_kunit)]
+#[kernel::prelude::kunit_tests(rpcrdma_quota)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_bound_for_each_and_for_all() {
+        let quota = Quota { own: 10, all: 100 };
+        assert!(quota.allows(0, 0));
+        assert!(quota.allows(9, 99));
+        assert!(!quota.allows(10, 10));
+        assert!(!quota.allows(1, 100));
+    }
+
+    #[test]
+    fn a_sum_stays_below_its_limit() {
+        let sum = Sum::new();
+        assert!(sum.add_one_below(2));
+        assert!(sum.add_one_below(2));
+        assert!(!sum.add_one_below(2));
+        assert!(!sum.add_one_below(0));
+        sum.sub(1);
+        assert_eq!(sum.seen(), (1, 2));
+        assert!(sum.add_one_below(2));
+    }
+
+    #[test]
+    fn the_most_is_kept() {
+        let sum = Sum::new();
+        sum.add(5);
+        sum.sub(3);
+        sum.add(1);
+        assert_eq!(sum.seen(), (3, 5));
+        sum.add(3);
+        assert_eq!(sum.seen(), (6, 6));
+    }
+}

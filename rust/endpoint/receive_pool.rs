@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receives that connections share: a Shared Receive Queue, and how many Receives are posted to it.
+//!
+//! # Accounting
+//!
+//! Each connection asks for as many Receives as its peer may make use of, and one to spare: its
+//! share. What all of them have asked for together is `wanted`. There are always [`RECEIVE_BATCH`]
+//! buffers more, and fewer than that are idle. A buffer that is neither posted nor idle holds a
+//! message of some peer, who has used one of the Receives that were asked for on his behalf. So as
+//! long as every peer keeps to what it was promised, there is a Receive for whatever may still
+//! arrive.
+//!
+//! A peer that does not keep to it takes what was posted for others. It is cut off as soon as that
+//! is seen (`Endpoint::cut_off`), and until then others find too few: their devices try again, see
+//! `CmId::accept`. iWARP knows no such thing.
+//!
+//! A quarter of what there may be is not for connections that want more than they began with, so
+//! that those who come find some. Where one was denied more a short while ago, all make do with the
+//! same share: who has more gives back what it can, which is what its peer was not promised yet or
+//! has used.
+//!
+//! When a connection ends, what it has asked for is not wanted any more, and buffers go as they
+//! come back. What is posted stays until somebody uses it up.
+//!
+//! A device may lose a Receive: one for a message of which the QP got only a part before it failed.
+//! Receives are used in the order of posting. So what was posted before one that has completed, and
+//! has not completed itself, is either in use by a QP, one for each at most, or lost. Lost ones are
+//! not counted as there, so that others are posted for them.
+//!
+//! Which of them are lost is known later. A QP uses Receives in the order in which it took them; so
+//! one that has used a Receive holds none that was posted before, and neither does one that was
+//! made after a later one had completed. What was posted before all that the QPs may hold, and has
+//! not completed, is held by none of them, and those that are gone have no completions left: it is
+//! lost for certain, and is posted again. On iWARP a QP may take Receives for several messages at a
+//! time, in another order; there only the end of a QP counts.
+//!
+//! # Who owns what, and what ends it
+//!
+//! - [`ReceivePools`] belongs to the listener and to the [`Membership`] of each connection, and
+//!   ends with the last reference.
+//! - A [`ReceivePool`] belongs to its entry in [`ReceivePools`], under the mutex. Its queue ends
+//!   with the last [`Membership`], before that connection lets go of the device.
+//! - A buffer is in the table `slots`: posted, idle, or lent to a
+//!   [`Received`](crate::endpoint::Received). It ends with the pool, or when it comes back and is
+//!   not wanted.
+//! - The entry of an endpoint in `ends` belongs to the pool, and ends after the QP, see
+//!   [`ReceivePool::leave`].
+//!
+//! The completions of all these Receives come from one CQ, which has room for all that can be
+//! posted: no peer can make it overflow. They are told apart by the address of the QP, which is
+//! looked up in `ends`, not followed. A QP may be gone before its last completion was looked at. So
+//! that none is taken for one of a later QP at the same address, QPs are made and destroyed under
+//! the mutex `turnover`, and after a QP was destroyed the completions are waited for that were
+//! there.
+//!
+//! Many a device takes back what is in the CQ of a QP that is destroyed, and the Receives that this
+//! was about would be lost. So the completions are waited for before too, when the QP is in error;
+//! and before that the device's event that the QP uses no more Receives, where there is such an
+//! event.
+
+mod patience;
+mod pool;
+mod state;
+
+pub(super) use self::pool::ReceivePool;
+pub(crate) use self::state::{
+    Need,
+    PoolLevel, //
+};
+
+use crate::{
+    endpoint::{
+        EndpointEvents,
+        RECEIVE_BATCH, //
+    },
+    kext::ratelimit::pr_warn_ratelimited,
+    rdma::device::{
+        Device,
+        DeviceLimits, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        new_mutex,
+        Arc,
+        Mutex, //
+    }, //
+};
+
+/// The fewest Receives that are shared: a batch may be idle, another is to spare, and something has
+/// to be asked for.
+pub(crate) const FEWEST: u32 = 2 * RECEIVE_BATCH + 1;
+
+/// The pools of one listener, one for each device and size of buffers.
+#[pin_data]
+pub(crate) struct ReceivePools<H: EndpointEvents> {
+    /// The pools that have members.
+    #[pin]
+    pools: Mutex<KVec<Entry<H>>>,
+}
+
+/// A pool and its members.
+struct Entry<H: EndpointEvents> {
+    /// The pool.
+    pool: Arc<ReceivePool<H>>,
+    /// The number of its members.
+    members: usize,
+}
+
+impl<H: EndpointEvents> ReceivePools<H> {
+    /// No pools yet.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                pools <- new_mutex!(KVec::new(), "rpcrdma::ReceivePools::pools"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Joins the pool of a device with buffers of `buffer_size` octets, or makes it, for at most
+    /// `limit` Receives. [`None`] if the device has no Shared Receive Queues, or refuses to make
+    /// one.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, or what the device reports.
+    pub(super) fn join(
+        self: &Arc<Self>,
+        device: &Device,
+        limits: &DeviceLimits,
+        buffer_size: usize,
+        limit: u32,
+    ) -> Result<Option<Membership<H>>> {
+        let limit = limit.min(limits.srq_depth);
+        if limit < FEWEST {
+            return Ok(None);
+        }
+        let mut pools = self.pools.lock();
+        let known = pools
+            .iter_mut()
+            .find(|entry| entry.pool.is(device, buffer_size));
+        let pool = if let Some(entry) = known {
+            entry.members += 1;
+            entry.pool.clone()
+        } else {
+            pools.reserve(1, GFP_KERNEL)?;
+            // InfiniBand demands that a device tells; iWARP knows no such event, and siw has none.
+            let made = ReceivePool::new(device, buffer_size, limit, !limits.iwarp);
+            let pool = match made {
+                Ok(pool) => pool,
+                Err(ENOMEM) => return Err(ENOMEM),
+                Err(error) => {
+                    pr_warn_ratelimited!(
+                        "a device has no Shared Receive Queue for us ({error:?}), \
+                         connections have Receives of their own\n"
+                    );
+                    return Ok(None);
+                }
+            };
+            let entry = Entry {
+                pool: pool.clone(),
+                members: 1,
+            };
+            // There is room.
+            let _ = pools.push_within_capacity(entry);
+            pool
+        };
+        drop(pools);
+        Ok(Some(Membership {
+            pools: self.clone(),
+            pool,
+        }))
+    }
+}
+
+/// Keeps a pool, and makes it go with the last of its kind.
+pub(crate) struct Membership<H: EndpointEvents> {
+    /// Where the pool is listed.
+    pools: Arc<ReceivePools<H>>,
+    /// The pool.
+    pool: Arc<ReceivePool<H>>,
+}
+
+impl<H: EndpointEvents> Membership<H> {
+    /// The pool.
+    pub(super) fn pool(&self) -> &Arc<ReceivePool<H>> {
+        &self.pool
+    }
+}
+
+impl<H: EndpointEvents> Drop for Membership<H> {
+    fn drop(&mut self) {
+        let mut pools = self.pools.pools.lock();
+        let at = pools
+            .iter()
+            .position(|entry| Arc::ptr_eq(&entry.pool, &self.pool));
+        let Some(at) = at else { return };
+        let Some(entry) = pools.get_mut(at) else {
+            return;
+        };
+        entry.members -= 1;
+        if entry.members > 0 {
+            return;
+        }
+        // Under the lock, so that nobody makes another pool on a device that goes away with this
+        // one.
+        if let Ok(entry) = pools.remove(at) {
+            entry.pool.close();
+        }
+    }
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The memory regions of an endpoint.
+
+use crate::{
+    endpoint::{
+        Endpoint,
+        EndpointEvents, //
+    },
+    kext::{
+        errno::ENOTCONN,
+        host_key::random,
+        page_fragment::PageFragment, //
+    },
+    observe::trace,
+    proto::chunk::Segment,
+    rdma::{
+        dma::Direction,
+        region::{
+            Region,
+            RegionState,
+            RemoteMemory, //
+        }, //
+    }, //
+};
+use core::iter::Peekable;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+impl From<Direction> for trace::Direction {
+    fn from(direction: Direction) -> Self {
+        match direction {
+            Direction::ToDevice => Self::PeerReads,
+            Direction::FromDevice => Self::PeerWrites,
+        }
+    }
+}
+
+/// The pool of regions.
+pub(super) struct Pool {
+    /// Clean, and not lent out.
+    pub(super) free: KVVec<KBox<Region>>,
+    /// Deregistered, but their work requests may still complete.
+    pub(super) dead: KVVec<KBox<Region>>,
+    /// The number of regions, dead ones not counted.
+    pub(super) total: u32,
+    /// The number of regions that are lent out.
+    pub(super) out: u32,
+    /// Set while the end of the endpoint waits until none is.
+    pub(super) awaited: bool,
+    /// The number of regions that were deregistered because their state was not known.
+    pub(super) recycled: u32,
+}
+
+impl Pool {
+    /// Makes a pool without regions, for at most `count` of them.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn new(count: u32) -> Result<Self> {
+        let count = usize::try_from(count)?;
+        Ok(Self {
+            free: KVVec::with_capacity(count, GFP_KERNEL)?,
+            dead: KVVec::with_capacity(count, GFP_KERNEL)?,
+            total: 0,
+            out: 0,
+            awaited: false,
+            recycled: 0,
+        })
+    }
+}
+
+impl<H: EndpointEvents> Endpoint<H> {
+    /// Lends out a clean region, if the pool has one. None any more once the endpoint waits for the
+    /// last one.
+    pub(crate) fn region(self: &Arc<Self>) -> Option<RegionHandle<H>> {
+        let mut pool = self.pool.lock();
+        if pool.awaited {
+            return None;
+        }
+        let region = pool.free.pop()?;
+        pool.out += 1;
+        drop(pool);
+        Some(RegionHandle {
+            region: Some(region),
+            endpoint: self.clone(),
+        })
+    }
+
+    /// Returns whether [`Self::region`] would find one now.
+    pub(crate) fn has_region(&self) -> bool {
+        !self.pool.lock().free.is_empty()
+    }
+
+    /// Adds up to `count` regions to the pool. Sleeps. Returns how many were added.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` after shutdown, `ENOMEM`, or what the device reports, if not even one could be
+    /// made.
+    pub(crate) fn add_regions(self: &Arc<Self>, count: u32) -> Result<u32> {
+        let guard = self.objects.lock();
+        let objects = guard.as_ref().ok_or(ENOTCONN)?;
+        let pd = objects.pd.as_ref().ok_or(ENOTCONN)?;
+        let mut added = 0;
+        while added < count {
+            let region = Region::new(
+                pd.clone(),
+                self.sizes.region_depth,
+                self,
+                Self::register_callback,
+                Self::fence_callback,
+            );
+            let region = match region {
+                Ok(region) => region,
+                Err(_) if added > 0 => break,
+                Err(error) => return Err(error),
+            };
+            let mut pool = self.pool.lock();
+            // The dead count as well: both lists must be able to hold all there are.
+            let made = pool.total as usize + pool.dead.len();
+            if made >= self.sizes.regions as usize
+                || pool.free.push_within_capacity(region).is_err()
+            {
+                break;
+            }
+            pool.total += 1;
+            added += 1;
+        }
+        Ok(added)
+    }
+
+    /// Returns the numbers of regions, of those lent out, and of those that had to be given up.
+    pub(crate) fn region_counts(&self) -> (u32, u32, u32) {
+        let pool = self.pool.lock();
+        (pool.total, pool.out, pool.recycled)
+    }
+}
+
+/// Returns memory that a peer may use as an RDMA segment, RFC 8166 section 3.4.3.
+fn segment(memory: RemoteMemory) -> Segment {
+    Segment {
+        handle: memory.rkey,
+        length: memory.length,
+        offset: memory.offset,
+    }
+}
+
+/// A region on loan.
+pub(crate) struct RegionHandle<H: EndpointEvents> {
+    /// Always present until `drop`.
+    pub(super) region: Option<KBox<Region>>,
+    /// Where it goes back to.
+    pub(super) endpoint: Arc<Endpoint<H>>,
+}
+
+impl<H: EndpointEvents> RegionHandle<H> {
+    /// Puts the next run of `fragments` into the region, of `longest` octets at most, see
+    /// `Region::map`. `tag` is what the segment's offset begins with; but where the connection
+    /// shares its PD with others, that is a random number.
+    ///
+    /// # What keeps a peer off the regions of another
+    ///
+    /// A device lets a peer use what is registered in the PD of its QP. A connection with Receives
+    /// of its own has a PD of its own, as each one of the stock server. Connections that share
+    /// Receives share their PD too. The verbs do not ask for that: the RDMA core lets the PD of a
+    /// QP be another one than that of its SRQ, and siw checks Receives against the latter. But rxe
+    /// checks them against the PD of the QP, and since its keys for all local memory belong to a
+    /// PD, every Receive would fail; and what a device in hardware does can't be tried here. What
+    /// has regions in such a PD is the server's Call to a client with chunks (Version Two, level
+    /// RDMA2_RVRSDIR_GENL), for as long as that Call goes on. To use one, another client would have
+    /// to guess R_key and offset at the first attempt, since the wrong ones end its connection.
+    /// Devices give R_keys out in order, so the offset has a random number of 32 bits.
+    ///
+    /// Over iWARP there are more: the core's `rdma_rw` registers what each RDMA Read fills for
+    /// remote writing, since that is what the peer's answer is there, with the offset that the
+    /// memory has. The neighbours of a client know such values from Reads of their own. That is
+    /// one of the reasons why connections over iWARP do not share Receives by default.
+    ///
+    /// # Errors
+    ///
+    /// As for `Region::map`; `EINVAL` too if the region is not clean.
+    pub(crate) fn map(
+        &mut self,
+        fragments: &mut Peekable<impl Iterator<Item = PageFragment> + Clone>,
+        direction: Direction,
+        tag: u32,
+        longest: u32,
+    ) -> Result {
+        let region = self.region.as_mut().ok_or(EINVAL)?;
+        if region.state != RegionState::Clean || !region.usable() {
+            return Err(EINVAL);
+        }
+        // Where regions of several connections are in one PD, what is told of them shall be no help
+        // to who was not told.
+        let upper = if self.endpoint.shares_receives() {
+            u32::from_ne_bytes(random())
+        } else {
+            tag
+        };
+        // SAFETY: The maker of a `PageFragment` vouches for the memory until the region is
+        // unmapped, which `tear_down` waits for.
+        unsafe { region.map(fragments, direction, upper, longest) }?;
+        let segment = segment(region.remote());
+        trace::region_map(
+            self.endpoint.number(),
+            tag,
+            segment.handle,
+            segment.length,
+            segment.offset,
+            region.pages(),
+            direction.into(),
+        );
+        Ok(())
+    }
+
+    /// Where it belongs.
+    pub(crate) fn endpoint(&self) -> &Arc<Endpoint<H>> {
+        &self.endpoint
+    }
+
+    /// Returns the description for the peer.
+    pub(crate) fn segment(&self) -> Segment {
+        self.region
+            .as_ref()
+            .map_or_else(Segment::default, |region| segment(region.remote()))
+    }
+
+    /// A fence posted for the region has completed. The CPU may look at the memory afterwards.
+    pub(crate) fn fenced(&mut self) {
+        if let Some(region) = self.region.as_mut() {
+            region.clean();
+        }
+    }
+
+    /// The peer has invalidated the region: no fence is needed, and the room kept for it is given
+    /// back. The CPU may look at the memory afterwards.
+    pub(crate) fn fenced_by_peer(&mut self) {
+        self.endpoint.send.lock().queue.unreserve(1);
+        self.fenced();
+    }
+}
+
+impl<H: EndpointEvents> Drop for RegionHandle<H> {
+    fn drop(&mut self) {
+        let Some(mut region) = self.region.take() else {
+            return;
+        };
+        let recycled = region.state == RegionState::Registered;
+        match region.state {
+            RegionState::Clean => {}
+            RegionState::Mapped => region.clean(),
+            // Nobody knows whether the peer can still use it: deregistration is the fence that
+            // always works.
+            RegionState::Registered => region.deregister(),
+        }
+        let mut pool = self.endpoint.pool.lock();
+        // Neither list exceeds its capacity: `add_regions` sees to it.
+        if recycled {
+            pool.total = pool.total.saturating_sub(1);
+            pool.recycled = pool.recycled.saturating_add(1);
+            // Its work requests may still complete, so the memory stays until the end of the
+            // endpoint.
+            let _ = pool.dead.push_within_capacity(region);
+        } else {
+            let _ = pool.free.push_within_capacity(region);
+        }
+        pool.out = pool.out.saturating_sub(1);
+        let last = pool.awaited && pool.out == 0;
+        drop(pool);
+        if last {
+            self.endpoint.home.notify_all();
+        }
+    }
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The way in, for both ends and both versions: the one place where received messages are taken
+//! in.
+//!
+//! [`crate::proto::connection::incoming`] says what a message is. What is left to do here is what
+//! needs memory or sleeps: to put RPC messages together that come in parts, and host
+//! authentication. The owner of the connection gets a [`Delivery`], of which every part borrows
+//! from the message.
+
+use super::Channel;
+use crate::{
+    endpoint::{
+        EndpointEvents,
+        Received, //
+    },
+    link::assembly::Whole,
+    observe::trace,
+    proto::{
+        connection::{
+            incoming::{
+                Answer,
+                Incoming,
+                Part, //
+            },
+            Reception, //
+        },
+        message::Version,
+        v1::DecodeError, //
+    }, //
+};
+use kernel::sync::atomic::Acquire;
+
+/// The meaning of a received message for the owner of the connection.
+pub(crate) enum Delivery<'a> {
+    /// Nothing.
+    Nothing,
+    /// Nothing but a sign of life: the peer has told properties.
+    Properties,
+    /// A Call, which the Responder decodes, and the RPC message if it has come in parts.
+    Call(Version, Option<Whole>),
+    /// A Reply or an error about a Call of ours, and the RPC message if it has come in parts.
+    Answer(Answer<'a>, Option<Whole>),
+    /// A message of Version One that can't be decoded.
+    Bad(DecodeError),
+}
+
+impl<'a> Delivery<'a> {
+    /// Makes the delivery of a message that needs nothing else.
+    fn whole(incoming: Incoming<'a>) -> Self {
+        match incoming {
+            Incoming::Nothing | Incoming::Abandoned | Incoming::First(_) | Incoming::Middle(_) => {
+                Self::Nothing
+            }
+            Incoming::Properties { .. } => Self::Properties,
+            Incoming::Call { version, .. } => Self::Call(version, None),
+            Incoming::Answer(answer) => Self::Answer(answer, None),
+            Incoming::Bad(error) => Self::Bad(error),
+        }
+    }
+}
+
+impl Channel {
+    /// Counts a message that has arrived, unless it is known to be one of Version One. Returns how
+    /// many there are with it that are still in use.
+    pub(crate) fn count<H: EndpointEvents>(&self, message: &mut Received<H>) -> u32 {
+        if self.version() == Some(Version::One) {
+            0
+        } else {
+            message.count()
+        }
+    }
+
+    /// Takes a message in that has arrived and was counted: with it `held` ones are still in use.
+    /// `expects_answers` says whether one of Version One may answer a Call of ours.
+    /// [`Self::act`] is to be called when the message has been dealt with.
+    ///
+    /// Messages of one connection come one after the other. Sleeps.
+    pub(crate) fn deliver<'a>(
+        &self,
+        bytes: &'a [u8],
+        held: u32,
+        expects_answers: bool,
+    ) -> Delivery<'a> {
+        if !self.may_speak_two {
+            return Delivery::whole(Incoming::of_one(bytes, expects_answers));
+        }
+        let reception = Reception {
+            used: self.settled.load(Acquire).then_some(held),
+            expects_answers,
+        };
+        let incoming = self.receive(bytes, &reception);
+        if incoming.needs_acceptance() && !self.is_settled() {
+            return Delivery::Nothing;
+        }
+        match incoming {
+            Incoming::First(part) => {
+                self.begin_assembly(&part);
+                Delivery::Nothing
+            }
+            Incoming::Middle(part) => {
+                self.add_part(&part);
+                Delivery::Nothing
+            }
+            Incoming::Call {
+                version: Version::Two,
+                last,
+            } => self.collect(last).map_or(Delivery::Nothing, |whole| {
+                Delivery::Call(Version::Two, whole)
+            }),
+            Incoming::Answer(answer) if answer.reply.is_some() && answer.credits.is_none() => self
+                .collect(answer.last)
+                .map_or(Delivery::Nothing, |whole| Delivery::Answer(answer, whole)),
+            Incoming::Answer(answer) if answer.ends_connection => {
+                drop(self.assembly.take());
+                Delivery::Answer(answer, None)
+            }
+            Incoming::Abandoned => {
+                drop(self.assembly.take());
+                Delivery::Nothing
+            }
+            Incoming::Properties { host_auth, last } => {
+                self.told(host_auth, last);
+                Delivery::Properties
+            }
+            other => Delivery::whole(other),
+        }
+    }
+
+    /// Shows a message to the connection.
+    fn receive<'a>(&self, bytes: &'a [u8], reception: &Reception) -> Incoming<'a> {
+        let mut state = self.state.lock();
+        let incoming = state.connection.received(bytes, reception);
+        self.publish(&state.connection);
+        drop(state);
+        if let Incoming::Answer(Answer {
+            xid,
+            error: Some(error),
+            ..
+        }) = &incoming
+        {
+            trace::error(self.number, *xid, *error, false);
+        }
+        incoming
+    }
+
+    /// Makes room for an RPC message, and puts its first part there.
+    fn begin_assembly(&self, part: &Part<'_>) {
+        if self.assembly.begin(part.placed.total).is_ok() {
+            self.add_part(part);
+        } else {
+            // An error would end its RPC, with which nothing is wrong. On another connection it is
+            // sent again.
+            self.state.lock().connection.session.close();
+        }
+    }
+
+    /// Adds a part. Returns whether it was added. If not, which the session rules out, the
+    /// connection ends.
+    fn add_part(&self, part: &Part<'_>) -> bool {
+        let added = self.assembly.add(part.placed.offset, part.bytes);
+        if !added {
+            self.state.lock().connection.session.close();
+        }
+        added
+    }
+
+    /// Returns the RPC message that is complete with its last part, or [`None`] in it if it is all
+    /// in one message. Nothing is returned if it can't be put together.
+    fn collect(&self, last: Option<Part<'_>>) -> Option<Option<Whole>> {
+        let Some(part) = last else {
+            // What had begun to come, if there was any, has been given up.
+            drop(self.assembly.take());
+            return Some(None);
+        };
+        self.add_part(&part).then(|| self.assembly.take())
+    }
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Adding Receives for the peer's messages, and taking them back: what
+//! [`crate::proto::connection::receives`] decides, done with the Receives of the device.
+//!
+//! A server has a place for each message that may come. What is new to the peer is told to the
+//! [`ReceiveOwner`] under the channel's lock, so in its order.
+
+use super::Channel;
+use crate::{
+    endpoint::{
+        receive_pool::Need,
+        Endpoint,
+        EndpointEvents, //
+    },
+    kext::{
+        errno::EPROTO,
+        memalloc::NoFs, //
+    },
+    proto::{
+        connection::receives::Receives,
+        credits::{
+            Allowance,
+            Overrun, //
+        }, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+/// The owner of the messages that arrive.
+pub(crate) trait ReceiveOwner {
+    /// Makes place for `count` messages more. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    fn add_room(&self, count: u32) -> Result;
+
+    /// Notes another credit value. Must not sleep.
+    fn granted(&self, credits: u32);
+
+    /// Notes that there were no Receives for more credits.
+    fn grant_denied(&self);
+}
+
+impl Channel {
+    /// Returns the credit value for a message that is about to be sent. It grows if the peer has
+    /// used all of it and there are Receives for more, and in Version Two it shrinks if there are
+    /// too few for all who share them. Sleeps.
+    pub(crate) fn grant<H: EndpointEvents>(
+        &self,
+        endpoint: &Endpoint<H>,
+        owner: &impl ReceiveOwner,
+    ) -> u32 {
+        let share = endpoint.receive_share();
+        let mut state = self.state.lock();
+        let renewal = state.connection.begin_renewal(share);
+        if renewal.is_less {
+            owner.granted(renewal.granted);
+        }
+        drop(state);
+        if renewal.settles {
+            self.settle(endpoint);
+        }
+        if renewal.wanted == 0 {
+            return renewal.granted;
+        }
+        // Before anything is promised the Receives are posted, and there is place for the messages.
+        let made = make_ready(endpoint, owner, renewal.wanted);
+        let mut state = self.state.lock();
+        let receives = state.connection.receives_mut();
+        let granted = receives.end_growth(renewal.wanted, made);
+        if made {
+            owner.granted(granted);
+        }
+        drop(state);
+        granted
+    }
+
+    /// Gives Receives back for credits that were withdrawn, as far as the peer has used what it was
+    /// promised.
+    fn settle<H: EndpointEvents>(&self, endpoint: &Endpoint<H>) {
+        let mut state = self.state.lock();
+        self.update_offer(&mut state, endpoint);
+        let settled = state.connection.settle(endpoint.held());
+        drop(state);
+        if settled > 0 {
+            endpoint.return_receives(settled);
+        }
+    }
+
+    /// Tolerates a Call that was not granted, if the Receive that it took may be replaced. Sleeps,
+    /// but does not wait for a filesystem: all connections wait for this thread, and the peer might
+    /// be this machine.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` if the peer has had all that a correct one may need, see [`Allowance::put_up`];
+    /// `ENOSPC` if all connections have too many Receives; `ENOMEM`.
+    pub(crate) fn tolerate<H: EndpointEvents>(
+        &self,
+        endpoint: &Arc<Endpoint<H>>,
+        owner: &impl ReceiveOwner,
+    ) -> Result {
+        let mut state = self.state.lock();
+        let tolerated = state.connection.receives_mut().tolerate();
+        drop(state);
+        tolerated.map_err(|Overrun| EPROTO)?;
+        endpoint.replace_receive()?;
+        let _scope = NoFs::enter();
+        owner.add_room(1)
+    }
+
+    /// Counts a Call of Version One with which `unanswered` Calls of the peer have no Reply.
+    ///
+    /// # Errors
+    ///
+    /// [`Overrun`] if it should not have been sent.
+    pub(crate) fn arrived(&self, unanswered: u32) -> Result<(), Overrun> {
+        let mut state = self.state.lock();
+        state.connection.receives_mut().arrived(unanswered)
+    }
+
+    /// Sets the Receives of a connection on which nothing has been sent.
+    pub(crate) fn set_receives(&self, receives: Receives) {
+        *self.state.lock().connection.receives_mut() = receives;
+    }
+
+    /// Sets how many Receives there are beside those for credits. They are posted before.
+    pub(crate) fn set_beside(&self, beside: u32) {
+        let mut state = self.state.lock();
+        state.connection.receives_mut().set_beside(beside);
+    }
+
+    /// Returns what the peer was granted, for whoever shows it.
+    pub(crate) fn allowance(&self) -> Allowance {
+        *self.state.lock().connection.receives().allowance()
+    }
+}
+
+/// Makes Receives ready for so many credits. Returns whether they are.
+fn make_ready<H: EndpointEvents>(
+    endpoint: &Endpoint<H>,
+    owner: &impl ReceiveOwner,
+    wanted: u32,
+) -> bool {
+    if endpoint.ask_for_receives(wanted, Need::More).is_err() {
+        owner.grant_denied();
+        return false;
+    }
+    let has_room = owner.add_room(wanted).is_ok();
+    if !has_room {
+        endpoint.return_receives(wanted);
+    }
+    has_room
+}

@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The knowledge and decisions of a connection, at either end: pure code, which does no I/O.
+//!
+//! A [`Session`] knows the messages of Version Two. Around it a [`Connection`] tells what a message
+//! of either version is to its owner ([`incoming`]), knows how many Receives there are for the
+//! peer's messages ([`receives`]), and checks whether the peer makes progress ([`watchdog`]). The
+//! module has one under a lock (`link/channel.rs`), and so have the ends of the pairs that the
+//! tests under `tools/` run: they drive the same code.
+//!
+//! Of a connection that may speak nothing but Version One the session is shown nothing.
+//!
+//! Version One counts the Calls of each direction apart (RFC 8167, 4.1). A [`Grant`] is what the
+//! peer lets us send, a [`Due`] how many Replies may come for it; what it may send itself is among
+//! the [`Receives`].
+
+pub(crate) mod incoming;
+pub(crate) mod receives;
+pub(crate) mod watchdog;
+
+use self::{
+    incoming::Incoming,
+    receives::{
+        Receives,
+        Renewal, //
+    },
+    watchdog::{
+        Findings,
+        Pending,
+        Watchdog, //
+    }, //
+};
+use super::{
+    cm_private::{
+        Agreed,
+        CmPrivate, //
+    },
+    credits::{
+        Due,
+        Grant,
+        Overrun, //
+    },
+    format::{
+        Asked,
+        Usable, //
+    },
+    message::Version,
+    props::{
+        AgreedTerms,
+        Properties,
+        ReverseLevel, //
+    },
+    session::{
+        Action,
+        Config,
+        Dialect,
+        Event,
+        Extent,
+        Outbound,
+        Refusal,
+        Role,
+        Session, //
+    },
+    v1,
+    v2::{
+        Direction,
+        MessagePurpose,
+        RdmaError, //
+    },
+    window::most_parts, //
+};
+
+/// The state of one connection. It ends with the connection; the next one begins with a new state.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection {
+    /// The state of Version Two.
+    pub(crate) session: Session,
+    /// The Receives for the peer's messages.
+    receives: Receives,
+    /// The version that is spoken, when that is known. It stays known when the connection ends.
+    version: Option<Version>,
+    /// The private data of the CM, for Version One.
+    in_one: InOne,
+    /// The credits that the peer grants us in Version One.
+    grant: Grant,
+    /// The Replies to Calls of ours that may still come in Version One.
+    due: Due,
+    /// The chunks and sizes that the peer is not known to refuse.
+    usable: Usable,
+    /// The watchdog: findings of the last checks.
+    watchdog: Watchdog,
+    /// The most messages that we could send at a time so far.
+    widest: u32,
+    /// Set if the peer is offered less than there are Receives for.
+    is_throttled: bool,
+}
+
+/// The terms of Version One, known when the connection is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InOne {
+    /// The private data of this end (RFC 8797).
+    pub(crate) own: CmPrivate,
+    /// The private data of the peer.
+    pub(crate) peer: CmPrivate,
+    /// The credits to ask for: the Calls of ours that may be under way at a time.
+    pub(crate) calls: u32,
+}
+
+impl InOne {
+    /// Returns the inline thresholds, and whether Replies may invalidate.
+    pub(crate) fn agreed(&self) -> Agreed {
+        Agreed::new(&self.own, &self.peer)
+    }
+}
+
+/// The terms for the messages that are sent next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// The version that is spoken. Nothing is sent before it is known.
+    pub(crate) version: Version,
+    /// The largest message that we send, header included, in octets.
+    pub(crate) send_size: u32,
+    /// The largest message that the peer sends, header included, in octets.
+    pub(crate) receive_size: u32,
+    /// The length in octets of the largest segment in a Call of ours.
+    pub(crate) segment_size: u32,
+    /// The largest number of segments in the header of a Call of ours.
+    pub(crate) segment_count: u32,
+    /// In how many parts a message may be sent now: one or more.
+    pub(crate) parts: u32,
+    /// In how many parts a message may be sent, if not now then later, see
+    /// [`Connection::max_parts`].
+    pub(crate) max_parts: u32,
+    /// Set if Calls of ours may have chunks, as far as the peer is concerned.
+    pub(crate) has_chunks: bool,
+    /// Set if Calls of ours may be in parts.
+    pub(crate) has_parts: bool,
+    /// Set if the peer lets a handle be invalidated. In Version Two its Call says which.
+    pub(crate) may_invalidate: bool,
+    /// The chunks and sizes that the peer is not known to refuse.
+    pub(crate) usable: Usable,
+}
+
+impl Terms {
+    /// Returns the terms of Version One. The end that has made the connection uses chunks; Calls in
+    /// the other direction have none (RFC 8167, 5.3).
+    pub(crate) fn of_one(in_one: &InOne, role: Role) -> Self {
+        let agreed = in_one.agreed();
+        Self {
+            version: Version::One,
+            send_size: agreed.send_inline,
+            receive_size: agreed.receive_inline,
+            segment_size: u32::MAX,
+            segment_count: u32::MAX,
+            parts: 1,
+            max_parts: 1,
+            has_chunks: role == Role::Client,
+            has_parts: false,
+            may_invalidate: agreed.remote_invalidation,
+            usable: Usable::ALL,
+        }
+    }
+}
+
+/// The agreement of the two ends of a connection, seen from one of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Agreement {
+    /// The version that is spoken.
+    pub(crate) version: Version,
+    /// The sizes in force, in octets. In Version One nothing is agreed about segments: zero.
+    pub(crate) terms: AgreedTerms,
+    /// The level of reverse-direction operation, a property of Version Two.
+    pub(crate) reverse: ReverseLevel,
+    /// The properties that the peer has told, in Version Two.
+    pub(crate) peer: Option<Properties>,
+    /// The number of messages, in Version One Calls, that this end may send now.
+    pub(crate) send_window: u32,
+    /// The number that the peer may send now, as far as it knows.
+    pub(crate) receive_window: u32,
+}
+
+/// The knowledge of the owner when a message arrives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reception {
+    /// The number of Receives that hold messages, with this one, if they count for the credits of
+    /// the peer.
+    pub(crate) used: Option<u32>,
+    /// Set if a message of Version One may answer a Call of ours.
+    pub(crate) expects_answers: bool,
+}
+
+impl Connection {
+    /// The state of a new connection. What `config` says about Receives follows from `receives`.
+    pub(crate) fn new(config: &Config, receives: Receives, in_one: InOne) -> Self {
+        Self::after(config, receives, in_one, 0)
+    }
+
+    /// The state of a connection on which so many messages were sent each way, but the version is
+    /// not known.
+    pub(crate) fn after(config: &Config, receives: Receives, in_one: InOne, count: u32) -> Self {
+        let offer = receives.offer(0, false);
+        let config = Config {
+            receives: offer.messages.unwrap_or(0),
+            ..*config
+        };
+        let mut this = Self {
+            session: Session::after(&config, count),
+            receives,
+            // An end that speaks nothing else need not wait for a message to know.
+            version: (config.high == v1::VERSION).then_some(Version::One),
+            in_one,
+            grant: Grant::new(in_one.calls),
+            due: Due::new(in_one.calls),
+            usable: Usable::ALL,
+            watchdog: Watchdog::default(),
+            widest: 1,
+            is_throttled: false,
+        };
+        this.note_version();
+        this
+    }
+
+    /// Notes what is spoken, if that is known.
+    fn note_version(&mut self) {
+        self.version = match self.session.dialect() {
+            Some(Dialect::One) => Some(Version::One),
+            Some(Dialect::Two) => Some(Version::Two),
+            Some(Dialect::Earlier) | None => self.version,
+        };
+    }
+
+    /// Returns what the session wants now, see [`Session::poll_action`].
+    pub(crate) fn poll(&mut self) -> Option<Action> {
+        let action = self.session.poll_action();
+        self.note_version();
+        action
+    }
+
+    /// Handles a received message, and returns what it is to the owner.
+    pub(crate) fn received<'a>(&mut self, bytes: &'a [u8], reception: &Reception) -> Incoming<'a> {
+        let event = self.session.handle_received(bytes);
+        self.note_version();
+        self.widest = self.widest.max(self.session.credits());
+        if let Some(used) = reception.used {
+            self.note_used(&event, used);
+        }
+        Incoming::of_two(event)
+            .unwrap_or_else(|| Incoming::of_one(bytes, reception.expects_answers))
+    }
+
+    /// Notes how many Receives of those that it was promised the peer uses, if a message is a Call
+    /// or the beginning of an RPC message in parts. All of the parts need Receives at once.
+    fn note_used(&mut self, event: &Event<'_>, used: u32) {
+        let Event::Message { header, extent } = event else {
+            return;
+        };
+        let more = match extent {
+            Extent::First(placed) => {
+                let size = self.session.terms().receive_size;
+                placed.total.checked_div(size).unwrap_or(placed.total)
+            }
+            Extent::Part(_) => return,
+            Extent::Whole | Extent::Last(_) if header.purpose() != MessagePurpose::Call => return,
+            Extent::Whole | Extent::Last(_) => 0,
+        };
+        self.receives.used(used.saturating_add(more));
+    }
+
+    /// Returns what is spoken, if that is known.
+    pub(crate) const fn version(&self) -> Option<Version> {
+        self.version
+    }
+
+    /// Returns whether credits count messages of all kinds, as far as it is known what is spoken.
+    fn counts_messages(&self) -> bool {
+        self.version()
+            .is_some_and(|version| version.rules().counts_messages)
+    }
+
+    /// Returns what holds for the messages that are sent next.
+    pub(crate) fn terms(&self) -> Terms {
+        let role = self.session.role();
+        if self.version() != Some(Version::Two) {
+            return Terms::of_one(&self.in_one, role);
+        }
+        let agreed = self.session.terms();
+        let level = match role {
+            Role::Client => ReverseLevel::General,
+            Role::Server => self.session.reverse(),
+        };
+        Terms {
+            version: Version::Two,
+            send_size: agreed.send_size,
+            receive_size: agreed.receive_size,
+            segment_size: agreed.segment_size,
+            segment_count: agreed.segment_count,
+            parts: self.session.credits().max(1),
+            max_parts: self.max_parts(),
+            has_chunks: level >= ReverseLevel::General,
+            has_parts: level >= ReverseLevel::Continued,
+            may_invalidate: self.in_one.own.remote_invalidation,
+            usable: self.usable,
+        }
+    }
+
+    /// Returns what the two ends have agreed on, for whoever shows it.
+    pub(crate) fn agreement(&self) -> Agreement {
+        if self.version() == Some(Version::Two) {
+            let (_, incoming) = self.session.windows();
+            return Agreement {
+                version: Version::Two,
+                terms: self.session.terms(),
+                reverse: self.session.reverse(),
+                peer: Some(self.session.peer_properties()),
+                send_window: self.session.credits(),
+                receive_window: u32::try_from(incoming.remaining()).unwrap_or(0),
+            };
+        }
+        let agreed = self.in_one.agreed();
+        // The end that has made the connection calls, the other one is called.
+        let (send_window, receive_window) = match self.session.role() {
+            Role::Client => (self.grant.limit(), 0),
+            Role::Server => (0, self.receives.allowance().granted()),
+        };
+        Agreement {
+            version: Version::One,
+            terms: AgreedTerms {
+                send_size: agreed.send_inline,
+                receive_size: agreed.receive_inline,
+                segment_size: 0,
+                segment_count: 0,
+            },
+            reverse: ReverseLevel::None,
+            peer: None,
+            send_window,
+            receive_window,
+        }
+    }
+
+    /// Begins to send an RPC message, which is posted now and then [committed](Self::commit).
+    /// Returns the credit value for the headers of all its parts; [`None`] if they have the right
+    /// one. Nothing has changed until it is committed.
+    ///
+    /// # Errors
+    ///
+    /// See [`Refusal`].
+    pub(crate) fn begin(
+        &mut self,
+        message: &Outbound,
+    ) -> core::result::Result<Option<u32>, Refusal> {
+        let version = self.version.ok_or(Refusal::NotConnected)?;
+        if version.rules().counts_messages {
+            self.session.prepare_send(message).map(Some)
+        } else {
+            // Others count the Calls that have no Reply.
+            Ok(None)
+        }
+    }
+
+    /// Counts an RPC message that was posted. Nothing else was asked of the connection since
+    /// [`Self::begin`].
+    pub(crate) fn commit(&mut self, message: &Outbound) {
+        if self.counts_messages() {
+            self.session.commit_send(message.parts.max(1));
+        } else if message.direction == Direction::Call {
+            self.due.called();
+        }
+    }
+
+    /// Returns whether [`Self::begin`] would succeed.
+    pub(crate) fn admits(&mut self, message: &Outbound) -> bool {
+        !self.counts_messages() || self.session.admits(message)
+    }
+
+    /// Counts a Reply of Version One, which takes no credit.
+    ///
+    /// # Errors
+    ///
+    /// [`Overrun`] if there were too few Calls for it.
+    pub(crate) fn answered(&mut self) -> core::result::Result<(), Overrun> {
+        self.due.answered()
+    }
+
+    /// Notes what a Reply of Version One grants. Returns how many Calls may be under way.
+    pub(crate) fn granted(&mut self, credits: u32) -> u32 {
+        self.grant.update(credits)
+    }
+
+    /// Returns what we may send in Version One.
+    pub(crate) const fn grant(&self) -> &Grant {
+        &self.grant
+    }
+
+    /// Begins anew to call the peer: nothing is known of what it grants and refuses.
+    pub(crate) fn begin_calls(&mut self) {
+        self.grant = Grant::new(self.in_one.calls);
+        self.usable = Usable::ALL;
+    }
+
+    /// Returns whether the peer takes Calls at all (section 5.2.5 of the draft). In Version One it
+    /// may answer with errors.
+    pub(crate) fn takes_calls(&self) -> bool {
+        !self.counts_messages() || self.session.reverse() != ReverseLevel::None
+    }
+
+    /// Notes an error about a Call, see [`Usable::learn`].
+    pub(crate) fn learn(&mut self, error: &RdmaError, asked: &Asked) -> bool {
+        self.usable.learn(error, asked)
+    }
+
+    /// Forgets what the peer has refused.
+    pub(crate) fn forget_refusals(&mut self) {
+        self.usable = Usable::ALL;
+    }
+
+    /// Returns whether [`Self::check`] is to be called every now and then: the peer is in the
+    /// middle of a sequence, the connection is to end, or the peer is throttled.
+    pub(crate) fn needs_check(&self) -> bool {
+        // What was begun has to be ended; so has the connection, if it is to end.
+        self.is_throttled || self.session.is_peer_in_sequence() || self.session.is_closing()
+    }
+
+    /// Returns in how many parts a message may be sent, if not now then later. The peer renews
+    /// credits when half of its window is used, so more than that might wait for ever. The window
+    /// is the largest that it ever had.
+    pub(crate) const fn max_parts(&self) -> u32 {
+        most_parts(self.widest)
+    }
+
+    /// Returns the Receives for the peer's messages.
+    pub(crate) const fn receives(&self) -> &Receives {
+        &self.receives
+    }
+
+    /// Returns the Receives for the peer's messages, to change them. [`Self::update_offer`] follows
+    /// before anything is sent.
+    pub(crate) fn receives_mut(&mut self) -> &mut Receives {
+        &mut self.receives
+    }
+
+    /// Tells the session what may be offered to the peer, see [`Receives::offer`]. Nothing tells
+    /// when a throttled peer may be offered more: the owner calls this every now and then.
+    pub(crate) fn update_offer(&mut self, held: u32, throttle: bool) {
+        let offer = self.receives.offer(held, throttle);
+        self.is_throttled = offer.is_throttled;
+        self.session.set_receives(offer.messages);
+    }
+
+    /// Begins to renew the peer's credits, see [`Receives::begin_renewal`].
+    pub(crate) fn begin_renewal(&mut self, share: Option<u32>) -> Renewal {
+        let may_withdraw = self.counts_messages();
+        self.receives.begin_renewal(share, may_withdraw)
+    }
+
+    /// Returns how many Receives of withdrawn credits are not needed any more, see
+    /// [`Receives::settle`]. `held` Receives hold messages that are still in use. Nothing may be
+    /// promised between the last [`Self::update_offer`] with this value and this.
+    pub(crate) fn settle(&mut self, held: u32) -> u32 {
+        // A message is counted as held before the session sees it, so none is in neither of them.
+        let promised = self.session.windows().1.must_be_posted();
+        self.receives.settle(promised.saturating_add(held))
+    }
+
+    /// Checks whether the peer makes progress, see [`Watchdog::check`].
+    pub(crate) fn check(&mut self, pending: Pending) -> Findings {
+        self.watchdog.check(&mut self.session, pending)
+    }
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The Receives that serve the peer's messages, and what the peer was promised of them.
+//!
+//! [`Allowance`] counts credits. Each of them stands for a Receive, and there are others beside:
+//! one that is promised to nobody (see [`window`]), and one for each Reply to a Call of ours. Where
+//! Receives are shared with other connections, credits are added when the peer has used all that it
+//! has, and in Version Two withdrawn when there are too few for all.
+//!
+//! Growth takes two steps, since to make Receives ready may sleep and may fail:
+//! [`Receives::begin_renewal`] says how many to make ready, [`Receives::end_growth`] is told what
+//! came of it. So nothing is promised that is not posted. Withdrawal takes two steps as well:
+//! credits that were withdrawn are not renewed any more, and their Receives are kept until
+//! [`Receives::settle`] finds that the peer has used what it was promised.
+
+use super::super::{
+    credits::{
+        Allowance,
+        Overrun, //
+    },
+    window, //
+};
+
+/// The credits of a new connection that shares its Receives, and the least that a shortage leaves.
+pub(crate) const FIRST_CREDITS: u32 = 4;
+
+/// The number of messages on their way from a client to a server that is short of memory for
+/// messages in parts: too few for any. It can go on, since a Call with chunks takes one message.
+const THROTTLED: u32 = 1;
+
+/// The Receives of one end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Receives {
+    /// The credits that the peer was granted.
+    allowance: Allowance,
+    /// Receives beside those for credits.
+    beside: u32,
+}
+
+/// The work before a message is sent that tells the peer its credits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct Renewal {
+    /// The credit value.
+    pub(crate) granted: u32,
+    /// Set if it has just been made smaller.
+    pub(crate) is_less: bool,
+    /// The number of Receives to make ready for more credits. If there are any,
+    /// [`Receives::end_growth`] has to follow, whatever comes of it.
+    pub(crate) wanted: u32,
+    /// Set if there are Receives that [`Receives::settle`] may give back.
+    pub(crate) settles: bool,
+}
+
+/// The messages of Version Two that the peer may have on their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offer {
+    /// The size that the window is renewed to; [`None`] if no Receive is left, see
+    /// [`window::offer`].
+    pub(crate) messages: Option<u32>,
+    /// Set if it is less than the Receives would allow.
+    pub(crate) is_throttled: bool,
+}
+
+impl Receives {
+    /// The Receives of a connection on which `initial` credits are granted at first, and up to
+    /// `limit` later. One more Receive than that is posted, see [`Self::set_beside`].
+    pub(crate) fn new(initial: u32, limit: u32) -> Self {
+        Self {
+            allowance: Allowance::new(initial, limit),
+            beside: 1,
+        }
+    }
+
+    /// The Receives of an end that has posted `posted` of them for good.
+    pub(crate) fn fixed(posted: u32) -> Self {
+        let credits = posted.saturating_sub(1);
+        Self::new(credits, credits)
+    }
+
+    /// Returns what the peer was granted, for whoever shows it.
+    pub(crate) const fn allowance(&self) -> &Allowance {
+        &self.allowance
+    }
+
+    /// Returns how many Receives there are to be for the peer's messages.
+    pub(crate) const fn capacity(&self) -> u32 {
+        self.allowance.granted().saturating_add(self.beside)
+    }
+
+    /// Returns how many Receives there are: those for credits that were withdrawn are kept for a
+    /// while.
+    pub(crate) const fn posted(&self) -> u32 {
+        self.capacity().saturating_add(self.allowance.withdrawn())
+    }
+
+    /// Sets how many Receives there are beside those for credits. They are posted before.
+    pub(crate) fn set_beside(&mut self, beside: u32) {
+        self.beside = beside;
+    }
+
+    /// Counts a Call of Version One with which `unanswered` Calls of the peer have no Reply.
+    ///
+    /// # Errors
+    ///
+    /// [`Overrun`] if it should not have been sent.
+    pub(crate) fn arrived(&mut self, unanswered: u32) -> core::result::Result<(), Overrun> {
+        self.allowance.arrived(unanswered)
+    }
+
+    /// Tolerates one Call more than so far, for which a Receive is about to be made ready.
+    ///
+    /// # Errors
+    ///
+    /// [`Overrun`] if that is enough.
+    pub(crate) fn tolerate(&mut self) -> core::result::Result<(), Overrun> {
+        self.allowance.put_up()
+    }
+
+    /// Notes that messages of Version Two use so many Receives of those that the peer was promised.
+    /// It has not used more: the session counts messages.
+    pub(crate) fn used(&mut self, receives: u32) {
+        let receives = receives.min(self.allowance.granted());
+        let _ = self.allowance.arrived(receives);
+    }
+
+    /// Begins to renew the peer's credits. If there are too few Receives for all that share them,
+    /// the connection has to do with `share` of them. `may_withdraw` says that it speaks Version
+    /// Two.
+    pub(crate) fn begin_renewal(&mut self, share: Option<u32>, may_withdraw: bool) -> Renewal {
+        let most = share.map_or(u32::MAX, |share| {
+            share.saturating_sub(self.beside).max(FIRST_CREDITS)
+        });
+        let is_less = may_withdraw && self.allowance.withdraw(most);
+        Renewal {
+            granted: self.allowance.granted(),
+            is_less,
+            wanted: self.allowance.begin_growth(most),
+            settles: self.allowance.withdrawn() > 0,
+        }
+    }
+
+    /// Ends a growth by `wanted` credits, for which the Receives were made ready or were not.
+    /// Returns the credit value.
+    pub(crate) fn end_growth(&mut self, wanted: u32, made: bool) -> u32 {
+        if made {
+            self.allowance.grow(wanted);
+        } else {
+            self.allowance.give_up();
+        }
+        self.allowance.granted()
+    }
+
+    /// Returns how many Receives of withdrawn credits are not needed any more, and forgets them:
+    /// the caller gives them back. `needed` are kept for what the peer was promised and for its
+    /// messages that are still in use.
+    pub(crate) fn settle(&mut self, needed: u32) -> u32 {
+        self.allowance.settle(needed, self.beside)
+    }
+
+    /// Returns what may be offered to a peer of Version Two while `held` Receives hold messages
+    /// that are still in use. `throttle` says that memory for messages in parts is short.
+    ///
+    /// Receives that are kept for withdrawn credits count for what was promised and for nothing
+    /// else.
+    pub(crate) fn offer(&self, held: u32, throttle: bool) -> Offer {
+        let all = window::offer(self.capacity(), held).unwrap_or(0);
+        let most = if throttle { all.min(THROTTLED) } else { all };
+        Offer {
+            messages: window::offer(self.posted(), held).map(|left| left.min(most)),
+            is_throttled: most < all,
+        }
+    }
+}
+
+#[cfg_attr(
+    rpcrdma_kunit,
+    allow(unsafe_code),
+    ::kernel::macros::kunit_tests(rpcrdma_proto_receives)
+)]
+#[cfg_attr(not(rpcrdma_kunit), cfg(test))]
+mod tests {
+    use super::*;
+
+    /// Returns what is offered while so many Receives are held.
+    fn offered(receives: &Receives, held: u32) -> Option<u32> {
+        receives.offer(held, false).messages
+    }
+
+    #[test]
+    fn credits_grow_when_all_were_used() {
+        let mut receives = Receives::new(FIRST_CREDITS, 64);
+        assert_eq!(receives.begin_renewal(None, true).wanted, 0);
+        receives.used(FIRST_CREDITS);
+        let renewal = receives.begin_renewal(None, true);
+        assert_eq!((renewal.granted, renewal.wanted), (4, 4));
+        // Nobody else makes any ready meanwhile, and nothing is promised.
+        assert_eq!(receives.begin_renewal(None, true).wanted, 0);
+        assert_eq!(offered(&receives, 0), Some(4));
+        assert_eq!(receives.end_growth(4, true), 8);
+        assert_eq!(offered(&receives, 0), Some(8));
+        assert_eq!(receives.capacity(), 9);
+    }
+
+    /// What could not be made ready is wanted again.
+    #[test]
+    fn growth_may_fail() {
+        let mut receives = Receives::new(4, 64);
+        for _ in 0..2 {
+            receives.used(4);
+            let renewal = receives.begin_renewal(None, false);
+            assert_eq!(renewal.wanted, 4);
+            assert_eq!(receives.end_growth(4, false), 4);
+            assert_eq!(receives.posted(), 5);
+        }
+    }
+
+    /// A shortage takes nothing from a peer of Version One, and does not let it have more.
+    #[test]
+    fn a_shortage_in_version_one() {
+        let mut receives = Receives::new(16, 64);
+        assert_eq!(receives.arrived(16), Ok(()));
+        let renewal = receives.begin_renewal(Some(9), false);
+        let expected = Renewal {
+            granted: 16,
+            is_less: false,
+            wanted: 0,
+            settles: false,
+        };
+        assert_eq!(renewal, expected);
+        assert_eq!(receives.begin_renewal(Some(33), false).wanted, 16);
+    }
+
+    /// Section 4.2.1: what was withdrawn is kept until the peer has used it.
+    #[test]
+    fn a_shortage_in_version_two() {
+        let mut receives = Receives::new(16, 64);
+        let renewal = receives.begin_renewal(Some(9), true);
+        let expected = Renewal {
+            granted: 8,
+            is_less: true,
+            wanted: 0,
+            settles: true,
+        };
+        assert_eq!(renewal, expected);
+        assert_eq!((receives.capacity(), receives.posted()), (9, 17));
+        assert_eq!(offered(&receives, 0), Some(8));
+        // With more held than there are to be, nothing is offered; one Receive is left all the
+        // same.
+        assert_eq!(offered(&receives, 12), Some(0));
+        assert_eq!(offered(&receives, 16), Some(0));
+        assert_eq!(offered(&receives, 17), None);
+        // All was promised; then less and less.
+        for (needed, settled, posted) in [(17, 0, 17), (14, 3, 14), (3, 5, 9), (3, 0, 9)] {
+            assert_eq!(receives.settle(needed), settled);
+            assert_eq!(receives.posted(), posted);
+        }
+        assert!(!receives.begin_renewal(Some(9), true).settles);
+    }
+
+    /// However great the shortage is, a connection can go on.
+    #[test]
+    fn a_share_has_a_floor() {
+        let mut receives = Receives::new(16, 64);
+        receives.set_beside(9);
+        assert_eq!(receives.begin_renewal(Some(2), true).granted, FIRST_CREDITS);
+        assert_eq!(receives.capacity(), FIRST_CREDITS + 9);
+    }
+
+    /// With half of the memory for messages in parts taken, a client can send no more of them.
+    #[test]
+    fn a_throttled_peer_goes_on() {
+        let receives = Receives::fixed(65);
+        for (held, throttle, messages, is_throttled) in [
+            (0, false, Some(64), false),
+            (0, true, Some(1), true),
+            (63, true, Some(1), false),
+            (64, true, Some(0), false),
+            (65, true, None, false),
+        ] {
+            let offer = receives.offer(held, throttle);
+            let expected = Offer {
+                messages,
+                is_throttled,
+            };
+            assert_eq!(offer, expected);
+        }
+    }
+
+    /// A Linux client forgets the Calls of a process that is killed.
+    #[test]
+    fn a_call_too_many_is_tolerated_so_often() {
+        let mut receives = Receives::new(2, 64);
+        for unanswered in 3..5 {
+            assert_eq!(receives.arrived(unanswered), Err(Overrun));
+            assert_eq!(receives.tolerate(), Ok(()));
+            assert_eq!(receives.arrived(unanswered), Ok(()));
+        }
+        assert_eq!(receives.arrived(5), Err(Overrun));
+        assert_eq!(receives.tolerate(), Err(Overrun));
+    }
+}

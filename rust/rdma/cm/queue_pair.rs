@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The QP of a connection.
+//!
+//! # Who owns what, and what ends it
+//!
+//! The QP belongs to the [`CmId`] of its connection. A [`QueuePairUser`] keeps it from being
+//! destroyed: [`CmId::destroy_queue_pair`] waits until there is none. The QP keeps its PD, the CQ
+//! places of its work requests, the Shared Receive Queue, and the object that its events go to; it
+//! gives them up when it is destroyed and its completions were handled.
+
+use super::{
+    CmEvents,
+    CmId, //
+};
+use crate::{
+    kext::Completion,
+    rdma::{
+        completion::CompletionQueue,
+        protection_domain::ProtectionDomain,
+        shared_receive_queue::SharedReceiveQueue,
+        work_request::PlainRequest, //
+    },
+    sys, //
+};
+use core::{
+    mem::ManuallyDrop,
+    ptr::NonNull, //
+};
+use kernel::{
+    error::to_result,
+    prelude::*,
+    sync::Arc, //
+};
+
+/// Receives the events of a QP.
+pub(crate) trait QueuePairEvents: Send + Sync + 'static {
+    /// Reports an event of the device (`enum ib_event_type`).
+    ///
+    /// Runs in any context, also with interrupts off. The device reports nothing any more when the
+    /// QP was destroyed.
+    fn queue_pair_event(this: &Arc<Self>, event: u32);
+}
+
+/// Where the Receives of a QP are posted.
+pub(crate) enum Receives {
+    /// To a queue of its own for so many of them, in the PD.
+    Own(Arc<ProtectionDomain>, u32),
+    /// To a queue that it shares, in the PD of that.
+    Shared(Arc<SharedReceiveQueue>),
+}
+
+/// The properties of a new QP.
+pub(crate) struct QueuePairParameters {
+    /// The number of Sends that may be posted at once.
+    pub(crate) send_depth: u32,
+    /// The number of scatter/gather elements of a Send, RDMA Read or Write.
+    pub(crate) send_sges: u32,
+    /// The Receives, each of one element.
+    pub(crate) receives: Receives,
+}
+
+/// An object that is only kept.
+trait Keep: Send + Sync {}
+
+impl<T: Send + Sync> Keep for T {}
+
+/// The one reference to the QP that counts, for all its users.
+struct Used {
+    /// The C object.
+    qp: NonNull<sys::ib_qp>,
+    /// Completed when there is no user any more.
+    unused: Arc<Completion>,
+}
+
+// SAFETY: A QP belongs to no thread.
+unsafe impl Send for Used {}
+
+// SAFETY: The verbs on a QP may be called from any context at the same time.
+unsafe impl Sync for Used {}
+
+impl Drop for Used {
+    fn drop(&mut self) {
+        self.unused.complete();
+    }
+}
+
+/// A use of a QP, which is not destroyed before it is dropped.
+///
+/// # Invariants
+///
+/// The QP exists.
+#[derive(Clone)]
+pub(crate) struct QueuePairUser(Arc<Used>);
+
+impl QueuePairUser {
+    /// Returns the C object.
+    pub(crate) fn as_ptr(&self) -> *mut sys::ib_qp {
+        self.0.qp.as_ptr()
+    }
+}
+
+/// A QP with what it needs. The fields are dropped in this order.
+///
+/// # Invariants
+///
+/// The QP of `user` exists. Its completions go to `send_queue` and `receive_queue` (or that of
+/// `srq`), its events to `events`.
+pub(super) struct QueuePair {
+    /// The first user.
+    user: QueuePairUser,
+    /// Completed when there is no user any more.
+    unused: Arc<Completion>,
+    /// The CQ places of what is posted to the Send Queue.
+    _send_queue: CompletionQueue,
+    /// The CQ places of Receives that are not shared.
+    _receive_queue: Option<CompletionQueue>,
+    /// The queue of Receives that are shared.
+    srq: Option<Arc<SharedReceiveQueue>>,
+    /// The PD.
+    _pd: Arc<ProtectionDomain>,
+    /// The object that events go to.
+    _events: Arc<dyn Keep>,
+}
+
+/// Passes an event on.
+///
+/// # Safety
+///
+/// Called by a device for a QP that was made with this handler for `O`.
+unsafe extern "C" fn event_callback<O: QueuePairEvents>(
+    event: *mut sys::ib_event,
+    context: *mut kernel::ffi::c_void,
+) {
+    // SAFETY: `create_queue_pair` has set the context, to the pointer of an `Arc` that the
+    // `QueuePair` keeps until the QP is destroyed, with which its events end. It is borrowed, so
+    // the count stays.
+    let events = ManuallyDrop::new(unsafe { Arc::from_raw(context.cast_const().cast::<O>()) });
+    // SAFETY: The event exists during the call.
+    O::queue_pair_event(&events, unsafe { (*event).event });
+}
+
+impl<H: CmEvents> CmId<H> {
+    /// Makes the QP of the connection, whose events go to `events`. The route must be resolved.
+    ///
+    /// The CQs have one place more in each direction than work requests may be posted, for the
+    /// marker of a drain.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` before a device was found, `EEXIST` if there is a QP, `EINVAL` if the device cannot
+    /// have one as large, `ENOMEM`, or what the device reports.
+    pub(crate) fn create_queue_pair<O: QueuePairEvents>(
+        &mut self,
+        parameters: QueuePairParameters,
+        events: Arc<O>,
+    ) -> Result {
+        if self.qp.is_some() {
+            return Err(EEXIST);
+        }
+        let QueuePairParameters {
+            send_depth,
+            send_sges,
+            receives,
+        } = parameters;
+        let send_places = send_depth.checked_add(1).ok_or(EINVAL)?;
+        let device = self.device().ok_or(ENODEV)?;
+        // SAFETY: The id is destroyed after `self.qp` was dropped, and the QP before the places in
+        // the CQs, see `QueuePair`.
+        let send_queue = unsafe { CompletionQueue::shared(&device, send_places) }?;
+        let (pd, receive_queue, srq, receive_places) = match receives {
+            Receives::Own(pd, depth) => {
+                let places = depth.checked_add(1).ok_or(EINVAL)?;
+                // SAFETY: As above.
+                let queue = unsafe { CompletionQueue::shared(&device, places) }?;
+                (pd, Some(queue), None, places)
+            }
+            Receives::Shared(srq) => (srq.pd().clone(), None, Some(srq), 0),
+        };
+        let unused = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
+        let recv_cq = match (&receive_queue, &srq) {
+            (Some(queue), _) => queue.as_ptr(),
+            (None, Some(srq)) => srq.queue().as_ptr(),
+            (None, None) => return Err(EINVAL),
+        };
+        let mut attributes = sys::ib_qp_init_attr {
+            send_cq: send_queue.as_ptr(),
+            recv_cq,
+            srq: srq
+                .as_ref()
+                .map_or(core::ptr::null_mut(), |srq| srq.as_ptr()),
+            cap: sys::ib_qp_cap {
+                max_send_wr: send_places,
+                max_recv_wr: receive_places,
+                max_send_sge: send_sges,
+                max_recv_sge: 1,
+                // No memory regions of the core's `rdma_rw`: they are made when they are needed.
+                max_rdma_ctxs: 0,
+                ..pin_init::zeroed()
+            },
+            sq_sig_type: sys::ib_sig_type_IB_SIGNAL_REQ_WR,
+            qp_type: sys::ib_qp_type_IB_QPT_RC,
+            port_num: self.port().ok_or(ENODEV)?,
+            event_handler: Some(event_callback::<O>),
+            qp_context: Arc::as_ptr(&events).cast_mut().cast(),
+            ..pin_init::zeroed()
+        };
+        let id = self.as_ptr();
+        // SAFETY: The id exists, as do PD, CQs and SRQ, which the `QueuePair` keeps as long as the
+        // QP exists. The core checks that the PD is of the id's device.
+        to_result(unsafe { sys::rdma_create_qp(id, pd.as_ptr(), &raw mut attributes) })?;
+        // SAFETY: `rdma_create_qp` has set the QP of the id.
+        let qp = NonNull::new(unsafe { (*id).qp });
+        let used = qp.ok_or(EINVAL).and_then(|qp| {
+            let unused = unused.clone();
+            Ok(Arc::new(Used { qp, unused }, GFP_KERNEL)?)
+        });
+        let used = used.inspect_err(|_| {
+            // SAFETY: The id exists and has a QP, which nothing else uses yet.
+            unsafe { sys::rdma_destroy_qp(id) };
+        })?;
+        // INVARIANT: The QP was just made with all of these.
+        self.qp = Some(QueuePair {
+            user: QueuePairUser(used),
+            unused,
+            _send_queue: send_queue,
+            _receive_queue: receive_queue,
+            srq,
+            _pd: pd,
+            _events: events,
+        });
+        Ok(())
+    }
+
+    /// Returns a use of the QP, if there is one.
+    pub(crate) fn queue_pair(&self) -> Option<QueuePairUser> {
+        Some(self.qp.as_ref()?.user.clone())
+    }
+
+    /// Puts the QP into error, and waits until what was posted to it has completed, or a device has
+    /// said that it has. Sleeps.
+    ///
+    /// Receives that are shared are not waited for. Nobody may be able to post any more, or the
+    /// wait may be long.
+    pub(crate) fn drain_queue_pair(&self) {
+        let Some(qp) = &self.qp else { return };
+        if qp.srq.is_none() {
+            // SAFETY: The QP exists. Its CQ has a place for the marker.
+            unsafe { sys::ib_drain_rq(qp.user.as_ptr()) };
+        }
+        // SAFETY: As above.
+        unsafe { sys::ib_drain_sq(qp.user.as_ptr()) };
+    }
+
+    /// Puts the QP into error, if there is one. Sleeps.
+    pub(crate) fn fail_queue_pair(&self) {
+        let Some(qp) = &self.qp else { return };
+        let mut attributes = sys::ib_qp_attr {
+            qp_state: sys::ib_qp_state_IB_QPS_ERR,
+            ..sys::ib_qp_attr::zeroed()
+        };
+        let mask = sys::ib_qp_attr_mask_IB_QP_STATE as c_int;
+        // SAFETY: The QP exists. If the device refuses, it is in error already or was never
+        // connected.
+        unsafe { sys::ib_modify_qp(qp.user.as_ptr(), &raw mut attributes, mask) };
+    }
+
+    /// Destroys the QP, if there is one, as soon as it has no user. When this returns, all of its
+    /// completions that do not go to a shared queue were handled. Sleeps.
+    pub(crate) fn destroy_queue_pair(&mut self) {
+        let Some(qp) = self.qp.take() else { return };
+        let QueuePair { user, unused, .. } = qp;
+        drop(user);
+        unused.wait();
+        // SAFETY: The id exists and has the QP, which nothing uses any more.
+        unsafe { sys::rdma_destroy_qp(self.as_ptr()) };
+        // What is left of `qp` is dropped now: first the places in CQs, which waits for handlers.
+    }
+
+    /// Tells the CM that a message has arrived from the peer, so that the connection is established
+    /// although the peer's message that says so has not come.
+    pub(crate) fn heard_of_peer(&self) {
+        // SAFETY: The id exists. The CM takes its own locks, and looks itself whether there is a
+        // handshake to be ended.
+        unsafe { sys::rdma_notify(self.as_ptr(), sys::ib_event_type_IB_EVENT_COMM_EST) };
+    }
+}

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Work completions and the queues they come from.
+//!
+//! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
+//!
+//! # Whose a completion is
+//!
+//! A CQ of the kernel's pool has work requests of many connections, and of other modules. So a
+//! handler knows nothing but the completion entry that the work request named, a
+//! [`CompletionEntry`], which says whose it is.
+//!
+//! # Who owns what, and what ends it
+//!
+//! An entry is part of what is posted (a Send buffer, a Receive buffer, a region, a place for
+//! Reads) or of the endpoint, and an endpoint is kept by its owner until nothing of it can complete
+//! any more. That is brought about without the CQ, which outlives us all, even the module:
+//!
+//! 1. The gates are closed: nothing is posted any more.
+//! 2. The QP is put into its error state, and a marker is posted to each queue that is not shared;
+//!    when it has completed, so has what was posted before it. A device may lose a completion, or
+//!    let the marker overtake others.
+//! 3. The QP is destroyed, which ends what the device may still have to complete: whatever there
+//!    will ever be is in the CQ now, and the work item that polls it is running or due.
+//! 4. That is waited for ([`CompletionQueue::flush`]), and then the places in the CQ are given
+//!    back.
+//!
+//! Because handlers of all connections take turns on a CQ, none of them may wait for something that
+//! comes about by another completion, of whatever connection; nor for a lock that is held while
+//! somebody waits for one. Such are the mutex of an endpoint's verbs objects and `turnover` of a
+//! pool of Receives. For memory a handler waits in `NOFS` scopes only.
+
+use crate::{
+    rdma::device::Device,
+    sys, //
+};
+use core::{
+    cell::Cell,
+    ptr::{
+        self,
+        NonNull, //
+    }, //
+};
+use kernel::{
+    error::from_err_ptr,
+    prelude::*,
+    sync::{
+        Arc,
+        ArcBorrow, //
+    }, //
+};
+
+/// The function that the CQ core calls for a completion.
+pub(crate) type Handler = unsafe extern "C" fn(*mut sys::ib_cq, *mut sys::ib_wc);
+
+/// The handler of the completions of a work request, with its owner.
+///
+/// # Invariants
+///
+/// `owner` is null, or the pointer of an [`Arc`] given to [`Self::belongs_to`].
+#[repr(C)]
+pub(crate) struct CompletionEntry {
+    /// The C object. First, so that its address is that of the entry.
+    cqe: sys::ib_cqe,
+    /// Whose it is. Written before the entry is posted for the first time.
+    owner: Cell<*const c_void>,
+}
+
+// SAFETY: The owner is named, not kept; who follows the pointer vouches for it.
+unsafe impl Send for CompletionEntry {}
+// SAFETY: As above. `belongs_to` is called before anybody else knows the entry.
+unsafe impl Sync for CompletionEntry {}
+
+impl CompletionEntry {
+    /// An entry of nobody's yet, for completions that `handler` is called for.
+    pub(crate) const fn new(handler: Handler) -> Self {
+        // INVARIANT: No owner.
+        Self {
+            cqe: sys::ib_cqe {
+                done: Some(handler),
+            },
+            owner: Cell::new(ptr::null()),
+        }
+    }
+
+    /// From now on it is `owner`'s. Nobody else knows the entry yet.
+    pub(crate) fn belongs_to<O>(&self, owner: &Arc<O>) {
+        // INVARIANT: The pointer of an `Arc`.
+        self.owner.set(Arc::as_ptr(owner).cast());
+    }
+
+    /// The C object, for a work request.
+    pub(crate) fn as_ptr(&self) -> *mut sys::ib_cqe {
+        ptr::from_ref(self).cast_mut().cast()
+    }
+}
+
+/// A completion as a handler sees it.
+///
+/// Only the status (and which work request it was) is to be trusted when the status is not success.
+#[derive(Clone, Copy)]
+pub(crate) struct Completion {
+    /// The C object; valid while the handler runs.
+    wc: NonNull<sys::ib_wc>,
+}
+
+impl Completion {
+    /// Wraps what a handler was called with.
+    ///
+    /// # Safety
+    ///
+    /// `wc` must be the completion with which the CQ core called a handler, and the result must not
+    /// outlive that call.
+    pub(crate) unsafe fn from_raw(wc: *mut sys::ib_wc) -> Option<Self> {
+        NonNull::new(wc).map(|wc| Self { wc })
+    }
+
+    /// Returns whether the work request succeeded.
+    pub(crate) fn ok(self) -> bool {
+        self.status() == sys::ib_wc_status_IB_WC_SUCCESS
+    }
+
+    /// The status, as the device gave it.
+    pub(crate) fn status(self) -> sys::ib_wc_status {
+        // SAFETY: Valid for the call, see `from_raw`.
+        unsafe { (*self.wc.as_ptr()).status }
+    }
+
+    /// Returns the vendor's error code of a completion without success.
+    pub(crate) fn vendor_err(self) -> u32 {
+        // SAFETY: Valid for the call.
+        unsafe { (*self.wc.as_ptr()).vendor_err }
+    }
+
+    /// Returns whether the work request was flushed, since its QP was in error.
+    pub(crate) fn flushed(self) -> bool {
+        self.status() == sys::ib_wc_status_IB_WC_WR_FLUSH_ERR
+    }
+
+    /// The work request's completion entry.
+    pub(crate) fn entry(self) -> *mut CompletionEntry {
+        // SAFETY: Valid for the call; kernel consumers always use the `wr_cqe` arm.
+        let cqe: *mut sys::ib_cqe = unsafe { *(*self.wc.as_ptr()).__bindgen_anon_1.wr_cqe };
+        cqe.cast()
+    }
+
+    /// Whose completion entry it is.
+    ///
+    /// # Safety
+    ///
+    /// The handler belongs to entries of this module only, whose owners are `O`s. Somebody keeps
+    /// the entry and its owner until its completions have been handled.
+    pub(crate) unsafe fn owner<'a, O>(self) -> ArcBorrow<'a, O> {
+        // SAFETY: The caller guarantees that there is an entry around the C object.
+        let owner = unsafe { (*self.entry()).owner.get() };
+        // SAFETY: By the type invariant it is that of an `Arc`, since what was posted has an owner;
+        // the caller guarantees its type, and that it stays.
+        unsafe { ArcBorrow::from_raw(owner.cast()) }
+    }
+
+    /// The QP, which may be gone: not to be followed.
+    pub(crate) fn qp(self) -> *const sys::ib_qp {
+        // SAFETY: Valid for the call.
+        unsafe { (*self.wc.as_ptr()).qp }
+    }
+
+    /// Returns whether a message arrived, on success of a Receive. An RDMA Write with immediate
+    /// data uses up a Receive too, and puts nothing into its buffer.
+    pub(crate) fn is_message(self) -> bool {
+        // SAFETY: Valid for the call.
+        unsafe { (*self.wc.as_ptr()).opcode == sys::ib_wc_opcode_IB_WC_RECV }
+    }
+
+    /// Returns the number of octets that arrived, on success of a Receive.
+    pub(crate) fn byte_len(self) -> u32 {
+        // SAFETY: Valid for the call.
+        unsafe { (*self.wc.as_ptr()).byte_len }
+    }
+
+    /// The rkey that the peer's Send invalidated, on success of a Receive.
+    pub(crate) fn invalidated_rkey(self) -> Option<u32> {
+        // SAFETY: Valid for the call; with the flag set the device filled this arm in.
+        unsafe {
+            let wc = self.wc.as_ptr();
+            if (*wc).wc_flags & sys::ib_wc_flags_IB_WC_WITH_INVALIDATE as c_int != 0 {
+                Some(*(*wc).ex.invalidate_rkey)
+            } else {
+                None
+            }
+        }
+    }
+}
+
+/// The smallest size of a CQ that the RDMA core makes for a device's pool, in places, unless
+/// that can't have so many.
+const POOL_PLACES: u32 = 4096;
+
+/// Returns whether a device's pool has, or would make, CQs with room for `entries` places, if one
+/// of its CQs says that it has `places`.
+///
+/// One that needs as many as the pool's CQs have would be the only one to use it, and the pool
+/// would make others like it for all completion vectors, to keep.
+fn pool_serves(entries: u32, places: c_int) -> bool {
+    entries < POOL_PLACES && i64::from(entries) <= i64::from(places)
+}
+
+/// Places in a completion queue that the RDMA core polls from its workqueue, so that handlers may
+/// sleep.
+///
+/// # Invariants
+///
+/// The CQ is live. If `shared` is set it is of the device's pool, which gave us `entries` places;
+/// else it is ours.
+pub(crate) struct CompletionQueue {
+    /// The C object.
+    cq: NonNull<sys::ib_cq>,
+    /// The number of our places.
+    entries: u32,
+    /// Set if others have places in it.
+    shared: bool,
+    /// The device, which goes after it.
+    _device: Device,
+}
+
+// SAFETY: A CQ may be used from any context.
+unsafe impl Send for CompletionQueue {}
+
+impl CompletionQueue {
+    /// Takes `entries` places in a CQ of the device's pool, or makes one where the pool can't have
+    /// one with so many: as many as there may be work requests at once whose completions go there.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if no CQ of the device has so many places, `ENOMEM`, or what the device reports.
+    ///
+    /// # Safety
+    ///
+    /// The value is dropped before a client of `device` has given the device up: the CQs of the
+    /// pool go then, whatever references there are. No QP uses the CQ for us any more by then.
+    pub(crate) unsafe fn shared(device: &Device, entries: u32) -> Result<Self> {
+        let device = device.try_clone().ok_or(ENODEV)?;
+        // SAFETY: The device is live; its attributes do not change after registration.
+        let most = unsafe { (*device.as_ptr()).attrs.max_cqe };
+        if i64::from(entries) > i64::from(most) {
+            return Err(EINVAL);
+        }
+        // The pool makes one set of CQs after the other until there is one that says it has room.
+        // There are devices whose CQs say that they have less than was asked for, or nothing. So
+        // one is looked at that was asked for no places, which there is always. The vector is named
+        // so that those of others are still chosen in turn.
+        // SAFETY: The device is live.
+        let probe = from_err_ptr(unsafe { Self::pool_get(&device, 0, 0) })?;
+        // SAFETY: CQs of the pool live as long as the device is registered. No places were taken.
+        let places = unsafe {
+            let places = (*probe).cqe;
+            sys::ib_cq_pool_put(probe, 0);
+            places
+        };
+        if !pool_serves(entries, places) {
+            return Self::own(&device, entries);
+        }
+        // SAFETY: The device is live. It chooses the completion vector, each in turn.
+        let cq = from_err_ptr(unsafe { Self::pool_get(&device, entries, -1) })?;
+        // INVARIANT: It came from the pool.
+        Ok(Self {
+            cq: NonNull::new(cq).ok_or(ENOMEM)?,
+            entries,
+            shared: true,
+            _device: device,
+        })
+    }
+
+    /// Takes `entries` places in a CQ of the device's pool, for a completion vector or, if that is
+    /// negative, for the next.
+    ///
+    /// # Safety
+    ///
+    /// The device is live.
+    unsafe fn pool_get(device: &Device, entries: u32, vector: c_int) -> *mut sys::ib_cq {
+        // SAFETY: The caller guarantees it.
+        unsafe {
+            sys::ib_cq_pool_get(
+                device.as_ptr(),
+                entries,
+                vector,
+                sys::ib_poll_context_IB_POLL_WORKQUEUE,
+            )
+        }
+    }
+
+    /// Allocates a CQ of `entries` places.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is too large, `ENOMEM`, or what the device reports.
+    ///
+    /// QPs and Shared Receive Queues that use it must go before it; the core refuses to free it
+    /// otherwise.
+    pub(crate) fn own(device: &Device, entries: u32) -> Result<Self> {
+        let device = device.try_clone().ok_or(ENODEV)?;
+        // SAFETY: The device is live.
+        let cq = from_err_ptr(unsafe {
+            sys::ib_alloc_cq_any(
+                device.as_ptr(),
+                ptr::null_mut(),
+                c_int::try_from(entries)?,
+                sys::ib_poll_context_IB_POLL_WORKQUEUE,
+            )
+        })?;
+        // INVARIANT: We have just allocated it.
+        Ok(Self {
+            cq: NonNull::new(cq).ok_or(ENOMEM)?,
+            entries,
+            shared: false,
+            _device: device,
+        })
+    }
+
+    /// Waits until the completions were handled that are there. Not to be called from a handler.
+    pub(crate) fn flush(&self) {
+        // Whoever puts a completion into a CQ that is not being polled makes its work item due. If
+        // it is due now, its next run finds all that is there. If it is running it may have looked
+        // already, but then it makes itself due again when it finds more at its end. So the second
+        // time is for what came while it ran.
+        for _ in 0..2 {
+            // SAFETY: By the type invariant the CQ is live; it is polled from a work item.
+            unsafe { sys::ib_cq_flush_work(self.cq.as_ptr()) };
+        }
+    }
+
+    /// The C object.
+    pub(crate) fn as_ptr(&self) -> *mut sys::ib_cq {
+        self.cq.as_ptr()
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        // No handler runs for us any more when this returns, and none is left to run: to free a CQ
+        // would drop what it has.
+        self.flush();
+        if self.shared {
+            // SAFETY: By the type invariant these places are ours; our QPs are gone, as `shared`
+            // demands.
+            unsafe { sys::ib_cq_pool_put(self.cq.as_ptr(), self.entries) };
+        } else {
+            // SAFETY: By the type invariant the CQ is ours and not yet freed; its QPs are gone, as
+            // `own` demands.
+            unsafe { sys::ib_free_cq(self.cq.as_ptr()) };
+        }
+    }
+}
+
+#[cfg(rpcrdma_kunit)]
+#[kunit_tests(rpcrdma_completion)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_serves_what_its_queues_have_room_for() {
+        assert!(pool_serves(1, 4096));
+        assert!(pool_serves(4095, 4096));
+        // It would make a set of queues for this one alone.
+        assert!(!pool_serves(4096, 4096));
+        assert!(!pool_serves(5000, 8192));
+        // A device that keeps a place for itself: 4095 is what each of its queues has.
+        assert!(pool_serves(4095, 4095));
+        assert!(!pool_serves(4096, 4095));
+        // One that does not say, and small ones.
+        assert!(!pool_serves(1, 0));
+        assert!(pool_serves(127, 127));
+        assert!(!pool_serves(128, 127));
+    }
+
+    #[test]
+    fn a_write_with_immediate_data_is_no_message() {
+        // SAFETY: Its types are all such that zero is a value.
+        let mut wc: sys::ib_wc = unsafe { core::mem::zeroed() };
+        for (opcode, message) in [
+            (sys::ib_wc_opcode_IB_WC_RECV, true),
+            (sys::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM, false),
+        ] {
+            wc.opcode = opcode;
+            // SAFETY: It is used before `wc` changes.
+            let completion = unsafe { Completion::from_raw(&raw mut wc) };
+            assert_eq!(completion.map(Completion::is_message), Some(message));
+        }
+    }
+}

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory of our own that a device sends from or receives into.
+
+use crate::{
+    rdma::device::Device,
+    sys, //
+};
+use core::{
+    cell::Cell,
+    ptr::NonNull,
+    slice, //
+};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*, //
+};
+
+/// Which way the data goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Direction {
+    /// The device reads: Sends, and regions that the peer reads.
+    ToDevice,
+    /// The device writes: Receives, and regions that the peer writes.
+    FromDevice,
+}
+
+impl Direction {
+    /// As the DMA functions want it.
+    pub(crate) fn as_raw(self) -> kernel::ffi::c_uint {
+        match self {
+            Direction::ToDevice => sys::RPCRDMA_DMA_TO_DEVICE,
+            Direction::FromDevice => sys::RPCRDMA_DMA_FROM_DEVICE,
+        }
+    }
+}
+
+/// A buffer, mapped for one device as long as an endpoint lives. It is of whole pages that lie side
+/// by side: the slab has nothing between two powers of two, and a message of Version Two is 12 KiB.
+/// A small buffer is the slab's, see [`is_small`].
+///
+/// # Invariants
+///
+/// `ptr` comes from [`allocate`] for `len` bytes, which are initialised. If `mapped` is set,
+/// `[ptr, len)` is mapped for that device at `address`.
+pub(crate) struct DmaBuffer {
+    /// The memory.
+    ptr: NonNull<u8>,
+    /// Its size in octets.
+    len: usize,
+    /// Which way it is mapped.
+    direction: Direction,
+    /// The bus address, if it is mapped.
+    address: Cell<u64>,
+    /// For whom it is mapped.
+    mapped: Cell<Option<Device>>,
+}
+
+// SAFETY: The memory is owned; the cells are written only by `map` and `unmap`, whose callers see
+// to it that nobody reads them meanwhile.
+unsafe impl Send for DmaBuffer {}
+// SAFETY: As above; shared references give out raw addresses only, or are marked unsafe.
+unsafe impl Sync for DmaBuffer {}
+
+impl DmaBuffer {
+    /// Allocates `len` bytes, zeroed, not yet mapped.
+    pub(crate) fn new(len: usize, direction: Direction) -> Result<Self> {
+        if len == 0 {
+            return Err(EINVAL);
+        }
+        Ok(Self {
+            ptr: allocate(len).ok_or(ENOMEM)?,
+            len,
+            direction,
+            address: Cell::new(0),
+            mapped: Cell::new(None),
+        })
+    }
+
+    /// Maps the buffer for `device`.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else may ask for the address or sync the buffer at the same time, and it must not be
+    /// mapped.
+    pub(crate) unsafe fn map(&self, device: &Device) -> Result {
+        let device = device.try_clone().ok_or(ENODEV)?;
+        // SAFETY: `[ptr, len)` is memory of the linear map that lives until `self` is dropped; the
+        // device is live.
+        let address = unsafe {
+            sys::ib_dma_map_single(
+                device.as_ptr(),
+                self.ptr.as_ptr().cast(),
+                self.len,
+                self.direction.as_raw(),
+            )
+        };
+        // SAFETY: The device is live; the address was just returned for it.
+        if unsafe { sys::ib_dma_mapping_error(device.as_ptr(), address) } != 0 {
+            return Err(ENOMEM);
+        }
+        self.address.set(address);
+        self.mapped.set(Some(device));
+        Ok(())
+    }
+
+    /// Ends the mapping, if there is one.
+    ///
+    /// # Safety
+    ///
+    /// The device must not use the buffer any more, and nobody else may ask for the address or sync
+    /// the buffer at the same time. To read or write the memory is no conflict: it stays.
+    pub(crate) unsafe fn unmap(&self) {
+        if let Some(device) = self.mapped.take() {
+            // SAFETY: By the invariant, this is the mapping made by `map`; it is taken only once.
+            unsafe {
+                sys::ib_dma_unmap_single(
+                    device.as_ptr(),
+                    self.address.get(),
+                    self.len,
+                    self.direction.as_raw(),
+                )
+            };
+        }
+    }
+
+    /// The bus address.
+    pub(crate) fn address(&self) -> u64 {
+        self.address.get()
+    }
+
+    /// The size in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The first `len` bytes, for reading.
+    ///
+    /// # Safety
+    ///
+    /// Neither the device nor anybody else may write to the buffer during `'a`.
+    pub(crate) unsafe fn bytes<'a>(&self, len: usize) -> &'a [u8] {
+        // SAFETY: The memory is initialised and at least that long; the caller excludes writers.
+        unsafe { slice::from_raw_parts(self.ptr.as_ptr(), len.min(self.len)) }
+    }
+
+    /// All bytes, for writing.
+    ///
+    /// # Safety
+    ///
+    /// The caller must have the buffer to itself during `'a`: neither posted nor looked at by
+    /// anybody else.
+    pub(crate) unsafe fn bytes_mut<'a>(&self) -> &'a mut [u8] {
+        // SAFETY: The memory is initialised and `len` bytes long; the caller has it to itself.
+        unsafe { slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
+    }
+
+    /// Hands the first `len` bytes to the device.
+    ///
+    /// # Safety
+    ///
+    /// Nobody maps or unmaps the buffer at the same time. One that is not mapped is left alone.
+    pub(crate) unsafe fn sync_for_device(&self, len: usize) {
+        // SAFETY: The caller guarantees that it is not changed meanwhile.
+        if let Some(device) = unsafe { (*self.mapped.as_ptr()).as_ref() } {
+            // SAFETY: The range lies within the mapping.
+            unsafe {
+                sys::ib_dma_sync_single_for_device(
+                    device.as_ptr(),
+                    self.address.get(),
+                    len.min(self.len),
+                    self.direction.as_raw(),
+                )
+            };
+        }
+    }
+
+    /// Takes the first `len` bytes back from the device.
+    ///
+    /// # Safety
+    ///
+    /// Nobody maps or unmaps the buffer at the same time. One that is not mapped is left alone.
+    pub(crate) unsafe fn sync_for_cpu(&self, len: usize) {
+        // SAFETY: The caller guarantees that it is not changed meanwhile.
+        if let Some(device) = unsafe { (*self.mapped.as_ptr()).as_ref() } {
+            // SAFETY: The range lies within the mapping.
+            unsafe {
+                sys::ib_dma_sync_single_for_cpu(
+                    device.as_ptr(),
+                    self.address.get(),
+                    len.min(self.len),
+                    self.direction.as_raw(),
+                )
+            };
+        }
+    }
+}
+
+impl Drop for DmaBuffer {
+    fn drop(&mut self) {
+        // SAFETY: Nobody has the buffer any more.
+        unsafe { self.unmap() };
+        // SAFETY: By the type invariant it was allocated so, and nobody has it any more.
+        unsafe { free(self.ptr, self.len) };
+    }
+}
+
+/// Returns whether a buffer of `len` octets is the slab's: if it leaves half of a page unused, or
+/// more. A page may be of 64 KiB, and there are some hundred buffers for each connection.
+const fn is_small(len: usize) -> bool {
+    len <= PAGE_SIZE / 2
+}
+
+/// Allocates `len` bytes, not none, all zero. Sleeps. A connection that gets none does without, and
+/// says so: there is no need for the log to.
+fn allocate(len: usize) -> Option<NonNull<u8>> {
+    let flags = sys::GFP_KERNEL | sys::__GFP_ZERO | sys::__GFP_NOWARN;
+    let ptr = if is_small(len) {
+        // SAFETY: It may sleep here.
+        unsafe { sys::kmalloc(len, flags) }
+    } else {
+        // SAFETY: It may sleep here, and the size is not zero.
+        unsafe { sys::alloc_pages_exact(len, flags) }
+    };
+    NonNull::new(ptr.cast())
+}
+
+/// Frees what [`allocate`] has allocated.
+///
+/// # Safety
+///
+/// `ptr` comes from there, for the same `len`, and is not used any more.
+unsafe fn free(ptr: NonNull<u8>, len: usize) {
+    let ptr = ptr.as_ptr().cast();
+    if is_small(len) {
+        // SAFETY: The caller guarantees it; for this length it came from `kmalloc`.
+        unsafe { sys::kfree(ptr) }
+    } else {
+        // SAFETY: The caller guarantees it; for this length it came from `alloc_pages_exact`.
+        unsafe { sys::free_pages_exact(ptr, len) }
+    }
+}
+
+#[cfg(rpcrdma_kunit)]
+#[kunit_tests(rpcrdma_dma)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_as_long_as_asked_for_and_zero() -> Result {
+        for len in [
+            1,
+            1024,
+            PAGE_SIZE / 2,
+            PAGE_SIZE / 2 + 1,
+            PAGE_SIZE,
+            12 << 10,
+        ] {
+            let buffer = DmaBuffer::new(len, Direction::ToDevice)?;
+            // SAFETY: Nobody else knows the buffer.
+            let bytes = unsafe { buffer.bytes_mut() };
+            assert_eq!(bytes.len(), len);
+            assert!(bytes.iter().all(|octet| *octet == 0));
+            bytes.fill(0xa5);
+        }
+        assert_eq!(DmaBuffer::new(0, Direction::ToDevice).err(), Some(EINVAL));
+        Ok(())
+    }
+
+    #[test]
+    fn only_what_would_waste_half_a_page_is_the_slabs() {
+        assert!(is_small(PAGE_SIZE / 2));
+        assert!(!is_small(PAGE_SIZE / 2 + 1));
+        assert!(!is_small(3 * PAGE_SIZE));
+    }
+}

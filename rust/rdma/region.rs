@@ -1,0 +1,643 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Fast-registered memory regions (FRWR).
+//!
+//! A region goes round: clean, mapped (pages chosen and DMA-mapped, rkey fresh), registered (its
+//! REG_MR was posted), fenced (its invalidation completed, or the peer did it) and so clean again.
+//! A region of which that last step is not known can't be used again; it is deregistered instead,
+//! which fences it as well.
+
+use crate::{
+    kext::page_fragment::PageFragment,
+    rdma::{
+        completion::{
+            CompletionEntry,
+            Handler, //
+        },
+        dma::Direction,
+        protection_domain::ProtectionDomain,
+        work_request::{
+            set_send_cqe,
+            PlainRequest, //
+        }, //
+    },
+    sys, //
+};
+use core::{
+    iter::Peekable,
+    mem::ManuallyDrop,
+    ptr::{
+        self,
+        NonNull, //
+    }, //
+};
+use kernel::{
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
+    prelude::*,
+    sync::Arc, //
+};
+
+/// Octets of a page, in which a region is laid out.
+const PAGE: u32 = kernel::page::PAGE_SIZE as u32;
+
+/// The offset that the peer is told of a region whose memory begins at `address` for the device.
+///
+/// A device takes the place within the first page from the offset, so that has to be the one that
+/// the address has. That of the memory may be another: the page of an IOMMU may be smaller than
+/// that of the CPU, and a bounce buffer begins where there is room.
+fn peer_offset(tag: u32, address: u64) -> u64 {
+    (u64::from(tag) << 32) | (address & u64::from(PAGE - 1))
+}
+
+/// A table of `depth` entries.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+fn table(depth: u32) -> Result<KVVec<sys::scatterlist>> {
+    let mut sg = KVVec::with_capacity(usize::try_from(depth)?, GFP_KERNEL)?;
+    for _ in 0..depth {
+        sg.push_within_capacity(pin_init::zeroed::<sys::scatterlist>())
+            .map_err(|_| ENOMEM)?;
+    }
+    // SAFETY: `sg` has `depth` entries.
+    unsafe { sys::sg_init_table(sg.as_mut_ptr(), depth) };
+    Ok(sg)
+}
+
+/// Memory that a peer may use: what it needs to know for that.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RemoteMemory {
+    /// The key.
+    pub(crate) rkey: u32,
+    /// The size in octets.
+    pub(crate) length: u32,
+    /// The address of the first octet, as the peer has to give it.
+    pub(crate) offset: u64,
+}
+
+/// Where a region stands in its round.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RegionState {
+    /// Not registered, nothing mapped: can be used.
+    Clean,
+    /// Pages are mapped and an rkey is chosen; nothing was posted.
+    Mapped,
+    /// REG_MR was posted; the peer may use the rkey.
+    Registered,
+}
+
+/// One memory region with what is needed to register and fence it.
+///
+/// # Invariants
+///
+/// - `mr` is an MR of the endpoint's PD, or null after `deregister`.
+/// - `sg` has `depth` initialised entries; its first `entries` are mapped for `device` if `device`
+///   is set.
+pub(crate) struct Region {
+    /// Completion of REG_MR; called on failure only, since it is never signaled.
+    register: CompletionEntry,
+    /// Completion of LOCAL_INV; on success called for the last of a chain only.
+    pub(crate) fence: CompletionEntry,
+    /// The MR.
+    mr: *mut sys::ib_mr,
+    /// The PD of the MR, which is given up with that.
+    pd: Option<Arc<ProtectionDomain>>,
+    /// The pages, one entry each. For the largest payload they are more than two pages, which need
+    /// not lie side by side.
+    sg: KVVec<sys::scatterlist>,
+    /// The number of entries in use.
+    entries: c_int,
+    /// Which way they are mapped.
+    direction: Direction,
+    /// For whom they are mapped.
+    device: Option<NonNull<sys::ib_device>>,
+    /// Where it stands in its round.
+    pub(crate) state: RegionState,
+    /// The description for the peer, from [`Self::map`] on.
+    remote: RemoteMemory,
+    /// The REG_MR work request; must stay in place while it is being posted.
+    register_wr: sys::ib_reg_wr,
+    /// The LOCAL_INV work request; likewise.
+    fence_wr: sys::ib_send_wr,
+    /// Set for the last region of a chain of fences: whom to tell. Written before the chain is
+    /// posted.
+    pub(crate) fence_tag: Option<u32>,
+    /// Place of the chain's last work request in the Send Queue, see `SendQueue`.
+    pub(crate) fence_sequence: u64,
+}
+
+// SAFETY: All parts may be used from any context; exclusion is by ownership (a region has one
+// holder).
+unsafe impl Send for Region {}
+
+impl Region {
+    /// Allocates a region that can hold `depth` pages. Its completions are those of `owner`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, or what the device reports.
+    pub(crate) fn new<O>(
+        pd: Arc<ProtectionDomain>,
+        depth: u32,
+        owner: &Arc<O>,
+        register_done: Handler,
+        fence_done: Handler,
+    ) -> Result<KBox<Self>> {
+        let sg = table(depth)?;
+        // SAFETY: The PD is live.
+        let mr = from_err_ptr(unsafe {
+            sys::ib_alloc_mr(pd.as_ptr(), sys::ib_mr_type_IB_MR_TYPE_MEM_REG, depth)
+        })?;
+        // Without memory for it, the region is dropped, and the MR with it.
+        let mut region = Self::of(mr, sg, register_done, fence_done);
+        region.pd = Some(pd);
+        let region = KBox::new(region, GFP_KERNEL)?;
+        region.register.belongs_to(owner);
+        region.fence.belongs_to(owner);
+        Ok(region)
+    }
+
+    /// The region of an MR, which it takes over.
+    fn of(
+        mr: *mut sys::ib_mr,
+        sg: KVVec<sys::scatterlist>,
+        register_done: Handler,
+        fence_done: Handler,
+    ) -> Self {
+        Self {
+            register: CompletionEntry::new(register_done),
+            fence: CompletionEntry::new(fence_done),
+            mr,
+            pd: None,
+            sg,
+            entries: 0,
+            direction: Direction::ToDevice,
+            device: None,
+            state: RegionState::Clean,
+            remote: RemoteMemory::default(),
+            register_wr: sys::ib_reg_wr::zeroed(),
+            fence_wr: sys::ib_send_wr::zeroed(),
+            fence_tag: None,
+            fence_sequence: 0,
+        }
+    }
+
+    /// Returns the number of mapped pages.
+    pub(crate) fn pages(&self) -> u32 {
+        self.entries.unsigned_abs()
+    }
+
+    /// Returns what a peer needs to know to use the memory.
+    pub(crate) fn remote(&self) -> RemoteMemory {
+        self.remote
+    }
+
+    /// Takes fragments from `fragments` as long as one registration can hold them, maps them, and
+    /// chooses a fresh rkey. `tag` is the upper half of the segment's offset, so that no address of
+    /// ours is seen on the wire.
+    ///
+    /// No more than `longest` octets are taken, by whole fragments.
+    ///
+    /// Without gaps in hardware a region is one run of memory: only its first fragment may begin,
+    /// and only its last may end, inside a page. It is the device's addresses that count. Where
+    /// these do not keep the place within a page (bounce buffers, an IOMMU with smaller pages), a
+    /// region may end earlier than its fragments would allow; then the others are left for the next
+    /// region.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no fragment left; `EMSGSIZE` if the first one is longer than `longest`;
+    /// `ENOMEM` if there is no room to map the memory (bounce buffers, I/O addresses), so that a
+    /// later attempt may succeed; `EIO` if the device places less than one fragment; or what else
+    /// the device reports. The region is clean then, and no fragment is taken.
+    ///
+    /// # Safety
+    ///
+    /// The memory of the fragments must stay valid until the region is unmapped.
+    pub(crate) unsafe fn map<I>(
+        &mut self,
+        fragments: &mut Peekable<I>,
+        direction: Direction,
+        tag: u32,
+        longest: u32,
+    ) -> Result
+    where
+        I: Iterator<Item = PageFragment> + Clone,
+    {
+        if self.state != RegionState::Clean || self.mr.is_null() {
+            return Err(EINVAL);
+        }
+        self.direction = direction;
+        let mut most = self.sg.len();
+        let total = loop {
+            let mut rest = fragments.clone();
+            let total = self.fill(&mut rest, most, longest)?;
+            // SAFETY: The caller guarantees device and memory.
+            let placed = unsafe { self.place() }?;
+            let Some(placed) = placed else {
+                *fragments = rest;
+                break total;
+            };
+            // What is mapped and not registered must not stay so: where a bounce buffer is copied
+            // back to it, what the next region has received there would be lost.
+            self.unmap();
+            // The second time there may be a gap elsewhere. One fragment has none.
+            let fewer = if most == self.sg.len() {
+                self.whole(placed).max(1)
+            } else {
+                1
+            };
+            if fewer >= self.pages() as usize {
+                return Err(EIO);
+            }
+            most = fewer;
+        };
+        // SAFETY: The MR is ours; nothing is registered under it, so its key and address may
+        // change. A fresh key makes late use of the former one fail.
+        unsafe {
+            let mr = &mut *self.mr;
+            mr.iova = peer_offset(tag, mr.iova);
+            let key = sys::ib_inc_rkey(mr.rkey);
+            sys::ib_update_fast_reg_key(mr, (key & 0xff) as u8);
+            self.remote = RemoteMemory {
+                rkey: mr.rkey,
+                length: total,
+                offset: mr.iova,
+            };
+        }
+        self.state = RegionState::Mapped;
+        Ok(())
+    }
+
+    /// Enters fragments into the table, `most` and `longest` octets at most, as long as they are
+    /// one run of memory. Returns how many octets these are.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` and `EMSGSIZE`, see [`Self::map`].
+    fn fill(
+        &mut self,
+        fragments: &mut Peekable<impl Iterator<Item = PageFragment>>,
+        most: usize,
+        longest: u32,
+    ) -> Result<u32> {
+        let mut count = 0;
+        let mut total: u32 = 0;
+        while count < most {
+            let Some(next) = fragments.peek() else { break };
+            if count > 0 && next.offset() != 0 {
+                break;
+            }
+            let longer = total.checked_add(next.len());
+            let Some(longer) = longer.filter(|len| *len <= longest) else {
+                if count > 0 {
+                    break;
+                }
+                return Err(EMSGSIZE);
+            };
+            total = longer;
+            let ends_in_page = next.offset() + next.len() != PAGE;
+            let entry = self.sg.get_mut(count).ok_or(EINVAL)?;
+            // SAFETY: `entry` is an initialised entry of the table; the fragment names memory of
+            // one page.
+            unsafe { sys::sg_set_page(entry, next.page(), next.len(), next.offset()) };
+            fragments.next();
+            count += 1;
+            if ends_in_page {
+                break;
+            }
+        }
+        if count == 0 {
+            return Err(EINVAL);
+        }
+        self.entries = c_int::try_from(count)?;
+        Ok(total)
+    }
+
+    /// Returns how many of the table's fragments lie within the first `octets` octets of it.
+    fn whole(&self, octets: u32) -> usize {
+        let ends = self
+            .sg
+            .iter()
+            .take(self.pages() as usize)
+            .scan(0_u32, |end, entry| {
+                *end = end.saturating_add(entry.length);
+                Some(*end)
+            });
+        ends.take_while(|end| *end <= octets).count()
+    }
+
+    /// Maps the fragments in the table for the device, and enters their addresses into the MR.
+    /// [`None`] if all of them are one run of memory to the device; else how many octets from the
+    /// first one on are. Then the MR is of no use, and what is mapped has to be unmapped.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there is no room to map the memory, or what the device reports. Then nothing is
+    /// mapped.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::map`].
+    unsafe fn place(&mut self) -> Result<Option<u32>> {
+        // SAFETY: The MR is ours.
+        let device = NonNull::new(unsafe { (*self.mr).device }).ok_or(ENODEV)?;
+        // SAFETY: The first `entries` entries were set by `fill`; the device stays as long as the
+        // PD.
+        let mapped = unsafe {
+            sys::ib_dma_map_sg(
+                device.as_ptr(),
+                self.sg.as_mut_ptr(),
+                self.entries,
+                self.direction.as_raw(),
+            )
+        };
+        if mapped <= 0 {
+            // The RDMA core does not say why. All that can be wrong with pages of an RPC is that
+            // there are too many.
+            return Err(ENOMEM);
+        }
+        self.device = Some(device);
+
+        // SAFETY: The MR is ours and not registered; the table holds `mapped` mapped entries.
+        let placed = unsafe {
+            sys::ib_map_mr_sg(self.mr, self.sg.as_mut_ptr(), mapped, ptr::null_mut(), PAGE)
+        };
+        if placed == mapped {
+            return Ok(None);
+        }
+        if placed < 0 {
+            self.unmap();
+            to_result(placed)?;
+            return Err(EIO);
+        }
+        // SAFETY: The MR is ours.
+        let octets = unsafe { (*self.mr).length };
+        // The last one that was placed may not be there as a whole.
+        Ok(Some(u32::try_from(octets).unwrap_or(0)))
+    }
+
+    /// Ends the DMA mapping; the CPU may then look at the memory.
+    fn unmap(&mut self) {
+        if let Some(device) = self.device.take() {
+            // SAFETY: By the type invariant these entries are mapped for that device.
+            unsafe {
+                sys::ib_dma_unmap_sg(
+                    device.as_ptr(),
+                    self.sg.as_mut_ptr(),
+                    self.entries,
+                    self.direction.as_raw(),
+                )
+            };
+        }
+    }
+
+    /// The region is known to be fenced (or was never posted): makes it clean.
+    pub(crate) fn clean(&mut self) {
+        self.unmap();
+        self.state = RegionState::Clean;
+    }
+
+    /// Gives the MR up, which ends all access through it. Sleeps. The `Region` itself must stay in
+    /// memory until its posted work requests can't complete any more.
+    pub(crate) fn deregister(&mut self) {
+        let mr = core::mem::replace(&mut self.mr, ptr::null_mut());
+        if !mr.is_null() {
+            // SAFETY: The MR is ours, nobody else has the pointer, and its PD is live, see `new`.
+            // The device waits for accesses under way. Its failure is the driver's bug; there is
+            // nothing left to try.
+            unsafe { sys::ib_dereg_mr(mr) };
+        }
+        self.unmap();
+        self.pd = None;
+        self.state = RegionState::Clean;
+    }
+
+    /// Returns whether the region still has its MR.
+    pub(crate) fn usable(&self) -> bool {
+        !self.mr.is_null()
+    }
+
+    /// Builds the REG_MR work request, with `next` after it.
+    pub(crate) fn register_wr(&mut self, next: *mut sys::ib_send_wr) -> *mut sys::ib_send_wr {
+        let access = match self.direction {
+            Direction::ToDevice => sys::ib_access_flags_IB_ACCESS_REMOTE_READ,
+            // The wire protocol needs REMOTE_WRITE alone; the verbs demand LOCAL_WRITE with it.
+            Direction::FromDevice => {
+                sys::ib_access_flags_IB_ACCESS_REMOTE_WRITE
+                    | sys::ib_access_flags_IB_ACCESS_LOCAL_WRITE
+            }
+        };
+        let wr = &mut self.register_wr;
+        wr.mr = self.mr;
+        wr.key = self.remote.rkey;
+        wr.access = access as c_int;
+        wr.wr.next = next;
+        set_send_cqe(&mut wr.wr, self.register.as_ptr());
+        wr.wr.num_sge = 0;
+        wr.wr.sg_list = ptr::null_mut();
+        wr.wr.opcode = sys::ib_wr_opcode_IB_WR_REG_MR;
+        wr.wr.send_flags = 0;
+        &raw mut wr.wr
+    }
+
+    /// Builds the LOCAL_INV work request, with `next` after it.
+    pub(crate) fn fence_wr(
+        &mut self,
+        next: *mut sys::ib_send_wr,
+        signaled: bool,
+    ) -> *mut sys::ib_send_wr {
+        let wr = &mut self.fence_wr;
+        wr.next = next;
+        set_send_cqe(wr, self.fence.as_ptr());
+        wr.num_sge = 0;
+        wr.sg_list = ptr::null_mut();
+        wr.opcode = sys::ib_wr_opcode_IB_WR_LOCAL_INV;
+        wr.send_flags = if signaled {
+            sys::ib_send_flags_IB_SEND_SIGNALED as c_int
+        } else {
+            0
+        };
+        wr.ex.invalidate_rkey = ManuallyDrop::new(self.remote.rkey);
+        &raw mut *wr
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        self.deregister();
+    }
+}
+
+#[cfg(rpcrdma_kunit)]
+#[kunit_tests(rpcrdma_region)]
+mod tests {
+    use super::*;
+    use core::mem::MaybeUninit;
+    use kernel::page::Page;
+
+    /// The offset that the device of these tests adds to the addresses of the memory, by its number
+    /// in the table: runs of pages that do not touch.
+    const APART: u64 = 1 << 20;
+
+    /// Stands for a completion handler; nothing completes here.
+    ///
+    /// # Safety
+    ///
+    /// None.
+    unsafe extern "C" fn never(_cq: *mut sys::ib_cq, _wc: *mut sys::ib_wc) {}
+
+    /// Takes the address of a page, and does nothing with it.
+    ///
+    /// # Safety
+    ///
+    /// None.
+    unsafe extern "C" fn set_page(_mr: *mut sys::ib_mr, _address: u64) -> c_int {
+        0
+    }
+
+    /// Enters the addresses as if each entry had been put into a bounce buffer: one that is shorter
+    /// than a page into the second half of one if it fits, else to the start of a page.
+    ///
+    /// # Safety
+    ///
+    /// As for `ib_map_mr_sg`: `sg` has `entries` entries that name mapped memory.
+    unsafe extern "C" fn map_bounced(
+        mr: *mut sys::ib_mr,
+        sg: *mut sys::scatterlist,
+        entries: c_int,
+        offset: *mut c_uint,
+    ) -> c_int {
+        for at in 0..entries.unsigned_abs() {
+            // SAFETY: The table has so many entries, side by side.
+            let entry = unsafe { &mut *sg.add(at as usize) };
+            let half = if entry.length <= PAGE / 2 {
+                PAGE / 2
+            } else {
+                0
+            };
+            entry.dma_address = (u64::from(at) + 1) * APART + u64::from(half);
+        }
+        // SAFETY: As the RDMA core calls it.
+        unsafe { sys::ib_sg_to_pages(mr, sg, entries, offset, Some(set_page)) }
+    }
+
+    /// As [`map_bounced`], but one entry only finds room at a time.
+    ///
+    /// # Safety
+    ///
+    /// As for [`map_bounced`].
+    unsafe extern "C" fn map_one(
+        mr: *mut sys::ib_mr,
+        sg: *mut sys::scatterlist,
+        _entries: c_int,
+        offset: *mut c_uint,
+    ) -> c_int {
+        // SAFETY: As for that.
+        unsafe { map_bounced(mr, sg, 1, offset) }
+    }
+
+    /// A function that maps memory for a device.
+    type MapSg =
+        unsafe extern "C" fn(*mut sys::ib_mr, *mut sys::scatterlist, c_int, *mut c_uint) -> c_int;
+
+    /// Maps fragments of a page, of which offset and length are given, into as many regions as it
+    /// takes. Returns lengths of the regions, and where in a page their offsets are.
+    fn regions(map: MapSg, depth: u32, fragments: &[(u32, u32)]) -> Result<KVec<(u32, u64)>> {
+        let page = Page::alloc_page(GFP_KERNEL)?;
+        let mut device = KBox::<MaybeUninit<sys::ib_device>>::new_uninit(GFP_KERNEL)?;
+        // SAFETY: A device without functions; it has no DMA either, so addresses are those of the
+        // CPU.
+        let device = unsafe {
+            device.as_mut_ptr().write_bytes(0, 1);
+            (*device.as_mut_ptr().cast::<sys::ib_device>())
+                .ops
+                .map_mr_sg = Some(map);
+            device.as_mut_ptr().cast::<sys::ib_device>()
+        };
+        // SAFETY: An MR of the device. Its types are all such that zero is a value.
+        let mut mr: sys::ib_mr = unsafe { core::mem::zeroed() };
+        mr.device = device;
+        let mut fragments = fragments
+            .iter()
+            .map(|(offset, len)| {
+                // SAFETY: The page is there until the end of this function.
+                unsafe { PageFragment::new(NonNull::new_unchecked(page.as_ptr()), *offset, *len) }
+            })
+            .peekable();
+        let mut region = Region::of(&raw mut mr, table(depth)?, never, never);
+        let mut made = KVec::new();
+        let mut mapped = Ok(());
+        while mapped.is_ok() && fragments.peek().is_some() {
+            let direction = Direction::FromDevice;
+            // SAFETY: Device and page are there until the end of this function.
+            mapped = unsafe { region.map(&mut fragments, direction, 7, u32::MAX) };
+            if mapped.is_ok() {
+                let segment = region.remote();
+                assert_eq!(segment.offset >> 32, 7);
+                let place = segment.offset & u64::from(u32::MAX);
+                made.push((segment.length, place), GFP_KERNEL)?;
+                region.clean();
+            }
+        }
+        // Nobody has allocated it.
+        region.mr = ptr::null_mut();
+        mapped.map(|()| made)
+    }
+
+    #[test]
+    fn the_place_in_the_page_is_that_of_the_address() -> Result {
+        assert_eq!(peer_offset(3, 0x1234_5678_9000_0010), (3 << 32) + 0x10);
+        let half = u64::from(PAGE / 2);
+        // It begins inside a page, but its bounce buffer elsewhere in one.
+        let made = regions(map_bounced, 4, &[(100, 50)])?;
+        assert_eq!(made.as_slice(), [(50, half)]);
+        let made = regions(map_bounced, 4, &[(PAGE - 8, 8)])?;
+        assert_eq!(made.as_slice(), [(8, half)]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_region_ends_where_the_device_has_a_gap() -> Result {
+        // The first one ends with its page, but not with that of its bounce buffer.
+        let fragments = [(512, PAGE - 512), (0, PAGE), (0, PAGE), (0, 100)];
+        let made = regions(map_bounced, 8, &fragments)?;
+        let half = u64::from(PAGE / 2);
+        assert_eq!(
+            made.as_slice(),
+            [(PAGE - 512, 0), (2 * PAGE, 0), (100, half)]
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn nothing_is_lost_where_regions_end_early() -> Result {
+        let fragments = [(0, PAGE), (0, PAGE), (0, PAGE)];
+        assert_eq!(regions(map_bounced, 2, &fragments)?.len(), 2);
+        assert_eq!(regions(map_one, 8, &fragments)?.len(), 3);
+        Ok(())
+    }
+
+    #[test]
+    fn memory_that_a_device_has_no_place_for_is_an_error() {
+        /// Finds no place for any entry.
+        ///
+        /// # Safety
+        ///
+        /// None.
+        unsafe extern "C" fn no_place(
+            _mr: *mut sys::ib_mr,
+            _sg: *mut sys::scatterlist,
+            _entries: c_int,
+            _offset: *mut c_uint,
+        ) -> c_int {
+            0
+        }
+        let made = regions(no_place, 8, &[(0, PAGE), (0, PAGE)]);
+        assert!(matches!(made, Err(EIO)));
+    }
+}

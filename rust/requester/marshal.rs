@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Writing a Call: its chunks are registered, then its header and what goes inline are written to
+//! a Send buffer.
+
+use crate::endpoint::{
+    EndpointEvents,
+    PostError,
+    RegionHandle,
+    SendBuffer, //
+};
+use crate::link::middles::{
+    Middles,
+    Unmade, //
+};
+use crate::link::sizing::MAX_SEGMENTS;
+use crate::link::{
+    Link,
+    Unposted, //
+};
+use crate::proto::chunk::ReadSegment;
+use crate::proto::connection::Terms;
+use crate::proto::continuation::Split;
+use crate::proto::format::{
+    Asked,
+    CallFormat,
+    CallPlan,
+    MessageSizes,
+    ReplyFormat,
+    SegmentLimits, //
+};
+use crate::proto::message;
+use crate::proto::v2::Direction as RpcDirection;
+use crate::rdma::dma::Direction;
+use crate::requester::call::{
+    Few,
+    Regions,
+    Segments, //
+};
+use crate::requester::wait::{
+    wait_for_credits,
+    wait_for_regions,
+    wait_for_send_room, //
+};
+use crate::requester::Host;
+use crate::sunrpc::{
+    Fragments,
+    Parts,
+    SendError,
+    SendRqst,
+    XdrBuf, //
+};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+/// A Call that is being written.
+pub(super) struct Marshal<'a, T: Host> {
+    /// The transport.
+    pub(super) this: &'a Arc<T>,
+    /// The connection that the Call goes to.
+    pub(super) link: &'a Link<T::Wire>,
+    /// The request.
+    pub(super) rqst: &'a SendRqst<'a, T>,
+    /// The terms of the connection, by which `cut` and `plan` were chosen.
+    pub(super) terms: &'a Terms,
+    /// The limits of segments.
+    pub(super) cut: &'a SegmentLimits,
+    /// The form of the Call.
+    pub(super) plan: &'a CallPlan,
+}
+
+/// A message that is ready to be posted.
+pub(super) struct Marshaled<T: Host> {
+    /// The buffer of the message, or of its last part.
+    pub(super) buffer: SendBuffer<T::Wire>,
+    /// The length of the header, in octets.
+    pub(super) header_len: usize,
+    /// The length of the message, or of its last part, in octets.
+    pub(super) len: usize,
+    /// The request of the Call: its chunks, and what it needs for its Reply.
+    pub(super) asked: Asked,
+}
+
+impl<T: Host> Marshal<'_, T> {
+    /// Registers what the plan says, and writes the message. What was registered is in `regions`,
+    /// also if this fails. The parts before the last one of the message go to `middles`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`crate::requester::send::call`].
+    pub(super) fn build(
+        &self,
+        regions: &mut Regions<T>,
+        middles: &mut Middles<T::Wire>,
+    ) -> Result<Marshaled<T>, SendError> {
+        let Some(mut buffer) = self.link.endpoint().send_buffer() else {
+            return Err(wait_for_send_room(
+                self.this,
+                self.link,
+                self.rqst.xid(),
+                0,
+                1,
+            ));
+        };
+        let asked = self.register(regions)?;
+        let (header_len, offered) = self.write_header(regions, &asked, &mut buffer)?;
+        let rest = buffer.get_mut(header_len..).ok_or(SendError::MsgSize)?;
+        let len = header_len + self.write_inline(header_len, rest, middles)?;
+        if len > self.terms.send_size as usize {
+            return Err(SendError::MsgSize);
+        }
+        self.count(&asked, offered);
+        Ok(Marshaled {
+            buffer,
+            header_len,
+            len,
+            asked,
+        })
+    }
+
+    /// Returns the position of the Read chunk that is not a body chunk; zero if there is none. The
+    /// segments of one chunk have the same place in the RPC message (RFC 8166 section 3.4.5).
+    fn position(&self) -> u32 {
+        match self.plan.call {
+            CallFormat::Inline | CallFormat::Special => 0,
+            CallFormat::ReadChunk { position, .. }
+            | CallFormat::CallAndReadChunk { position, .. } => position,
+        }
+    }
+
+    /// Registers all chunks, in the order of [`Asked`].
+    fn register(&self, regions: &mut Regions<T>) -> Result<Asked, SendError> {
+        let (call_buf, reply_buf) = (self.rqst.snd_buf(), self.rqst.rcv_buf());
+        let mut asked = Asked {
+            write_len: u32::try_from(reply_buf.page_len()).unwrap_or(u32::MAX),
+            reply_len: sizes_of(reply_buf)?.total().map_err(|_| SendError::Io)?,
+            long_reply: self.plan.reply_parts > 1,
+            // SUNRPC provides pages for what is got from the server, and nothing is changed by
+            // getting it but by LAYOUTGET, also with OPEN. These are of NFSv4.1 and later, where
+            // the server knows a Call again that has come before.
+            repeatable: reply_buf.page_len() > 0,
+            continued: self.plan.parts > 1,
+            ..Asked::default()
+        };
+        // A body chunk in the words of the draft (4.5.1.2): the RPC message is in there.
+        let body = match self.plan.call {
+            CallFormat::Inline | CallFormat::ReadChunk { .. } => None,
+            CallFormat::CallAndReadChunk { .. } => Some(call_buf.fragments_without_pages()),
+            CallFormat::Special => Some(call_buf.fragments(Parts::ALL)),
+        };
+        if let Some(fragments) = body {
+            asked.call = self.register_chunk(fragments, Direction::ToDevice, regions)?;
+        }
+        if self.position() > 0 {
+            let fragments = call_buf.fragments(Parts::PAGES);
+            asked.read = self.register_chunk(fragments, Direction::ToDevice, regions)?;
+        }
+        let (write_parts, reply_parts) = match self.plan.reply {
+            ReplyFormat::Inline => (None, None),
+            ReplyFormat::WriteChunk => (Some(Parts::PAGES), None),
+            ReplyFormat::ReplyChunk => (None, Some(Parts::ALL)),
+            ReplyFormat::WriteAndReplyChunk => (Some(Parts::PAGES), Some(Parts::HEAD_AND_TAIL)),
+        };
+        if let Some(parts) = write_parts {
+            let fragments = reply_buf.fragments(parts);
+            asked.write = self.register_chunk(fragments, Direction::FromDevice, regions)?;
+        }
+        if let Some(parts) = reply_parts {
+            let fragments = reply_buf.fragments(parts);
+            asked.reply = self.register_chunk(fragments, Direction::FromDevice, regions)?;
+        }
+        Ok(asked)
+    }
+
+    /// Registers a run of memory as one chunk. Returns the number of its segments.
+    fn register_chunk(
+        &self,
+        fragments: Fragments<'_>,
+        direction: Direction,
+        regions: &mut Regions<T>,
+    ) -> Result<usize, SendError> {
+        let xid = self.rqst.xid();
+        let longest = u32::try_from(self.cut.longest).unwrap_or(u32::MAX);
+        let mut fragments = fragments.peekable();
+        let mut count = 0;
+        while fragments.peek().is_some() {
+            if count == MAX_SEGMENTS as usize {
+                return Err(SendError::MsgSize);
+            }
+            let Some(mut region) = self.link.endpoint().region() else {
+                return Err(wait_for_regions(self.this, self.link, xid));
+            };
+            region
+                .map(&mut fragments, direction, xid, longest)
+                .map_err(|error| match error {
+                    // SUNRPC tries again after a while.
+                    ENOMEM => SendError::NoBufs,
+                    _ => SendError::Io,
+                })?;
+            regions
+                .push_within_capacity(region)
+                .map_err(|_| SendError::MsgSize)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Writes the header, with the chunks that were registered. Returns its length, and how many
+    /// octets it offers for the Reply.
+    fn write_header(
+        &self,
+        regions: &Regions<T>,
+        asked: &Asked,
+        buffer: &mut SendBuffer<T::Wire>,
+    ) -> Result<(usize, u64), SendError> {
+        let (body, rest) = regions.split_at_checked(asked.call).ok_or(SendError::Io)?;
+        let (read, rest) = rest.split_at_checked(asked.read).ok_or(SendError::Io)?;
+        let (write, reply) = rest.split_at_checked(asked.write).ok_or(SendError::Io)?;
+        let position = self.position();
+        // In Version One a body chunk is in the Read list, at position zero.
+        let read_list = Few::map(if position > 0 { read } else { body }, |region| {
+            ReadSegment {
+                position,
+                segment: region.segment(),
+            }
+        });
+        let (body, write, reply) = (Segments::of(body), Segments::of(write), Segments::of(reply));
+        let header = message::CallHeader {
+            version: self.terms.version,
+            xid: self.rqst.xid(),
+            credits: self.link.credits_wanted(),
+            call: body.as_slice(),
+            read: read_list.as_slice(),
+            write: write.as_slice(),
+            reply: reply.as_slice(),
+            invalidate: dearest(regions),
+        };
+        let len = header.encode(buffer).map_err(|_| SendError::MsgSize)?;
+        Ok((len, write.total() + reply.total()))
+    }
+
+    /// Writes what goes behind a header of `header_len` octets: what is not in chunks, or the last
+    /// part of it. Returns its length.
+    fn write_inline(
+        &self,
+        header_len: usize,
+        to: &mut [u8],
+        middles: &mut Middles<T::Wire>,
+    ) -> Result<usize, SendError> {
+        let call_buf = self.rqst.snd_buf();
+        match self.plan.call {
+            CallFormat::Inline | CallFormat::ReadChunk { .. } if self.plan.parts > 1 => {
+                self.write_parts(header_len, to, middles)
+            }
+            CallFormat::Inline => call_buf.copy_message(to).ok_or(SendError::MsgSize),
+            CallFormat::ReadChunk { .. } => {
+                call_buf.copy_without_pages(to).ok_or(SendError::MsgSize)
+            }
+            CallFormat::CallAndReadChunk { .. } | CallFormat::Special => Ok(0),
+        }
+    }
+
+    /// Makes the parts before the last one, and writes that. Returns its length.
+    fn write_parts(
+        &self,
+        header_len: usize,
+        to: &mut [u8],
+        middles: &mut Middles<T::Wire>,
+    ) -> Result<usize, SendError> {
+        let (call_buf, xid) = (self.rqst.snd_buf(), self.rqst.xid());
+        let total = u32::try_from(self.plan.inline_len).map_err(|_| SendError::MsgSize)?;
+        let split =
+            Split::new(total, header_len, self.terms.send_size).map_err(|_| SendError::MsgSize)?;
+        let copy = |offset, to: &mut [u8]| match self.plan.call {
+            CallFormat::Inline => call_buf.copy_range(offset, to),
+            _ => call_buf.copy_range_without_pages(offset, to),
+        };
+        let endpoint = self.link.endpoint();
+        *middles =
+            Middles::new(endpoint, RpcDirection::Call, xid, &split, copy).map_err(|unmade| {
+                match unmade {
+                    Unmade::NoBuffers => {
+                        wait_for_send_room(self.this, self.link, xid, 0, self.plan.parts)
+                    }
+                    Unmade::Impossible => SendError::Io,
+                }
+            })?;
+        let last = split.parts().last().ok_or(SendError::MsgSize)?;
+        let (offset, len) = (last.offset as usize, last.len as usize);
+        let to = to.get_mut(..len).ok_or(SendError::MsgSize)?;
+        copy(offset, to).ok_or(SendError::MsgSize)?;
+        Ok(len)
+    }
+
+    /// Returns what SUNRPC is told of a message, with so many regions, that was not posted.
+    pub(super) fn unposted(&self, error: Unposted, regions: usize) -> SendError {
+        let (this, link) = (self.this, self.link);
+        match error {
+            Unposted::Post(PostError::Full) => {
+                wait_for_send_room(this, link, self.rqst.xid(), regions, self.plan.parts)
+            }
+            Unposted::Post(_) => SendError::NotConnected,
+            Unposted::Credits => {
+                // With chunks there is another form of it, which takes one message.
+                let parts = if self.terms.has_chunks {
+                    1
+                } else {
+                    self.plan.parts
+                };
+                wait_for_credits(this, link, parts, regions != 0)
+            }
+            // As for what is too large: it can't be sent, now or later.
+            _ => SendError::MsgSize,
+        }
+    }
+
+    /// Counts a Call that was written, and the octets that it offers for its Reply.
+    fn count(&self, asked: &Asked, offered: u64) {
+        let stats = &self.this.requester().stats;
+        stats
+            .read_segments
+            .add_value((asked.call + asked.read) as u64);
+        stats.write_segments.add_value(asked.write as u64);
+        stats.reply_segments.add_value(asked.reply as u64);
+        stats.bytes_offered.add_value(offered);
+        match self.plan.call {
+            CallFormat::Inline => {
+                let call_buf = self.rqst.snd_buf();
+                stats
+                    .pullup_bytes
+                    .add_value((call_buf.page_len() + call_buf.tail_len()) as u64);
+            }
+            CallFormat::ReadChunk { .. } => {}
+            CallFormat::CallAndReadChunk { .. } | CallFormat::Special => stats.nomsg_calls.count(),
+        }
+    }
+}
+
+/// Returns the handle of the longest of the regions, or zero if there are none. To invalidate that
+/// one is the most work, so it is the one that the peer is asked to spare us.
+fn dearest<W: EndpointEvents>(regions: &[RegionHandle<W>]) -> u32 {
+    regions
+        .iter()
+        .map(|region| region.segment())
+        .max_by_key(|segment| segment.length)
+        .map_or(0, |segment| segment.handle)
+}
+
+/// Returns the sizes of a buffer's parts.
+pub(super) fn sizes_of(buf: &XdrBuf) -> Result<MessageSizes, SendError> {
+    let size = |len: usize| u32::try_from(len).map_err(|_| SendError::Io);
+    Ok(MessageSizes {
+        head: size(buf.head_len())?,
+        pages: size(buf.page_len())?,
+        tail: size(buf.tail_len())?,
+    })
+}

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+# Peers without credentials that ignore their credits, come again and again: a mount beside them keeps its connection.
+# mode: pair
+# server: ours
+# fabrics: rxe siw
+# variants: one two
+# kernels: uml
+# soak-smoke: uml-kasan debug
+# soak-smoke-fabrics: rxe siw
+# soak-smoke-variants: one two
+# timeout: 90 300
+# rounds: 6 60
+"""A flood that breaks the connections of those who flood, and no other one.
+
+Four processes connect, post 600 Sends at once, drop the connection and come again, for `$ROUNDS`
+seconds. In the variant `two` every second of them speaks Version Two.
+"""
+
+import functools
+import os
+import struct
+import sys
+import time
+
+sys.path.insert(0, "tests/lib")
+import versions  # noqa: E402
+from case import broken_credits, main  # noqa: E402
+from common import (Gone, Mount, check, child, children, log, remote, rnr_counters, rounds,  # noqa: E402
+                    slowness, xprt_stats)
+from faults import Load, connects  # noqa: E402
+
+#: How many flood, and how many messages each of them sends on a connection.
+FLOODERS, MESSAGES = 4, 600
+#: How long one of them waits, in seconds, for what it has sent.
+PATIENCE = 0.3
+#: How long the load is watched beforehand, in seconds.
+BEFORE = 3
+
+
+def null_without_credentials(xid):
+    """A NULL Call of AUTH_NONE: 40 octets."""
+    return struct.pack(">IIIIIIIIII", xid, 0, 2, 100003, 4, 0, 0, 0, 0, 0)
+
+
+def pour(connection, message):
+    """Posts the message many times. Returns how many were sent, and whether the server has put an end to it."""
+    from pyverbs.pyverbs_error import PyverbsError
+
+    request = connection.send_request(message)
+    posted, ended = 0, False
+    try:
+        for posted in range(1, MESSAGES + 1):
+            connection.qp.post_send(request)
+        deadline = time.monotonic() + PATIENCE * slowness()
+        seen = 0
+        while seen < MESSAGES and time.monotonic() < deadline:
+            seen += connection.poll()
+            connection.check_alive()
+            time.sleep(0.001)
+    except (Gone, PyverbsError):
+        ended = True
+    return posted, ended
+
+
+def flood(number, two, seconds):
+    """Comes again and again for so many seconds."""
+    import hostile_qp
+    from hostile_caller import Caller, Refused
+    from hostile_two_caller import TwoCaller
+    from pyverbs.pyverbs_error import PyverbsError
+    from rpcrdma2_header import call
+    from rpcrdma_header import encode
+
+    hostile_qp.SENDS = MESSAGES + 8
+    memory, connected, sent, ended, refused = None, 0, 0, 0, 0
+    rpc = null_without_credentials(number)
+    message = call(number, 1000, rpc) if two else encode(number) + rpc
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            connection = (TwoCaller if two else Caller)(memory=memory)
+        except (Refused, PyverbsError):
+            refused += 1
+            time.sleep(0.01)
+            continue
+        memory = connection.memory
+        posted, cut = pour(connection, message)
+        connection.close()
+        connected, sent, ended = connected + 1, sent + posted, ended + cut
+    log(f"flooder {number}, version {2 if two else 1}: {connected} connections, {ended} of them ended by the "
+        f"server; {sent} messages of {len(message)} octets posted; {refused} times no connection")
+    check(connected > 0, "never connected")
+    check(sent >= MESSAGES, "there was no flood")
+    check(ended > 0, "the server has tolerated it")
+
+
+def watch(load, mount, seconds):
+    """Watches the load. Returns its steps and RPCs per second, and the longest time without a step of anybody."""
+    began = last = time.monotonic()
+    steps = before = sum(load.cell(job)[0] for job in load.pids)
+    sends, longest = xprt_stats(mount.path)["sends"], 0
+    while (now := time.monotonic()) - began < seconds:
+        load.alive()
+        done = sum(load.cell(job)[0] for job in load.pids)
+        if done > steps:
+            steps, last = done, now
+        longest = max(longest, now - last)
+        time.sleep(0.02)
+    rate = (steps - before) / seconds
+    return rate, (xprt_stats(mount.path)["sends"] - sends) / seconds, longest
+
+
+def client():
+    """A load on a mount before the flood, while it goes on, and afterwards."""
+    # Here, since on a busy machine it takes the flooders longer than the whole flood.
+    import hostile_two_caller  # noqa: F401
+    seconds = rounds() * (3 if slowness() > 1 else 1)
+    with Mount("4.2") as mount, Load(mount, jobs=2) as load:
+        former = connects(mount)
+        before = watch(load, mount, BEFORE)
+        received = int(remote("cat /proc/sys/sunrpc/svc_rdma/rdma_stat_recv"))
+        with broken_credits():
+            two = [versions.wanted() != "1" and n % 2 for n in range(FLOODERS)]
+            flooders = [functools.partial(flood, n, two[n], seconds) for n in range(FLOODERS)]
+            pid = child(functools.partial(children, *flooders, limit=seconds + 40), "flooders")
+            during = watch(load, mount, seconds)
+            _, status = os.waitpid(pid, 0)
+            check(status == 0, "the flood")
+        received = int(remote("cat /proc/sys/sunrpc/svc_rdma/rdma_stat_recv")) - received
+        took = load.wait_progress("after the flood")
+        again = connects(mount) - former
+        log(f"{before[0]:.1f} steps, {before[1]:.0f} RPCs per second before, {during[0]:.1f} and "
+            f"{during[1]:.0f} meanwhile, longest time without a step {during[2]:.2f} s; progress "
+            f"{took:.2f} s after")
+        log(f"the server has received {received} messages meanwhile; no Receive: {rnr_counters()[0]}")
+        log(f"new connections of the mount: {again}")
+        load.stop()
+        check(again == 0, f"the mount had to connect again {again} times")
+        check(during[0] > 0 and during[1] > 0, "the load stood still")
+
+
+main(client)
