@@ -83,7 +83,8 @@ use crate::responder::call::{
 use crate::responder::post;
 use crate::responder::reply::{
     self,
-    ReplySource, //
+    ReplySource,
+    ReplyTerms, //
 };
 use crate::sunrpc::svc::{
     CallContext,
@@ -558,7 +559,7 @@ fn send(
         kept,
     };
     // In Version One grants of the two directions are separate, RFC 8167 section 4.1.
-    let terms = reply::Terms::new(&link.terms(), REVERSE_CREDITS);
+    let terms = ReplyTerms::new(&link.terms(), REVERSE_CREDITS);
     let prepared = reply::prepare(&mut answering, buffer, &terms, |attempt| attempt());
     let ready = match prepared {
         Ok(ready) => ready,

@@ -34,11 +34,11 @@ use crate::kext::time::{
     seconds,
     HZ, //
 };
-use crate::link::auth;
+use crate::link::auth::AuthWanted;
 use crate::link::sizing::Wanted;
 use crate::link::{
     Link,
-    Parameters, //
+    LinkParameters, //
 };
 use crate::module_parameters;
 use crate::observe::trace;
@@ -421,7 +421,7 @@ fn make(this: &Arc<Client>, version: Version) -> Result {
     // One Call until the peer's first grant, RFC 8166 section 3.3.3.
     xprt.reset_congestion();
 
-    let parameters = || Parameters {
+    let parameters = || LinkParameters {
         net: xprt.net(),
         address: xprt.address(),
         wanted: Wanted {
@@ -431,7 +431,7 @@ fn make(this: &Arc<Client>, version: Version) -> Result {
             region_pages: max_region_pages(),
         },
         version,
-        auth: auth::Wanted {
+        auth: AuthWanted {
             mode: tunables::client_host_auth(),
             padding: tunables::host_auth_padding(),
         },

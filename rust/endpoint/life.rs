@@ -29,7 +29,7 @@ use crate::{
             CmId,
             QueuePairEvents,
             QueuePairParameters,
-            Receives, //
+            ReceiveSource, //
         },
         protection_domain::ProtectionDomain, //
     },
@@ -89,7 +89,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         let pd = if let Some(pool) = &self.shared {
             let srq = pool.queue()?;
             let pd = srq.pd().clone();
-            let parameters = parameters(Receives::Shared(srq));
+            let parameters = parameters(ReceiveSource::Shared(srq));
             pool.enter(self, || {
                 objects.cm.create_queue_pair(parameters, self.clone())?;
                 objects.cm.queue_pair().ok_or(EINVAL)
@@ -97,7 +97,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             pd
         } else {
             let pd = ProtectionDomain::new(device)?;
-            let parameters = parameters(Receives::Own(pd.clone(), self.sizes.receives));
+            let parameters = parameters(ReceiveSource::Own(pd.clone(), self.sizes.receives));
             objects.cm.create_queue_pair(parameters, self.clone())?;
             pd
         };

@@ -69,7 +69,7 @@ impl<H: EndpointEvents> Cargo<H> {
 }
 
 /// Why a Reply was not posted; with all of it, unless the device has refused it.
-pub(crate) type Unposted<H> = (PostError, Option<(SendBuffer<H>, Option<Cargo<H>>)>);
+pub(crate) type UnpostedReply<H> = (PostError, Option<(SendBuffer<H>, Option<Cargo<H>>)>);
 
 impl<H: EndpointEvents> Endpoint<H> {
     /// Posts a Reply, or begins to: the Writes of its cargo, if there are any, and then the first
@@ -92,7 +92,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         len: usize,
         cargo: Option<Cargo<H>>,
         invalidate: Option<u32>,
-    ) -> Result<u64, Unposted<H>> {
+    ) -> Result<u64, UnpostedReply<H>> {
         let before = there(parts);
         let send = ReplySend {
             index: message.index,

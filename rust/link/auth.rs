@@ -47,14 +47,14 @@ use kernel::sync::{
 
 /// The wishes of an administrator for connections that are made now.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct AuthWanted {
     /// The mode: off, if the peer can, or required.
     pub(crate) mode: Mode,
     /// Octets that make the material longer.
     pub(crate) padding: u32,
 }
 
-impl Wanted {
+impl AuthWanted {
     /// Returns whether peers that do not authenticate themselves are refused.
     pub(crate) fn is_required(&self) -> bool {
         self.mode == Mode::Require
@@ -62,16 +62,16 @@ impl Wanted {
 }
 
 /// The parameters of a connection's authentication.
-pub(crate) struct Parameters {
+pub(crate) struct AuthParameters {
     /// The wishes of an administrator.
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: AuthWanted,
     /// The client's address.
     pub(crate) client: AddressText,
     /// The server's.
     pub(crate) server: AddressText,
 }
 
-impl Parameters {
+impl AuthParameters {
     /// Returns whether there is any authentication. Who offers it without a key has nothing to
     /// offer; who requires it without one refuses everybody.
     pub(super) fn is_on(&self) -> bool {
@@ -204,7 +204,7 @@ impl Auth {
     /// `share`.
     pub(super) fn new(
         role: Role,
-        parameters: &Parameters,
+        parameters: &AuthParameters,
         on: bool,
         share: Arc<Share>,
     ) -> impl PinInit<Self> {

@@ -76,8 +76,8 @@ use crate::link::assembly::{
     MAX_WHOLE, //
 };
 use crate::link::auth::{
-    self,
     Auth,
+    AuthParameters,
     Next,
     Speech, //
 };
@@ -154,7 +154,7 @@ const _: () = assert!(MESSAGE_SIZE >= Properties::DEFAULT.receive_size);
 pub(crate) const CHECK_INTERVAL: usize = watchdog::CHECK_INTERVAL as usize * HZ;
 
 /// The parameters of a connection that its two ends have to know.
-pub(crate) struct Parameters {
+pub(crate) struct ChannelParameters {
     /// By what number trace events name the connection.
     pub(crate) number: Number,
     /// Which end this is.
@@ -174,7 +174,7 @@ pub(crate) struct Parameters {
     /// The most Write chunks of a Call.
     pub(crate) write_chunks: u32,
     /// The parameters of host authentication.
-    pub(crate) auth: auth::Parameters,
+    pub(crate) auth: AuthParameters,
 }
 
 /// The state behind the lock.
@@ -234,7 +234,7 @@ pub(crate) struct Channel {
 /// The work that is left to the owner of the channel.
 #[derive(Clone, Copy, Debug, Default)]
 #[must_use]
-pub(crate) struct Outcome {
+pub(crate) struct OwnerWork {
     /// Let those try again who were told to wait for a credit.
     pub(crate) wake: bool,
     /// End the connection.
@@ -251,7 +251,7 @@ impl Channel {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(parameters: &Parameters) -> Result<Arc<Self>> {
+    pub(crate) fn new(parameters: &ChannelParameters) -> Result<Arc<Self>> {
         // Asked once: an administrator may take the key away at any time.
         let may_speak_two = parameters.highest == Version::Two;
         let on = may_speak_two && parameters.auth.is_on();
@@ -476,8 +476,8 @@ impl Channel {
     /// Does what the session wants: sends its own messages above all. To be called after everything
     /// that may have changed something: when a message was dealt with, when a Send has completed,
     /// when Receives were added.
-    pub(crate) fn act<H: EndpointEvents>(&self, endpoint: &Arc<Endpoint<H>>) -> Outcome {
-        let mut outcome = Outcome::default();
+    pub(crate) fn act<H: EndpointEvents>(&self, endpoint: &Arc<Endpoint<H>>) -> OwnerWork {
+        let mut outcome = OwnerWork::default();
         if !self.may_speak_two {
             return outcome;
         }
@@ -515,7 +515,7 @@ impl Channel {
         &self,
         endpoint: &Arc<Endpoint<H>>,
         state: &mut State,
-        outcome: &mut Outcome,
+        outcome: &mut OwnerWork,
     ) {
         while let Some(action) = state.connection.poll() {
             match action {
@@ -627,7 +627,7 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// See [`Refusal`]. Who has to wait is told so by [`Outcome::wake`], which may have come
+    /// See [`Refusal`]. Who has to wait is told so by [`OwnerWork::wake`], which may have come
     /// already; so whatever is done to wait, [`Self::admits`] is to be asked afterwards.
     pub(crate) fn begin<H: EndpointEvents>(
         &self,

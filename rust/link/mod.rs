@@ -61,8 +61,13 @@ use crate::rdma::cm::{
     AbortHandle,
     CmId, //
 };
+use auth::{
+    AuthParameters,
+    AuthWanted, //
+};
 use channel::{
     Channel,
+    ChannelParameters,
     MESSAGE_SIZE, //
 };
 use core::ffi::CStr;
@@ -108,7 +113,7 @@ const CONNECT_TIMEOUT: Msecs = 30_000;
 const IWARP_PAUSE: Delta = Delta::from_millis(50);
 
 /// The parameters of a new link.
-pub(crate) struct Parameters<'a> {
+pub(crate) struct LinkParameters<'a> {
     /// The network namespace.
     pub(crate) net: Net<'a>,
     /// The peer.
@@ -118,7 +123,7 @@ pub(crate) struct Parameters<'a> {
     /// The highest version to offer.
     pub(crate) version: Version,
     /// The wishes of an administrator for host authentication.
-    pub(crate) auth: auth::Wanted,
+    pub(crate) auth: AuthWanted,
 }
 
 /// A message was not posted.
@@ -162,7 +167,7 @@ impl<H: EndpointEvents> Link<H> {
     ///   no use.
     /// - Anything else: this attempt failed.
     pub(crate) fn connect(
-        parameters: Parameters<'_>,
+        parameters: LinkParameters<'_>,
         handler: &Arc<H>,
         begun: impl FnOnce(AbortHandle<H>),
     ) -> Result<(EndpointOwner<H>, Arc<Self>)> {
@@ -203,7 +208,7 @@ impl<H: EndpointEvents> Link<H> {
         let (segments, receives) = (sizes.segments, sizes.receives);
         let owner = EndpointOwner::new(cm, sizes)?;
         let accepted = owner.connect(&own.encode(), read_depth, CONNECT_TIMEOUT)?;
-        let channel = Channel::new(&channel::Parameters {
+        let channel = Channel::new(&ChannelParameters {
             number: handler.number(),
             role: Role::Client,
             own: Properties {
@@ -229,7 +234,7 @@ impl<H: EndpointEvents> Link<H> {
             credits_in_one: REVERSE_CREDITS,
             read_chunks: REVERSE_CHUNKS,
             write_chunks: REVERSE_CHUNKS,
-            auth: auth::Parameters {
+            auth: AuthParameters {
                 wanted: parameters.auth,
                 client: local,
                 server: remote,

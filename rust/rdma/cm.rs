@@ -18,8 +18,8 @@ pub(crate) use self::{
         Context, //
     },
     listener::{
+        ConnectRequest,
         ConnectionRequests,
-        Incoming,
         Listener,
         RequestId, //
     },
@@ -27,7 +27,7 @@ pub(crate) use self::{
         QueuePairEvents,
         QueuePairParameters,
         QueuePairUser,
-        Receives, //
+        ReceiveSource, //
     }, //
 };
 

@@ -142,7 +142,7 @@ impl<H: EndpointEvents> Long<H> {
 }
 
 /// The terms that bind every Reply of a connection.
-pub(crate) struct Terms {
+pub(crate) struct ReplyTerms {
     /// The version that is spoken.
     pub(crate) version: Version,
     /// The largest message that may be sent inline, header included.
@@ -156,7 +156,7 @@ pub(crate) struct Terms {
     pub(crate) credits: u32,
 }
 
-impl Terms {
+impl ReplyTerms {
     /// Returns what binds a Reply that grants `credits` on a connection where `terms` hold.
     pub(crate) fn new(terms: &connection::Terms, credits: u32) -> Self {
         Self {
@@ -227,7 +227,7 @@ pub(crate) struct Filled<H: EndpointEvents> {
 pub(crate) fn prepare<H, R>(
     rqst: &mut R,
     mut message: SendBuffer<H>,
-    terms: &Terms,
+    terms: &ReplyTerms,
     patiently: impl FnOnce(&mut dyn FnMut() -> Result<Filled<H>>) -> Result<Filled<H>>,
 ) -> Result<Ready<H>>
 where
@@ -294,7 +294,7 @@ where
 }
 
 /// Writes the error that takes the place of a Reply. Returns its length.
-fn answer<H, R>(rqst: &R, buffer: &mut [u8], terms: &Terms, error: Error) -> Option<usize>
+fn answer<H, R>(rqst: &R, buffer: &mut [u8], terms: &ReplyTerms, error: Error) -> Option<usize>
 where
     H: EndpointEvents,
     R: ReplySource<H>,
@@ -346,7 +346,7 @@ where
 /// # Errors
 ///
 /// `EMSGSIZE` if the Reply fits neither inline nor the chunks; else what [`prepare`] returns.
-fn fill<H, R>(rqst: &R, message: &mut [u8], terms: &Terms) -> Result<Filled<H>>
+fn fill<H, R>(rqst: &R, message: &mut [u8], terms: &ReplyTerms) -> Result<Filled<H>>
 where
     H: EndpointEvents,
     R: ReplySource<H>,
@@ -475,7 +475,7 @@ where
 /// # Errors
 ///
 /// `EMSGSIZE` if it would be too many parts.
-fn split(total: usize, header_len: usize, terms: &Terms) -> Result<Split> {
+fn split(total: usize, header_len: usize, terms: &ReplyTerms) -> Result<Split> {
     let total = u32::try_from(total).map_err(|_| EMSGSIZE)?;
     let threshold = u32::try_from(terms.inline_max).map_err(|_| EMSGSIZE)?;
     Split::new(total, header_len, threshold)

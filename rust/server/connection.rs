@@ -43,7 +43,8 @@ use crate::responder::call::{
 };
 use crate::responder::reply::{
     self,
-    Ready, //
+    Ready,
+    ReplyTerms, //
 };
 use crate::responder::stats::Stats;
 use crate::server::backlog::{
@@ -638,7 +639,7 @@ impl Connection {
         }
         let endpoint = rqst.context().endpoint().ok_or(ENOTCONN)?.clone();
         let credits = self.grant(&endpoint);
-        let terms = reply::Terms::new(&self.channel.terms(), credits);
+        let terms = ReplyTerms::new(&self.channel.terms(), credits);
         let buffer = rqst.context_mut().take_buffer().ok_or(ENOTCONN)?;
         let ready = reply::prepare(&mut rqst, buffer, &terms, |attempt| {
             self.patiently(&endpoint, attempt)

@@ -24,8 +24,8 @@ use crate::observe::trace::{
     Number, //
 };
 use crate::rdma::cm::{
+    ConnectRequest,
     ConnectionRequests,
-    Incoming,
     Listener,
     RequestId, //
 };
@@ -65,7 +65,7 @@ pub(crate) struct Listening {
     xprt: SvcXprt,
     /// Connections that ask, the oldest first. With room for all that may wait.
     #[pin]
-    requests: SpinLock<KVec<Incoming<Listening>>>,
+    requests: SpinLock<KVec<ConnectRequest<Listening>>>,
     /// The Receives that its connections share.
     pools: Arc<ReceivePools<Connection>>,
     /// The listening id. Not held while one is dropped, which waits for its handler.
@@ -271,7 +271,7 @@ impl Listening {
 }
 
 impl ConnectionRequests for Listening {
-    fn requested(&self, incoming: Incoming<Self>) -> Result<(), Incoming<Self>> {
+    fn requested(&self, incoming: ConnectRequest<Self>) -> Result<(), ConnectRequest<Self>> {
         let mut requests = self.requests.lock();
         let len = requests.len();
         if len >= MAX_REQUESTS || len >= requests.capacity() {

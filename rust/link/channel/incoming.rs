@@ -21,7 +21,7 @@ use crate::{
             incoming::{
                 Answer,
                 Incoming,
-                Part, //
+                IncomingPart, //
             },
             Reception, //
         },
@@ -145,7 +145,7 @@ impl Channel {
     }
 
     /// Makes room for an RPC message, and puts its first part there.
-    fn begin_assembly(&self, part: &Part<'_>) {
+    fn begin_assembly(&self, part: &IncomingPart<'_>) {
         if self.assembly.begin(part.placed.total).is_ok() {
             self.add_part(part);
         } else {
@@ -157,7 +157,7 @@ impl Channel {
 
     /// Adds a part. Returns whether it was added. If not, which the session rules out, the
     /// connection ends.
-    fn add_part(&self, part: &Part<'_>) -> bool {
+    fn add_part(&self, part: &IncomingPart<'_>) -> bool {
         let added = self.assembly.add(part.placed.offset, part.bytes);
         if !added {
             self.state.lock().connection.session.close();
@@ -167,7 +167,7 @@ impl Channel {
 
     /// Returns the RPC message that is complete with its last part, or [`None`] in it if it is all
     /// in one message. Nothing is returned if it can't be put together.
-    fn collect(&self, last: Option<Part<'_>>) -> Option<Option<Whole>> {
+    fn collect(&self, last: Option<IncomingPart<'_>>) -> Option<Option<Whole>> {
         let Some(part) = last else {
             // What had begun to come, if there was any, has been given up.
             drop(self.assembly.take());

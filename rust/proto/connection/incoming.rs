@@ -26,7 +26,7 @@ use super::super::{
 
 /// A part of an RPC message that comes in parts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part<'a> {
+pub(crate) struct IncomingPart<'a> {
     /// Where it belongs, and how long the whole is.
     pub(crate) placed: Placed,
     /// The part.
@@ -44,7 +44,7 @@ pub(crate) struct Answer<'a> {
     /// The header of the Reply; [`None`] if this is an error, or makes no sense.
     pub(crate) reply: Option<Reply<'a>>,
     /// The last part of a Reply that has come in parts.
-    pub(crate) last: Option<Part<'a>>,
+    pub(crate) last: Option<IncomingPart<'a>>,
     /// In Version Two, the error. It ends the RPC or has it sent again.
     pub(crate) error: Option<RdmaError>,
     /// Set if the connection ends for it. Then the RPC is sent again, and might be answered like
@@ -81,15 +81,15 @@ pub(crate) enum Incoming<'a> {
         last: bool,
     },
     /// The first part of an RPC message. Room is needed for all of it.
-    First(Part<'a>),
+    First(IncomingPart<'a>),
     /// A part between the first and the last one.
-    Middle(Part<'a>),
+    Middle(IncomingPart<'a>),
     /// A Call. The Responder decodes it.
     Call {
         /// In which version.
         version: Version,
         /// The last part of a Call that has come in parts.
-        last: Option<Part<'a>>,
+        last: Option<IncomingPart<'a>>,
     },
     /// A Reply, or an error about a Call of ours.
     Answer(Answer<'a>),
@@ -139,7 +139,7 @@ impl<'a> Incoming<'a> {
 
     /// Returns a message that holds an RPC message of Version Two, or a part of one.
     fn of_rpc(header: &Header<'a>, extent: Extent) -> Self {
-        let part = |placed| Part {
+        let part = |placed| IncomingPart {
             placed,
             bytes: header.payload(),
         };

@@ -54,7 +54,7 @@ pub(crate) struct Renewal {
 
 /// The messages of Version Two that the peer may have on their way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Offer {
+pub(crate) struct WindowOffer {
     /// The size that the window is renewed to; [`None`] if no Receive is left, see
     /// [`window::offer`].
     pub(crate) messages: Option<u32>,
@@ -163,10 +163,10 @@ impl Receives {
     ///
     /// Receives that are kept for withdrawn credits count for what was promised and for nothing
     /// else.
-    pub(crate) fn offer(&self, held: u32, throttle: bool) -> Offer {
+    pub(crate) fn offer(&self, held: u32, throttle: bool) -> WindowOffer {
         let all = window::offer(self.capacity(), held).unwrap_or(0);
         let most = if throttle { all.min(THROTTLED) } else { all };
-        Offer {
+        WindowOffer {
             messages: window::offer(self.posted(), held).map(|left| left.min(most)),
             is_throttled: most < all,
         }
@@ -279,7 +279,7 @@ mod tests {
             (65, true, None, false),
         ] {
             let offer = receives.offer(held, throttle);
-            let expected = Offer {
+            let expected = WindowOffer {
                 messages,
                 is_throttled,
             };

@@ -30,7 +30,7 @@ use super::{
 
 /// The answer to a message that is not accepted. It is discarded in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum Rejection {
     /// Nothing else.
     Silence,
     /// Report an error.
@@ -40,42 +40,42 @@ pub(crate) enum Answer {
 }
 
 /// Returns what to do about a Version Two message that cannot be decoded.
-pub(crate) fn to_fault(fault: Fault, code: u32, config: &Config) -> Answer {
+pub(crate) fn to_fault(fault: Fault, code: u32, config: &Config) -> Rejection {
     match (fault, MessagePurpose::of(code)) {
         // Section 7: shorter than the prefix; an error code that is not known.
-        (Fault::Runt | Fault::BadErrorCode(_), _) => Answer::Silence,
+        (Fault::Runt | Fault::BadErrorCode(_), _) => Rejection::Silence,
         // Sections 6.1 and 7.1.3.
-        (Fault::BadProcedure(_), _) => Answer::Error(RdmaError::HeaderType),
-        (_, Some(MessagePurpose::Reply)) => Answer::Close(Reason::BadReply),
+        (Fault::BadProcedure(_), _) => Rejection::Error(RdmaError::HeaderType),
+        (_, Some(MessagePurpose::Reply)) => Rejection::Close(Reason::BadReply),
         // Sections 5.1 and 7.2.2.
-        (Fault::BadProperty(_), _) => Answer::Error(RdmaError::BadProperty),
+        (Fault::BadProperty(_), _) => Rejection::Error(RdmaError::BadProperty),
         // Section 7.3.3.
-        (Fault::TooManySegments, _) => Answer::Error(RdmaError::Segments {
+        (Fault::TooManySegments, _) => Rejection::Error(RdmaError::Segments {
             max: config.own.segment_count,
         }),
         // Section 7.3.2.
-        (Fault::TooManyChunks, _) => Answer::Error(RdmaError::WriteChunks {
+        (Fault::TooManyChunks, _) => Rejection::Error(RdmaError::WriteChunks {
             max: config.write_chunks,
         }),
         // Sections 4.5.1.1, 7.2 and 7.2.1.
-        _ => Answer::Error(RdmaError::BadXdr),
+        _ => Rejection::Error(RdmaError::BadXdr),
     }
 }
 
 /// Returns what to do about a message of another version than the one that is spoken, or than those
 /// that may be.
-pub(crate) fn to_version(version: u32, code: u32, established: bool, config: &Config) -> Answer {
+pub(crate) fn to_version(version: u32, code: u32, established: bool, config: &Config) -> Rejection {
     // The code of errors is the same in all versions.
     if code == htype::ERROR {
-        return Answer::Silence;
+        return Rejection::Silence;
     }
     let known = (config.low..=config.high).contains(&version);
     if known && established {
         // Section 7.1.2.
-        Answer::Error(RdmaError::VersionMismatch)
+        Rejection::Error(RdmaError::VersionMismatch)
     } else {
         // Section 7.1.1.
-        Answer::Error(RdmaError::Version {
+        Rejection::Error(RdmaError::Version {
             low: config.low,
             high: config.high,
         })
@@ -84,18 +84,18 @@ pub(crate) fn to_version(version: u32, code: u32, established: bool, config: &Co
 
 /// Returns what to do about a message that must not come at this point of a sequence, or does not
 /// continue it as it should (6.3.3, 6.3.4, 6.3.6, 6.3.9, 7.1.4).
-pub(crate) fn to_sequence(purpose: MessagePurpose) -> Answer {
+pub(crate) fn to_sequence(purpose: MessagePurpose) -> Rejection {
     match purpose {
-        MessagePurpose::Call | MessagePurpose::Control => Answer::Error(RdmaError::Continuation),
-        MessagePurpose::Reply => Answer::Close(Reason::BadReply),
+        MessagePurpose::Call | MessagePurpose::Control => Rejection::Error(RdmaError::Continuation),
+        MessagePurpose::Reply => Rejection::Close(Reason::BadReply),
     }
 }
 
 /// Returns what to do about an RPC message that is not what its header says (7.2).
-pub(crate) fn to_mismatch(direction: Direction) -> Answer {
+pub(crate) fn to_mismatch(direction: Direction) -> Rejection {
     match direction {
-        Direction::Call => Answer::Error(RdmaError::BadXdr),
-        Direction::Reply => Answer::Close(Reason::BadReply),
+        Direction::Call => Rejection::Error(RdmaError::BadXdr),
+        Direction::Reply => Rejection::Close(Reason::BadReply),
     }
 }
 

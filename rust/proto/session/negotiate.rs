@@ -18,7 +18,7 @@ use super::{
     },
     answer::{
         self,
-        Answer, //
+        Rejection, //
     },
     Dialect,
     Event,
@@ -135,12 +135,12 @@ impl Session {
         match answer {
             // Its sender counts by the rules of that version, and waits for answers: for those
             // there is not much room.
-            Answer::Error(_) if !established => self.incoming.receive_other(),
+            Rejection::Error(_) if !established => self.incoming.receive_other(),
             _ => {
                 self.discard_uncounted();
             }
         }
-        if let Answer::Error(error) = answer {
+        if let Rejection::Error(error) = answer {
             self.queue(Report {
                 xid: prefix.xid,
                 version: prefix.version,
@@ -168,7 +168,7 @@ impl Session {
                 }
                 let answer =
                     answer::to_version(prefix.version, prefix.procedure, true, &self.config);
-                if let Answer::Error(error) = answer {
+                if let Rejection::Error(error) = answer {
                     self.queue(Report {
                         xid: prefix.xid,
                         version: prefix.version,

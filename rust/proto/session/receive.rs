@@ -21,7 +21,7 @@ use super::{
     },
     answer::{
         self,
-        Answer, //
+        Rejection, //
     },
     Dialect,
     Event,
@@ -128,11 +128,11 @@ impl Session {
     }
 
     /// Does what the table says about a message that is discarded.
-    fn answer(&mut self, answer: Answer, xid: u32) {
+    fn answer(&mut self, answer: Rejection, xid: u32) {
         match answer {
-            Answer::Silence => {}
-            Answer::Error(error) => self.refuse(xid, error),
-            Answer::Close(reason) => self.close_for(reason),
+            Rejection::Silence => {}
+            Rejection::Error(error) => self.refuse(xid, error),
+            Rejection::Close(reason) => self.close_for(reason),
         }
     }
 

@@ -4,11 +4,11 @@
 //!
 //! # Who owns what
 //!
-//! A [`Listener`] owns its CM id. Each request brings a new CM id, which belongs to an [`Incoming`]
-//! from the moment its event is handled: dropped, it destroys the id, by which the CM rejects the
-//! peer. Adopted by [`CmId::adopt`] it becomes the id of an endpoint. The events of an id that is
-//! not yet adopted go to `pending_callback`, which ignores all but one: a peer that gave up is
-//! noticed when the connection is accepted.
+//! A [`Listener`] owns its CM id. Each request brings a new CM id, which belongs to a
+//! [`ConnectRequest`] from the moment its event is handled: dropped, it destroys the id, by which
+//! the CM rejects the peer. Adopted by [`CmId::adopt`] it becomes the id of an endpoint. The
+//! events of an id that is not yet adopted go to `pending_callback`, which ignores all but one: a
+//! peer that gave up is noticed when the connection is accepted.
 //!
 //! When a device goes away the CM says so to each id on it, once, and then waits until all of them
 //! are destroyed. The handlers only pass that on: what is dropped in a handler might be the last
@@ -61,7 +61,7 @@ pub(crate) trait ConnectionRequests: Send + Sync + Sized + 'static {
     /// # Errors
     ///
     /// Gives the request back if it can't be kept.
-    fn requested(&self, incoming: Incoming<Self>) -> Result<(), Incoming<Self>>;
+    fn requested(&self, incoming: ConnectRequest<Self>) -> Result<(), ConnectRequest<Self>>;
 
     /// The device of a request goes away, which is to be dropped soon, but not in here: this runs
     /// in the CM's handler. One that is not kept any more is being accepted or rejected; neither
@@ -87,7 +87,7 @@ pub(crate) struct RequestId(*mut sys::rdma_cm_id);
 /// # Invariants
 ///
 /// `id` is the id of a connection request, not yet destroyed. Its context is `listener`.
-pub(crate) struct Incoming<L: ConnectionRequests> {
+pub(crate) struct ConnectRequest<L: ConnectionRequests> {
     /// The C object.
     id: NonNull<sys::rdma_cm_id>,
     /// The peer's private data.
@@ -103,9 +103,9 @@ pub(crate) struct Incoming<L: ConnectionRequests> {
 }
 
 // SAFETY: The CM takes its own locks, and nobody else has the id.
-unsafe impl<L: ConnectionRequests> Send for Incoming<L> {}
+unsafe impl<L: ConnectionRequests> Send for ConnectRequest<L> {}
 
-impl<L: ConnectionRequests> Incoming<L> {
+impl<L: ConnectionRequests> ConnectRequest<L> {
     /// The peer's private data.
     pub(crate) fn private_data(&self) -> &[u8] {
         self.private.private_data()
@@ -168,7 +168,7 @@ impl<L: ConnectionRequests> Incoming<L> {
     ///
     /// # Safety
     ///
-    /// Called by the CM for the id of an `Incoming<L>`.
+    /// Called by the CM for the id of a `ConnectRequest<L>`.
     unsafe extern "C" fn pending_callback(
         id: *mut sys::rdma_cm_id,
         event: *mut sys::rdma_cm_event,
@@ -188,7 +188,7 @@ impl<L: ConnectionRequests> Incoming<L> {
     }
 }
 
-impl<L: ConnectionRequests> Drop for Incoming<L> {
+impl<L: ConnectionRequests> Drop for ConnectRequest<L> {
     fn drop(&mut self) {
         // Waits for the handler.
         // SAFETY: By the type invariant the id is ours and not yet destroyed.
@@ -206,7 +206,7 @@ impl<H: CmEvents> CmId<H> {
     ///
     /// `ENOMEM`; the peer is rejected.
     pub(crate) fn adopt<L: ConnectionRequests>(
-        incoming: Incoming<L>,
+        incoming: ConnectRequest<L>,
         handler: Arc<H>,
     ) -> Result<Self> {
         let context = Context::new(handler)?;
@@ -377,10 +377,10 @@ impl<L: ConnectionRequests> Listener<L> {
         };
         // SAFETY: The id is live, and the CM reads these members under the handler lock, which it
         // holds now.
-        unsafe { (*id.as_ptr()).event_handler = Some(Incoming::<L>::pending_callback) };
+        unsafe { (*id.as_ptr()).event_handler = Some(ConnectRequest::<L>::pending_callback) };
         // INVARIANT: The event gives us the id, unless we return something else than zero. Its
         // context is that of the listener.
-        let incoming = Incoming {
+        let incoming = ConnectRequest {
             id,
             private,
             read_depth: conn.initiator_depth,

@@ -43,7 +43,7 @@ pub(crate) trait QueuePairEvents: Send + Sync + 'static {
 }
 
 /// Where the Receives of a QP are posted.
-pub(crate) enum Receives {
+pub(crate) enum ReceiveSource {
     /// To a queue of its own for so many of them, in the PD.
     Own(Arc<ProtectionDomain>, u32),
     /// To a queue that it shares, in the PD of that.
@@ -57,7 +57,7 @@ pub(crate) struct QueuePairParameters {
     /// The number of scatter/gather elements of a Send, RDMA Read or Write.
     pub(crate) send_sges: u32,
     /// The Receives, each of one element.
-    pub(crate) receives: Receives,
+    pub(crate) receives: ReceiveSource,
 }
 
 /// An object that is only kept.
@@ -169,13 +169,13 @@ impl<H: CmEvents> CmId<H> {
         // the CQs, see `QueuePair`.
         let send_queue = unsafe { CompletionQueue::shared(&device, send_places) }?;
         let (pd, receive_queue, srq, receive_places) = match receives {
-            Receives::Own(pd, depth) => {
+            ReceiveSource::Own(pd, depth) => {
                 let places = depth.checked_add(1).ok_or(EINVAL)?;
                 // SAFETY: As above.
                 let queue = unsafe { CompletionQueue::shared(&device, places) }?;
                 (pd, Some(queue), None, places)
             }
-            Receives::Shared(srq) => (srq.pd().clone(), None, Some(srq), 0),
+            ReceiveSource::Shared(srq) => (srq.pd().clone(), None, Some(srq), 0),
         };
         let unused = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
         let recv_cq = match (&receive_queue, &srq) {

@@ -23,10 +23,13 @@ use crate::kext::delayed_work::{
     new_delayed_work_ext,
     DelayedWork, //
 };
-use crate::link::auth;
+use crate::link::auth::{
+    AuthParameters,
+    AuthWanted, //
+};
 use crate::link::channel::{
-    self,
     Channel,
+    ChannelParameters,
     MESSAGE_SIZE, //
 };
 use crate::link::middles::MAX_PARTS;
@@ -52,8 +55,8 @@ use crate::proto::props::{
 use crate::proto::session::Role;
 use crate::rdma::cm::{
     CmId,
-    ConnectionRequests,
-    Incoming, //
+    ConnectRequest,
+    ConnectionRequests, //
 };
 use crate::responder::stats::Stats;
 use crate::server::backlog::Backlog;
@@ -132,7 +135,7 @@ impl Connection {
     /// As for [`Self::try_accept`].
     pub(in crate::server) fn accept<L: ConnectionRequests>(
         server: Server<'_>,
-        incoming: Incoming<L>,
+        incoming: ConnectRequest<L>,
         pools: &Arc<ReceivePools<Self>>,
     ) -> Result<Arc<Self>> {
         // The number has 31 bits for trace events.
@@ -150,7 +153,7 @@ impl Connection {
     /// `EOPNOTSUPP`, `ENOMEM`, or what the device or the CM reports; the peer is rejected.
     fn try_accept<L: ConnectionRequests>(
         server: Server<'_>,
-        incoming: Incoming<L>,
+        incoming: ConnectRequest<L>,
         pools: &Arc<ReceivePools<Self>>,
         number: Number,
         addresses: (AddressText, AddressText),
@@ -261,7 +264,7 @@ struct Plan {
     /// The highest version that may be spoken.
     highest: Version,
     /// The wishes of an administrator for host authentication.
-    auth: auth::Wanted,
+    auth: AuthWanted,
     /// The private data of both ends.
     in_one: InOne,
     /// The credits that there may be at most.
@@ -282,7 +285,7 @@ impl Plan {
     /// # Errors
     ///
     /// `EINVAL` if the peer answers no RDMA Reads, `ENODEV` if the device is gone.
-    fn new<L: ConnectionRequests>(incoming: &Incoming<L>) -> Result<Self> {
+    fn new<L: ConnectionRequests>(incoming: &ConnectRequest<L>) -> Result<Self> {
         let inline = tunables::max_request_size();
         let read_depth = incoming.read_depth();
         if read_depth == 0 {
@@ -290,7 +293,7 @@ impl Plan {
             return Err(EINVAL);
         }
         let limits = incoming.device_limits().ok_or(ENODEV)?;
-        let auth = auth::Wanted {
+        let auth = AuthWanted {
             mode: tunables::server_host_auth(),
             padding: tunables::host_auth_padding(),
         };
@@ -378,7 +381,7 @@ impl Plan {
     ) -> Result<Arc<Channel>> {
         let size = largest_message(Version::Two, self.in_one.own.send_size);
         let receives = Receives::new(FIRST_CREDITS, self.credits);
-        Channel::new(&channel::Parameters {
+        Channel::new(&ChannelParameters {
             number,
             role: Role::Server,
             own: Properties {
@@ -395,7 +398,7 @@ impl Plan {
             credits_in_one: receives.allowance().granted(),
             read_chunks: CHUNKS,
             write_chunks: CHUNKS,
-            auth: auth::Parameters {
+            auth: AuthParameters {
                 wanted: self.auth,
                 client: remote,
                 server: local,

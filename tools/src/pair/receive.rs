@@ -8,7 +8,7 @@ use crate::proto::{
         incoming::{
             Answer,
             Incoming,
-            Part as IncomingPart, //
+            IncomingPart, //
         },
         Reception, //
     },
