@@ -11,7 +11,6 @@ mod kext;
 #[deny(unsafe_code)]
 mod link;
 mod observe;
-#[allow(dead_code)]
 #[deny(unsafe_code)]
 mod proto;
 mod rdma;

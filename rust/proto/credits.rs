@@ -6,15 +6,6 @@
 //! (RFC 8166, 3.3.1). The two directions of a connection are counted apart (RFC 8167, 4.1), each by
 //! a [`Grant`] of its Requester.
 
-/// The answer to the question if a message may be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Admission {
-    /// It may, and was counted.
-    Granted,
-    /// It has to wait until something completes or more is granted.
-    MustWait,
-}
-
 /// The credits of a Version One Requester.
 ///
 /// # Invariants
@@ -26,8 +17,6 @@ pub(crate) struct Grant {
     requested: u32,
     /// The number of Calls that may be unanswered at the moment.
     limit: u32,
-    /// The number of Calls that are unanswered.
-    in_flight: u32,
 }
 
 impl Grant {
@@ -40,29 +29,12 @@ impl Grant {
         Self {
             requested: requested.max(1),
             limit: 1,
-            in_flight: 0,
         }
-    }
-
-    /// Returns the credit value for our Calls.
-    pub(crate) const fn requested(&self) -> u32 {
-        self.requested
     }
 
     /// Returns how many Calls may be unanswered at the moment.
     pub(crate) const fn limit(&self) -> u32 {
         self.limit
-    }
-
-    /// Returns how many Calls are unanswered.
-    pub(crate) const fn in_flight(&self) -> u32 {
-        self.in_flight
-    }
-
-    /// Returns whether another Call may be sent on top of `in_flight` unanswered ones: for a caller
-    /// who counts for itself.
-    pub(crate) const fn admits(&self, in_flight: u32) -> bool {
-        in_flight < self.limit
     }
 
     /// Takes note of the credit value in a Reply and returns the new limit.
@@ -73,20 +45,6 @@ impl Grant {
         // INVARIANT: `requested` is at least 1, so that the range is not empty.
         self.limit = granted.max(1).min(self.requested);
         self.limit
-    }
-
-    /// Counts a Call that is about to be sent, if it may be.
-    pub(crate) fn consume(&mut self) -> Admission {
-        if !self.admits(self.in_flight) {
-            return Admission::MustWait;
-        }
-        self.in_flight = self.in_flight.saturating_add(1);
-        Admission::Granted
-    }
-
-    /// Takes note that a Call was answered, or was not sent after all.
-    pub(crate) fn complete(&mut self) {
-        self.in_flight = self.in_flight.saturating_sub(1);
     }
 }
 
@@ -319,22 +277,9 @@ mod tests {
     #[test]
     fn one_call_until_the_first_reply() {
         let mut grant = Grant::new(128);
-        assert_eq!(grant.requested(), 128);
         assert_eq!(grant.limit(), 1);
-        assert_eq!(grant.consume(), Admission::Granted);
-        assert_eq!(grant.consume(), Admission::MustWait);
-        assert_eq!(grant.in_flight(), 1);
-
-        // It has to be a Reply: that the Call is over does not tell a grant.
-        grant.complete();
-        assert_eq!(grant.limit(), 1);
-        assert_eq!(grant.consume(), Admission::Granted);
         assert_eq!(grant.update(32), 32);
-        grant.complete();
-        for _ in 0..32 {
-            assert_eq!(grant.consume(), Admission::Granted);
-        }
-        assert_eq!(grant.consume(), Admission::MustWait);
+        assert_eq!(grant.limit(), 32);
     }
 
     /// RFC 8166, section 3.3.1: the lower of the requested and the granted value.
@@ -344,39 +289,9 @@ mod tests {
         for (granted, limit) in [(16, 16), (17, 16), (u32::MAX, 16), (1, 1), (0, 1), (5, 5)] {
             assert_eq!(grant.update(granted), limit);
             assert_eq!(grant.limit(), limit);
-            assert!(grant.admits(limit.saturating_sub(1)));
-            assert!(!grant.admits(limit));
         }
         let mut grant = Grant::new(0);
-        assert_eq!(grant.requested(), 1);
         assert_eq!(grant.update(9), 1);
-    }
-
-    #[test]
-    fn a_smaller_grant_stops_what_is_new() {
-        let mut grant = Grant::new(8);
-        grant.update(8);
-        for _ in 0..8 {
-            assert_eq!(grant.consume(), Admission::Granted);
-        }
-        grant.update(3);
-        for in_flight in (3..8).rev() {
-            grant.complete();
-            assert_eq!(grant.in_flight(), in_flight);
-            assert_eq!(grant.consume(), Admission::MustWait);
-        }
-        grant.complete();
-        assert_eq!(grant.consume(), Admission::Granted);
-        assert_eq!(grant.consume(), Admission::MustWait);
-    }
-
-    #[test]
-    fn completing_too_often_is_harmless() {
-        let mut grant = Grant::new(2);
-        grant.complete();
-        assert_eq!(grant.in_flight(), 0);
-        assert_eq!(grant.consume(), Admission::Granted);
-        assert_eq!(grant.consume(), Admission::MustWait);
     }
 
     #[test]

@@ -201,10 +201,3 @@ pub(crate) struct CallPlan {
     /// The number of octets that the Reply chunk must hold.
     pub(crate) reply_len: u32,
 }
-
-impl CallPlan {
-    /// Returns the size in octets of the message, if there is only one.
-    pub(crate) const fn send_len(&self) -> usize {
-        self.header_len.saturating_add(self.inline_len)
-    }
-}

@@ -198,7 +198,7 @@ impl Reason {
 pub(crate) enum Extent {
     /// All of it, or it is in a chunk.
     Whole,
-    /// The first part. Room is needed for all of it, or [`Session::refuse_assembly`].
+    /// The first part.
     First(Placed),
     /// A part in between.
     Part(Placed),
@@ -226,7 +226,7 @@ pub(crate) enum Event<'a> {
         xid: u32,
     },
     /// The peer reports an error about a Call of ours, if we have one with that transaction ID. It
-    /// ends the RPC or has it sent again, see [`RdmaError::may_retry`].
+    /// ends the RPC.
     Failed {
         /// The transaction ID of the Call.
         xid: u32,
@@ -269,9 +269,6 @@ pub(crate) enum Control {
 }
 
 impl Control {
-    /// The size in octets of the longest one.
-    pub(crate) const MAX_LEN: usize = 96;
-
     /// Writes the message to the front of `buf` and returns its size.
     pub(crate) fn encode(&self, buf: &mut [u8]) -> super::error::Result<usize> {
         match self {
@@ -395,11 +392,6 @@ struct Report {
 }
 
 impl Session {
-    /// The state of a new connection.
-    pub(crate) fn new(config: &Config) -> Self {
-        Self::after(config, 0)
-    }
-
     /// The state of a connection on which so many messages were sent each way, but the version is
     /// not known.
     pub(crate) fn after(config: &Config, count: u32) -> Self {
@@ -629,18 +621,6 @@ impl Session {
         match self.errors.iter_mut().find(|place| place.is_none()) {
             Some(place) => *place = Some(report),
             None => self.close_for(Reason::TooManyErrors),
-        }
-    }
-
-    /// Gives up the RPC message that is coming in parts, because there is no room for it or nobody
-    /// waits for it. The parts to come are discarded; if it is a Call, `error` is reported.
-    pub(crate) fn refuse_assembly(&mut self, error: RdmaError) {
-        let Some(assembly) = self.assembly.take() else {
-            return;
-        };
-        self.discard = Some((assembly.direction(), assembly.xid()));
-        if assembly.direction() == Direction::Call {
-            self.refuse(assembly.xid(), error);
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use super::{
     chunk::{
+        Limits,
         ReadSegment,
         Segment, //
     },
@@ -11,6 +12,12 @@ use super::{
         Fault,
         Result, //
     },
+    message::{
+        Reply,
+        Version, //
+    },
+    v1,
+    v2,
     xdr::{
         Reader,
         Writer, //
@@ -110,4 +117,12 @@ pub(super) fn read_words<T>(
     get: impl FnOnce(&mut Reader<'_>) -> Result<T>,
 ) -> Result<T> {
     get(&mut Reader::new(Bytes::from_words(words)?.get()))
+}
+
+/// Decodes a Reply. Of everything else, of an error, and of what is not sound, nothing is returned.
+pub(super) fn decode_reply(version: Version, bytes: &[u8]) -> Option<Reply<'_>> {
+    match version {
+        Version::One => Reply::from_one(&v1::decode(bytes).ok()?),
+        Version::Two => Reply::from_two(&v2::decode(bytes, &Limits::DEFAULT).ok()?),
+    }
 }

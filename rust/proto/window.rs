@@ -38,8 +38,6 @@
 //!   answer takes one credit, and the answer is not answered in turn. A server also answers a GRANT
 //!   that uses up a smaller window.
 
-use super::credits::Admission;
-
 /// The largest number of messages that may be promised at a time. Limits must be less than 2^31 - 1
 /// ahead (4.2.1).
 pub(crate) const MAX_OFFER: u32 = 0x7fff_fffe;
@@ -80,6 +78,15 @@ pub(crate) enum Kind {
     Other,
 }
 
+/// The answer to the question if a message may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// It may, and was counted.
+    Granted,
+    /// It has to wait until something completes or more is granted.
+    MustWait,
+}
+
 /// Returns the distance by which `value` is ahead of `count` on the circle of 2^32 values. It is
 /// negative if `value` is behind.
 fn ahead(value: u32, count: u32) -> i32 {
@@ -106,11 +113,6 @@ pub(crate) struct SendWindow {
 }
 
 impl SendWindow {
-    /// Returns the state of a new connection: one message may be sent.
-    pub(crate) const fn new() -> Self {
-        Self::after(0)
-    }
-
     /// Returns the state after `count` messages, with one more allowed.
     pub(crate) const fn after(count: u32) -> Self {
         Self {
@@ -222,11 +224,6 @@ pub(crate) struct ReceiveWindow {
 }
 
 impl ReceiveWindow {
-    /// Returns the state of a new connection, with `offer` Receives for ordinary messages.
-    pub(crate) fn new(offer: u32) -> Self {
-        Self::after(0, offer)
-    }
-
     /// Returns the state after `count` messages, with one more allowed.
     pub(crate) fn after(count: u32, offer: u32) -> Self {
         // INVARIANT: `promised` is one ahead.
@@ -485,8 +482,7 @@ mod tests {
             assert_eq!(out.consume(1, Kind::Other), Admission::MustWait);
             assert_eq!(out.sent(), start.wrapping_add(1));
         }
-        assert_eq!(SendWindow::new(), SendWindow::after(0));
-        assert_eq!(SendWindow::new().limit(), 1);
+        assert_eq!(SendWindow::after(0).limit(), 1);
     }
 
     /// Section 4.2.1: the credit value is a number of messages, counted from the start of the
@@ -523,7 +519,7 @@ mod tests {
 
     #[test]
     fn a_lower_limit_is_obeyed() {
-        let mut out = SendWindow::new();
+        let mut out = SendWindow::after(0);
         out.update(8);
         assert_eq!(out.consume(6, Kind::Other), Admission::Granted);
         out.update(7);
@@ -663,7 +659,7 @@ mod tests {
             assert_eq!(window.tell(), start.wrapping_add(9));
             assert_eq!(window.remaining(), 0);
         }
-        assert_eq!(ReceiveWindow::new(u32::MAX).tell(), MAX_OFFER);
+        assert_eq!(ReceiveWindow::after(0, u32::MAX).tell(), MAX_OFFER);
     }
 
     /// Section 4.2.1.1: the window is renewed before more than half of it is used.
@@ -688,7 +684,7 @@ mod tests {
     #[test]
     fn a_grant_is_not_answered() {
         for (offer, unanswered) in [(1, 1), (2, 2), (3, 1), (4, 1), (8, 3)] {
-            let mut window = ReceiveWindow::new(offer);
+            let mut window = ReceiveWindow::after(0, offer);
             window.tell();
             for _ in 0..unanswered {
                 assert_eq!(window.receive(Kind::Grant), Ok(()));
@@ -702,7 +698,7 @@ mod tests {
     /// Section 4.2.1.1: after a grant of zero the receiver must renew it.
     #[test]
     fn a_starved_window_is_renewed() {
-        let mut window = ReceiveWindow::new(0);
+        let mut window = ReceiveWindow::after(0, 0);
         assert_eq!(window.receive(Kind::Other), Ok(()));
         assert!(!window.owes_grant());
         assert_eq!(window.tell(), 1);

@@ -242,5 +242,6 @@ pub fn choose(payload: u32) -> usize {
         answered: true,
         ddp_allowed: true,
     };
-    format::choose(&shape).expect("it fits").send_len()
+    let plan = format::choose(&shape).expect("it fits");
+    plan.header_len + plan.inline_len
 }

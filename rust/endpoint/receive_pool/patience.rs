@@ -2,12 +2,9 @@
 
 //! A decision whether to wait for an event of a device, from experience.
 
-use kernel::{
-    prelude::*,
-    sync::atomic::{
-        Atomic,
-        Relaxed, //
-    }, //
+use kernel::sync::atomic::{
+    Atomic,
+    Relaxed, //
 };
 
 /// The number of waits in vain, in a row, after which waiting is given up.
@@ -54,7 +51,7 @@ impl Patience {
 }
 
 #[cfg(rpcrdma_kunit)]
-#[kunit_tests(rpcrdma_receive_pool_patience)]
+#[::kernel::macros::kunit_tests(rpcrdma_receive_pool_patience)]
 mod tests {
     use super::*;
 

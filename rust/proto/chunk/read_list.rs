@@ -77,11 +77,6 @@ impl<'a> ReadList<'a> {
         })
     }
 
-    /// Returns the number of segments.
-    pub(crate) const fn len(&self) -> usize {
-        self.entries.len() / READ_ENTRY_LEN
-    }
-
     /// Returns whether the list is marked "not present".
     pub(crate) const fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -191,7 +186,7 @@ mod tests {
     /// Decodes a Read list made of words.
     fn read_list(words: &[u32]) -> Result<usize> {
         read_words(words, |reader| {
-            ReadList::get(reader, &Limits::DEFAULT).map(|list| list.len())
+            ReadList::get(reader, &Limits::DEFAULT).map(|list| list.iter().count())
         })
     }
 
@@ -223,7 +218,7 @@ mod tests {
         let list = ReadList::get(&mut reader, &Limits::DEFAULT)?;
         assert!(reader.is_empty());
         assert!(!list.is_empty());
-        assert_eq!(list.len(), 3);
+        assert_eq!(list.iter().count(), 3);
         assert_eq!(list.total(), 127);
         assert_eq!(list.position_zero_len(), Some(100));
         assert!(list.iter().eq(entries));

@@ -166,15 +166,6 @@ pub(crate) struct Reply<'a> {
 }
 
 impl<'a> Reply<'a> {
-    /// Decodes a Reply. Of everything else, of an error, and of what is not sound, nothing is
-    /// returned.
-    pub(crate) fn decode(version: Version, bytes: &'a [u8]) -> Option<Self> {
-        match version {
-            Version::One => Self::from_one(&v1::decode(bytes).ok()?),
-            Version::Two => Self::from_two(&v2::decode(bytes, &Limits::DEFAULT).ok()?),
-        }
-    }
-
     /// The view of a message of Version One.
     pub(crate) fn from_one(header: &v1::Header<'a>) -> Option<Self> {
         let is_reply = header.rpc_direction() == v1::Direction::Reply && header.error().is_none();
@@ -215,7 +206,10 @@ mod tests {
                 Fault,
                 Result, //
             },
-            testing::Bytes, //
+            testing::{
+                decode_reply,
+                Bytes, //
+            }, //
         },
         *, //
     };
@@ -248,7 +242,7 @@ mod tests {
             assert_eq!(call.reply.map(|chunk| chunk.total()), Some(100));
             assert!(call.has_chunks() && !call.reads_nothing());
             assert_eq!(call.header_len, bytes.get().len());
-            assert!(Reply::decode(version, bytes.get()).is_none());
+            assert!(decode_reply(version, bytes.get()).is_none());
         }
         Ok(())
     }
@@ -270,6 +264,23 @@ mod tests {
         Ok(())
     }
 
+    /// RFC 8167, section 5.3: a chunk is detected in any of the lists.
+    #[test]
+    fn any_chunk_is_a_chunk() -> Result {
+        for (words, has_chunks) in [
+            (&[7, 1, 1, 0, 0, 0, 0, 7, 0][..], false),
+            (&[7, 1, 1, 0, 1, 8, 1, 1, 0, 0, 0, 0, 0, 7, 0], true),
+            (&[7, 1, 1, 0, 0, 1, 0, 0, 0, 7, 0], true),
+            (&[7, 1, 1, 0, 0, 0, 1, 0, 7, 0], true),
+            (&[7, 1, 1, 1, 1, 0, 1, 1, 0, 0, 0, 0, 0], true),
+        ] {
+            let bytes = Bytes::from_words(words)?;
+            let call = Call::decode(Version::One, bytes.get()).ok_or(Fault::NoPayload)?;
+            assert_eq!(call.special || call.has_chunks(), has_chunks);
+        }
+        Ok(())
+    }
+
     #[test]
     fn replies_are_the_same_in_both_versions() -> Result {
         for (version, words, special) in [
@@ -279,7 +290,7 @@ mod tests {
             (Version::Two, &[7, 2, 1, 11, 0, 1, 1, 5, 8, 0, 0], true),
         ] {
             let bytes = Bytes::from_words(words)?;
-            let reply = Reply::decode(version, bytes.get()).ok_or(Fault::NoPayload)?;
+            let reply = decode_reply(version, bytes.get()).ok_or(Fault::NoPayload)?;
             assert_eq!(reply.special, special);
             assert_eq!(reply.reply.is_some(), special);
             assert!(Call::decode(version, bytes.get()).is_none());
@@ -295,7 +306,7 @@ mod tests {
         ] {
             let bytes = Bytes::from_words(&words)?;
             assert!(Call::decode(version, bytes.get()).is_none());
-            assert!(Reply::decode(version, bytes.get()).is_none());
+            assert!(decode_reply(version, bytes.get()).is_none());
         }
         Ok(())
     }

@@ -201,11 +201,11 @@ pub(crate) fn reply_header_len(
 mod tests {
     use super::{
         super::{
-            super::testing::Bytes,
-            received::{
-                Call,
-                Reply, //
+            super::testing::{
+                decode_reply,
+                Bytes, //
             },
+            received::Call,
             set_credits, //
         },
         *, //
@@ -301,8 +301,8 @@ mod tests {
                 reply: Some(&[SEGMENT]),
             };
             let bytes = Bytes::from_encoder(|buf| reply.encode(buf))?;
-            let reply = Reply::decode(version, bytes.get()).ok_or(Fault::NoPayload)?;
-            assert!(reply.special && reply.write.total() == 8);
+            let reply = decode_reply(version, bytes.get()).ok_or(Fault::NoPayload)?;
+            assert!(reply.special && reply.write.iter().map(|chunk| chunk.total()).eq([8]));
         }
         Ok(())
     }

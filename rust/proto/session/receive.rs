@@ -589,30 +589,6 @@ mod tests {
         Ok(())
     }
 
-    /// The owner has no room, or knows no such Call.
-    #[test]
-    fn the_owner_may_refuse_a_sequence() -> Result {
-        let mut session = speaking(Role::Server)?;
-        receive(&mut session, &FIRST)?;
-        session.refuse_assembly(RdmaError::System);
-        assert!(message(&mut session)?.is_words(&[XID, 2, 10, 4, 100]));
-        assert!(received(&mut session, &SECOND, is_nothing)?);
-        assert!(received(&mut session, &LAST, is_nothing)?);
-        // Nothing is said about a Reply that nobody waits for.
-        receive(&mut session, &[XID, 2, 100, 12, 4, XID, 1])?;
-        session.refuse_assembly(RdmaError::System);
-        session.refuse_assembly(RdmaError::System);
-        assert!(received(
-            &mut session,
-            &[XID, 2, 100, 13, 0, 9],
-            is_nothing
-        )?);
-        assert!(received(&mut session, &WHOLE, extent)?.is_some());
-        settle(&mut session);
-        assert_eq!(session.dialect(), Some(Dialect::Two));
-        Ok(())
-    }
-
     /// A peer that begins a sequence and does not go on.
     #[test]
     fn a_stalled_sequence_ends_the_connection() -> Result {

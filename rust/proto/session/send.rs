@@ -66,17 +66,6 @@ impl Session {
         self.incoming.tell();
     }
 
-    /// Does both, for owners that can always post.
-    ///
-    /// # Errors
-    ///
-    /// See [`Refusal`].
-    pub(crate) fn start_send(&mut self, message: &Outbound) -> core::result::Result<u32, Refusal> {
-        let credits = self.prepare_send(message)?;
-        self.commit_send(message.parts.max(1));
-        Ok(credits)
-    }
-
     /// Counts messages that were let out before.
     fn count(&mut self, parts: u32, kind: Kind) {
         let _ = self.outgoing.consume(parts, kind);

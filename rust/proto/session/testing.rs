@@ -21,6 +21,8 @@ use super::{
     Action,
     Config,
     Event,
+    Outbound,
+    Refusal,
     Role,
     Session, //
 };
@@ -55,6 +57,27 @@ pub(in crate::proto) const fn config(role: Role) -> Config {
         read_chunks: 2,
         write_chunks: 2,
         max_assembly: 4096,
+    }
+}
+
+impl Session {
+    /// The state of a new connection.
+    pub(in crate::proto) fn new(config: &Config) -> Self {
+        Self::after(config, 0)
+    }
+
+    /// Has an RPC message counted, which is posted at once, and returns its credit value.
+    ///
+    /// # Errors
+    ///
+    /// See [`Refusal`].
+    pub(in crate::proto) fn start_send(
+        &mut self,
+        message: &Outbound,
+    ) -> core::result::Result<u32, Refusal> {
+        let credits = self.prepare_send(message)?;
+        self.commit_send(message.parts.max(1));
+        Ok(credits)
     }
 }
 

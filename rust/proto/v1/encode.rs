@@ -13,17 +13,12 @@ use super::{
             Fault,
             Result, //
         },
-        xdr::{
-            Writer,
-            UNIT, //
-        }, //
+        xdr::Writer, //
     },
     error_code,
-    header_len,
     procedure,
     Prefix,
     RdmaError,
-    PREFIX_LEN,
     VERSION, //
 };
 
@@ -45,15 +40,6 @@ pub(crate) struct CallHeader<'a> {
 }
 
 impl CallHeader<'_> {
-    /// Returns the size of the header.
-    pub(crate) fn encoded_len(&self) -> Result<usize> {
-        header_len(
-            self.read.len(),
-            Some(self.write.len()).filter(|segments| *segments != 0),
-            Some(self.reply.len()).filter(|segments| *segments != 0),
-        )
-    }
-
     /// Writes the header to the front of `buf` and returns its size.
     ///
     /// # Errors
@@ -101,15 +87,6 @@ pub(crate) struct ReplyHeader<'a> {
 }
 
 impl ReplyHeader<'_> {
-    /// Returns the size of the header.
-    pub(crate) fn encoded_len(&self) -> Result<usize> {
-        header_len(
-            0,
-            self.write.iter().map(|segments| segments.len()),
-            self.reply.map(<[Segment]>::len),
-        )
-    }
-
     /// Writes the header to the front of `buf` and returns its size.
     ///
     /// # Errors
@@ -179,9 +156,6 @@ pub(crate) struct ErrorHeader {
 }
 
 impl ErrorHeader {
-    /// The size of the longest error message.
-    pub(crate) const MAX_LEN: usize = PREFIX_LEN + 3 * UNIT;
-
     /// Writes the message to the front of `buf` and returns its size.
     ///
     /// # Errors
@@ -281,8 +255,7 @@ mod tests {
             reply: &[segment(6, 2), segment(7, 3)],
             ..CALL
         };
-        let len = call.encoded_len()?;
-        assert_eq!(len, 16 + (24 + 4) + (4 + 4 + 16 + 4) + (4 + 4 + 32));
+        let len = 16 + (24 + 4) + (4 + 4 + 16 + 4) + (4 + 4 + 32);
         let mut buf = [0; 256];
         for room in 0..len {
             let room = buf.get_mut(..room).ok_or(Fault::NoSpace)?;

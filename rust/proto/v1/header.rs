@@ -49,11 +49,6 @@ impl<'a> ChunkLists<'a> {
             },
         })
     }
-
-    /// Returns whether all lists are marked "not present".
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.read.is_empty() && self.write.is_empty() && self.reply.is_none()
-    }
 }
 
 /// A received message that passed all checks.
@@ -147,62 +142,11 @@ impl<'a> Header<'a> {
         self.chunks().and_then(|c| c.reply)
     }
 
-    /// Returns whether any chunk list is marked "present".
-    ///
-    /// A Responder without support for chunks, as is usual in the reverse direction, answers such a
-    /// Call with ERR_CHUNK (RFC 8167, 5.3).
-    pub(crate) const fn has_chunks(&self) -> bool {
-        match self.chunks() {
-            Some(chunks) => !chunks.is_empty(),
-            None => false,
-        }
-    }
-
     /// Returns the chunk lists, which an RDMA_ERROR message does not have.
     pub(crate) const fn chunks(&self) -> Option<&ChunkLists<'a>> {
         match &self.body {
             Body::Msg { chunks, .. } | Body::Nomsg { chunks, .. } => Some(chunks),
             Body::Error(_) => None,
         }
-    }
-}
-
-#[cfg_attr(
-    rpcrdma_kunit,
-    allow(unsafe_code),
-    ::kernel::macros::kunit_tests(rpcrdma_proto_v1_header)
-)]
-#[cfg_attr(not(rpcrdma_kunit), cfg(test))]
-mod tests {
-    use super::{
-        super::{
-            super::{
-                error::Fault,
-                testing::Bytes, //
-            },
-            decode,
-            testing::XID, //
-        },
-        *, //
-    };
-
-    /// RFC 8167, section 5.3: a chunk is detected in any of the lists.
-    #[test]
-    fn any_chunk_is_a_chunk() -> Result {
-        for (words, has_chunks) in [
-            (&[XID, 1, 1, 0, 0, 0, 0, XID, 0][..], false),
-            (&[XID, 1, 1, 0, 1, 8, 1, 1, 0, 0, 0, 0, 0, XID, 0], true),
-            (&[XID, 1, 1, 0, 0, 1, 0, 0, 0, XID, 0], true),
-            (&[XID, 1, 1, 0, 0, 0, 1, 0, XID, 0], true),
-            (&[XID, 1, 1, 1, 1, 0, 1, 1, 0, 0, 0, 0, 0], true),
-            (&[XID, 1, 1, 4, 2], false),
-        ] {
-            let bytes = Bytes::from_words(words)?;
-            let Ok(header) = decode(bytes.get()) else {
-                return Err(Fault::NoPayload);
-            };
-            assert_eq!(header.has_chunks(), has_chunks);
-        }
-        Ok(())
     }
 }

@@ -126,7 +126,6 @@ mod tests {
                 let answer = answer_to(&words).ok_or(Fault::NoPayload)?;
                 let bytes = Bytes::from_encoder(|buf| answer.encode(buf))?;
                 assert!(bytes.is_words(&[XID, version, 7, 4, 1, 1, 1]));
-                assert_eq!(bytes.get().len(), ErrorHeader::MAX_LEN);
             }
         }
         Ok(())

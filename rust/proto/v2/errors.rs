@@ -93,9 +93,6 @@ pub(crate) enum RdmaError {
 }
 
 impl RdmaError {
-    /// The size in octets of the longest error, code included.
-    pub(super) const MAX_LEN: usize = 12;
-
     /// Reads an error: its code and parameters.
     ///
     /// # Errors
@@ -156,26 +153,6 @@ impl RdmaError {
         }
     }
 
-    /// Returns whether the RPC may succeed if its Call is sent again with other chunks.
-    ///
-    /// All other errors are permanent and end the RPC. So do errors about chunks that contain no
-    /// advice (7.3). The transport does not decide whether a Call may be executed twice.
-    pub(crate) const fn may_retry(&self) -> bool {
-        match *self {
-            Self::ReadChunks { .. } | Self::WriteChunks { .. } => true,
-            Self::Segments { max } => max != 0,
-            Self::WriteResource { index, needed } => index != 0 || needed != 0,
-            Self::ReplyResource { needed } => needed != 0,
-            Self::Version { .. }
-            | Self::BadXdr
-            | Self::BadProperty
-            | Self::HeaderType
-            | Self::Continuation
-            | Self::VersionMismatch
-            | Self::System => false,
-        }
-    }
-
     /// Returns whether the peer can accept no more messages like the one that failed, so that the
     /// connection is useless (7.1.1 to 7.1.3).
     ///
@@ -205,38 +182,35 @@ mod tests {
         *, //
     };
 
-    /// All errors, each with its encoding and the result of [`RdmaError::may_retry`] (8.4).
-    const ALL: [(RdmaError, &[u32], bool); 12] = [
-        (RdmaError::Version { low: 1, high: 2 }, &[1, 1, 2], false),
-        (RdmaError::BadXdr, &[2], false),
-        (RdmaError::BadProperty, &[3], false),
-        (RdmaError::HeaderType, &[4], false),
-        (RdmaError::Continuation, &[5], false),
-        (RdmaError::ReadChunks { max: 0 }, &[6, 0], true),
-        (RdmaError::WriteChunks { max: 1 }, &[7, 1], true),
-        (RdmaError::Segments { max: 16 }, &[8, 16], true),
+    /// All errors, each with its encoding (8.4).
+    const ALL: [(RdmaError, &[u32]); 12] = [
+        (RdmaError::Version { low: 1, high: 2 }, &[1, 1, 2]),
+        (RdmaError::BadXdr, &[2]),
+        (RdmaError::BadProperty, &[3]),
+        (RdmaError::HeaderType, &[4]),
+        (RdmaError::Continuation, &[5]),
+        (RdmaError::ReadChunks { max: 0 }, &[6, 0]),
+        (RdmaError::WriteChunks { max: 1 }, &[7, 1]),
+        (RdmaError::Segments { max: 16 }, &[8, 16]),
         (
             RdmaError::WriteResource {
                 index: 1,
                 needed: 9000,
             },
             &[9, 1, 9000],
-            true,
         ),
-        (RdmaError::ReplyResource { needed: 7 }, &[10, 7], true),
-        (RdmaError::VersionMismatch, &[11], false),
-        (RdmaError::System, &[100], false),
+        (RdmaError::ReplyResource { needed: 7 }, &[10, 7]),
+        (RdmaError::VersionMismatch, &[11]),
+        (RdmaError::System, &[100]),
     ];
 
     /// Section 8.4: code points and arms.
     #[test]
     fn errors_look_as_in_the_draft() -> Result {
-        for (error, words, retry) in ALL {
+        for (error, words) in ALL {
             let bytes = Bytes::from_writer(|writer| error.put(writer))?;
             assert!(bytes.is_words(words));
-            assert!(bytes.get().len() <= RdmaError::MAX_LEN);
             assert_eq!(RdmaError::get(&mut Reader::new(bytes.get())), Ok(error));
-            assert_eq!(error.may_retry(), retry);
             for len in 0..bytes.get().len() {
                 let cut = RdmaError::get(&mut Reader::new(bytes.prefix(len)));
                 assert_eq!(cut, Err(Fault::Truncated));
@@ -268,30 +242,10 @@ mod tests {
         Ok(())
     }
 
-    /// Section 7.3: without advice in the error, sending the Call again is of no use.
-    #[test]
-    fn errors_without_advice_are_permanent() {
-        for error in [
-            RdmaError::Segments { max: 0 },
-            RdmaError::ReplyResource { needed: 0 },
-            RdmaError::WriteResource {
-                index: 0,
-                needed: 0,
-            },
-        ] {
-            assert!(!error.may_retry());
-        }
-        let unknown_chunk = RdmaError::WriteResource {
-            index: 0,
-            needed: 1,
-        };
-        assert!(unknown_chunk.may_retry());
-    }
-
     /// Sections 7.1.1 to 7.1.3: the Requester must not continue in the same way.
     #[test]
     fn errors_about_the_version_end_the_connection() {
-        for (error, words, _) in ALL {
+        for (error, words) in ALL {
             let ends = matches!(words.first(), Some(1 | 4 | 11));
             assert_eq!(error.ends_connection(), ends);
         }

@@ -36,9 +36,8 @@ pub(super) fn check_totals(read: &ReadList<'_>, write: &WriteList<'_>, reply: Op
     };
     let limits = Limits::DEFAULT;
 
-    assert_eq!(read.iter().count(), read.len());
     assert_eq!(read.is_empty(), read.iter().next().is_none());
-    assert!(read.len() <= limits.read_segments);
+    assert!(read.iter().count() <= limits.read_segments);
     assert!(read.iter().all(|entry| entry.position % 4 == 0));
     assert_eq!(
         sum(&mut read.iter().map(|entry| entry.segment)),
@@ -48,7 +47,6 @@ pub(super) fn check_totals(read: &ReadList<'_>, write: &WriteList<'_>, reply: Op
     assert_eq!(write.iter().count(), write.len());
     assert_eq!(write.is_empty(), write.iter().next().is_none());
     assert!(write.len() <= limits.write_chunks);
-    assert_eq!(sum(&mut write.iter().flat_map(|c| c.iter())), write.total());
     assert_eq!(write.single().is_some(), write.len() == 1);
 
     for chunk in write.iter().chain(reply.copied()) {
@@ -77,9 +75,9 @@ pub fn chunk_lists(bytes: &[u8]) {
 
     let mut reader = Reader::new(bytes);
     if let Ok(list) = ReadList::get(&mut reader, &limits) {
-        assert!(list.len() <= limits.read_segments);
         check_totals(&list, &WriteList::default(), None);
         let segments: Vec<ReadSegment> = list.iter().collect();
+        assert!(segments.len() <= limits.read_segments);
         let again = written(bytes.len(), |w| chunk::put_read_list(w, &segments));
         assert_eq!(again, bytes[..reader.position()]);
         assert_eq!(chunk::read_list_len(segments.len()), Ok(again.len()));

@@ -318,7 +318,7 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &CallPlan) {
         CallFormat::CallAndReadChunk { .. } | CallFormat::Special => 1,
     };
     if plan.parts == 1 {
-        assert!(plan.send_len() as u64 <= u64::from(shape.call_inline));
+        assert!((plan.header_len + plan.inline_len) as u64 <= u64::from(shape.call_inline));
     } else {
         assert!(plan.parts <= call_allowed);
         let len = u32::try_from(plan.inline_len).unwrap();

@@ -24,6 +24,9 @@ use crate::proto::{
     }, //
 };
 
+/// The size in octets of the longest error: a prefix, and three words.
+const LONGEST_ERROR: usize = 28;
+
 /// The Version One header.
 pub fn v1_message(bytes: &[u8]) {
     match v1::decode(bytes) {
@@ -53,7 +56,7 @@ fn accepted(bytes: &[u8], header: &v1::Header<'_>) {
         assert_eq!(header.rpc_direction(), Direction::Reply);
         assert!(header.payload().is_empty());
         if header.credits != 0 {
-            let mut buf = [0; v1::ErrorHeader::MAX_LEN];
+            let mut buf = [0; LONGEST_ERROR];
             let again = v1::ErrorHeader {
                 xid: header.xid,
                 version: v1::VERSION,
@@ -189,7 +192,7 @@ fn rejected(bytes: &[u8], error: &v1::DecodeError) {
     let Some(answer) = answer else { return };
     assert_eq!(answer.xid, prefix.xid);
     assert_eq!(answer.version, prefix.version);
-    let mut buf = [0; v1::ErrorHeader::MAX_LEN];
+    let mut buf = [0; LONGEST_ERROR];
     let len = answer.encode(&mut buf).unwrap();
     match answer.error {
         RdmaError::Version { low, high } => {

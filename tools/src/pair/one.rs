@@ -34,7 +34,7 @@ impl Pair {
             return false;
         };
         let is_call = todo.direction == Direction::Call;
-        if is_call && !end.connection.grant().admits(end.unanswered() as u32) {
+        if is_call && end.unanswered() as u32 >= end.connection.grant().limit() {
             self.seen.waits += 1;
             return false;
         }

@@ -150,7 +150,7 @@ impl End {
             Exchange::new(role, policy)
         });
         let mut end = Self {
-            session: Session::new(&config),
+            session: Session::after(&config, 0),
             exchange,
             kept: Kept::default(),
             speech: None,

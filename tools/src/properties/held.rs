@@ -12,10 +12,10 @@ use std::collections::{
 };
 
 use crate::proto::{
-    credits::Admission,
     session::Role,
     window::{
         offer,
+        Admission,
         Kind,
         ReceiveWindow,
         SendWindow, //

@@ -8,13 +8,11 @@ use std::collections::{
     VecDeque, //
 };
 
-use crate::proto::{
-    credits::Admission,
-    window::{
-        Kind,
-        ReceiveWindow,
-        SendWindow, //
-    }, //
+use crate::proto::window::{
+    Admission,
+    Kind,
+    ReceiveWindow,
+    SendWindow, //
 };
 
 /// One end.

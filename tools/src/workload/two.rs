@@ -16,7 +16,6 @@ use crate::proto::{
     session::{
         Action,
         Config,
-        Control,
         Event,
         Outbound,
         Role,
@@ -263,8 +262,8 @@ impl Default for Conversation {
             max_assembly: 1 << 20,
         };
         Self {
-            client: Session::new(&config(Role::Client)),
-            server: Session::new(&config(Role::Server)),
+            client: Session::after(&config(Role::Client), 0),
+            server: Session::after(&config(Role::Server), 0),
         }
     }
 }
@@ -290,7 +289,8 @@ impl Conversation {
                 parts: 1,
                 chunks: false,
             };
-            let credits = from.start_send(&outbound).expect("there are credits");
+            let credits = from.prepare_send(&outbound).expect("there are credits");
+            from.commit_send(outbound.parts);
             let mut buf = [0; 64];
             let header = match direction {
                 Direction::Call => CallInline {
@@ -339,7 +339,7 @@ fn settle(one: &mut Session, other: &mut Session, sent: &mut u32) {
 fn flush(from: &mut Session, to: &mut Session, sent: &mut u32) {
     while let Some(action) = from.poll_action() {
         if let Action::Send(control) = action {
-            let mut buf = [0; Control::MAX_LEN];
+            let mut buf = [0; 96];
             let len = control.encode(&mut buf).expect("it fits");
             to.handle_received(&buf[..len]);
             from.commit(&control);
