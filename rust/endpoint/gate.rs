@@ -13,7 +13,7 @@ use crate::{
     },
     rdma::{
         cm::QueuePairUser,
-        completion::CompletionEntry,
+        completion::Posting,
         dma::DmaBuffer,
         work_request::{
             set_send_cqe,
@@ -37,11 +37,8 @@ use kernel::{
     }, //
 };
 
-/// A Send buffer with its completion entry.
-#[repr(C)]
+/// A Send buffer, and what is posted with it.
 pub(super) struct SendSlot<H: EndpointEvents> {
-    /// First, so that its address is that of the slot.
-    pub(super) entry: CompletionEntry,
     /// Where in the Send Queue it was posted last.
     pub(super) sequence: Atomic<u64>,
     /// The name of that Send in trace events: its place, or what its chain was called when it was
@@ -62,9 +59,8 @@ unsafe impl<H: EndpointEvents> Sync for SendSlot<H> {}
 
 impl<H: EndpointEvents> SendSlot<H> {
     /// A slot for `buffer`, which has never been posted.
-    pub(super) const fn new(entry: CompletionEntry, buffer: DmaBuffer) -> Self {
+    pub(super) const fn new(buffer: DmaBuffer) -> Self {
         Self {
-            entry,
             sequence: Atomic::new(0),
             name: Atomic::new(0),
             laden: Atomic::new(false),
@@ -209,7 +205,7 @@ impl SendGate {
     /// stays until it has, or the QP is gone.
     pub(super) unsafe fn post<H: EndpointEvents>(
         &mut self,
-        slot: &SendSlot<H>,
+        slot: &Posting<SendSlot<H>>,
         index: u32,
         chain: &SendChain,
     ) -> Result<u64, PostError> {
@@ -263,7 +259,7 @@ impl SendRequest {
     /// The buffer is mapped, and the device registered. The message is complete, and nobody changes
     /// it.
     pub(super) unsafe fn new<H: EndpointEvents>(
-        slot: &SendSlot<H>,
+        slot: &Posting<SendSlot<H>>,
         len: usize,
         lkey: u32,
         signaled: bool,
@@ -282,7 +278,7 @@ impl SendRequest {
             },
             ..sys::ib_send_wr::zeroed()
         };
-        set_send_cqe(&mut request, slot.entry.as_ptr());
+        set_send_cqe(&mut request, slot.cqe());
         Self {
             sge: sys::ib_sge {
                 addr: buffer.address(),

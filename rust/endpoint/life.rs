@@ -71,12 +71,12 @@ impl<H: EndpointEvents> Endpoint<H> {
         let device = objects.cm.device().ok_or(ENODEV)?;
         self.part.belongs_to(self);
         for slot in &self.pulls {
-            slot.entry.belongs_to(self);
+            slot.belongs_to(self);
         }
         for slot in &self.receives {
-            slot.entry.belongs_to(self);
+            slot.belongs_to(self);
             // SAFETY: Nobody else knows the endpoint.
-            unsafe { slot.buffer.map(&device) }?;
+            unsafe { slot.slot().buffer.map(&device) }?;
         }
         self.make_send_buffers(&device, self.sizes.first_sends, None)?;
 
@@ -252,7 +252,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         for slot in &self.receives {
             // SAFETY: The QP is gone: the device is done with the buffer, and nobody posts it or is
             // told of its completion. A `Received` only reads the memory.
-            unsafe { slot.buffer.unmap() };
+            unsafe { slot.slot().buffer.unmap() };
         }
         for slot in self.send_slots() {
             // SAFETY: As above. A `SendBuffer` looks at the memory; its mapping is used under an

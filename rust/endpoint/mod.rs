@@ -64,7 +64,7 @@ pub(crate) use quota::{
     Charge,
     Quota, //
 };
-pub(super) use receive::ReceiveSlot;
+use receive::ReceiveSlot;
 pub(crate) use receive::{
     Received,
     RECEIVE_BATCH, //
@@ -100,7 +100,7 @@ use crate::{
         },
         completion::{
             Completion,
-            CompletionEntry, //
+            Posting, //
         },
         device::DeviceName,
         dma::{
@@ -109,7 +109,6 @@ use crate::{
         }, //
     }, //
 };
-use core::cell::Cell;
 use gate::{
     SendGate,
     SendSlot, //
@@ -129,7 +128,11 @@ use kernel::{
     }, //
 };
 use life::Objects;
-use receive::ReceiveGate;
+use parts::Part;
+use receive::{
+    OwnReceive,
+    ReceiveGate, //
+};
 use regions::Pool;
 
 /// Told what happens on an endpoint. All run in process context, in the RDMA core's completion
@@ -203,7 +206,7 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     receive: SpinLock<ReceiveGate>,
     /// The regions that are not lent out, and counts of all.
     #[pin]
-    pool: SpinLock<Pool>,
+    pool: SpinLock<Pool<H>>,
     /// Signaled when the last lent region, or the last transfer, comes home while the end of the
     /// endpoint waits for it.
     #[pin]
@@ -212,7 +215,7 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     #[pin]
     objects: Mutex<Option<Objects<H>>>,
     /// The Receive buffers, by index; none where they are shared.
-    receives: KVVec<ReceiveSlot>,
+    receives: KVVec<Posting<OwnReceive<H>>>,
     /// Whose Receives it shares.
     shared: Option<Arc<ReceivePool<H>>>,
     /// The number of them that it has asked for.
@@ -222,11 +225,11 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     /// The number of messages that were counted as Calls, see [`Received::count`].
     calls: Atomic<u32>,
     /// The Send buffers, by index; those that were made.
-    sends: KVVec<SetOnce<KBox<SendSlot<H>>>>,
+    sends: KVVec<SetOnce<KBox<Posting<SendSlot<H>>>>>,
     /// The places for RDMA Reads that are posted, by index.
-    pulls: KVVec<PullSlot<H>>,
+    pulls: KVVec<Posting<PullSlot<H>>>,
     /// The completion entry of all parts of chains that are posted in parts.
-    part: CompletionEntry,
+    part: Posting<Part<H>>,
     /// The sizes it was made with.
     sizes: Sizes,
     /// The name of the device.
@@ -266,12 +269,8 @@ impl<H: EndpointEvents> Endpoint<H> {
         let mut receives = KVVec::with_capacity(receive_count, GFP_KERNEL)?;
         let mut idle = KVVec::with_capacity(receive_count, GFP_KERNEL)?;
         for index in 0..own_receives {
-            let slot = ReceiveSlot {
-                entry: CompletionEntry::new(Self::receive_callback),
-                index,
-                buffer: DmaBuffer::new(sizes.receive_size, Direction::FromDevice)?,
-            };
-            receives.push(slot, GFP_KERNEL)?;
+            let buffer = DmaBuffer::new(sizes.receive_size, Direction::FromDevice)?;
+            receives.push(Posting::new(OwnReceive::new(index, buffer)), GFP_KERNEL)?;
             idle.push(index, GFP_KERNEL)?;
         }
 
@@ -284,13 +283,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         let pull_count = usize::try_from(sizes.pulls)?;
         let mut pulls = KVVec::with_capacity(pull_count, GFP_KERNEL)?;
         for index in 0..sizes.pulls {
-            let slot = PullSlot {
-                entry: CompletionEntry::new(Self::pull_callback),
-                index,
-                sequence: Cell::new(0),
-                pull: Cell::new(None),
-            };
-            pulls.push(slot, GFP_KERNEL)?;
+            pulls.push(Posting::new(PullSlot::new(index)), GFP_KERNEL)?;
         }
 
         let pool = Pool::new(sizes.regions)?;
@@ -321,7 +314,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                 calls: Atomic::new(0),
                 sends,
                 pulls,
-                part: CompletionEntry::new(Self::part_callback),
+                part: Posting::new(Part::new()),
                 sizes,
                 device_name,
                 reported <- new_delayed_work_ext!("rpcrdma_reported"),
@@ -349,7 +342,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     }
 
     /// Raises the trace event of a completion without success.
-    fn trace_error(&self, completion: Completion, work: trace::Work) {
+    fn trace_error(&self, completion: Completion<'_>, work: trace::Work) {
         let (status, vendor) = (completion.status(), completion.vendor_err());
         trace::completion_error(self.number(), work, status, vendor);
     }

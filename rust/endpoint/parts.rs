@@ -25,16 +25,25 @@ use crate::{
     },
     observe::trace,
     rdma::{
-        completion::Completion,
+        completion::{
+            Completes,
+            Completion, //
+        },
         work_request::set_send_cqe, //
     },
     sys, //
 };
-use core::ptr::{
-    self,
-    NonNull, //
+use core::{
+    marker::PhantomData,
+    ptr::{
+        self,
+        NonNull, //
+    }, //
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::ArcBorrow, //
+};
 
 /// Work requests of the longest chain, a Reply's Send counted. More than a peer has reason to ask
 /// for: a page of the largest payload, or a segment of the longest list, takes one, or three where
@@ -156,7 +165,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                 None => {
                     // SAFETY: By the invariant of `Rest`; it was not posted yet.
                     let request = unsafe { &mut *last.as_ptr() };
-                    set_send_cqe(request, self.part.as_ptr());
+                    set_send_cqe(request, self.part.cqe());
                     request.send_flags |= sys::ib_send_flags_IB_SEND_SIGNALED as c_int;
                     gate.queue.posted_part(count)
                 }
@@ -173,17 +182,22 @@ impl<H: EndpointEvents> Endpoint<H> {
         }
         Ok(())
     }
+}
 
-    /// # Safety
-    ///
-    /// Called by the CQ core for the last work request of a part of a chain of this endpoint.
-    pub(super) unsafe extern "C" fn part_callback(_cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
-        // SAFETY: As in `receive_callback`.
-        let Some(completion) = (unsafe { Completion::from_raw(wc) }) else {
-            return;
-        };
-        // SAFETY: As in `receive_callback`.
-        let this = unsafe { completion.owner::<Self>() };
+/// The last work request of a part of a chain.
+pub(super) struct Part<H>(PhantomData<fn(H)>);
+
+impl<H> Part<H> {
+    /// What completes for all parts of an endpoint.
+    pub(super) const fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<H: EndpointEvents> Completes for Part<H> {
+    type Owner = Endpoint<H>;
+
+    fn completed(&self, this: ArcBorrow<'_, Endpoint<H>>, completion: Completion<'_>) {
         if !completion.ok() {
             this.trace_error(completion, trace::Work::Send);
             this.context.lost();

@@ -25,8 +25,8 @@ use crate::{
     },
     observe::trace,
     rdma::completion::{
-        Completion,
-        CompletionEntry, //
+        Completes,
+        Completion, //
     },
     sys, //
 };
@@ -37,7 +37,10 @@ use core::{
         NonNull, //
     }, //
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::ArcBorrow, //
+};
 
 /// RDMA Reads that complete together.
 pub(crate) struct Pull<H: EndpointEvents> {
@@ -89,12 +92,9 @@ impl<H: EndpointEvents> Pull<H> {
     }
 }
 
-/// The completion entry of Reads that are posted, and the Reads. It stays in memory as long as the
-/// endpoint: a device may complete late, or never.
-#[repr(C)]
+/// A place for Reads that are posted. It stays in memory as long as the endpoint: a device may
+/// complete late, or never.
 pub(super) struct PullSlot<H: EndpointEvents> {
-    /// First, so that its address is that of the slot.
-    pub(super) entry: CompletionEntry,
     /// Its place among the slots.
     pub(super) index: u32,
     /// Where in the Send Queue the last Read was posted. Under the gate's lock.
@@ -105,6 +105,49 @@ pub(super) struct PullSlot<H: EndpointEvents> {
 
 // SAFETY: The cells are used under the lock of the Send gate only.
 unsafe impl<H: EndpointEvents> Sync for PullSlot<H> {}
+
+impl<H: EndpointEvents> PullSlot<H> {
+    /// A place without Reads.
+    pub(super) const fn new(index: u32) -> Self {
+        Self {
+            index,
+            sequence: Cell::new(0),
+            pull: Cell::new(None),
+        }
+    }
+}
+
+impl<H: EndpointEvents> Completes for PullSlot<H> {
+    type Owner = Endpoint<H>;
+
+    /// The last of the Reads has completed.
+    fn completed(&self, this: ArcBorrow<'_, Endpoint<H>>, completion: Completion<'_>) {
+        let mut gate = this.send.lock();
+        let sequence = self.sequence.get();
+        let pull = self.pull.take();
+        if pull.is_some() {
+            // There is room for all.
+            let _ = gate.free_pulls.push_within_capacity(self.index);
+        }
+        drop(gate);
+        let Some(pull) = pull else {
+            // Too late: it was given up at the end of the endpoint.
+            return;
+        };
+        let Pull {
+            transfers, keeper, ..
+        } = KBox::into_inner(pull);
+        // Before anybody looks at the memory.
+        drop(transfers);
+        if completion.ok() {
+            this.retire(sequence);
+        } else {
+            this.trace_error(completion, trace::Work::Read);
+            this.context.lost();
+        }
+        H::pulled(this.context.handler(), keeper, completion.ok());
+    }
+}
 
 /// Why Reads were not posted; with the Reads, if the queue was full.
 pub(crate) type Unpulled<H> = (PostError, Option<KBox<Pull<H>>>);
@@ -132,7 +175,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             return Err((PostError::Full, Some(pull)));
         };
         gate.free_pulls.pop();
-        let cqe = slot.entry.as_ptr();
+        let cqe = slot.cqe();
         let mut first: *mut sys::ib_send_wr = ptr::null_mut();
         for transfer in pull.transfers.iter_mut() {
             first = transfer.link(cqe, first);
@@ -152,45 +195,6 @@ impl<H: EndpointEvents> Endpoint<H> {
         drop(gate);
         // The device may work on what it took, so the slot keeps it until the end of the endpoint.
         posted.map_err(|error| (error, None))
-    }
-
-    /// # Safety
-    ///
-    /// Called by the CQ core for the last Read of a [`Pull`] of this endpoint.
-    pub(super) unsafe extern "C" fn pull_callback(_cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
-        // SAFETY: As in `receive_callback`.
-        let Some(completion) = (unsafe { Completion::from_raw(wc) }) else {
-            return;
-        };
-        // SAFETY: As in `receive_callback`.
-        let this = unsafe { completion.owner::<Self>() };
-        // SAFETY: This handler belongs to the entries of `PullSlot`s of the endpoint only, whose
-        // first member they are.
-        let slot = unsafe { &*completion.entry().cast::<PullSlot<H>>() };
-        let mut gate = this.send.lock();
-        let sequence = slot.sequence.get();
-        let pull = slot.pull.take();
-        if pull.is_some() {
-            // There is room for all.
-            let _ = gate.free_pulls.push_within_capacity(slot.index);
-        }
-        drop(gate);
-        let Some(pull) = pull else {
-            // Too late: it was given up at the end of the endpoint.
-            return;
-        };
-        let Pull {
-            transfers, keeper, ..
-        } = KBox::into_inner(pull);
-        // Before anybody looks at the memory.
-        drop(transfers);
-        if completion.ok() {
-            this.retire(sequence);
-        } else {
-            this.trace_error(completion, trace::Work::Read);
-            this.context.lost();
-        }
-        H::pulled(this.context.handler(), keeper, completion.ok());
     }
 
     /// Takes the Reads out of which no completion has come, and ends them. The Send Queue is

@@ -18,16 +18,19 @@ use crate::{
     rdma::{
         cm::QueuePairUser,
         completion::{
-            Completion,
-            CompletionEntry, //
+            Completes,
+            Completion, //
         },
         dma::DmaBuffer, //
     },
     sys, //
 };
-use core::ptr::{
-    self,
-    NonNull, //
+use core::{
+    marker::PhantomData,
+    ptr::{
+        self,
+        NonNull, //
+    }, //
 };
 use kernel::{
     error::to_result,
@@ -38,22 +41,58 @@ use kernel::{
             Relaxed,
             Release, //
         },
-        Arc, //
+        Arc,
+        ArcBorrow, //
     }, //
 };
 
 /// The number of Receives that are posted at a time.
 pub(crate) const RECEIVE_BATCH: u32 = 16;
 
-/// A Receive buffer with its completion entry.
-#[repr(C)]
-pub(crate) struct ReceiveSlot {
-    /// First, so that its address is that of the slot.
-    pub(crate) entry: CompletionEntry,
+/// A Receive buffer.
+pub(super) struct ReceiveSlot {
     /// Its place among the slots.
-    pub(crate) index: u32,
+    pub(super) index: u32,
     /// Where the message goes.
-    pub(crate) buffer: DmaBuffer,
+    pub(super) buffer: DmaBuffer,
+}
+
+/// A Receive buffer of an endpoint's own.
+pub(super) struct OwnReceive<H> {
+    /// The buffer.
+    slot: ReceiveSlot,
+    /// Whose endpoint it is.
+    endpoint: PhantomData<fn(H)>,
+}
+
+impl<H> OwnReceive<H> {
+    /// The buffer of an endpoint with that index.
+    pub(super) const fn new(index: u32, buffer: DmaBuffer) -> Self {
+        Self {
+            slot: ReceiveSlot { index, buffer },
+            endpoint: PhantomData,
+        }
+    }
+
+    /// Returns the buffer.
+    pub(super) const fn slot(&self) -> &ReceiveSlot {
+        &self.slot
+    }
+}
+
+impl<H> AsRef<ReceiveSlot> for OwnReceive<H> {
+    fn as_ref(&self) -> &ReceiveSlot {
+        &self.slot
+    }
+}
+
+impl<H: EndpointEvents> Completes for OwnReceive<H> {
+    type Owner = Endpoint<H>;
+
+    fn completed(&self, this: ArcBorrow<'_, Endpoint<H>>, completion: Completion<'_>) {
+        // SAFETY: The slot is one of the endpoint's own.
+        unsafe { Endpoint::arrived(this.into(), &self.slot, completion) };
+    }
 }
 
 /// The gate of the Receive Queue.
@@ -124,41 +163,14 @@ impl<H: EndpointEvents> Endpoint<H> {
         }
     }
 
-    /// # Safety
-    ///
-    /// Called by the CQ core for a Receive of this endpoint.
-    pub(super) unsafe extern "C" fn receive_callback(_cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
-        // SAFETY: The CQ core hands us the completion for the call.
-        let Some(completion) = (unsafe { Completion::from_raw(wc) }) else {
-            return;
-        };
-        // SAFETY: This handler is that of entries of endpoints only, which `set_up` and who makes
-        // more of them give to their endpoint. `EndpointOwner` keeps it until its completions were
-        // handled, and with it everything that has an entry.
-        let this = unsafe { completion.owner::<Self>() };
-        let Some(slot) = NonNull::new(completion.entry().cast::<ReceiveSlot>()) else {
-            return;
-        };
-        // SAFETY: This handler belongs to the entries of the endpoint's own slots only, whose first
-        // member they are; they live as long as the endpoint.
-        unsafe { Self::arrived(this.into(), slot, completion) };
-    }
-
     /// A Receive has completed.
     ///
     /// # Safety
     ///
-    /// The slot is one of the endpoint's own, or of its pool, and has just completed.
-    pub(crate) unsafe fn arrived(
-        this: Arc<Self>,
-        slot: NonNull<ReceiveSlot>,
-        completion: Completion,
-    ) {
-        // SAFETY: The caller guarantees it; a slot stays in memory while it is neither posted nor
-        // recycled.
-        let buffer = unsafe { &slot.as_ref().buffer };
-        // SAFETY: As above.
-        let index = unsafe { slot.as_ref().index };
+    /// The slot is one of the endpoint's own, or of its pool, which has just completed. It stays in
+    /// memory while it is neither posted nor recycled.
+    pub(super) unsafe fn arrived(this: Arc<Self>, slot: &ReceiveSlot, completion: Completion<'_>) {
+        let (buffer, index) = (&slot.buffer, slot.index);
         // What is no message has left in the buffer what was there before, maybe what another peer
         // has sent.
         if !completion.ok() || !completion.is_message() {
@@ -185,8 +197,9 @@ impl<H: EndpointEvents> Endpoint<H> {
         // SAFETY: The device is done with the buffer, which stays mapped until no Receive can
         // complete any more.
         unsafe { buffer.sync_for_cpu(len) };
+        // INVARIANT: The caller guarantees it.
         let message = Received {
-            slot,
+            slot: NonNull::from(slot),
             len,
             invalidated: completion.invalidated_rkey(),
             counted: false,

@@ -7,9 +7,15 @@ use crate::{
         ReceiveSlot,
         RECEIVE_BATCH, //
     },
-    rdma::work_request::{
-        set_receive_cqe,
-        PlainRequest, //
+    rdma::{
+        completion::{
+            Completes,
+            Posting, //
+        },
+        work_request::{
+            set_receive_cqe,
+            PlainRequest, //
+        }, //
     },
     sys, //
 };
@@ -45,7 +51,11 @@ impl ReceiveChain {
     ///
     /// The buffer is mapped, and idle: nobody else uses it. The slot stays in memory until the
     /// Receive has completed.
-    pub(super) unsafe fn add(&mut self, slot: &ReceiveSlot, lkey: u32) {
+    pub(super) unsafe fn add<T>(&mut self, slot: &Posting<T>, lkey: u32)
+    where
+        T: Completes + AsRef<ReceiveSlot>,
+    {
+        let buffer = &(**slot).as_ref().buffer;
         let places = (
             self.sges.get_mut(self.count),
             self.requests.get_mut(self.count),
@@ -53,15 +63,15 @@ impl ReceiveChain {
         let (Some(sge), Some(request)) = places else {
             return;
         };
-        sge.addr = slot.buffer.address();
+        sge.addr = buffer.address();
         // A buffer is some pages long.
-        sge.length = slot.buffer.len() as u32;
+        sge.length = buffer.len() as u32;
         sge.lkey = lkey;
         request.num_sge = 1;
-        set_receive_cqe(request, slot.entry.as_ptr());
+        set_receive_cqe(request, slot.cqe());
         self.count += 1;
         // SAFETY: The caller guarantees that it is ours to hand over.
-        unsafe { slot.buffer.sync_for_device(slot.buffer.len()) };
+        unsafe { buffer.sync_for_device(buffer.len()) };
     }
 
     /// The first one, from which the others follow; null if there is none. Valid until the chain is

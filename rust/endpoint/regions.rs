@@ -15,9 +15,12 @@ use crate::{
     observe::trace,
     proto::chunk::Segment,
     rdma::{
+        completion::Completion,
         dma::Direction,
         region::{
+            Fence,
             Region,
+            RegionOwner,
             RegionState,
             RemoteMemory, //
         }, //
@@ -26,7 +29,10 @@ use crate::{
 use core::iter::Peekable;
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::{
+        Arc,
+        ArcBorrow, //
+    }, //
 };
 
 impl From<Direction> for trace::Direction {
@@ -39,11 +45,11 @@ impl From<Direction> for trace::Direction {
 }
 
 /// The pool of regions.
-pub(super) struct Pool {
+pub(super) struct Pool<H: EndpointEvents> {
     /// Clean, and not lent out.
-    pub(super) free: KVVec<KBox<Region>>,
+    pub(super) free: KVVec<KBox<Region<Endpoint<H>>>>,
     /// Deregistered, but their work requests may still complete.
-    pub(super) dead: KVVec<KBox<Region>>,
+    pub(super) dead: KVVec<KBox<Region<Endpoint<H>>>>,
     /// The number of regions, dead ones not counted.
     pub(super) total: u32,
     /// The number of regions that are lent out.
@@ -54,7 +60,7 @@ pub(super) struct Pool {
     pub(super) recycled: u32,
 }
 
-impl Pool {
+impl<H: EndpointEvents> Pool<H> {
     /// Makes a pool without regions, for at most `count` of them.
     ///
     /// # Errors
@@ -70,6 +76,26 @@ impl Pool {
             awaited: false,
             recycled: 0,
         })
+    }
+}
+
+impl<H: EndpointEvents> RegionOwner for Endpoint<H> {
+    fn registration_failed(this: ArcBorrow<'_, Self>, completion: Completion<'_>) {
+        this.trace_error(completion, trace::Work::Register);
+        this.context.lost();
+    }
+
+    fn invalidated(this: ArcBorrow<'_, Self>, fence: &Fence<Self>, completion: Completion<'_>) {
+        if completion.ok() {
+            this.retire(fence.sequence());
+        } else {
+            this.trace_error(completion, trace::Work::Invalidate);
+            this.context.lost();
+        }
+        if let Some(tag) = fence.tag() {
+            trace::region_fenced(this.number(), tag, completion.ok());
+            H::fenced(this.context.handler(), tag, completion.ok());
+        }
     }
 }
 
@@ -107,14 +133,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         let pd = objects.pd.as_ref().ok_or(ENOTCONN)?;
         let mut added = 0;
         while added < count {
-            let region = Region::new(
-                pd.clone(),
-                self.sizes.region_depth,
-                self,
-                Self::register_callback,
-                Self::fence_callback,
-            );
-            let region = match region {
+            let region = match Region::new(pd.clone(), self.sizes.region_depth, self) {
                 Ok(region) => region,
                 Err(_) if added > 0 => break,
                 Err(error) => return Err(error),
@@ -152,7 +171,7 @@ fn segment(memory: RemoteMemory) -> Segment {
 /// A region on loan.
 pub(crate) struct RegionHandle<H: EndpointEvents> {
     /// Always present until `drop`.
-    pub(super) region: Option<KBox<Region>>,
+    pub(super) region: Option<KBox<Region<Endpoint<H>>>>,
     /// Where it goes back to.
     pub(super) endpoint: Arc<Endpoint<H>>,
 }

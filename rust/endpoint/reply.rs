@@ -147,7 +147,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         mut cargo: Cargo<H>,
     ) -> Result<u64, PostError> {
         let slot = self.send_slot(send.index).ok_or(PostError::Refused)?;
-        let cqe = self.part.as_ptr();
+        let cqe = self.part.cqe();
         let mut first: *mut sys::ib_send_wr = ptr::null_mut();
         for transfer in cargo.transfers.iter_mut() {
             first = transfer.link(cqe, first);

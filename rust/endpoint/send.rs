@@ -24,18 +24,16 @@ use crate::{
     observe::trace,
     rdma::{
         completion::{
+            Completes,
             Completion,
-            CompletionEntry, //
+            Posting, //
         },
         device::Device,
         dma::{
             Direction,
             DmaBuffer, //
         },
-        region::{
-            Region,
-            RegionState, //
-        }, //
+        region::RegionState, //
     },
     sys, //
 };
@@ -51,6 +49,7 @@ use kernel::{
     sync::{
         atomic::Relaxed,
         Arc,
+        ArcBorrow,
         SetOnce, //
     }, //
 };
@@ -76,23 +75,14 @@ impl From<PostError> for trace::Post {
     }
 }
 
-impl<H: EndpointEvents> Endpoint<H> {
-    /// # Safety
-    ///
-    /// Called by the CQ core for a Send of this endpoint.
-    pub(super) unsafe extern "C" fn send_callback(_cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
-        // SAFETY: As in `receive_callback`.
-        let Some(completion) = (unsafe { Completion::from_raw(wc) }) else {
-            return;
-        };
-        // SAFETY: As in `receive_callback`.
-        let this = unsafe { completion.owner::<Self>() };
-        // SAFETY: As in `receive_callback`, for `SendSlot`.
-        let slot = unsafe { &*completion.entry().cast::<SendSlot<H>>() };
-        let sequence = slot.sequence.load(Relaxed);
-        let name = slot.name.load(Relaxed);
+impl<H: EndpointEvents> Completes for SendSlot<H> {
+    type Owner = Endpoint<H>;
+
+    fn completed(&self, this: ArcBorrow<'_, Endpoint<H>>, completion: Completion<'_>) {
+        let sequence = self.sequence.load(Relaxed);
+        let name = self.name.load(Relaxed);
         // Before the buffer comes free, and with it the place of the cargo.
-        drop(slot.unload());
+        drop(self.unload());
         trace::sent(this.number(), name, completion.status());
         if !completion.ok() {
             this.trace_error(completion, trace::Work::Send);
@@ -101,52 +91,9 @@ impl<H: EndpointEvents> Endpoint<H> {
         }
         this.retire(sequence);
     }
+}
 
-    /// # Safety
-    ///
-    /// Called by the CQ core for a REG_MR of this endpoint; since it is never signaled, on failure
-    /// only.
-    pub(super) unsafe extern "C" fn register_callback(_cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
-        // SAFETY: As in `receive_callback`.
-        let Some(completion) = (unsafe { Completion::from_raw(wc) }) else {
-            return;
-        };
-        // SAFETY: As in `receive_callback`.
-        let this = unsafe { completion.owner::<Self>() };
-        if !completion.ok() {
-            this.trace_error(completion, trace::Work::Register);
-            this.context.lost();
-        }
-    }
-
-    /// # Safety
-    ///
-    /// Called by the CQ core for a LOCAL_INV of this endpoint.
-    pub(super) unsafe extern "C" fn fence_callback(_cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
-        // SAFETY: As in `receive_callback`.
-        let Some(completion) = (unsafe { Completion::from_raw(wc) }) else {
-            return;
-        };
-        // SAFETY: As in `receive_callback`.
-        let this = unsafe { completion.owner::<Self>() };
-        // SAFETY: This handler belongs to the fence entries of `Region`s only.
-        let region = unsafe { kernel::container_of!(completion.entry(), Region, fence) };
-        // SAFETY: The entry is that of a region, which stays in memory until its completions have
-        // come, or none can come (see `RegionHandle::drop`). These two members were written before
-        // it was posted, and are not written again before `fenced` was called for it.
-        let (tag, sequence) = unsafe { ((*region).fence_tag, (*region).fence_sequence) };
-        if completion.ok() {
-            this.retire(sequence);
-        } else {
-            this.trace_error(completion, trace::Work::Invalidate);
-            this.context.lost();
-        }
-        if let Some(tag) = tag {
-            trace::region_fenced(this.number(), tag, completion.ok());
-            H::fenced(this.context.handler(), tag, completion.ok());
-        }
-    }
-
+impl<H: EndpointEvents> Endpoint<H> {
     /// Everything up to `sequence` has been sent.
     pub(super) fn retire(&self, sequence: u64) {
         self.retire_with(|gate| {
@@ -242,12 +189,11 @@ impl<H: EndpointEvents> Endpoint<H> {
     fn make_send_buffer(
         self: &Arc<Self>,
         device: &Device,
-        place: &SetOnce<KBox<SendSlot<H>>>,
+        place: &SetOnce<KBox<Posting<SendSlot<H>>>>,
     ) -> Result {
-        let entry = CompletionEntry::new(Self::send_callback);
         let buffer = DmaBuffer::new(self.sizes.send_size, Direction::ToDevice)?;
-        let slot = KBox::new(SendSlot::new(entry, buffer), GFP_KERNEL)?;
-        slot.entry.belongs_to(self);
+        let slot = KBox::new(Posting::new(SendSlot::new(buffer)), GFP_KERNEL)?;
+        slot.belongs_to(self);
         // SAFETY: Nobody else knows the buffer.
         unsafe { slot.buffer.map(device) }?;
         place.populate(slot);
@@ -255,12 +201,12 @@ impl<H: EndpointEvents> Endpoint<H> {
     }
 
     /// The slot of a Send buffer, if there is one.
-    pub(super) fn send_slot(&self, index: u32) -> Option<&SendSlot<H>> {
+    pub(super) fn send_slot(&self, index: u32) -> Option<&Posting<SendSlot<H>>> {
         Some(&**self.sends.get(index as usize)?.as_ref()?)
     }
 
     /// All slots that have a Send buffer.
-    pub(super) fn send_slots(&self) -> impl Iterator<Item = &SendSlot<H>> {
+    pub(super) fn send_slots(&self) -> impl Iterator<Item = &Posting<SendSlot<H>>> {
         let made = self.sends.iter().filter_map(|place| place.as_ref());
         made.map(|slot| &**slot)
     }
@@ -502,10 +448,8 @@ impl<H: EndpointEvents> Endpoint<H> {
         // Built from the end: the first region's request is the chain's last, and the only one
         // signaled. Work requests are done in order, so with it all are.
         for region in regions.iter_mut().filter_map(|h| h.region.as_mut()) {
-            let last = first.is_null();
-            region.fence_tag = last.then_some(tag);
-            region.fence_sequence = sequence;
-            first = region.fence_wr(first, last);
+            let tag = first.is_null().then_some(tag);
+            first = region.fence_wr(first, sequence, tag);
         }
         if first.is_null() {
             gate.queue.unpost();

@@ -7,14 +7,14 @@
 //! # Whose a completion is
 //!
 //! A CQ of the kernel's pool has work requests of many connections, and of other modules. So a
-//! handler knows nothing but the completion entry that the work request named, a
-//! [`CompletionEntry`], which says whose it is.
+//! handler knows nothing but the completion entry that the work request named. It is part of a
+//! [`Posting`], which says whose it is.
 //!
 //! # Who owns what, and what ends it
 //!
-//! An entry is part of what is posted (a Send buffer, a Receive buffer, a region, a place for
-//! Reads) or of the endpoint, and an endpoint is kept by its owner until nothing of it can complete
-//! any more. That is brought about without the CQ, which outlives us all, even the module:
+//! A posting is what is posted (a Send buffer, a Receive buffer, a fence, a place for Reads) or a
+//! part of the endpoint, and an endpoint is kept by its owner until nothing of it can complete any
+//! more. That is brought about without the CQ, which outlives us all, even the module:
 //!
 //! 1. The gates are closed: nothing is posted any more.
 //! 2. The QP is put into its error state, and a marker is posted to each queue that is not shared;
@@ -35,7 +35,10 @@ use crate::{
     sys, //
 };
 use core::{
-    cell::Cell,
+    ops::{
+        Deref,
+        DerefMut, //
+    },
     ptr::{
         self,
         NonNull, //
@@ -45,53 +48,91 @@ use kernel::{
     error::from_err_ptr,
     prelude::*,
     sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc,
         ArcBorrow, //
     }, //
 };
 
-/// The function that the CQ core calls for a completion.
-pub(crate) type Handler = unsafe extern "C" fn(*mut sys::ib_cq, *mut sys::ib_wc);
+/// What a work request was posted for: a Send buffer, a Receive buffer, a fence.
+pub(crate) trait Completes: Sized {
+    /// The object that keeps it in memory, see the module's documentation.
+    type Owner;
 
-/// The handler of the completions of a work request, with its owner.
-///
-/// # Invariants
-///
-/// `owner` is null, or the pointer of an [`Arc`] given to [`Self::belongs_to`].
-#[repr(C)]
-pub(crate) struct CompletionEntry {
-    /// The C object. First, so that its address is that of the entry.
-    cqe: sys::ib_cqe,
-    /// Whose it is. Written before the entry is posted for the first time.
-    owner: Cell<*const c_void>,
+    /// Its work request has completed.
+    fn completed(&self, owner: ArcBorrow<'_, Self::Owner>, completion: Completion<'_>);
 }
 
-// SAFETY: The owner is named, not kept; who follows the pointer vouches for it.
-unsafe impl Send for CompletionEntry {}
-// SAFETY: As above. `belongs_to` is called before anybody else knows the entry.
-unsafe impl Sync for CompletionEntry {}
+/// Something with the completion entry of its work requests. It must not move while one is posted.
+#[repr(C)]
+pub(crate) struct Posting<T: Completes> {
+    /// The C object. First, so that its address is that of the posting.
+    cqe: sys::ib_cqe,
+    /// Whose it is: null, or the pointer of an [`Arc`]. Written before the entry is posted for the
+    /// first time.
+    owner: Atomic<*const T::Owner>,
+    /// What was posted.
+    what: T,
+}
 
-impl CompletionEntry {
-    /// An entry of nobody's yet, for completions that `handler` is called for.
-    pub(crate) const fn new(handler: Handler) -> Self {
-        // INVARIANT: No owner.
+// SAFETY: The owner is named, not kept; who posts vouches for it. A handler is called by any
+// thread, with a shared reference.
+unsafe impl<T: Completes + Send> Send for Posting<T> {}
+// SAFETY: As above.
+unsafe impl<T: Completes + Sync> Sync for Posting<T> {}
+
+impl<T: Completes> Posting<T> {
+    /// Makes a posting without owner.
+    pub(crate) const fn new(what: T) -> Self {
         Self {
             cqe: sys::ib_cqe {
-                done: Some(handler),
+                done: Some(Self::callback),
             },
-            owner: Cell::new(ptr::null()),
+            owner: Atomic::new(ptr::null()),
+            what,
         }
     }
 
-    /// From now on it is `owner`'s. Nobody else knows the entry yet.
-    pub(crate) fn belongs_to<O>(&self, owner: &Arc<O>) {
-        // INVARIANT: The pointer of an `Arc`.
-        self.owner.set(Arc::as_ptr(owner).cast());
+    /// From now on it is `owner`'s.
+    pub(crate) fn belongs_to(&self, owner: &Arc<T::Owner>) {
+        self.owner.store(Arc::as_ptr(owner), Relaxed);
     }
 
-    /// The C object, for a work request.
-    pub(crate) fn as_ptr(&self) -> *mut sys::ib_cqe {
+    /// Returns the C object, for a work request. Who posts that sees to it that the posting stays
+    /// where it is, and that there is the owner, until the completion was handled.
+    pub(crate) fn cqe(&self) -> *mut sys::ib_cqe {
         ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// # Safety
+    ///
+    /// Called by the CQ core for a work request with [`Self::cqe`].
+    unsafe extern "C" fn callback(_cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
+        // SAFETY: The CQ core leaves the completion alone during the call.
+        let completion = Completion(unsafe { &*wc });
+        // SAFETY: The entry is the first member of a posting, and who posted it has vouched for
+        // that.
+        let this = unsafe { &*completion.entry().cast::<Self>() };
+        // SAFETY: What was posted has an owner, for which the same holds; it is that of an `Arc`.
+        let owner = unsafe { ArcBorrow::from_raw(this.owner.load(Relaxed)) };
+        this.what.completed(owner, completion);
+    }
+}
+
+impl<T: Completes> Deref for Posting<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.what
+    }
+}
+
+impl<T: Completes> DerefMut for Posting<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.what
     }
 }
 
@@ -99,37 +140,22 @@ impl CompletionEntry {
 ///
 /// Only the status (and which work request it was) is to be trusted when the status is not success.
 #[derive(Clone, Copy)]
-pub(crate) struct Completion {
-    /// The C object; valid while the handler runs.
-    wc: NonNull<sys::ib_wc>,
-}
+pub(crate) struct Completion<'a>(&'a sys::ib_wc);
 
-impl Completion {
-    /// Wraps what a handler was called with.
-    ///
-    /// # Safety
-    ///
-    /// `wc` must be the completion with which the CQ core called a handler, and the result must not
-    /// outlive that call.
-    pub(crate) unsafe fn from_raw(wc: *mut sys::ib_wc) -> Option<Self> {
-        NonNull::new(wc).map(|wc| Self { wc })
-    }
-
+impl Completion<'_> {
     /// Returns whether the work request succeeded.
     pub(crate) fn ok(self) -> bool {
         self.status() == sys::ib_wc_status_IB_WC_SUCCESS
     }
 
-    /// The status, as the device gave it.
+    /// Returns the status, as the device gave it.
     pub(crate) fn status(self) -> sys::ib_wc_status {
-        // SAFETY: Valid for the call, see `from_raw`.
-        unsafe { (*self.wc.as_ptr()).status }
+        self.0.status
     }
 
     /// Returns the vendor's error code of a completion without success.
     pub(crate) fn vendor_err(self) -> u32 {
-        // SAFETY: Valid for the call.
-        unsafe { (*self.wc.as_ptr()).vendor_err }
+        self.0.vendor_err
     }
 
     /// Returns whether the work request was flushed, since its QP was in error.
@@ -137,57 +163,33 @@ impl Completion {
         self.status() == sys::ib_wc_status_IB_WC_WR_FLUSH_ERR
     }
 
-    /// The work request's completion entry.
-    pub(crate) fn entry(self) -> *mut CompletionEntry {
-        // SAFETY: Valid for the call; kernel consumers always use the `wr_cqe` arm.
-        let cqe: *mut sys::ib_cqe = unsafe { *(*self.wc.as_ptr()).__bindgen_anon_1.wr_cqe };
-        cqe.cast()
+    /// Returns the work request's completion entry.
+    fn entry(self) -> *mut sys::ib_cqe {
+        // SAFETY: Kernel consumers always use this arm.
+        unsafe { *self.0.__bindgen_anon_1.wr_cqe }
     }
 
-    /// Whose completion entry it is.
-    ///
-    /// # Safety
-    ///
-    /// The handler belongs to entries of this module only, whose owners are `O`s. Somebody keeps
-    /// the entry and its owner until its completions have been handled.
-    pub(crate) unsafe fn owner<'a, O>(self) -> ArcBorrow<'a, O> {
-        // SAFETY: The caller guarantees that there is an entry around the C object.
-        let owner = unsafe { (*self.entry()).owner.get() };
-        // SAFETY: By the type invariant it is that of an `Arc`, since what was posted has an owner;
-        // the caller guarantees its type, and that it stays.
-        unsafe { ArcBorrow::from_raw(owner.cast()) }
-    }
-
-    /// The QP, which may be gone: not to be followed.
+    /// Returns the QP, which may be gone: not to be followed.
     pub(crate) fn qp(self) -> *const sys::ib_qp {
-        // SAFETY: Valid for the call.
-        unsafe { (*self.wc.as_ptr()).qp }
+        self.0.qp
     }
 
     /// Returns whether a message arrived, on success of a Receive. An RDMA Write with immediate
     /// data uses up a Receive too, and puts nothing into its buffer.
     pub(crate) fn is_message(self) -> bool {
-        // SAFETY: Valid for the call.
-        unsafe { (*self.wc.as_ptr()).opcode == sys::ib_wc_opcode_IB_WC_RECV }
+        self.0.opcode == sys::ib_wc_opcode_IB_WC_RECV
     }
 
     /// Returns the number of octets that arrived, on success of a Receive.
     pub(crate) fn byte_len(self) -> u32 {
-        // SAFETY: Valid for the call.
-        unsafe { (*self.wc.as_ptr()).byte_len }
+        self.0.byte_len
     }
 
-    /// The rkey that the peer's Send invalidated, on success of a Receive.
+    /// Returns the rkey that the peer's Send invalidated, on success of a Receive.
     pub(crate) fn invalidated_rkey(self) -> Option<u32> {
-        // SAFETY: Valid for the call; with the flag set the device filled this arm in.
-        unsafe {
-            let wc = self.wc.as_ptr();
-            if (*wc).wc_flags & sys::ib_wc_flags_IB_WC_WITH_INVALIDATE as c_int != 0 {
-                Some(*(*wc).ex.invalidate_rkey)
-            } else {
-                None
-            }
-        }
+        let flag = sys::ib_wc_flags_IB_WC_WITH_INVALIDATE as c_int;
+        // SAFETY: With the flag set the device filled this arm in.
+        (self.0.wc_flags & flag != 0).then(|| unsafe { *self.0.ex.invalidate_rkey })
     }
 }
 
@@ -381,9 +383,7 @@ mod tests {
             (sys::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM, false),
         ] {
             wc.opcode = opcode;
-            // SAFETY: It is used before `wc` changes.
-            let completion = unsafe { Completion::from_raw(&raw mut wc) };
-            assert_eq!(completion.map(Completion::is_message), Some(message));
+            assert_eq!(Completion(&wc).is_message(), message);
         }
     }
 }

@@ -11,8 +11,9 @@ use crate::{
     kext::page_fragment::PageFragment,
     rdma::{
         completion::{
-            CompletionEntry,
-            Handler, //
+            Completes,
+            Completion,
+            Posting, //
         },
         dma::Direction,
         protection_domain::ProtectionDomain,
@@ -25,6 +26,7 @@ use crate::{
 };
 use core::{
     iter::Peekable,
+    marker::PhantomData,
     mem::ManuallyDrop,
     ptr::{
         self,
@@ -37,7 +39,14 @@ use kernel::{
         to_result, //
     },
     prelude::*,
-    sync::Arc, //
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        ArcBorrow, //
+    }, //
 };
 
 /// Octets of a page, in which a region is laid out.
@@ -90,6 +99,71 @@ pub(crate) enum RegionState {
     Registered,
 }
 
+/// The owner of regions, told of their completions. Both run in the context of completion handlers.
+pub(crate) trait RegionOwner: Sized {
+    /// A registration has failed. One that succeeds does not complete.
+    fn registration_failed(this: ArcBorrow<'_, Self>, completion: Completion<'_>);
+
+    /// The invalidation of a region has completed: of the last one of a chain, or of one that has
+    /// failed.
+    fn invalidated(this: ArcBorrow<'_, Self>, fence: &Fence<Self>, completion: Completion<'_>);
+}
+
+/// The registration of a region.
+struct Registration<O>(PhantomData<fn(O)>);
+
+impl<O: RegionOwner> Completes for Registration<O> {
+    type Owner = O;
+
+    fn completed(&self, owner: ArcBorrow<'_, O>, completion: Completion<'_>) {
+        if !completion.ok() {
+            O::registration_failed(owner, completion);
+        }
+    }
+}
+
+/// The invalidation of a region, and what its owner knows it by.
+pub(crate) struct Fence<O> {
+    /// The tag, if it is the last one of its chain; else [`Self::NO_TAG`].
+    tag: Atomic<u64>,
+    /// The place of that in the Send Queue.
+    sequence: Atomic<u64>,
+    /// Whose it is.
+    owner: PhantomData<fn(O)>,
+}
+
+impl<O> Fence<O> {
+    /// What no tag is.
+    const NO_TAG: u64 = u64::MAX;
+
+    /// A fence that is not posted.
+    const fn new() -> Self {
+        Self {
+            tag: Atomic::new(Self::NO_TAG),
+            sequence: Atomic::new(0),
+            owner: PhantomData,
+        }
+    }
+
+    /// Returns the tag of the chain, if this is the last fence in it.
+    pub(crate) fn tag(&self) -> Option<u32> {
+        u32::try_from(self.tag.load(Relaxed)).ok()
+    }
+
+    /// Returns the place of the chain in the Send Queue.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence.load(Relaxed)
+    }
+}
+
+impl<O: RegionOwner> Completes for Fence<O> {
+    type Owner = O;
+
+    fn completed(&self, owner: ArcBorrow<'_, O>, completion: Completion<'_>) {
+        O::invalidated(owner, self, completion);
+    }
+}
+
 /// One memory region with what is needed to register and fence it.
 ///
 /// # Invariants
@@ -97,11 +171,11 @@ pub(crate) enum RegionState {
 /// - `mr` is an MR of the endpoint's PD, or null after `deregister`.
 /// - `sg` has `depth` initialised entries; its first `entries` are mapped for `device` if `device`
 ///   is set.
-pub(crate) struct Region {
+pub(crate) struct Region<O: RegionOwner> {
     /// Completion of REG_MR; called on failure only, since it is never signaled.
-    register: CompletionEntry,
+    register: Posting<Registration<O>>,
     /// Completion of LOCAL_INV; on success called for the last of a chain only.
-    pub(crate) fence: CompletionEntry,
+    fence: Posting<Fence<O>>,
     /// The MR.
     mr: *mut sys::ib_mr,
     /// The PD of the MR, which is given up with that.
@@ -123,37 +197,26 @@ pub(crate) struct Region {
     register_wr: sys::ib_reg_wr,
     /// The LOCAL_INV work request; likewise.
     fence_wr: sys::ib_send_wr,
-    /// Set for the last region of a chain of fences: whom to tell. Written before the chain is
-    /// posted.
-    pub(crate) fence_tag: Option<u32>,
-    /// Place of the chain's last work request in the Send Queue, see `SendQueue`.
-    pub(crate) fence_sequence: u64,
 }
 
 // SAFETY: All parts may be used from any context; exclusion is by ownership (a region has one
 // holder).
-unsafe impl Send for Region {}
+unsafe impl<O: RegionOwner> Send for Region<O> {}
 
-impl Region {
+impl<O: RegionOwner> Region<O> {
     /// Allocates a region that can hold `depth` pages. Its completions are those of `owner`.
     ///
     /// # Errors
     ///
     /// `ENOMEM`, or what the device reports.
-    pub(crate) fn new<O>(
-        pd: Arc<ProtectionDomain>,
-        depth: u32,
-        owner: &Arc<O>,
-        register_done: Handler,
-        fence_done: Handler,
-    ) -> Result<KBox<Self>> {
+    pub(crate) fn new(pd: Arc<ProtectionDomain>, depth: u32, owner: &Arc<O>) -> Result<KBox<Self>> {
         let sg = table(depth)?;
         // SAFETY: The PD is live.
         let mr = from_err_ptr(unsafe {
             sys::ib_alloc_mr(pd.as_ptr(), sys::ib_mr_type_IB_MR_TYPE_MEM_REG, depth)
         })?;
         // Without memory for it, the region is dropped, and the MR with it.
-        let mut region = Self::of(mr, sg, register_done, fence_done);
+        let mut region = Self::of(mr, sg);
         region.pd = Some(pd);
         let region = KBox::new(region, GFP_KERNEL)?;
         region.register.belongs_to(owner);
@@ -162,15 +225,10 @@ impl Region {
     }
 
     /// The region of an MR, which it takes over.
-    fn of(
-        mr: *mut sys::ib_mr,
-        sg: KVVec<sys::scatterlist>,
-        register_done: Handler,
-        fence_done: Handler,
-    ) -> Self {
+    fn of(mr: *mut sys::ib_mr, sg: KVVec<sys::scatterlist>) -> Self {
         Self {
-            register: CompletionEntry::new(register_done),
-            fence: CompletionEntry::new(fence_done),
+            register: Posting::new(Registration(PhantomData)),
+            fence: Posting::new(Fence::new()),
             mr,
             pd: None,
             sg,
@@ -181,8 +239,6 @@ impl Region {
             remote: RemoteMemory::default(),
             register_wr: sys::ib_reg_wr::zeroed(),
             fence_wr: sys::ib_send_wr::zeroed(),
-            fence_tag: None,
-            fence_sequence: 0,
         }
     }
 
@@ -437,7 +493,7 @@ impl Region {
         wr.key = self.remote.rkey;
         wr.access = access as c_int;
         wr.wr.next = next;
-        set_send_cqe(&mut wr.wr, self.register.as_ptr());
+        set_send_cqe(&mut wr.wr, self.register.cqe());
         wr.wr.num_sge = 0;
         wr.wr.sg_list = ptr::null_mut();
         wr.wr.opcode = sys::ib_wr_opcode_IB_WR_REG_MR;
@@ -445,19 +501,25 @@ impl Region {
         &raw mut wr.wr
     }
 
-    /// Builds the LOCAL_INV work request, with `next` after it.
+    /// Builds the LOCAL_INV work request of a chain whose place in the Send Queue is `sequence`,
+    /// with `next` after it. The last one of the chain has its `tag`, and is signaled.
     pub(crate) fn fence_wr(
         &mut self,
         next: *mut sys::ib_send_wr,
-        signaled: bool,
+        sequence: u64,
+        tag: Option<u32>,
     ) -> *mut sys::ib_send_wr {
+        self.fence.sequence.store(sequence, Relaxed);
+        self.fence
+            .tag
+            .store(tag.map_or(Fence::<O>::NO_TAG, u64::from), Relaxed);
         let wr = &mut self.fence_wr;
         wr.next = next;
-        set_send_cqe(wr, self.fence.as_ptr());
+        set_send_cqe(wr, self.fence.cqe());
         wr.num_sge = 0;
         wr.sg_list = ptr::null_mut();
         wr.opcode = sys::ib_wr_opcode_IB_WR_LOCAL_INV;
-        wr.send_flags = if signaled {
+        wr.send_flags = if tag.is_some() {
             sys::ib_send_flags_IB_SEND_SIGNALED as c_int
         } else {
             0
@@ -467,7 +529,7 @@ impl Region {
     }
 }
 
-impl Drop for Region {
+impl<O: RegionOwner> Drop for Region<O> {
     fn drop(&mut self) {
         self.deregister();
     }
@@ -484,12 +546,19 @@ mod tests {
     /// in the table: runs of pages that do not touch.
     const APART: u64 = 1 << 20;
 
-    /// Stands for a completion handler; nothing completes here.
-    ///
-    /// # Safety
-    ///
-    /// None.
-    unsafe extern "C" fn never(_cq: *mut sys::ib_cq, _wc: *mut sys::ib_wc) {}
+    /// Stands for an owner; nothing completes here.
+    struct Nobody;
+
+    impl RegionOwner for Nobody {
+        fn registration_failed(_this: ArcBorrow<'_, Self>, _completion: Completion<'_>) {}
+
+        fn invalidated(
+            _this: ArcBorrow<'_, Self>,
+            _fence: &Fence<Self>,
+            _completion: Completion<'_>,
+        ) {
+        }
+    }
 
     /// Takes the address of a page, and does nothing with it.
     ///
@@ -569,7 +638,7 @@ mod tests {
                 unsafe { PageFragment::new(NonNull::new_unchecked(page.as_ptr()), *offset, *len) }
             })
             .peekable();
-        let mut region = Region::of(&raw mut mr, table(depth)?, never, never);
+        let mut region = Region::<Nobody>::of(&raw mut mr, table(depth)?);
         let mut made = KVec::new();
         let mut mapped = Ok(());
         while mapped.is_ok() && fragments.peek().is_some() {

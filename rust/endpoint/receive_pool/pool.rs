@@ -25,8 +25,9 @@ use crate::{
     rdma::{
         cm::QueuePairUser,
         completion::{
+            Completes,
             Completion,
-            CompletionEntry, //
+            Posting, //
         },
         device::{
             Device,
@@ -41,7 +42,7 @@ use crate::{
     },
     sys, //
 };
-use core::ptr::NonNull;
+use core::marker::PhantomData;
 use kernel::{
     prelude::*,
     sync::{
@@ -52,6 +53,7 @@ use kernel::{
         new_mutex,
         new_spinlock,
         Arc,
+        ArcBorrow,
         Mutex,
         SpinLock, //
     },
@@ -76,7 +78,7 @@ const SHORT: u64 = 10;
 pub(crate) struct ReceivePool<H: EndpointEvents> {
     /// The posted Receives, and the others.
     #[pin]
-    state: SpinLock<State>,
+    state: SpinLock<State<PooledReceive<H>>>,
     /// The endpoints, by the addresses of their QPs; see [`Self::key`].
     #[pin]
     ends: XArray<Arc<Endpoint<H>>>,
@@ -155,7 +157,7 @@ impl<H: EndpointEvents> ReceivePool<H> {
     }
 
     /// Tells that Receives were posted. The lock is held, so that events come in order.
-    fn trace(&self, state: &State) {
+    fn trace(&self, state: &State<PooledReceive<H>>) {
         let level = state.level();
         trace::shared_receives(
             self.device_name.as_c_str(),
@@ -180,7 +182,7 @@ impl<H: EndpointEvents> ReceivePool<H> {
         let state = self.state.lock();
         for slot in state.slots.iter().filter_map(|slot| slot.as_ref()) {
             // SAFETY: The queue is gone, and with it the device's use of the buffer.
-            unsafe { slot.buffer.unmap() };
+            unsafe { slot.slot.buffer.unmap() };
         }
         drop(state);
     }
@@ -363,23 +365,23 @@ impl<H: EndpointEvents> ReceivePool<H> {
 
     /// Makes one buffer more. It is idle.
     fn add(self: &Arc<Self>) -> Result {
-        let slot = KBox::new(
-            ReceiveSlot {
-                entry: CompletionEntry::new(Self::receive_callback),
+        let slot = PooledReceive {
+            slot: ReceiveSlot {
                 index: 0,
                 buffer: DmaBuffer::new(self.buffer_size, Direction::FromDevice)?,
             },
-            GFP_KERNEL,
-        )?;
-        slot.entry.belongs_to(self);
+            pool: PhantomData,
+        };
+        let slot = KBox::new(Posting::new(slot), GFP_KERNEL)?;
+        slot.belongs_to(self);
         // SAFETY: Nobody else knows the buffer. It is unmapped by `close` or `recycle`.
-        unsafe { slot.buffer.map(self.queue()?.pd().device()) }?;
+        unsafe { slot.slot.buffer.map(self.queue()?.pd().device()) }?;
         let mut state = self.state.lock();
         if !state.too_few() {
             drop(state);
             // Somebody else was faster, and it may have taken the last place.
             // SAFETY: Nobody knows the buffer.
-            unsafe { slot.buffer.unmap() };
+            unsafe { slot.slot.buffer.unmap() };
             return Ok(());
         }
         let State {
@@ -395,11 +397,11 @@ impl<H: EndpointEvents> ReceivePool<H> {
         let Some((index, place)) = place else {
             drop(state);
             // SAFETY: Nobody knows the buffer.
-            unsafe { slot.buffer.unmap() };
+            unsafe { slot.slot.buffer.unmap() };
             return Err(ENOSPC);
         };
         let mut slot = slot;
-        slot.index = index;
+        slot.slot.index = index;
         *place = Some(slot);
         *made += 1;
         // There is room for all.
@@ -427,31 +429,34 @@ impl<H: EndpointEvents> ReceivePool<H> {
                 // was in the table: `close`, after which the device may go, unmaps what is there
                 // under the lock too. So either it will do so later, or it has done so with this
                 // buffer, and there is nothing to unmap.
-                unsafe { slot.buffer.unmap() };
+                unsafe { slot.slot.buffer.unmap() };
             }
             drop(state);
             // Frees the memory.
             drop(slot);
         }
     }
+}
 
-    /// # Safety
-    ///
-    /// Called by the CQ core for a Receive of this pool.
-    unsafe extern "C" fn receive_callback(_cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
-        // SAFETY: The CQ core hands us the completion for the call.
-        let Some(completion) = (unsafe { Completion::from_raw(wc) }) else {
-            return;
-        };
-        // SAFETY: This handler is that of the entries of pools only, which `add` gives to their
-        // pool; slots and pool outlive the CQ, which `close` drops.
-        let this = unsafe { completion.owner::<Self>() };
-        let slot = completion.entry().cast::<ReceiveSlot>();
-        // SAFETY: This handler belongs to the entries of the pool's slots only, whose first member
-        // they are. One that was posted stays in the table until it is given to `recycle`, which
-        // happens below or when the `Received` is dropped, or is recovered, when no QP is left that
-        // may have used it.
-        let index = unsafe { (*slot).index };
+/// A Receive buffer of a pool.
+struct PooledReceive<H: EndpointEvents> {
+    /// The buffer.
+    slot: ReceiveSlot,
+    /// Whose pool it is.
+    pool: PhantomData<fn(H)>,
+}
+
+impl<H: EndpointEvents> AsRef<ReceiveSlot> for PooledReceive<H> {
+    fn as_ref(&self) -> &ReceiveSlot {
+        &self.slot
+    }
+}
+
+impl<H: EndpointEvents> Completes for PooledReceive<H> {
+    type Owner = ReceivePool<H>;
+
+    fn completed(&self, this: ArcBorrow<'_, ReceivePool<H>>, completion: Completion<'_>) {
+        let index = self.slot.index;
         let endpoint = this
             .ends
             .lock()
@@ -467,10 +472,8 @@ impl<H: EndpointEvents> ReceivePool<H> {
             this.recycle(index);
             return;
         };
-        let Some(slot) = NonNull::new(slot) else {
-            return;
-        };
-        // SAFETY: The slot has just completed, and is the endpoint's pool's.
-        unsafe { Endpoint::arrived(endpoint, slot, completion) };
+        // SAFETY: The slot has just completed, and is the endpoint's pool's. It stays in the table
+        // until it is given to `recycle`, which happens when the `Received` is dropped.
+        unsafe { Endpoint::arrived(endpoint, &self.slot, completion) };
     }
 }

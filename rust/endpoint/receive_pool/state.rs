@@ -8,7 +8,13 @@ use crate::{
         ReceiveSlot,
         RECEIVE_BATCH, //
     },
-    rdma::shared_receive_queue::SharedReceiveQueue,
+    rdma::{
+        completion::{
+            Completes,
+            Posting, //
+        },
+        shared_receive_queue::SharedReceiveQueue, //
+    },
     sys, //
 };
 use core::ptr;
@@ -22,13 +28,13 @@ use kernel::{
 const VACANT: u64 = u64::MAX;
 
 /// The state that the lock of a pool protects.
-pub(super) struct State {
+pub(super) struct State<T: Completes> {
     /// The queue, until the pool is closed.
     pub(super) srq: Option<Arc<SharedReceiveQueue>>,
     /// The key for local memory.
     lkey: u32,
     /// All buffers, by index. With room for `limit`.
-    pub(super) slots: KVVec<Option<KBox<ReceiveSlot>>>,
+    pub(super) slots: KVVec<Option<KBox<Posting<T>>>>,
     /// The places in `slots` without a buffer. With room for `limit`.
     pub(super) vacant: KVVec<u32>,
     /// The buffers that are neither posted nor lent. With room for `limit`.
@@ -87,7 +93,7 @@ pub(crate) struct PoolLevel {
     pub(crate) refills: u64,
 }
 
-impl State {
+impl<T: Completes + AsRef<ReceiveSlot>> State<T> {
     /// No buffers, with places for `limit`, and for as many QPs. `in_order` is whether a QP of the
     /// device uses Receives in the order in which it took them.
     ///
@@ -249,7 +255,7 @@ impl State {
     }
 
     /// Takes an idle buffer out of the table.
-    pub(super) fn remove_idle(&mut self) -> Option<KBox<ReceiveSlot>> {
+    pub(super) fn remove_idle(&mut self) -> Option<KBox<Posting<T>>> {
         let index = self.idle.pop()?;
         let slot = self.slots.get_mut(index as usize)?.take()?;
         self.made -= 1;
@@ -333,9 +339,29 @@ impl State {
 #[kunit_tests(rpcrdma_receive_pool_state)]
 mod tests {
     use super::*;
+    use crate::rdma::completion::Completion;
+    use core::convert::Infallible;
+    use kernel::sync::ArcBorrow;
+
+    /// Stands for a Receive buffer; there is none here.
+    struct Nothing(Infallible);
+
+    impl AsRef<ReceiveSlot> for Nothing {
+        fn as_ref(&self) -> &ReceiveSlot {
+            match self.0 {}
+        }
+    }
+
+    impl Completes for Nothing {
+        type Owner = ();
+
+        fn completed(&self, _owner: ArcBorrow<'_, ()>, _completion: Completion<'_>) {
+            match self.0 {}
+        }
+    }
 
     /// Enters more QPs.
-    fn entered<const COUNT: usize>(state: &mut State) -> Result<[u32; COUNT]> {
+    fn entered<const COUNT: usize>(state: &mut State<Nothing>) -> Result<[u32; COUNT]> {
         let mut places = [0; COUNT];
         for place in &mut places {
             *place = state.enter()?;
@@ -344,7 +370,7 @@ mod tests {
     }
 
     /// The buffer was posted.
-    fn repost(state: &mut State, index: u32) {
+    fn repost(state: &mut State<Nothing>, index: u32) {
         state.posted += 1;
         if let Some(posted_as) = state.posted_as.get_mut(index as usize) {
             *posted_as = state.posted;
@@ -352,13 +378,13 @@ mod tests {
     }
 
     /// The oldest Receive that was posted after the `after`th, and its buffer.
-    fn next(state: &State, after: u64) -> Option<(u64, u32)> {
+    fn next(state: &State<Nothing>, after: u64) -> Option<(u64, u32)> {
         let posted = state.posted_as.iter().copied().zip(0..);
         posted.filter(|(posted_as, _)| *posted_as > after).min()
     }
 
     /// The first `count` buffers were posted, in the order of their indices.
-    fn posted(state: &mut State, count: u32) {
+    fn posted(state: &mut State<Nothing>, count: u32) {
         for index in 0..count {
             repost(state, index);
         }
@@ -366,7 +392,7 @@ mod tests {
 
     #[test]
     fn a_batch_more_than_was_asked_for() -> Result {
-        let mut state = State::new(100, true)?;
+        let mut state = State::<Nothing>::new(100, true)?;
         assert_eq!(state.target(), RECEIVE_BATCH);
         state.wanted = 20;
         assert_eq!(state.target(), 20 + RECEIVE_BATCH);
@@ -376,7 +402,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_not_asked_for() -> Result {
-        let mut state = State::new(RECEIVE_BATCH + 10, true)?;
+        let mut state = State::<Nothing>::new(RECEIVE_BATCH + 10, true)?;
         state.ask(4, Need::Vital)?;
         assert_eq!(state.ask(7, Need::Vital), Err(ENOSPC));
         assert_eq!(state.ask(u32::MAX, Need::Vital), Err(ENOSPC));
@@ -389,7 +415,7 @@ mod tests {
 
     #[test]
     fn a_quarter_is_for_what_is_vital() -> Result {
-        let mut state = State::new(RECEIVE_BATCH + 40, true)?;
+        let mut state = State::<Nothing>::new(RECEIVE_BATCH + 40, true)?;
         entered::<3>(&mut state)?;
         assert_eq!(state.share(), 10);
         state.ask(30, Need::More)?;
@@ -405,7 +431,7 @@ mod tests {
 
     #[test]
     fn nobody_has_a_share_of_what_is_lost() -> Result {
-        let mut state = State::new(RECEIVE_BATCH + 40, true)?;
+        let mut state = State::<Nothing>::new(RECEIVE_BATCH + 40, true)?;
         let [first, second] = entered(&mut state)?;
         posted(&mut state, 10);
         assert!(state.completed(4, Some(first)));
@@ -418,7 +444,7 @@ mod tests {
 
     #[test]
     fn what_is_overtaken_is_lost_but_for_one_per_queue_pair() -> Result {
-        let mut state = State::new(100, true)?;
+        let mut state = State::<Nothing>::new(100, true)?;
         let [first, second] = entered(&mut state)?;
         posted(&mut state, 10);
         // In order: nothing is missing.
@@ -445,7 +471,7 @@ mod tests {
 
     #[test]
     fn what_nobody_can_hold_is_recovered() -> Result {
-        let mut state = State::new(100, true)?;
+        let mut state = State::<Nothing>::new(100, true)?;
         let [cut, idle, busy] = entered(&mut state)?;
         posted(&mut state, 10);
         // The first Receive is that of a message that is cut: its Queue Pair goes without
@@ -474,7 +500,7 @@ mod tests {
 
     #[test]
     fn what_one_may_still_hold_is_left_to_it() -> Result {
-        let mut state = State::new(100, true)?;
+        let mut state = State::<Nothing>::new(100, true)?;
         let [slow, busy] = entered(&mut state)?;
         posted(&mut state, 20);
         // The slow one's message takes its time; it does not matter how many others come meanwhile.
@@ -490,7 +516,7 @@ mod tests {
 
     #[test]
     fn many_cut_messages_use_up_no_receives() -> Result {
-        let mut state = State::new(40, true)?;
+        let mut state = State::<Nothing>::new(40, true)?;
         let [busy] = entered(&mut state)?;
         posted(&mut state, 4);
         for _ in 0..1000 {
@@ -512,7 +538,7 @@ mod tests {
 
     #[test]
     fn without_order_only_the_end_of_a_queue_pair_counts() -> Result {
-        let mut state = State::new(100, false)?;
+        let mut state = State::<Nothing>::new(100, false)?;
         let [cut, other] = entered(&mut state)?;
         posted(&mut state, 10);
         assert!(state.completed(1, Some(other)));
@@ -525,7 +551,7 @@ mod tests {
 
     #[test]
     fn what_was_not_posted_does_not_complete() -> Result {
-        let mut state = State::new(4, true)?;
+        let mut state = State::<Nothing>::new(4, true)?;
         posted(&mut state, 2);
         assert!(!state.completed(3, None));
         assert!(!state.completed(4, None));
@@ -537,7 +563,7 @@ mod tests {
 
     #[test]
     fn there_are_no_more_queue_pairs_than_receives() -> Result {
-        let mut state = State::new(2, true)?;
+        let mut state = State::<Nothing>::new(2, true)?;
         let [first, _] = entered(&mut state)?;
         assert_eq!(state.enter(), Err(ENOSPC));
         state.leave(first);
@@ -549,7 +575,7 @@ mod tests {
 
     #[test]
     fn nothing_is_posted_without_a_queue() -> Result {
-        let mut state = State::new(4, true)?;
+        let mut state = State::<Nothing>::new(4, true)?;
         assert_eq!(state.post(), Err(ENODEV));
         assert_eq!(state.posted, 0);
         assert_eq!(state.level().refills, 0);
