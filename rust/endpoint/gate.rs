@@ -11,6 +11,7 @@ use crate::{
         PostError,
         Sizes, //
     },
+    kext::handover::Handover,
     rdma::{
         cm::QueuePairUser,
         completion::Posting,
@@ -23,7 +24,6 @@ use crate::{
     sys, //
 };
 use core::{
-    cell::Cell,
     mem::ManuallyDrop,
     ptr, //
 };
@@ -31,9 +31,7 @@ use kernel::{
     prelude::*,
     sync::atomic::{
         Atomic,
-        Full,
-        Relaxed,
-        Release, //
+        Relaxed, //
     }, //
 };
 
@@ -44,18 +42,12 @@ pub(super) struct SendSlot<H: EndpointEvents> {
     /// The name of that Send in trace events: its place, or what its chain was called when it was
     /// begun.
     pub(super) name: Atomic<u64>,
-    /// Set while there is cargo. The one who clears it takes the cargo.
-    laden: Atomic<bool>,
-    /// The cargo, released when the Send has completed. Written by the poster, under the gate's
-    /// lock, and taken by its completion, or at the end of the endpoint.
-    cargo: Cell<Option<Cargo<H>>>,
+    /// The cargo, released when the Send has completed. A completion that comes behind the marker
+    /// of a drain may take it at the same time as the end of the endpoint.
+    pub(super) cargo: Handover<Cargo<H>>,
     /// Where the message is.
     pub(super) buffer: DmaBuffer,
 }
-
-// SAFETY: `cargo` is written by the poster, under the gate's lock, while the slot is free and so
-// has none; and taken by the one that has made `laden` false. Everything else may be shared.
-unsafe impl<H: EndpointEvents> Sync for SendSlot<H> {}
 
 impl<H: EndpointEvents> SendSlot<H> {
     /// A slot for `buffer`, which has never been posted.
@@ -63,26 +55,9 @@ impl<H: EndpointEvents> SendSlot<H> {
         Self {
             sequence: Atomic::new(0),
             name: Atomic::new(0),
-            laden: Atomic::new(false),
-            cargo: Cell::new(None),
+            cargo: Handover::new(),
             buffer,
         }
-    }
-
-    /// Keeps `cargo` until [`Self::unload`]. The caller holds the gate's lock, the slot is free,
-    /// and so has none.
-    pub(super) fn load(&self, cargo: Cargo<H>) {
-        self.cargo.set(Some(cargo));
-        self.laden.store(true, Release);
-    }
-
-    /// Takes the cargo out, if there is any. A completion that comes behind the marker of a drain
-    /// may do so at the same time as the end of the endpoint: then one of them gets it.
-    pub(super) fn unload(&self) -> Option<Cargo<H>> {
-        if !self.laden.load(Relaxed) || !self.laden.xchg(false, Full) {
-            return None;
-        }
-        self.cargo.take()
     }
 }
 

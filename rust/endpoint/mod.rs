@@ -294,7 +294,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             idle,
         };
         let context = cm.context().clone();
-        let device_name = DeviceName::copy(cm.device_name());
+        let device_name = cm.device_name();
         let objects = Objects {
             membership,
             pd: None,

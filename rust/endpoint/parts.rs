@@ -42,7 +42,10 @@ use core::{
 };
 use kernel::{
     prelude::*,
-    sync::ArcBorrow, //
+    sync::{
+        atomic::Relaxed,
+        ArcBorrow, //
+    }, //
 };
 
 /// Work requests of the longest chain, a Reply's Send counted. More than a peer has reason to ask
@@ -158,7 +161,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                     let place = gate.queue.posted_last(count, None);
                     let slot = self.pulls.get(index as usize);
                     if let Some((place, slot)) = place.zip(slot) {
-                        slot.sequence.set(place);
+                        slot.sequence.store(place, Relaxed);
                     }
                     place
                 }

@@ -23,6 +23,7 @@ use crate::{
         EndpointEvents,
         PostError, //
     },
+    kext::handover::Handover,
     observe::trace,
     rdma::completion::{
         Completes,
@@ -30,16 +31,19 @@ use crate::{
     },
     sys, //
 };
-use core::{
-    cell::Cell,
-    ptr::{
-        self,
-        NonNull, //
-    }, //
+use core::ptr::{
+    self,
+    NonNull, //
 };
 use kernel::{
     prelude::*,
-    sync::ArcBorrow, //
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        ArcBorrow, //
+    }, //
 };
 
 /// RDMA Reads that complete together.
@@ -98,21 +102,18 @@ pub(super) struct PullSlot<H: EndpointEvents> {
     /// Its place among the slots.
     pub(super) index: u32,
     /// Where in the Send Queue the last Read was posted. Under the gate's lock.
-    pub(super) sequence: Cell<u64>,
-    /// The posted Reads. Written and taken under the gate's lock.
-    pub(super) pull: Cell<Option<KBox<Pull<H>>>>,
+    pub(super) sequence: Atomic<u64>,
+    /// The posted Reads.
+    pull: Handover<KBox<Pull<H>>>,
 }
-
-// SAFETY: The cells are used under the lock of the Send gate only.
-unsafe impl<H: EndpointEvents> Sync for PullSlot<H> {}
 
 impl<H: EndpointEvents> PullSlot<H> {
     /// A place without Reads.
     pub(super) const fn new(index: u32) -> Self {
         Self {
             index,
-            sequence: Cell::new(0),
-            pull: Cell::new(None),
+            sequence: Atomic::new(0),
+            pull: Handover::new(),
         }
     }
 }
@@ -123,7 +124,7 @@ impl<H: EndpointEvents> Completes for PullSlot<H> {
     /// The last of the Reads has completed.
     fn completed(&self, this: ArcBorrow<'_, Endpoint<H>>, completion: Completion<'_>) {
         let mut gate = this.send.lock();
-        let sequence = self.sequence.get();
+        let sequence = self.sequence.load(Relaxed);
         let pull = self.pull.take();
         if pull.is_some() {
             // There is room for all.
@@ -182,7 +183,10 @@ impl<H: EndpointEvents> Endpoint<H> {
         }
         // The completion may come before the post returns; it waits for the lock. Moving the box
         // does not move the chain, which is in the contexts of the transfers.
-        slot.pull.set(Some(pull));
+        if slot.pull.put(pull).is_err() {
+            // It has none, since it was free.
+            return Err((PostError::Refused, None));
+        }
         let posted = match NonNull::new(first) {
             Some(first) => {
                 // SAFETY: The transfers have just been linked, and there are so many work requests
@@ -205,10 +209,9 @@ impl<H: EndpointEvents> Endpoint<H> {
     pub(super) fn give_up_pulls(&self) -> Unfinished<H> {
         let mut unfinished = Unfinished(None);
         for slot in &self.pulls {
-            let gate = self.send.lock();
-            let pull = slot.pull.take();
-            drop(gate);
-            let Some(mut pull) = pull else { continue };
+            let Some(mut pull) = slot.pull.take() else {
+                continue;
+            };
             pull.transfers = KVec::new();
             pull.next = unfinished.0.take();
             unfinished.0 = Some(pull);

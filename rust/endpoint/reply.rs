@@ -13,7 +13,8 @@ use crate::{
         gate::{
             SendChain,
             SendGate,
-            SendRequest, //
+            SendRequest,
+            SendSlot, //
         },
         parts::{
             Last,
@@ -153,7 +154,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             first = transfer.link(cqe, first);
         }
         let first = NonNull::new(first).ok_or(PostError::Refused)?;
-        slot.load(cargo);
+        keep(slot, cargo)?;
         let name = gate.queue.begin();
         let last = Last::Send(ReplySend {
             begun: Some(name),
@@ -196,7 +197,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                 first = transfer.link(ptr::null_mut(), first);
             }
             // Whatever happens, it is released by the completion, or at the end of the endpoint.
-            slot.load(cargo);
+            keep(slot, cargo)?;
         }
         let chain = SendChain {
             first,
@@ -208,4 +209,13 @@ impl<H: EndpointEvents> Endpoint<H> {
         // valid for the call. What the Writes point to is kept by the slot.
         unsafe { gate.post(slot, reply.index, &chain) }
     }
+}
+
+/// Keeps the cargo of a Reply with its Send buffer.
+///
+/// # Errors
+///
+/// `Refused` if that has one. It has none, since it was free.
+fn keep<H: EndpointEvents>(slot: &SendSlot<H>, cargo: Cargo<H>) -> Result<(), PostError> {
+    slot.cargo.put(cargo).map_err(|_| PostError::Refused)
 }

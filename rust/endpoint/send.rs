@@ -82,7 +82,7 @@ impl<H: EndpointEvents> Completes for SendSlot<H> {
         let sequence = self.sequence.load(Relaxed);
         let name = self.name.load(Relaxed);
         // Before the buffer comes free, and with it the place of the cargo.
-        drop(self.unload());
+        drop(self.cargo.take());
         trace::sent(this.number(), name, completion.status());
         if !completion.ok() {
             this.trace_error(completion, trace::Work::Send);

@@ -46,14 +46,13 @@ use crate::{
         }, //
     },
     rdma::device::{
-        self,
         Device,
-        DeviceLimits, //
+        DeviceLimits,
+        DeviceName, //
     },
     sys, //
 };
 use core::{
-    ffi::CStr,
     ptr::{
         self,
         NonNull, //
@@ -314,12 +313,12 @@ impl<H: CmEvents> CmId<H> {
         Some(unsafe { (*self.id.as_ptr()).port_num })
     }
 
-    /// The name of the device, once the address has been resolved.
-    pub(crate) fn device_name(&self) -> &CStr {
+    /// Returns the name of the device, once the address has been resolved.
+    pub(crate) fn device_name(&self) -> DeviceName {
         match self.raw_device() {
             // SAFETY: The id holds its device, and `self` the id.
-            Some(device) => unsafe { device::name(device) },
-            None => c"none",
+            Some(device) => unsafe { DeviceName::of(device) },
+            None => DeviceName::NONE,
         }
     }
 }

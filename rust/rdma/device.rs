@@ -9,7 +9,10 @@ use core::{
     ffi::CStr,
     ptr::NonNull, //
 };
-use kernel::str::CStrExt as _;
+use kernel::{
+    ffi::c_char,
+    fmt, //
+};
 
 /// A registered device. It stays registered as long as there is one of these.
 ///
@@ -45,10 +48,10 @@ impl Device {
         unsafe { Self::get(self.0) }
     }
 
-    /// Returns the name.
-    pub(crate) fn name(&self) -> &CStr {
+    /// Returns the name that it has now.
+    pub(crate) fn name(&self) -> DeviceName {
         // SAFETY: The device stays registered as long as `self` exists.
-        unsafe { name(self.0) }
+        unsafe { DeviceName::of(self.0) }
     }
 
     /// Returns the C object.
@@ -122,21 +125,11 @@ fn limit(value: impl TryInto<u32>) -> u32 {
     value.try_into().unwrap_or(0)
 }
 
-/// The name of a device.
-///
-/// # Safety
-///
-/// `device` must point to a device that stays registered for `'a`.
-pub(crate) unsafe fn name<'a>(device: NonNull<sys::ib_device>) -> &'a CStr {
-    // SAFETY: `name` is a NUL-terminated array inside the device, which the caller keeps
-    // registered.
-    unsafe { CStr::from_char_ptr((*device.as_ptr()).name.as_ptr().cast()) }
-}
-
 /// Octets of a device's name, the final NUL counted.
 const NAME_LEN: usize = 64;
 
-/// A copy of a device's name, which goes away with the device.
+/// A copy of a device's name. The name itself goes with the device, and an administrator may
+/// change it at any time.
 ///
 /// # Invariants
 ///
@@ -144,22 +137,41 @@ const NAME_LEN: usize = 64;
 pub(crate) struct DeviceName([u8; NAME_LEN]);
 
 impl DeviceName {
-    /// Copies a name.
-    pub(crate) fn copy(name: &CStr) -> Self {
+    /// The name of no device.
+    pub(crate) const NONE: Self = {
+        let mut name = [0; NAME_LEN];
+        // INVARIANT: The last octet is NUL.
+        [name[0], name[1], name[2], name[3]] = *b"none";
+        Self(name)
+    };
+
+    /// Copies the name of a device. While that is being changed, the copy may have octets of both
+    /// names.
+    ///
+    /// # Safety
+    ///
+    /// `device` points to a device that stays registered during the call.
+    pub(super) unsafe fn of(device: NonNull<sys::ib_device>) -> Self {
+        // SAFETY: The caller guarantees the device, of which this is an array.
+        let name: *const [c_char; NAME_LEN] = unsafe { &raw const (*device.as_ptr()).name };
         let mut copy = [0; NAME_LEN];
         // INVARIANT: The last octet stays NUL.
-        for (to, from) in copy
-            .iter_mut()
-            .take(NAME_LEN - 1)
-            .zip(name.to_bytes().iter())
-        {
-            *to = *from;
+        for (at, to) in copy.iter_mut().take(NAME_LEN - 1).enumerate() {
+            // SAFETY: The array has `NAME_LEN` octets. Others may write to it meanwhile; each octet
+            // is read once.
+            *to = unsafe { name.cast::<u8>().add(at).read_volatile() };
         }
         Self(copy)
     }
 
-    /// The name.
+    /// Returns the name.
     pub(crate) fn as_c_str(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.0).unwrap_or(c"?")
+    }
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_c_str().fmt(f)
     }
 }

@@ -10,5 +10,6 @@ pub(crate) mod device;
 pub(crate) mod dma;
 pub(crate) mod protection_domain;
 pub(crate) mod region;
+pub(crate) mod rw;
 pub(crate) mod shared_receive_queue;
 pub(crate) mod work_request;

@@ -121,7 +121,7 @@ impl<H: EndpointEvents> ReceivePool<H> {
         // On iWARP a QP may have several messages under way, and begin them in another order than
         // the peer.
         let mut state = State::new(limit, tells)?;
-        let device_name = DeviceName::copy(device.name());
+        let device_name = device.name();
         let own = device.try_clone().ok_or(ENODEV)?;
         let srq = SharedReceiveQueue::new(ProtectionDomain::new(own)?, limit)?;
         state.open(srq.clone());

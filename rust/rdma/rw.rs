@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! RDMA Reads and Writes.
+//!
+//! C header: [`include/rdma/rw.h`](srctree/include/rdma/rw.h)
+//!
+//! The core maps the memory, registers it where the device wants that, and makes the work requests.
+
+use crate::{
+    kext::page_fragment::PageFragment,
+    rdma::{
+        cm::QueuePairUser,
+        dma::Direction, //
+    },
+    sys, //
+};
+use core::mem::MaybeUninit;
+use kernel::{
+    error::to_result,
+    prelude::*, //
+};
+
+/// Pages of a memory region at most: the core takes it that there are so many if the device can do
+/// it.
+const REGION_PAGES: u32 = 256;
+
+/// A place in a peer's memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RemoteAddress {
+    /// The address of the first octet, as the peer gave it.
+    pub(crate) offset: u64,
+    /// The R_key.
+    pub(crate) rkey: u32,
+}
+
+/// The state of a [`ReadWrite`]. On the heap, since work requests point into it.
+struct Context {
+    /// The core's state.
+    ctx: sys::rdma_rw_ctx,
+    /// The memory.
+    memory: KVec<PageFragment>,
+    /// The QP.
+    qp: QueuePairUser,
+    /// The port it is bound to.
+    port: u32,
+    /// Which way the data goes.
+    direction: Direction,
+}
+
+/// One RDMA Read or Write, whose memory is mapped. Dropped, it unmaps that.
+///
+/// # Invariants
+///
+/// The core's state is initialised, for the other members of `context`.
+pub(crate) struct ReadWrite {
+    /// The state.
+    context: KBox<Context>,
+    /// The number of its work requests.
+    requests: u32,
+    /// The number of octets that it moves.
+    octets: u32,
+}
+
+// SAFETY: The core's state and the QP may be used by any thread, one at a time.
+unsafe impl Send for ReadWrite {}
+
+impl ReadWrite {
+    /// Prepares a Read into `memory`, or a Write from it. The fragments follow one another without
+    /// a gap but for page boundaries. Their maker keeps their pages until the value is dropped.
+    /// Sleeps.
+    ///
+    /// If the device needs a memory region and all of the QP's are in use, `add_regions` is asked
+    /// for more, and returns whether there are.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is no memory, or more octets than 32 bits count; `EAGAIN` if there are no
+    /// more memory regions; `ENOMEM`; or what the device or `add_regions` reports.
+    pub(crate) fn new(
+        qp: QueuePairUser,
+        port: u32,
+        (direction, memory): (Direction, KVec<PageFragment>),
+        remote: RemoteAddress,
+        mut add_regions: impl FnMut(&QueuePairUser) -> Result<bool>,
+    ) -> Result<Self> {
+        let octets = octets(&memory)
+            .filter(|octets| *octets != 0)
+            .ok_or(EINVAL)?;
+        let count = u32::try_from(memory.len())?;
+        let mut context = KBox::new(
+            Context {
+                // SAFETY: Integers, pointers, and unions of those.
+                ctx: unsafe { MaybeUninit::zeroed().assume_init() },
+                memory,
+                qp,
+                port,
+                direction,
+            },
+            GFP_KERNEL,
+        )?;
+        loop {
+            let iter = sys::bvec_iter {
+                bi_size: octets,
+                ..pin_init::zeroed()
+            };
+            // SAFETY: The user keeps the QP. The vectors are `octets` long together, they live as
+            // long as the state, and their maker vouches for their pages. A state that could not be
+            // initialised may be initialised again.
+            let requests = unsafe {
+                sys::rdma_rw_begin(
+                    &raw mut context.ctx,
+                    context.qp.as_ptr(),
+                    port,
+                    PageFragment::bio_vecs(&context.memory),
+                    count,
+                    iter,
+                    remote.offset,
+                    remote.rkey,
+                    direction.as_raw(),
+                )
+            };
+            match to_result(requests.min(0)) {
+                Err(EAGAIN) if add_regions(&context.qp)? => {}
+                Err(error) => return Err(error),
+                // INVARIANT: It was just initialised.
+                Ok(()) => {
+                    return Ok(Self {
+                        context,
+                        requests: requests.unsigned_abs(),
+                        octets,
+                    })
+                }
+            }
+        }
+    }
+
+    /// Puts its work requests in front of `chain`. The last of all is signaled to `cqe` if there is
+    /// no chain.
+    pub(crate) fn link(
+        &mut self,
+        cqe: *mut sys::ib_cqe,
+        chain: *mut sys::ib_send_wr,
+    ) -> *mut sys::ib_send_wr {
+        let context = &mut *self.context;
+        // SAFETY: By the type invariant the state is initialised for this QP, which the user keeps.
+        unsafe {
+            sys::rdma_rw_ctx_wrs(
+                &raw mut context.ctx,
+                context.qp.as_ptr(),
+                context.port,
+                cqe,
+                chain,
+            )
+        }
+    }
+
+    /// Returns the number of its work requests.
+    pub(crate) fn requests(&self) -> u32 {
+        self.requests
+    }
+
+    /// Returns the number of octets that it moves.
+    pub(crate) fn octets(&self) -> u32 {
+        self.octets
+    }
+
+    /// Returns the number of pages of memory.
+    pub(crate) fn pages(&self) -> usize {
+        self.context.memory.len()
+    }
+}
+
+impl Drop for ReadWrite {
+    fn drop(&mut self) {
+        let context = &mut *self.context;
+        // SAFETY: By the type invariant the state was initialised with the same arguments, and it
+        // is destroyed only here. The user keeps the QP. Who has posted the work requests drops the
+        // value when the device is done with them.
+        unsafe {
+            sys::rdma_rw_end(
+                &raw mut context.ctx,
+                context.qp.as_ptr(),
+                context.port,
+                PageFragment::bio_vecs(&context.memory),
+                context.memory.len() as u32,
+                context.direction.as_raw(),
+            )
+        };
+    }
+}
+
+/// Returns the length of `memory` in octets, if 32 bits can count them.
+pub(crate) fn octets(memory: &[PageFragment]) -> Option<u32> {
+    memory
+        .iter()
+        .try_fold(0_u32, |sum, fragment| sum.checked_add(fragment.len()))
+}
+
+impl QueuePairUser {
+    /// Makes `count` memory regions for Reads and Writes of the QP. They go with it. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// With the number of regions that are left, if not all could be made. The core has then given
+    /// up all that nobody uses, those of earlier calls too. Some may be overlooked that others make
+    /// or give back just now.
+    pub(crate) fn add_read_write_regions(&self, count: u32) -> core::result::Result<(), u32> {
+        let qp = self.as_ptr();
+        // SAFETY: The user keeps the QP, which keeps its device.
+        let pages = unsafe { (*(*qp).device).attrs.max_fast_reg_page_list_len };
+        // SAFETY: As above. The core's own list of regions, which it protects, and empties when the
+        // QP is destroyed.
+        let made = unsafe {
+            sys::ib_mr_pool_init(
+                qp,
+                &raw mut (*qp).rdma_mrs,
+                c_int::try_from(count).unwrap_or(c_int::MAX),
+                sys::ib_mr_type_IB_MR_TYPE_MEM_REG,
+                pages.min(REGION_PAGES),
+                0,
+            )
+        };
+        if made == 0 {
+            return Ok(());
+        }
+        // SAFETY: As above. The number is an aligned integer, which others change under a lock of
+        // the core's; any value that it has had is good enough.
+        let left = unsafe { (&raw const (*qp).mrs_used).read_volatile() };
+        Err(u32::try_from(left).unwrap_or(0))
+    }
+}
