@@ -12,7 +12,7 @@ use crate::link::assembly::Whole;
 use crate::link::sizing::MAX_SEGMENTS;
 use crate::proto::chunk::Segment;
 use crate::proto::format::Asked;
-use crate::requester::reply::Verdict;
+use crate::requester::verdict::Verdict;
 use crate::requester::Host;
 use crate::sunrpc::Pinned;
 use kernel::prelude::*;

@@ -36,6 +36,7 @@ mod marshal;
 pub(crate) mod reply;
 pub(crate) mod send;
 pub(crate) mod stats;
+mod verdict;
 pub(crate) mod wait;
 
 use crate::endpoint::ConnectionEvents;

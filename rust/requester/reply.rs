@@ -22,6 +22,7 @@ use crate::requester::call::{
     Regions,
     Segments, //
 };
+use crate::requester::verdict::Verdict;
 use crate::requester::Host;
 use crate::sunrpc::Pinned;
 use kernel::prelude::*;
@@ -31,48 +32,6 @@ use kernel::sync::Arc;
 /// The shortest wait before a connection is replaced on which nothing came that is of use,
 /// or that had to end for what came instead of a Reply, in jiffies.
 const SPOILT_DELAY: usize = HZ;
-
-/// The verdict of a Reply's header, checked against what was offered. Made before the fence, used
-/// after it: the message stays in its Receive buffer in between, where the peer can't reach it.
-#[derive(Clone, Copy)]
-pub(crate) enum Verdict {
-    /// The RPC message, or what is left of it, is in the message.
-    Inline {
-        /// Where it begins.
-        at: usize,
-        /// The octets that the peer wrote into the Write chunk.
-        written: u32,
-    },
-    /// The whole RPC message is in the Reply chunk (and the Write chunk).
-    Placed {
-        /// Octets in the Reply chunk.
-        len: u32,
-        /// Octets in the Write chunk.
-        written: u32,
-        /// A Write chunk was offered, so the Reply chunk is without the pages.
-        split: bool,
-    },
-    /// The peer reported an error, or its Reply does not fit the Call.
-    Failed,
-    /// The peer reported an error that another form of the Call may avoid.
-    Again,
-}
-
-impl Verdict {
-    /// For a trace event: what it is, the octets of the RPC message that came inline or in the
-    /// Reply chunk, and the octets in the Write chunk.
-    fn traced(self, message_len: usize) -> (trace::Verdict, usize, u32) {
-        match self {
-            Self::Inline { at, written } => {
-                let len = message_len.saturating_sub(at);
-                (trace::Verdict::Inline, len, written)
-            }
-            Self::Placed { len, written, .. } => (trace::Verdict::Placed, len as usize, written),
-            Self::Failed => (trace::Verdict::Failed, 0, 0),
-            Self::Again => (trace::Verdict::Again, 0, 0),
-        }
-    }
-}
 
 /// An RPC that has got its answer.
 pub(crate) struct Ended<T: Host> {

@@ -129,6 +129,7 @@ pub(crate) use self::{
     send::{
         BcReply,
         KeptMessage,
+        SendError,
         SendRqst, //
     },
     servers::RememberedServer,
@@ -137,7 +138,6 @@ pub(crate) use self::{
     transport::{
         CallbackTransport,
         ConnectingTransport,
-        SendError,
         Transport, //
     },
     tunables::Tunables,

@@ -5,14 +5,18 @@
 use super::{
     slot::Slot,
     svc::Pages,
-    transport::{
-        SendError,
-        Transport, //
-    },
+    transport::Transport,
     xdr_buf::XdrBuf, //
 };
 use crate::{
-    kext::time,
+    kext::{
+        errno::{
+            EBADSLT,
+            ENOBUFS,
+            ENOTCONN, //
+        },
+        time, //
+    },
     sys, //
 };
 use kernel::{
@@ -21,6 +25,39 @@ use kernel::{
     sync::Arc,
     types::Opaque, //
 };
+
+/// A reason why a message was not sent. It tells SUNRPC what to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendError {
+    /// There is no connection. SUNRPC connects, then calls again.
+    NotConnected,
+    /// There are no resources. `XprtHandle::wait_for_buffer_space` was called, so SUNRPC calls again
+    /// after `XprtHandle::write_space`.
+    Again,
+    /// There is no credit. SUNRPC calls again when a Reply has come.
+    BadSlot,
+    /// There is no memory at the moment. SUNRPC calls again after a while.
+    NoBufs,
+    /// The message is too large to be sent. The RPC fails.
+    MsgSize,
+    /// The message cannot be sent. The RPC fails.
+    Io,
+}
+
+impl SendError {
+    /// Returns the errno that SUNRPC expects.
+    pub(super) fn to_errno(self) -> c_int {
+        match self {
+            Self::NotConnected => ENOTCONN,
+            Self::Again => EAGAIN,
+            Self::BadSlot => EBADSLT,
+            Self::NoBufs => ENOBUFS,
+            Self::MsgSize => EMSGSIZE,
+            Self::Io => EIO,
+        }
+        .to_errno()
+    }
+}
 
 /// A Call that SUNRPC is sending.
 ///

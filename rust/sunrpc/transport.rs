@@ -6,16 +6,12 @@ use super::{
     handle::XprtHandle,
     send::{
         BcReply,
+        SendError,
         SendRqst, //
     },
     slot::Slot,
     svc::ServerTransport,
     task::RpcTask, //
-};
-use crate::kext::errno::{
-    EBADSLT,
-    ENOBUFS,
-    ENOTCONN, //
 };
 use kernel::{
     prelude::*,
@@ -139,37 +135,4 @@ pub(crate) trait CallbackTransport: Transport {
     ///
     /// `EBUSY` if the connection has one already.
     fn setup(xprt: XprtHandle, connection: &Arc<Self::Connection>) -> Result<Arc<Self>>;
-}
-
-/// A reason why a message was not sent. It tells SUNRPC what to do next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SendError {
-    /// There is no connection. SUNRPC connects, then calls again.
-    NotConnected,
-    /// There are no resources. [`XprtHandle::wait_for_buffer_space`] was called, so SUNRPC calls
-    /// again after [`XprtHandle::write_space`].
-    Again,
-    /// There is no credit. SUNRPC calls again when a Reply has come.
-    BadSlot,
-    /// There is no memory at the moment. SUNRPC calls again after a while.
-    NoBufs,
-    /// The message is too large to be sent. The RPC fails.
-    MsgSize,
-    /// The message cannot be sent. The RPC fails.
-    Io,
-}
-
-impl SendError {
-    /// Returns the errno that SUNRPC expects.
-    pub(super) fn to_errno(self) -> c_int {
-        match self {
-            Self::NotConnected => ENOTCONN,
-            Self::Again => EAGAIN,
-            Self::BadSlot => EBADSLT,
-            Self::NoBufs => ENOBUFS,
-            Self::MsgSize => EMSGSIZE,
-            Self::Io => EIO,
-        }
-        .to_errno()
-    }
 }

@@ -393,7 +393,9 @@ fn outside_imports(tokens: &[Token]) -> impl Iterator<Item = &Token> {
         }
         let outside = !inside;
         inside &= token.text != ";";
-        outside.then_some(token)
+        // To declare a module is not to use what has its name.
+        let declares = at > 0 && tokens[at - 1].text == "mod" && next == ";";
+        (outside && !declares).then_some(token)
     })
 }
 
@@ -562,6 +564,19 @@ mod tests {
             ("a/b.rs", "use super::Bar; pub(crate) struct Foo;"),
         ]);
         assert_eq!(found, ["a.rs -> a/b.rs: Foo", "a/b.rs -> a.rs: Bar"]);
+    }
+
+    #[test]
+    fn a_module_is_declared_without_use_of_its_namesake() {
+        let found = arrows(&[
+            ("rpcrdma_main.rs", "mod a;"),
+            (
+                "a.rs",
+                "mod b; pub(crate) use self::b::b; pub(crate) struct Bar;",
+            ),
+            ("a/b.rs", "use super::Bar; pub(crate) fn b() {}"),
+        ]);
+        assert_eq!(found, ["a/b.rs -> a.rs: Bar"]);
     }
 
     #[test]
