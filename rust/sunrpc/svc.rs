@@ -31,6 +31,7 @@
 //! begun, SUNRPC must not be told of the transport any more, but handlers of its connection may
 //! still be running.
 
+mod class;
 pub(crate) mod counters;
 mod ops;
 mod pages;
@@ -42,10 +43,10 @@ pub(super) use self::ops::{
     is_dead, //
 };
 pub(crate) use self::{
+    class::ServerClassRegistration,
     ops::{
         CallContext,
         ListenTransport,
-        ServerClassRegistration,
         ServerTransport, //
     },
     pages::Pages,

@@ -405,7 +405,7 @@ mod tests {
         assert_eq!(plan.reply, ReplyFormat::Inline);
         assert_eq!(plan.header_len, 28);
         assert_eq!(plan.inline_len, 996);
-        assert_eq!(plan.header_len + plan.inline_len, 1024);
+        assert_eq!(plan.header_len.saturating_add(plan.inline_len), 1024);
         assert_eq!((plan.write_len, plan.reply_len), (0, 0));
 
         assert_eq!(
@@ -431,7 +431,7 @@ mod tests {
         let plan = two(small(992), small(1004))?;
         assert_eq!(plan.call, CallFormat::Inline);
         assert_eq!(plan.reply, ReplyFormat::Inline);
-        assert_eq!(plan.header_len + plan.inline_len, 1024);
+        assert_eq!(plan.header_len.saturating_add(plan.inline_len), 1024);
         let plan = two(small(993), small(1004))?;
         assert_eq!(plan.call, CallFormat::Special);
         // Section 6.3.5: an empty Read list beside the Call chunk.
@@ -702,7 +702,7 @@ mod tests {
         let mut reply = small(4096);
         reply.whole_segments = 62;
         let plan = choose(&shape(small(0), reply))?;
-        assert_eq!(plan.header_len + plan.inline_len, 1024);
+        assert_eq!(plan.header_len.saturating_add(plan.inline_len), 1024);
         reply.whole_segments = 63;
         assert_eq!(choose(&shape(small(0), reply)), Err(Fault::NoSpace));
 

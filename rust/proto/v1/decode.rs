@@ -317,7 +317,7 @@ mod tests {
         let Ok(header) = decode(bytes.get()) else {
             return Err(Fault::NoPayload);
         };
-        assert_eq!(header.header_len() + 8, bytes.get().len());
+        assert_eq!(header.header_len().checked_add(8), Some(bytes.get().len()));
         assert_eq!(header.rpc_direction(), Direction::Call);
         assert!(header.read_list().iter().eq(call.read.iter().copied()));
         let write = header.write_list().single().ok_or(Fault::NoPayload)?;

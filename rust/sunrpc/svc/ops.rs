@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The classes and tables of operations by which SUNRPC calls a [`ListenTransport`] or a
-//! [`ServerTransport`].
+//! The tables of operations by which SUNRPC calls a [`ListenTransport`] or a [`ServerTransport`].
 
 use super::{
     rqst::{
@@ -15,10 +14,6 @@ use super::{
 };
 use crate::{
     kext::net::SockAddr,
-    sunrpc::{
-        class::callback_setup_callback,
-        transport::CallbackTransport, //
-    },
     sys, //
 };
 use core::{
@@ -30,7 +25,6 @@ use core::{
     }, //
 };
 use kernel::{
-    error::to_result,
     prelude::*,
     sync::Arc, //
 };
@@ -173,11 +167,11 @@ fn publish<T>(
 }
 
 /// The operations of a listener, which are those of the class.
-struct ListenOps<L>(PhantomData<L>);
+pub(super) struct ListenOps<L>(PhantomData<L>);
 
 impl<L: ListenTransport> ListenOps<L> {
     /// The table.
-    const TABLE: &'static sys::svc_xprt_ops = &sys::svc_xprt_ops {
+    pub(super) const TABLE: &'static sys::svc_xprt_ops = &sys::svc_xprt_ops {
         xpo_create: Some(Self::create_callback),
         xpo_accept: Some(Self::accept_callback),
         xpo_has_wspace: Some(Self::has_wspace_callback),
@@ -396,47 +390,5 @@ impl<T: ServerTransport> ConnectionOps<T> {
         // reference back, once.
         let this = ManuallyDrop::into_inner(unsafe { owner::<T>(xprt) });
         T::free(&this);
-    }
-}
-
-/// The registration of the server's transport classes. Listeners are `L`s, and transports for Calls
-/// to clients are `C`s. Dropped, it is undone.
-pub(crate) struct ServerClassRegistration<L, C>(PhantomData<fn() -> (L, C)>)
-where
-    L: ListenTransport,
-    C: CallbackTransport<Connection = L::Connection>;
-
-impl<L, C> ServerClassRegistration<L, C>
-where
-    L: ListenTransport,
-    C: CallbackTransport<Connection = L::Connection>,
-{
-    /// Registers the classes.
-    ///
-    /// # Errors
-    ///
-    /// `EEXIST` if the kernel has another transport of this kind.
-    pub(crate) fn new() -> Result<Self> {
-        // SAFETY: The table is static, the function is a setup operation, and `Drop` unregisters
-        // the classes before the module goes.
-        to_result(unsafe {
-            sys::rpcrdma_class_server_register(
-                ListenOps::<L>::TABLE,
-                Some(callback_setup_callback::<C>),
-            )
-        })?;
-        Ok(Self(PhantomData))
-    }
-}
-
-impl<L, C> Drop for ServerClassRegistration<L, C>
-where
-    L: ListenTransport,
-    C: CallbackTransport<Connection = L::Connection>,
-{
-    fn drop(&mut self) {
-        // SAFETY: `new` registered them. No transport is left, since each holds a reference to the
-        // module.
-        unsafe { sys::rpcrdma_class_server_unregister() }
     }
 }
