@@ -9,6 +9,7 @@
 //! The functions `put_*` encode, and `*_len` return the exact encoded size.
 
 mod array;
+mod place;
 mod read_list;
 mod write_list;
 
@@ -21,6 +22,7 @@ pub(crate) use self::{
         Chunk,
         Segments, //
     },
+    place::Place,
     read_list::{
         position_zero_len,
         put_position_zero,

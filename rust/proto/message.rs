@@ -15,6 +15,7 @@ mod uncut;
 pub(crate) use self::{
     received::{
         Call,
+        CallPlaces,
         Reply, //
     },
     sent::{

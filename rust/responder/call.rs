@@ -32,6 +32,7 @@ use crate::proto::message::plan::{
 };
 use crate::proto::message::{
     self,
+    CallPlaces,
     Version, //
 };
 use crate::proto::v1;
@@ -62,10 +63,8 @@ pub(crate) struct Call<H: EndpointEvents> {
     message: Option<Received<H>>,
     /// The RPC message, if it came in parts. Of that the message above is the last.
     whole: Option<Whole>,
-    /// In which version.
-    version: Version,
-    /// Where the inline part begins.
-    inline_at: usize,
+    /// Where its lists are in the message.
+    places: CallPlaces,
     /// Its results, as offset and length in the Reply, in order.
     results: [(u32, u32); MAX_RESULTS],
     /// The number of results.
@@ -157,15 +156,16 @@ impl<H: EndpointEvents> Call<H> {
             }
             // What was put together is no place for the head and the tail of a Call.
             let splits = splits && whole.is_none();
-            (call.xid, call.header_len, Plan::new(&call, splits))
+            // Of a Call in parts, the last message has the header.
+            let places = CallPlaces::of(&call, message.bytes());
+            (call.xid, places, Plan::new(&call, splits))
         });
         match decoded {
-            Ok((xid, inline_at, plan)) => Ok((
+            Ok((xid, places, plan)) => Ok((
                 Self {
                     message: Some(message),
                     whole,
-                    version,
-                    inline_at,
+                    places,
                     results: [(0, 0); MAX_RESULTS],
                     result_count: 0,
                     empty,
@@ -180,9 +180,9 @@ impl<H: EndpointEvents> Call<H> {
         }
     }
 
-    /// The header. It was decoded before.
+    /// Returns the header, until the Reply is ready.
     pub(crate) fn header(&self) -> Option<message::Call<'_>> {
-        let mut call = message::Call::decode(self.version, self.message.as_ref()?.bytes())?;
+        let mut call = self.places.call(self.message.as_ref()?.bytes());
         if let Some(whole) = &self.whole {
             call.payload = whole.bytes();
         }
@@ -232,7 +232,7 @@ impl<H: EndpointEvents> CallContext for Call<H> {
             .message
             .as_ref()
             .map_or(&[][..], |message| message.bytes());
-        bytes.get(self.inline_at..).unwrap_or(&[])
+        bytes.get(self.places.header_len()..).unwrap_or(&[])
     }
 
     fn is_scattered(&self) -> bool {

@@ -15,6 +15,7 @@ use super::{
         }, //
     },
     list_len,
+    place::Place,
     Limits,
     Segment,
     SEGMENT_LEN, //
@@ -60,6 +61,20 @@ impl<'a> Chunk<'a> {
     /// request a result inline (RFC 8166, 4.3.2.3).
     pub(crate) const fn len(&self) -> usize {
         self.segments.len() / SEGMENT_LEN
+    }
+
+    /// Returns the place of the chunk in `message`, of which it is a part.
+    pub(crate) fn place(&self, message: &[u8]) -> Place<u32> {
+        Place::of(self.segments, message, self.total)
+    }
+
+    /// Returns the chunk again, which was at `place` in `message`.
+    pub(crate) fn at(place: &Place<u32>, message: &'a [u8]) -> Self {
+        // INVARIANT: These octets were checked before.
+        Self {
+            segments: place.list(message),
+            total: place.figure,
+        }
     }
 
     /// Returns whether the chunk has no segment at all.

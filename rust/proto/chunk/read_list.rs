@@ -14,6 +14,7 @@ use super::{
         }, //
     },
     list_len,
+    place::Place,
     Limits,
     ReadSegment,
     Segment,
@@ -75,6 +76,20 @@ impl<'a> ReadList<'a> {
             entries: start.get(..len).ok_or(Fault::Truncated)?,
             total,
         })
+    }
+
+    /// Returns the place of the list in `message`, of which it is a part.
+    pub(crate) fn place(&self, message: &[u8]) -> Place<u32> {
+        Place::of(self.entries, message, self.total)
+    }
+
+    /// Returns the list again, which was at `place` in `message`.
+    pub(crate) fn at(place: &Place<u32>, message: &'a [u8]) -> Self {
+        // INVARIANT: These octets were checked before.
+        Self {
+            entries: place.list(message),
+            total: place.figure,
+        }
     }
 
     /// Returns whether the list is marked "not present".

@@ -15,6 +15,7 @@ use super::{
         }, //
     },
     chunk_len,
+    place::Place,
     put_chunk,
     Chunk,
     Limits,
@@ -74,6 +75,20 @@ impl<'a> WriteList<'a> {
             entries: start.rest().get(..len).ok_or(Fault::Truncated)?,
             count,
         })
+    }
+
+    /// Returns the place of the list in `message`, of which it is a part.
+    pub(crate) fn place(&self, message: &[u8]) -> Place<usize> {
+        Place::of(self.entries, message, self.count)
+    }
+
+    /// Returns the list again, which was at `place` in `message`.
+    pub(crate) fn at(place: &Place<usize>, message: &'a [u8]) -> Self {
+        // INVARIANT: These octets were checked before.
+        Self {
+            entries: place.list(message),
+            count: place.figure,
+        }
     }
 
     /// Returns the number of chunks.

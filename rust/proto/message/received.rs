@@ -7,6 +7,7 @@ use super::{
         chunk::{
             Chunk,
             Limits,
+            Place,
             ReadList,
             ReadSegment,
             Segment,
@@ -22,7 +23,7 @@ use super::{
 };
 
 /// A Call, as its Responder sees it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call<'a> {
     /// The transaction ID.
     pub(crate) xid: u32,
@@ -47,7 +48,7 @@ pub(crate) struct Call<'a> {
 }
 
 /// The consent of a Requester to the invalidation of its handles.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Consent {
     /// Nothing: if they may be invalidated at all, then any of them (RFC 8797).
     Silent,
@@ -152,6 +153,71 @@ impl<'a> Call<'a> {
     }
 }
 
+/// A Call that was decoded, without a reference to its message: where the lists are in that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallPlaces {
+    /// The transaction ID.
+    xid: u32,
+    /// The credit value.
+    credits: u32,
+    /// Set if the RPC message is in a chunk.
+    special: bool,
+    /// The Write list.
+    write: Place<usize>,
+    /// The Reply chunk.
+    reply: Option<Place<u32>>,
+    /// The size of the header.
+    header_len: usize,
+    /// The Read list.
+    read: Place<u32>,
+    /// The segments at position zero, in Version Two.
+    body: Place<u32>,
+    /// The consent to remote invalidation.
+    consent: Consent,
+}
+
+impl CallPlaces {
+    /// Takes note of a Call in `message`.
+    pub(crate) fn of(call: &Call<'_>, message: &[u8]) -> Self {
+        Self {
+            xid: call.xid,
+            credits: call.credits,
+            special: call.special,
+            write: call.write.place(message),
+            reply: call.reply.map(|chunk| chunk.place(message)),
+            header_len: call.header_len,
+            read: call.read.place(message),
+            body: call.body.place(message),
+            consent: call.consent,
+        }
+    }
+
+    /// Returns the size of the header.
+    pub(crate) const fn header_len(&self) -> usize {
+        self.header_len
+    }
+
+    /// Returns the Call again, whose message it is.
+    pub(crate) fn call<'a>(&self, message: &'a [u8]) -> Call<'a> {
+        Call {
+            xid: self.xid,
+            credits: self.credits,
+            special: self.special,
+            write: WriteList::at(&self.write, message),
+            reply: self.reply.as_ref().map(|place| Chunk::at(place, message)),
+            payload: if self.special {
+                &[]
+            } else {
+                message.get(self.header_len..).unwrap_or(&[])
+            },
+            header_len: self.header_len,
+            read: ReadList::at(&self.read, message),
+            body: ReadList::at(&self.body, message),
+            consent: self.consent,
+        }
+    }
+}
+
 /// A Reply, as its Requester sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reply<'a> {
@@ -242,6 +308,8 @@ mod tests {
             assert_eq!(call.reply.map(|chunk| chunk.total()), Some(100));
             assert!(call.has_chunks() && !call.reads_nothing());
             assert_eq!(call.header_len, bytes.get().len());
+            let again = CallPlaces::of(&call, bytes.get()).call(bytes.get());
+            assert_eq!(again, call);
             assert!(decode_reply(version, bytes.get()).is_none());
         }
         Ok(())
