@@ -469,8 +469,9 @@ impl Channel {
     /// Tells the connection how many Receives there are for the peer's messages.
     fn update_offer<H: EndpointEvents>(&self, state: &mut State, endpoint: &Endpoint<H>) {
         let throttle = self.role == Role::Server && assembly::is_crowded();
-        state.connection.update_offer(endpoint.held(), throttle);
-        self.publish(&state.connection);
+        if state.connection.update_offer(endpoint.held(), throttle) {
+            self.publish(&state.connection);
+        }
     }
 
     /// Does what the session wants: sends its own messages above all. To be called after everything

@@ -439,11 +439,13 @@ impl Connection {
     }
 
     /// Tells the session what may be offered to the peer, see [`Receives::offer`]. Nothing tells
-    /// when a throttled peer may be offered more: the owner calls this every now and then.
-    pub(crate) fn update_offer(&mut self, held: u32, throttle: bool) {
+    /// when a throttled peer may be offered more: the owner calls this every now and then. Returns
+    /// whether [`Self::needs_check`] may have changed.
+    pub(crate) fn update_offer(&mut self, held: u32, throttle: bool) -> bool {
         let offer = self.receives.offer(held, throttle);
-        self.is_throttled = offer.is_throttled;
+        let before = core::mem::replace(&mut self.is_throttled, offer.is_throttled);
         self.session.set_receives(offer.messages);
+        before != offer.is_throttled
     }
 
     /// Begins to renew the peer's credits, see [`Receives::begin_renewal`].
