@@ -8,7 +8,7 @@
  * kernel can have one at once, else in a bottom half with interrupts off; and
  * never two of one queue at a time.
  *
- * A queue has exactly the size that was asked for. What finds no place ends it:
+ * A queue has exactly the size that was asked for, whatever its profile tells. What finds no place ends it:
  * its consumer and those of its Queue Pairs are told, and no completion comes
  * any more (IBTA 11.6.3.1, CQ error).
  */
@@ -208,7 +208,8 @@ int hca_create_cq(struct ib_cq *ib, const struct ib_cq_init_attr *attr,
 	cq->hca = to_hca(ib->device);
 	if (attr->flags)
 		return -EOPNOTSUPP;
-	if (!attr->cqe || attr->cqe > HCA_MAX_CQE || attr->comp_vector >= HCA_VECTORS) {
+	if (!attr->cqe || attr->cqe > cq->hca->profile->max_cqe ||
+	    attr->comp_vector >= cq->hca->profile->vectors) {
 		hca_complain(cq->hca, HCA_RULE_CREATE, "a Completion Queue of %u on vector %u",
 			     attr->cqe, attr->comp_vector);
 		return -EINVAL;
@@ -225,7 +226,7 @@ int hca_create_cq(struct ib_cq *ib, const struct ib_cq_init_attr *attr,
 	INIT_WORK(&cq->bh, hca_cq_bh);
 	hrtimer_setup(&cq->late, hca_cq_late, CLOCK_MONOTONIC, HRTIMER_MODE_REL);
 	INIT_WORK(&cq->error_work, hca_cq_failed);
-	ib->cqe = cq->size;
+	ib->cqe = hca_profile_cqe(cq->hca, attr->cqe);
 	return 0;
 }
 

@@ -44,22 +44,17 @@
 #include <linux/xarray.h>
 #include <rdma/ib_verbs.h>
 
-/* What the device says that it can do: values as ordinary hardware has them. */
+/* What all devices say that they can do; for the rest see profile.c. */
 #define HCA_MAX_QP		4096
-#define HCA_MAX_QP_WR		16384
-#define HCA_MAX_SGE		13
-#define HCA_MAX_CQE		65535
-#define HCA_MAX_SRQ_WR		16383
-#define HCA_MAX_RD_ATOMIC	16
-#define HCA_MAX_PAGES		512
 /* What a registration can grant. */
 #define HCA_MR_ACCESS\
 	(IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_WRITE)
 #define HCA_MAX_MSG		BIT(30)
-#define HCA_VECTORS		4
 #define HCA_GIDS		256
 #define HCA_PKEY		0xffff
 #define HCA_GSI_QPN		1
+/* The key for local memory that no region has, of profiles with one for all domains. */
+#define HCA_LOCAL_DMA_LKEY	0xa5
 /* An RDMA Read or Write moves so many octets, then others have their turn. */
 #define HCA_TURN		(64 << 10)
 
@@ -201,7 +196,32 @@ enum hca_fault_action {
 };
 
 /* When a device tells that a Queue Pair has used its last shared Receive. */
-enum hca_last_wqe { HCA_LAST_PROMPT, HCA_LAST_LATE, HCA_LAST_NEVER };
+enum hca_last_wqe { HCA_LAST_PROFILE, HCA_LAST_PROMPT, HCA_LAST_LATE, HCA_LAST_NEVER };
+
+/* What the devices of a driver have in common, see profile.c. */
+struct hca_profile {
+	/* The type of link. */
+	const char *type;
+	u32 max_qp_wr, send_sge, recv_sge, sge_rd;
+	/* Of a memory region. */
+	u32 pages;
+	u32 max_cqe;
+	/* Zero if there are no shared Receive Queues. */
+	u32 max_srq_wr;
+	u32 rd_atomic;
+	u32 vectors;
+	/* Memory is registered by work requests. */
+	bool mem_mgt;
+	/* One key for local memory, for all protection domains. */
+	bool local_dma_lkey;
+	/* A shared Receive Queue of the size that is told is too large. */
+	bool srq_is_less;
+	enum hca_last_wqe last_wqe;
+	/* The size of a Completion Queue that it tells; what was asked for if NULL. */
+	int (*cqe)(int asked);
+	/* Whether there may be a Send Queue like that, if it is of no limit exceeded. */
+	bool (*sq_fits)(const struct ib_qp_cap *cap);
+};
 
 struct hca_fault {
 	/* Protects all of this. */
@@ -216,6 +236,7 @@ struct hca_fault {
 
 struct hca_dev {
 	struct ib_device ib;
+	const struct hca_profile *profile;
 	/* What DMA is mapped for; goes with the device. */
 	struct platform_device *pdev;
 	/* In hca_devices, under hca_devices_lock, with the number 1. */
@@ -500,6 +521,12 @@ int hca_destroy_qp(struct ib_qp *ib, struct ib_udata *udata);
 /* cq.c */
 void hca_cq_add(struct hca_cq *cq, const struct hca_cqe *cqe);
 void hca_cq_set(struct hca_dev *hca);
+
+/* profile.c, main.c */
+int hca_profile_cqe(const struct hca_dev *hca, int asked);
+void hca_profiles_register(void);
+void hca_profiles_unregister(void);
+int hca_newlink(const char *name, struct net_device *ndev, const struct hca_profile *profile);
 void hca_cq_forget(struct hca_cq *cq, struct hca_qp *qp);
 int hca_create_cq(struct ib_cq *ib, const struct ib_cq_init_attr *attr,
 		  struct uverbs_attr_bundle *attrs);

@@ -5,6 +5,8 @@
  *   rdma link add hca0 type hca netdev d0
  *   rdma link del hca0
  *
+ * There are more types, see profile.c.
+ *
  * A device is ib_core's from ib_register_device() on, and ends in
  * hca_dealloc_driver(), however it is removed: by its link, with its network
  * device, or with this module. DMA is mapped for a platform device of its own,
@@ -46,7 +48,7 @@ static bool hca_is_up(struct net_device *ndev)
 	return netif_running(ndev) && netif_carrier_ok(ndev);
 }
 
-static int hca_newlink(const char *name, struct net_device *ndev)
+int hca_newlink(const char *name, struct net_device *ndev, const struct hca_profile *profile)
 {
 	struct platform_device_info info = {
 		.name = name,
@@ -65,6 +67,7 @@ static int hca_newlink(const char *name, struct net_device *ndev)
 	hca = ib_alloc_device(hca_dev, ib);
 	if (!hca)
 		return -ENOMEM;
+	hca->profile = profile;
 	INIT_LIST_HEAD(&hca->entry);
 	hca_fault_init(hca);
 	hca_cq_set(hca);
@@ -73,7 +76,9 @@ static int hca_newlink(const char *name, struct net_device *ndev)
 	ib_set_device_ops(&hca->ib, &hca_ops);
 	hca->ib.node_type = RDMA_NODE_IB_CA;
 	hca->ib.phys_port_cnt = 1;
-	hca->ib.num_comp_vectors = HCA_VECTORS;
+	hca->ib.num_comp_vectors = profile->vectors;
+	if (profile->local_dma_lkey)
+		hca->ib.local_dma_lkey = HCA_LOCAL_DMA_LKEY;
 	addrconf_addr_eui48((u8 *)&hca->ib.node_guid, ndev->dev_addr);
 	strscpy(hca->ib.node_desc, "hca", sizeof(hca->ib.node_desc));
 
@@ -98,11 +103,6 @@ fail:
 	ib_dealloc_device(&hca->ib);
 	return error;
 }
-
-static struct rdma_link_ops hca_link_ops = {
-	.type = "hca",
-	.newlink = hca_newlink,
-};
 
 static int hca_netdev_event(struct notifier_block *nb, unsigned long event, void *arg)
 {
@@ -137,7 +137,7 @@ static int __init hca_init(void)
 	error = register_netdevice_notifier(&hca_netdev_nb);
 	if (error)
 		goto fail;
-	rdma_link_register(&hca_link_ops);
+	hca_profiles_register();
 	return 0;
 
 fail:
@@ -152,7 +152,7 @@ module_init(hca_init);
 
 static void __exit hca_exit(void)
 {
-	rdma_link_unregister(&hca_link_ops);
+	hca_profiles_unregister();
 	unregister_netdevice_notifier(&hca_netdev_nb);
 	/* No other driver of the kernels that are tested is without an id. */
 	ib_unregister_driver(RDMA_DRIVER_UNKNOWN);

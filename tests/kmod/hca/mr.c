@@ -89,9 +89,9 @@ struct ib_mr *hca_alloc_mr(struct ib_pd *ib, enum ib_mr_type type, u32 max_num_s
 {
 	struct hca_mr *mr;
 
-	if (type != IB_MR_TYPE_MEM_REG)
+	if (type != IB_MR_TYPE_MEM_REG || !to_hca(ib->device)->profile->mem_mgt)
 		return ERR_PTR(-EOPNOTSUPP);
-	if (!max_num_sg || max_num_sg > HCA_MAX_PAGES) {
+	if (!max_num_sg || max_num_sg > to_hca(ib->device)->profile->pages) {
 		hca_complain(to_hca(ib->device), HCA_RULE_CREATE, "a region of %u pages",
 			     max_num_sg);
 		return ERR_PTR(-EINVAL);
@@ -169,6 +169,12 @@ static bool hca_mr_direction(struct hca_mr *mr)
 	return true;
 }
 
+/* Whether a key is that of all local memory, as some profiles have one. Nobody else may use it. */
+static bool hca_is_local_key(const struct hca_dev *hca, u32 key)
+{
+	return hca->profile->local_dma_lkey && key == HCA_LOCAL_DMA_LKEY;
+}
+
 /*
  * Requests with these SGEs are posted, or polled. Those with keys of regions use
  * what their registration uses.
@@ -184,7 +190,7 @@ void hca_sges_use(struct hca_dev *hca, const struct ib_sge *sge, u32 num_sge, in
 	read_lock_irqsave(&hca_keys_lock, flags);
 	for (i = 0; i < num_sge; i++) {
 		mr = xa_load(&hca_keys, sge[i].lkey >> 8);
-		if (mr && mr->dma)
+		if (hca_is_local_key(hca, sge[i].lkey) || (mr && mr->dma))
 			hca_dma_use(hca, sge[i].addr, sge[i].length, users);
 	}
 	read_unlock_irqrestore(&hca_keys_lock, flags);
@@ -330,6 +336,10 @@ static bool hca_translate(struct hca_cursor *c, u32 left, dma_addr_t *addr, u32 
 	u64 va = sge->addr + c->at, offset;
 
 	*length = min(*length, sge->length - c->at);
+	if (!remote && hca_is_local_key(c->hca, sge->lkey)) {
+		*addr = va;
+		return true;
+	}
 	if (!mr) {
 		hca_complain(c->hca, remote ? HCA_RULE_REMOTE_KEY : HCA_RULE_LOCAL_KEY,
 			     "key %#x", sge->lkey);

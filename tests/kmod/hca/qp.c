@@ -67,12 +67,13 @@ void hca_qp_event(struct hca_qp *qp, enum ib_event_type event)
 
 /* mlx5 and mlx4 tell at once, others later; irdma, qedr and siw never do. */
 static const char * const hca_last_names[] = {
+	[HCA_LAST_PROFILE] = "profile",
 	[HCA_LAST_PROMPT] = "prompt",
 	[HCA_LAST_LATE] = "late",
 	[HCA_LAST_NEVER] = "never",
 };
 
-static int hca_last_wqe;
+static int hca_last_wqe = HCA_LAST_PROFILE;
 
 static int hca_last_set(const char *value, const struct kernel_param *param)
 {
@@ -95,7 +96,7 @@ static const struct kernel_param_ops hca_last_ops = {
 };
 
 module_param_cb(last_wqe, &hca_last_ops, NULL, 0644);
-MODULE_PARM_DESC(last_wqe, "later devices tell of the last shared Receive: prompt, late or never");
+MODULE_PARM_DESC(last_wqe, "later devices tell of the last shared Receive: profile, prompt, late or never");
 
 /* How late. */
 #define HCA_LAST_DELAY	msecs_to_jiffies(1500)
@@ -104,6 +105,8 @@ MODULE_PARM_DESC(last_wqe, "later devices tell of the last shared Receive: promp
 void hca_qp_set(struct hca_dev *hca)
 {
 	hca->last_wqe = READ_ONCE(hca_last_wqe);
+	if (hca->last_wqe == HCA_LAST_PROFILE)
+		hca->last_wqe = hca->profile->last_wqe;
 }
 
 static void hca_qp_last_work(struct work_struct *work)
@@ -184,6 +187,7 @@ int hca_create_qp(struct ib_qp *ib, struct ib_qp_init_attr *init, struct ib_udat
 {
 	struct hca_dev *hca = to_hca(ib->device);
 	struct hca_qp *qp = to_hca_qp(ib);
+	const struct hca_profile *profile = hca->profile;
 	struct ib_qp_cap *cap = &init->cap;
 	int error;
 	u32 i;
@@ -192,15 +196,20 @@ int hca_create_qp(struct ib_qp *ib, struct ib_qp_init_attr *init, struct ib_udat
 	if ((init->qp_type != IB_QPT_RC && init->qp_type != IB_QPT_GSI) || init->create_flags ||
 	    (init->qp_type == IB_QPT_GSI && (init->srq || init->port_num != 1)))
 		return -EOPNOTSUPP;
-	if (!cap->max_send_wr || cap->max_send_wr > HCA_MAX_QP_WR ||
-	    cap->max_send_sge > HCA_MAX_SGE || cap->max_inline_data ||
-	    (!init->srq && (cap->max_recv_wr > HCA_MAX_QP_WR || cap->max_recv_sge > HCA_MAX_SGE))) {
+	/* The limits are not those of the core's own Queue Pair. */
+	if (!cap->max_send_wr || cap->max_inline_data ||
+	    (init->qp_type != IB_QPT_GSI &&
+	     (cap->max_send_wr > profile->max_qp_wr || cap->max_send_sge > profile->send_sge ||
+	      (!init->srq && (cap->max_recv_wr > profile->max_qp_wr ||
+			      cap->max_recv_sge > profile->recv_sge))))) {
 		hca_complain(hca, HCA_RULE_CREATE,
 			     "a Queue Pair of %u and %u with %u and %u SGEs, %u octets inline",
 			     cap->max_send_wr, cap->max_recv_wr, cap->max_send_sge,
 			     cap->max_recv_sge, cap->max_inline_data);
 		return -EINVAL;
 	}
+	if (profile->sq_fits && !profile->sq_fits(cap))
+		return -ENOMEM;
 	if (hca_fault(hca, HCA_FAULT_CREATE))
 		return -ENOMEM;
 	qp->hca = hca;
@@ -306,9 +315,9 @@ static int hca_set_attr(struct hca_qp *qp, const struct ib_qp_attr *attr, int ma
 		return -EINVAL;
 	if (mask & IB_QP_PKEY_INDEX && attr->pkey_index)
 		return -EINVAL;
-	if (mask & IB_QP_MAX_DEST_RD_ATOMIC && attr->max_dest_rd_atomic > HCA_MAX_RD_ATOMIC)
+	if (mask & IB_QP_MAX_DEST_RD_ATOMIC && attr->max_dest_rd_atomic > qp->hca->profile->rd_atomic)
 		return -EINVAL;
-	if (mask & IB_QP_MAX_QP_RD_ATOMIC && attr->max_rd_atomic > HCA_MAX_RD_ATOMIC)
+	if (mask & IB_QP_MAX_QP_RD_ATOMIC && attr->max_rd_atomic > qp->hca->profile->rd_atomic)
 		return -EINVAL;
 	if (mask & IB_QP_AV && !(rdma_ah_get_ah_flags(&attr->ah_attr) & IB_AH_GRH))
 		return -EINVAL;

@@ -858,7 +858,7 @@ static const char *st_bad_modify(struct st *st)
 
 static const char *st_bad_create(struct st *st)
 {
-	struct ib_cq_init_attr attr = { .cqe = HCA_MAX_CQE + 1 };
+	struct ib_cq_init_attr attr = { .cqe = to_hca(st->ib)->profile->max_cqe + 1 };
 	struct ib_cq *cq = ib_create_cq(st->ib, NULL, NULL, NULL, &attr);
 
 	if (IS_ERR(cq))

@@ -17,29 +17,37 @@
 static int hca_query_device(struct ib_device *ib, struct ib_device_attr *attr,
 			    struct ib_udata *udata)
 {
+	const struct hca_profile *profile = to_hca(ib)->profile;
+
 	attr->max_mr_size = U64_MAX;
 	attr->page_size_cap = PAGE_SIZE;
 	attr->max_qp = HCA_MAX_QP;
-	attr->max_qp_wr = HCA_MAX_QP_WR;
-	/* No IBK_LOCAL_DMA_LKEY: each protection domain has a key of its own, as in mlx5. */
-	attr->device_cap_flags = IB_DEVICE_MEM_MGT_EXTENSIONS | IB_DEVICE_RC_RNR_NAK_GEN;
+	attr->max_qp_wr = profile->max_qp_wr;
+	attr->device_cap_flags = IB_DEVICE_RC_RNR_NAK_GEN;
+	if (profile->mem_mgt)
+		attr->device_cap_flags |= IB_DEVICE_MEM_MGT_EXTENSIONS;
+	/* Without the second one each protection domain has a key of its own. */
 	attr->kernel_cap_flags = IBK_ALLOW_USER_UNREG;
-	attr->max_send_sge = HCA_MAX_SGE;
-	attr->max_recv_sge = HCA_MAX_SGE;
-	attr->max_sge_rd = HCA_MAX_SGE;
+	if (profile->local_dma_lkey)
+		attr->kernel_cap_flags |= IBK_LOCAL_DMA_LKEY;
+	attr->max_send_sge = profile->send_sge;
+	attr->max_recv_sge = profile->recv_sge;
+	attr->max_sge_rd = profile->sge_rd;
 	attr->max_cq = 2 * HCA_MAX_QP;
-	attr->max_cqe = HCA_MAX_CQE;
+	attr->max_cqe = profile->max_cqe;
 	attr->max_mr = 1 << 20;
 	attr->max_pd = HCA_MAX_QP;
-	attr->max_qp_rd_atom = HCA_MAX_RD_ATOMIC;
-	attr->max_qp_init_rd_atom = HCA_MAX_RD_ATOMIC;
-	attr->max_res_rd_atom = HCA_MAX_RD_ATOMIC * HCA_MAX_QP;
+	attr->max_qp_rd_atom = profile->rd_atomic;
+	attr->max_qp_init_rd_atom = profile->rd_atomic;
+	attr->max_res_rd_atom = profile->rd_atomic * HCA_MAX_QP;
 	attr->atomic_cap = IB_ATOMIC_NONE;
 	attr->max_ah = 1 << 16;
-	attr->max_srq = HCA_MAX_QP;
-	attr->max_srq_wr = HCA_MAX_SRQ_WR;
-	attr->max_srq_sge = HCA_MAX_SGE;
-	attr->max_fast_reg_page_list_len = HCA_MAX_PAGES;
+	if (profile->max_srq_wr) {
+		attr->max_srq = HCA_MAX_QP;
+		attr->max_srq_wr = profile->max_srq_wr;
+		attr->max_srq_sge = profile->recv_sge;
+	}
+	attr->max_fast_reg_page_list_len = profile->mem_mgt ? profile->pages : 0;
 	attr->max_pkeys = 1;
 	attr->sys_image_guid = ib->node_guid;
 	return 0;
@@ -148,10 +156,12 @@ static int hca_create_srq(struct ib_srq *ib, struct ib_srq_init_attr *init, stru
 	struct hca_dev *hca = to_hca(ib->device);
 
 	might_sleep();
-	if (init->srq_type != IB_SRQT_BASIC)
+	if (init->srq_type != IB_SRQT_BASIC || !hca->profile->max_srq_wr)
 		return -EOPNOTSUPP;
-	if (!init->attr.max_wr || init->attr.max_wr > HCA_MAX_SRQ_WR ||
-	    !init->attr.max_sge || init->attr.max_sge > HCA_MAX_SGE) {
+	if (hca->profile->srq_is_less && init->attr.max_wr == hca->profile->max_srq_wr)
+		return -EINVAL;
+	if (!init->attr.max_wr || init->attr.max_wr > hca->profile->max_srq_wr ||
+	    !init->attr.max_sge || init->attr.max_sge > hca->profile->recv_sge) {
 		hca_complain(hca, HCA_RULE_CREATE, "a shared Receive Queue of %u with %u SGEs",
 			     init->attr.max_wr, init->attr.max_sge);
 		return -EINVAL;

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+# Devices that can do what those of a driver can, and no more: data, lost connections, and what is refused.
+# mode: pair
+# fabrics: hca
+# variants: mlx5@ours-ours bnxt_re@ours-ours-one
+# soak-variants: mlx5@ours-ours mlx4@ours-ours bnxt_re@ours-ours irdma@ours-ours irdma3@ours-ours
+# soak-variants: hns@ours-ours ocrdma@ours-ours small@ours-ours mana@ours-ours
+# soak-variants: mlx5@ours-ours-one mlx4@ours-ours-one bnxt_re@ours-ours-one irdma@ours-ours-one
+# soak-variants: irdma3@ours-ours-one hns@ours-ours-one ocrdma@ours-ours-one small@ours-ours-one
+# kernels: uml
+# soak-smoke: uml-kasan debug
+# soak-smoke-variants: small@ours-ours ocrdma@ours-ours-one hns@ours-ours
+# timeout: 300 900
+# rounds: 1 5
+"""The whole workload over a device of a profile, then connections are lost under load.
+
+The variant is the profile, see tests/kmod/hca/profile.c. No rule is broken on any of them. A device
+that has not what is needed is refused, with a line that names it.
+"""
+
+import os
+import sys
+import time
+
+sys.path.insert(0, "tests/lib")
+import hca  # noqa: E402
+import nfs_server  # noqa: E402
+import workload  # noqa: E402
+from case import main  # noqa: E402
+from common import (Mount, ROOT, check, host, log, module_refs, netdev, rdmadev,  # noqa: E402
+                    rounds, run, status, wait_for)
+from faults import Load, RECOVERY, connects, fail_sunrpc, fail_sunrpc_left  # noqa: E402
+
+#: The profile, and those that have no memory management extensions.
+PROFILE = os.environ["VARIANT"]
+UNFIT = ("mana",)
+
+
+def server():
+    """Makes the device again, with the variant's profile, before anything uses it."""
+    run("rdma", "link", "del", rdmadev())
+    run("rdma", "link", "add", rdmadev(), "type", f"hca-{PROFILE}", "netdev", netdev())
+    nfs_server.main()
+
+
+def refused():
+    """A mount fails soon, and says why."""
+    path = f"{ROOT}/unfit"
+    os.makedirs(path, exist_ok=True)
+    began = time.monotonic()
+    code, out = status("mount", "-t", "nfs", "-o",
+                       "proto=rdma,vers=4.2,port=20049,retry=0,soft,timeo=50,retrans=1",
+                       f"{host(os.environ['PEER_ADDR'])}:/export", path, timeout=100)
+    log(f"mount: {code} {out.strip()} after {time.monotonic() - began:.1f} s")
+    check(code != 0, "mounted on a device that cannot register memory")
+    said = [l for l in run("dmesg").splitlines() if rdmadev() in l and "rpcrdma" in l]
+    log(f"said: {said}")
+    check(said, "no line in the log names the device")
+    check(len(said) < 5, "the log is flooded")
+
+
+def lose_connections(mount):
+    """Connections end under load, and what they have done is right."""
+    with Load(mount) as load:
+        load.wait_progress("load", steps=10)
+        before = connects(mount)
+        fail_sunrpc(100, 5)
+        wait_for("injected disconnects", 5 * RECOVERY,
+                 lambda: not load.alive() and fail_sunrpc_left() == 0)
+        fail_sunrpc(1, 0)
+        load.wait_progress("after the disconnects")
+        lost = connects(mount) - before
+        check(lost, "no disconnect was seen")
+        return load.stop(), lost
+
+
+def client():
+    """What the profile allows; nothing is left behind, and no rule was broken."""
+    idle = module_refs()
+    hca.reset("complaints")
+    if PROFILE in UNFIT:
+        refused()
+    else:
+        for n in range(rounds()):
+            with Mount("3" if n % 2 else "4.2") as mount:
+                workload.everything(mount)
+                steps, lost = lose_connections(mount)
+            log(f"round {n}: {steps} steps of load, {lost} connections lost")
+    wait_for("release of the transports", 60, lambda: module_refs() <= idle)
+    check(not hca.complaints(), f"complaints: {hca.complaints()}")
+
+
+main(client, server)
