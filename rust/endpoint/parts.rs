@@ -191,7 +191,7 @@ impl<H: EndpointEvents> Endpoint<H> {
 pub(super) struct Part<H>(PhantomData<fn(H)>);
 
 impl<H> Part<H> {
-    /// What completes for all parts of an endpoint.
+    /// Makes the one that completes for all parts of an endpoint.
     pub(super) const fn new() -> Self {
         Self(PhantomData)
     }

@@ -57,7 +57,7 @@ use kernel::{
     }, //
 };
 
-/// What a work request was posted for: a Send buffer, a Receive buffer, a fence.
+/// The subject of a work request: a Send buffer, a Receive buffer, a fence.
 pub(crate) trait Completes: Sized {
     /// The object that keeps it in memory, see the module's documentation.
     type Owner;
@@ -74,7 +74,7 @@ pub(crate) struct Posting<T: Completes> {
     /// Whose it is: null, or the pointer of an [`Arc`]. Written before the entry is posted for the
     /// first time.
     owner: Atomic<*const T::Owner>,
-    /// What was posted.
+    /// The subject of the work requests.
     what: T,
 }
 

@@ -133,7 +133,7 @@ pub(crate) struct Fence<O> {
 }
 
 impl<O> Fence<O> {
-    /// What no tag is.
+    /// The value that is no tag.
     const NO_TAG: u64 = u64::MAX;
 
     /// A fence that is not posted.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a Reply's header says of its RPC.
+//! The verdict of a Reply's header on its RPC.
 
 use crate::observe::trace;
 
