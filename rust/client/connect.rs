@@ -339,9 +339,14 @@ fn attempt(this: &Arc<Client>) -> Result {
     }
     let version = version(this);
     let began = seconds();
-    make(this, version)?;
-    if !version.rules().has_properties || negotiate(this, began) {
-        return Ok(());
+    let has_properties = version.rules().has_properties;
+    match make(this, version) {
+        Ok(()) if !has_properties || negotiate(this, began) => return Ok(()),
+        Ok(()) => {}
+        // The server has accepted the connection and ended it, both before this thread had its
+        // turn.
+        Err(ECONNABORTED) if has_properties => remember(this, Outcome::Lost, began),
+        Err(error) => return Err(error),
     }
     let link = this.requester.link();
     // When this is done, everything that has arrived was dealt with.
