@@ -58,9 +58,10 @@ use kernel::{
 };
 
 /// The subject of a work request: a Send buffer, a Receive buffer, a fence.
-pub(crate) trait Completes: Sized {
+/// Handlers may run on any CPU, so both are shared between threads.
+pub(crate) trait Completes: Sized + Sync {
     /// The object that keeps it in memory, see the module's documentation.
-    type Owner;
+    type Owner: Send + Sync;
 
     /// Its work request has completed.
     fn completed(&self, owner: ArcBorrow<'_, Self::Owner>, completion: Completion<'_>);

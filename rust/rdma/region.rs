@@ -100,7 +100,7 @@ pub(crate) enum RegionState {
 }
 
 /// The owner of regions, told of their completions. Both run in the context of completion handlers.
-pub(crate) trait RegionOwner: Sized {
+pub(crate) trait RegionOwner: Sized + Send + Sync {
     /// A registration has failed. One that succeeds does not complete.
     fn registration_failed(this: ArcBorrow<'_, Self>, completion: Completion<'_>);
 
