@@ -77,8 +77,6 @@ pub(super) struct SendGate {
     pub(super) made: u32,
     /// The number of these that count among all that were made after their connections.
     pub(super) counted: u32,
-    /// The port of the device.
-    pub(super) port: u32,
     /// The number of transfers.
     pub(super) transfers: usize,
     /// The number of Calls that were taken in and are not answered.
@@ -108,12 +106,12 @@ pub(super) enum Purpose {
 }
 
 impl SendGate {
-    /// Makes a gate that is closed, for an endpoint on a port of its device.
+    /// Makes a gate that is closed.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(super) fn new(sizes: &Sizes, port: u32) -> Result<Self> {
+    pub(super) fn new(sizes: &Sizes) -> Result<Self> {
         let mut free_pulls = KVVec::with_capacity(usize::try_from(sizes.pulls)?, GFP_KERNEL)?;
         for index in 0..sizes.pulls {
             free_pulls.push(index, GFP_KERNEL)?;
@@ -126,7 +124,6 @@ impl SendGate {
             kept: sizes.kept_sends,
             made: 0,
             counted: 0,
-            port,
             transfers: 0,
             unanswered: 0,
             held_up: false,
@@ -297,7 +294,6 @@ mod tests {
             kept,
             made: free,
             counted: 0,
-            port: 0,
             transfers: 0,
             unanswered: 0,
             held_up: false,

@@ -287,7 +287,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         }
 
         let pool = Pool::new(sizes.regions)?;
-        let send = SendGate::new(&sizes, cm.port().unwrap_or(0))?;
+        let send = SendGate::new(&sizes)?;
         let receive = ReceiveGate {
             qp: None,
             lkey: 0,

@@ -135,14 +135,13 @@ impl<H: EndpointEvents> Endpoint<H> {
         let mut gate = self.send.lock();
         let qp = gate.qp.clone().ok_or(ENOTCONN)?;
         gate.transfers += 1;
-        let port = gate.port;
         drop(gate);
         let counted = Counted(self.clone());
         let remote = RemoteAddress {
             offset: segment.offset,
             rkey: segment.handle,
         };
-        let operation = ReadWrite::new(qp, port, (direction, memory), remote, |qp| {
+        let operation = ReadWrite::new(qp, direction, memory, remote, |qp| {
             self.add_transfer_regions(qp)
         })?;
         Ok(Transfer { operation, counted })

@@ -41,8 +41,6 @@ struct Context {
     memory: KVec<PageFragment>,
     /// The QP.
     qp: QueuePairUser,
-    /// The port it is bound to.
-    port: u32,
     /// Which way the data goes.
     direction: Direction,
 }
@@ -78,8 +76,8 @@ impl ReadWrite {
     /// more memory regions; `ENOMEM`; or what the device or `add_regions` reports.
     pub(crate) fn new(
         qp: QueuePairUser,
-        port: u32,
-        (direction, memory): (Direction, KVec<PageFragment>),
+        direction: Direction,
+        memory: KVec<PageFragment>,
         remote: RemoteAddress,
         mut add_regions: impl FnMut(&QueuePairUser) -> Result<bool>,
     ) -> Result<Self> {
@@ -93,7 +91,6 @@ impl ReadWrite {
                 ctx: unsafe { MaybeUninit::zeroed().assume_init() },
                 memory,
                 qp,
-                port,
                 direction,
             },
             GFP_KERNEL,
@@ -110,7 +107,7 @@ impl ReadWrite {
                 sys::rdma_rw_begin(
                     &raw mut context.ctx,
                     context.qp.as_ptr(),
-                    port,
+                    context.qp.port(),
                     PageFragment::bio_vecs(&context.memory),
                     count,
                     iter,
@@ -147,7 +144,7 @@ impl ReadWrite {
             sys::rdma_rw_ctx_wrs(
                 &raw mut context.ctx,
                 context.qp.as_ptr(),
-                context.port,
+                context.qp.port(),
                 cqe,
                 chain,
             )
@@ -180,7 +177,7 @@ impl Drop for ReadWrite {
             sys::rdma_rw_end(
                 &raw mut context.ctx,
                 context.qp.as_ptr(),
-                context.port,
+                context.qp.port(),
                 PageFragment::bio_vecs(&context.memory),
                 context.memory.len() as u32,
                 context.direction.as_raw(),

@@ -69,6 +69,8 @@ impl<T: Send + Sync> Keep for T {}
 struct Used {
     /// The C object.
     qp: NonNull<sys::ib_qp>,
+    /// The port of the device.
+    port: u32,
     /// Completed when there is no user any more.
     unused: Arc<Completion>,
 }
@@ -97,6 +99,11 @@ impl QueuePairUser {
     /// Returns the C object.
     pub(crate) fn as_ptr(&self) -> *mut sys::ib_qp {
         self.0.qp.as_ptr()
+    }
+
+    /// Returns the port of the device that the connection uses.
+    pub(crate) fn port(&self) -> u32 {
+        self.0.port
     }
 }
 
@@ -165,6 +172,7 @@ impl<H: CmEvents> CmId<H> {
         } = parameters;
         let send_places = send_depth.checked_add(1).ok_or(EINVAL)?;
         let device = self.device().ok_or(ENODEV)?;
+        let port = self.port().ok_or(ENODEV)?;
         // SAFETY: The id is destroyed after `self.qp` was dropped, and the QP before the places in
         // the CQs, see `QueuePair`.
         let send_queue = unsafe { CompletionQueue::shared(&device, send_places) }?;
@@ -200,7 +208,7 @@ impl<H: CmEvents> CmId<H> {
             },
             sq_sig_type: sys::ib_sig_type_IB_SIGNAL_REQ_WR,
             qp_type: sys::ib_qp_type_IB_QPT_RC,
-            port_num: self.port().ok_or(ENODEV)?,
+            port_num: port,
             event_handler: Some(event_callback::<O>),
             qp_context: Arc::as_ptr(&events).cast_mut().cast(),
             ..pin_init::zeroed()
@@ -213,7 +221,7 @@ impl<H: CmEvents> CmId<H> {
         let qp = NonNull::new(unsafe { (*id).qp });
         let used = qp.ok_or(EINVAL).and_then(|qp| {
             let unused = unused.clone();
-            Ok(Arc::new(Used { qp, unused }, GFP_KERNEL)?)
+            Ok(Arc::new(Used { qp, port, unused }, GFP_KERNEL)?)
         });
         let used = used.inspect_err(|_| {
             // SAFETY: The id exists and has a QP, which nothing else uses yet.
