@@ -27,7 +27,7 @@ import nfs_server  # noqa: E402
 from case import main  # noqa: E402
 from common import (Mount, check, log, module_refs, netdev, rdmadev, rounds, run,  # noqa: E402
                     slow, wait_for, write)
-from faults import Load, RECOVERY, connects, fail_sunrpc, fail_sunrpc_left  # noqa: E402
+from faults import lose_connections  # noqa: E402
 
 PARAMETERS = "/sys/module/hca/parameters"
 #: Microseconds that an interrupt waits at most: some are behind those of many later requests.
@@ -48,17 +48,8 @@ def client():
     idle = module_refs()
     hca.reset("complaints")
     for n in range(rounds()):
-        with Mount("4.2") as mount, Load(mount) as load:
-            load.wait_progress("load", steps=10)
-            before = connects(mount)
-            fail_sunrpc(100, 5)
-            wait_for("injected disconnects", 5 * RECOVERY,
-                     lambda: not load.alive() and fail_sunrpc_left() == 0)
-            fail_sunrpc(1, 0)
-            load.wait_progress("after the disconnects")
-            lost = connects(mount) - before
-            check(lost, "no disconnect was seen")
-            steps = load.stop()
+        with Mount("4.2") as mount:
+            steps, lost = lose_connections(mount)
         for version in ("3", "4.2") * (1 if slow() else 3):
             with Mount(version) as mount, open(f"{mount.path}/m", "wb") as f:
                 f.write(bytes(100_000))

@@ -30,7 +30,7 @@ import workload  # noqa: E402
 from case import main  # noqa: E402
 from common import (Mount, ROOT, check, host, log, module_refs, netdev, rdmadev,  # noqa: E402
                     rounds, run, status, wait_for)
-from faults import Load, RECOVERY, connects, fail_sunrpc, fail_sunrpc_left  # noqa: E402
+from faults import lose_connections  # noqa: E402
 
 #: The profile, and those that have no memory management extensions.
 PROFILE = os.environ["VARIANT"]
@@ -58,21 +58,6 @@ def refused():
     log(f"said: {said}")
     check(said, "no line in the log names the device")
     check(len(said) < 5, "the log is flooded")
-
-
-def lose_connections(mount):
-    """Connections end under load, and what they have done is right."""
-    with Load(mount) as load:
-        load.wait_progress("load", steps=10)
-        before = connects(mount)
-        fail_sunrpc(100, 5)
-        wait_for("injected disconnects", 5 * RECOVERY,
-                 lambda: not load.alive() and fail_sunrpc_left() == 0)
-        fail_sunrpc(1, 0)
-        load.wait_progress("after the disconnects")
-        lost = connects(mount) - before
-        check(lost, "no disconnect was seen")
-        return load.stop(), lost
 
 
 def client():

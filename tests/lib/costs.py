@@ -15,7 +15,7 @@ import sys
 import traceback
 
 import hca
-from common import (Failure, check, log, module_refs, netdev, rdmadev, rpc_counts, run,  # noqa: E402
+from common import (Failure, check, log, module_refs, netdev, rdmadev, rpc_counts, run,
                     wait_for, write)
 from operations import SIDES, SPAN, rows
 

@@ -317,3 +317,18 @@ def unchanged_memory(vers):
     log("both guests were at rest")
     yield
     check_memories(before, at_rest(references))
+
+
+def lose_connections(mount):
+    """Connections end under load, and what it has done is right; how many steps, and how many were lost."""
+    with Load(mount) as load:
+        load.wait_progress("load", steps=10)
+        before = connects(mount)
+        fail_sunrpc(100, 5)
+        wait_for("injected disconnects", 5 * RECOVERY,
+                 lambda: not load.alive() and fail_sunrpc_left() == 0)
+        fail_sunrpc(1, 0)
+        load.wait_progress("after the disconnects")
+        lost = connects(mount) - before
+        check(lost, "no disconnect was seen")
+        return load.stop(), lost
