@@ -1,22 +1,26 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-# Devices that can do what those of a driver can, and no more: data, lost connections, and what is refused.
+# Devices that can do what those of a driver can, and no more: data, lost connections, unload, and what is refused.
 # mode: pair
 # fabrics: hca
-# variants: mlx5@ours-ours bnxt_re@ours-ours-one
+# variants: mlx5@ours-ours bnxt_re@ours-ours-one iwarp@ours-ours iwarp@ours-ours-one
 # soak-variants: mlx5@ours-ours mlx4@ours-ours bnxt_re@ours-ours irdma@ours-ours irdma3@ours-ours
 # soak-variants: hns@ours-ours ocrdma@ours-ours small@ours-ours mana@ours-ours
 # soak-variants: mlx5@ours-ours-one mlx4@ours-ours-one bnxt_re@ours-ours-one irdma@ours-ours-one
 # soak-variants: irdma3@ours-ours-one hns@ours-ours-one ocrdma@ours-ours-one small@ours-ours-one
+# soak-variants: iwarp@ours-ours irdma-iwarp@ours-ours i40iw@ours-ours cxgb4@ours-ours
+# soak-variants: erdma@ours-ours
+# soak-variants: iwarp@ours-ours-one irdma-iwarp@ours-ours-one i40iw@ours-ours-one
+# soak-variants: cxgb4@ours-ours-one erdma@ours-ours-one iwarp@stock-stock
 # kernels: uml
 # soak-smoke: uml-kasan debug
-# soak-smoke-variants: small@ours-ours ocrdma@ours-ours-one hns@ours-ours
+# soak-smoke-variants: small@ours-ours ocrdma@ours-ours-one hns@ours-ours iwarp@ours-ours
 # timeout: 300 900
 # rounds: 1 5
 """The whole workload over a device of a profile, then connections are lost under load.
 
-The variant is the profile, see tests/kmod/hca/profile.c. No rule is broken on any of them. A device
-that has not what is needed is refused, with a line that names it.
+At last the module is removed. The variant is the profile, see tests/kmod/hca/profile.c. No rule is
+broken on any of them. A device that has not what is needed is refused, with a line that names it.
 """
 
 import os
@@ -28,8 +32,8 @@ import hca  # noqa: E402
 import nfs_server  # noqa: E402
 import workload  # noqa: E402
 from case import main  # noqa: E402
-from common import (Mount, ROOT, check, host, log, module_refs, netdev, rdmadev,  # noqa: E402
-                    rounds, run, status, wait_for)
+from common import (Mount, ROOT, check, host, log, module_free, module_refs, netdev,  # noqa: E402
+                    rdmadev, rounds, run, status, wait_for)
 from faults import lose_connections  # noqa: E402
 
 #: The profile, and those that have no memory management extensions.
@@ -73,6 +77,8 @@ def client():
                 steps, lost = lose_connections(mount)
             log(f"round {n}: {steps} steps of load, {lost} connections lost")
     wait_for("release of the transports", 60, lambda: module_refs() <= idle)
+    module_free()
+    run("rmmod", "rpcrdma")
     check(not hca.complaints(), f"complaints: {hca.complaints()}")
 
 

@@ -16,6 +16,8 @@ import hca  # noqa: E402
 from common import check, log, netdev, rdmadev, run, write  # noqa: E402
 
 PARAMETER = "/sys/module/hca/parameters/dma_model"
+#: RoCE and iWARP.
+TYPES = ("hca", "hca-iwarp")
 MODELS = ("direct", "bounce", "slot", "granule")
 
 
@@ -36,13 +38,14 @@ def main():
             log(f"{model}: {e}")
             check(model != "direct", "there is always the kernel's own DMA")
             continue
-        run("rdma", "link", "del", rdmadev())
-        run("rdma", "link", "add", rdmadev(), "type", "hca", "netdev", netdev())
-        numbers[model], failed = selftest()
-        log(f"{model}: {numbers[model]} tests, {len(failed)} failed")
-        for line in failed:
-            log(line)
-        check(not failed, f"{model}: {len(failed)} tests have failed")
+        for kind in TYPES:
+            run("rdma", "link", "del", rdmadev())
+            run("rdma", "link", "add", rdmadev(), "type", kind, "netdev", netdev())
+            numbers[model], failed = selftest()
+            log(f"{kind}, {model}: {numbers[model]} tests, {len(failed)} failed")
+            for line in failed:
+                log(line)
+            check(not failed, f"{kind}, {model}: {len(failed)} tests have failed")
         run("rdma", "link", "del", rdmadev())
         run("rdma", "link", "add", rdmadev(), "type", "hca", "netdev", netdev())
     check(os.environ["KERNEL"] != "debian" or len(numbers) == len(MODELS), f"only {list(numbers)}")

@@ -58,6 +58,7 @@ static const struct {
 		"posted an operation that the device does not have",
 	},
 	[HCA_RULE_POST_SGES] = { "post_sges", "posted more SGEs than were asked for" },
+	[HCA_RULE_READ_SGES] = { "read_sges", "posted an RDMA Read with too many SGEs" },
 	[HCA_RULE_POST_INLINE] = { "post_inline", "posted inline data that were not asked for" },
 	[HCA_RULE_POST_LENGTH] = { "post_length", "posted a message that is too long" },
 	[HCA_RULE_SQ_OVERFLOW] = { "sq_overflow", "posted more than the Send Queue holds" },

@@ -43,6 +43,7 @@ static enum ib_wc_opcode hca_wc_opcode(enum ib_wr_opcode opcode)
 	case IB_WR_RDMA_WRITE:
 		return IB_WC_RDMA_WRITE;
 	case IB_WR_RDMA_READ:
+	case IB_WR_RDMA_READ_WITH_INV:
 		return IB_WC_RDMA_READ;
 	case IB_WR_LOCAL_INV:
 		return IB_WC_LOCAL_INV;
@@ -178,7 +179,8 @@ static struct hca_qp *hca_begin(struct hca_qp *qp)
 		   peer->state == IB_QPS_SQD) && !peer->receiving &&
 		  peer->attr.dest_qp_num == qp->qpn && READ_ONCE(qp->hca->up) &&
 		  READ_ONCE(peer->hca->up);
-	first = answers && peer->state == IB_QPS_RTR && !peer->comm_est_told;
+	first = answers && peer->state == IB_QPS_RTR && !peer->comm_est_told &&
+		!peer->hca->profile->iwarp;
 	if (answers)
 		peer->receiving = true;
 	if (first)
@@ -278,8 +280,11 @@ static enum hca_progress hca_send(struct hca_qp *qp, struct hca_swqe *wqe, u32 *
 	if (!recv) {
 		hca_add(peer->hca, HCA_CNT_SENT_RNR, 1);
 		timer = peer->attr.min_rnr_timer;
+		/* Over iWARP nothing is sent again: there is no such thing as RNR. */
+		if (peer->hca->profile->iwarp)
+			hca_qp_error(peer, IB_EVENT_QP_FATAL);
 		hca_end(peer);
-		return hca_not_ready(qp, timer, status);
+		return qp->hca->profile->iwarp ? HCA_DONE : hca_not_ready(qp, timer, status);
 	}
 	qp->rnr_left = qp->attr.rnr_retry;
 	for (i = 0; i < recv->num_sge; i++)
@@ -352,16 +357,26 @@ static enum ib_wc_status hca_rdma_allowed(struct hca_qp *qp, struct hca_qp *peer
 	return IB_WC_SUCCESS;
 }
 
+/*
+ * What an RDMA Read needs of its sink. Over iWARP the answer is a tagged message, as that of an
+ * RDMA Write is, so the sink has to be open to the other end (RFC 5040, 5.2.1).
+ */
+static int hca_sink_access(const struct hca_qp *qp)
+{
+	return qp->hca->profile->iwarp ? IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE :
+	       IB_ACCESS_LOCAL_WRITE;
+}
+
 static enum hca_progress hca_rdma(struct hca_qp *qp, struct hca_swqe *wqe, u32 *turn,
 				  enum ib_wc_status *status)
 {
-	bool read = wqe->opcode == IB_WR_RDMA_READ;
+	bool read = hca_is_read(wqe->opcode);
 	struct ib_sge there = {
 		.addr = wqe->rdma.addr,
 		.length = wqe->length,
 		.lkey = wqe->rdma.rkey,
 	};
-	struct hca_cursor local = hca_local(qp, wqe, read ? IB_ACCESS_LOCAL_WRITE : 0);
+	struct hca_cursor local = hca_local(qp, wqe, read ? hca_sink_access(qp) : 0);
 	struct hca_cursor remote = {
 		.sge = &there,
 		.num_sge = 1,
@@ -402,7 +417,12 @@ static enum hca_progress hca_rdma(struct hca_qp *qp, struct hca_swqe *wqe, u32 *
 		*status = IB_WC_RETRY_EXC_ERR;
 		return HCA_DONE;
 	}
-	return qp->moved == wqe->length ? HCA_DONE : HCA_GOES_ON;
+	if (qp->moved != wqe->length)
+		return HCA_GOES_ON;
+	/* Nobody writes to the sink any more. */
+	if (wqe->opcode == IB_WR_RDMA_READ_WITH_INV)
+		*status = hca_local_inv(qp, wqe->inv_rkey);
+	return HCA_DONE;
 }
 
 /* The other end refuses what was not refusable, and says so to its consumer. */
@@ -426,6 +446,7 @@ static enum hca_fault_action hca_request_fault(struct hca_qp *qp, struct hca_swq
 	case IB_WR_LOCAL_INV:
 		return hca_fault(qp->hca, HCA_FAULT_LOCAL_INV);
 	case IB_WR_RDMA_READ:
+	case IB_WR_RDMA_READ_WITH_INV:
 		return hca_fault(qp->hca, HCA_FAULT_READ);
 	case IB_WR_RDMA_WRITE:
 		return hca_fault(qp->hca, HCA_FAULT_WRITE);
@@ -447,6 +468,7 @@ static enum hca_progress hca_execute(struct hca_qp *qp, struct hca_swqe *wqe, u3
 		*status = hca_local_inv(qp, wqe->inv_rkey);
 		return HCA_DONE;
 	case IB_WR_RDMA_READ:
+	case IB_WR_RDMA_READ_WITH_INV:
 	case IB_WR_RDMA_WRITE:
 		return hca_rdma(qp, wqe, turn, status);
 	default:
@@ -482,6 +504,25 @@ static enum hca_progress hca_attempt(struct hca_qp *qp, struct hca_swqe *wqe, u3
 	return progress;
 }
 
+/*
+ * The same over iWARP. A Send or Write ends well as soon as it has been sent; when the other end
+ * refuses it, what comes back is the connection's end (RFC 5040, 5.5 and 7). That is also what
+ * comes when there is no answer, and then the request is flushed.
+ */
+static enum ib_wc_status hca_iw_status(const struct hca_swqe *wqe, enum ib_wc_status status)
+{
+	switch (status) {
+	case IB_WC_REM_ACCESS_ERR:
+	case IB_WC_REM_INV_REQ_ERR:
+	case IB_WC_REM_OP_ERR:
+		return hca_is_read(wqe->opcode) ? status : IB_WC_SUCCESS;
+	case IB_WC_RETRY_EXC_ERR:
+		return IB_WC_WR_FLUSH_ERR;
+	default:
+		return status;
+	}
+}
+
 void hca_engine(struct work_struct *work)
 {
 	struct hca_qp *qp = container_of(work, struct hca_qp, engine);
@@ -505,6 +546,8 @@ void hca_engine(struct work_struct *work)
 			return;
 		switch (hca_attempt(qp, wqe, &turn, &status)) {
 		case HCA_DONE:
+			if (qp->hca->profile->iwarp)
+				status = hca_iw_status(wqe, status);
 			/* Before it can be polled: what is posted then is flushed. */
 			if (status != IB_WC_SUCCESS)
 				hca_qp_error(qp, -1);

@@ -20,6 +20,7 @@
  * Locks, outermost first. All of them disable interrupts, since consumers
  * call from any context.
  *
+ *   hca_iw_lock	the connections of iWARP, see iwcm.c
  *   hca_cq.lock	the ring of completions and what is armed
  *   hca_qp.lock	state, attributes and Send Queue
  *   hca_rq.lock	Receives, of a Queue Pair or shared
@@ -113,6 +114,7 @@ enum hca_rule {
 	HCA_RULE_POST_SGES,
 	HCA_RULE_POST_INLINE,
 	HCA_RULE_POST_LENGTH,
+	HCA_RULE_READ_SGES,
 	HCA_RULE_SQ_OVERFLOW,
 	HCA_RULE_RQ_OVERFLOW,
 	HCA_RULE_SRQ_OVERFLOW,
@@ -216,6 +218,8 @@ struct hca_profile {
 	bool local_dma_lkey;
 	/* A shared Receive Queue of the size that is told is too large. */
 	bool srq_is_less;
+	/* Its connections are those of iWARP: of TCP, and without RNR. */
+	bool iwarp;
 	enum hca_last_wqe last_wqe;
 	/* The size of a Completion Queue that it tells; what was asked for if NULL. */
 	int (*cqe)(int asked);
@@ -242,6 +246,8 @@ struct hca_dev {
 	/* In hca_devices, under hca_devices_lock, with the number 1. */
 	struct list_head entry;
 	struct hca_qp *gsi;
+	/* Of iWARP: its only one. */
+	union ib_gid gid;
 	struct dentry *dir;
 	/* The network device's link. */
 	bool up;
@@ -367,6 +373,8 @@ struct hca_qp {
 	struct work_struct event_work;
 	/* Tells IB_EVENT_QP_LAST_WQE_REACHED where that is late. */
 	struct delayed_work last_work;
+	/* Of iWARP: its connection, while it has one; under hca_iw_lock. */
+	struct hca_conn *conn;
 };
 
 /* What a completion is, and whose places are free when it has been polled. */
@@ -475,6 +483,11 @@ static inline struct hca_rq *hca_rq_of(struct hca_qp *qp)
 	return qp->ib.srq ? &to_hca_srq(qp->ib.srq)->rq : &qp->rq;
 }
 
+static inline bool hca_is_read(enum ib_wr_opcode opcode)
+{
+	return opcode == IB_WR_RDMA_READ || opcode == IB_WR_RDMA_READ_WITH_INV;
+}
+
 static inline void hca_add(struct hca_dev *hca, enum hca_counter which, s64 n)
 {
 	atomic64_add(n, &hca->counters[which]);
@@ -487,7 +500,7 @@ extern spinlock_t hca_devices_lock;
 void hca_dealloc_driver(struct ib_device *ib);
 
 /* verbs.c */
-extern const struct ib_device_ops hca_ops;
+extern const struct ib_device_ops hca_ops, hca_iw_ops;
 
 /* count.c */
 void hca_count_init(struct hca_dev *hca);
@@ -552,6 +565,20 @@ void hca_retry(struct timer_list *timer);
 
 /* mad.c */
 void hca_send_mad(struct hca_qp *qp, struct hca_swqe *wqe);
+
+/* iwcm.c */
+struct iw_cm_id;
+struct iw_cm_conn_param;
+void hca_iw_drop(struct hca_qp *qp);
+int hca_iw_join(struct hca_qp *qp, struct hca_qp *other, u32 ord, u32 ird);
+int hca_iw_connect(struct iw_cm_id *id, struct iw_cm_conn_param *param);
+int hca_iw_accept(struct iw_cm_id *id, struct iw_cm_conn_param *param);
+int hca_iw_reject(struct iw_cm_id *id, const void *data, u8 length);
+int hca_iw_create_listen(struct iw_cm_id *id, int backlog);
+int hca_iw_destroy_listen(struct iw_cm_id *id);
+struct ib_qp *hca_iw_get_qp(struct ib_device *ib, int qpn);
+void hca_iw_add_ref(struct ib_qp *ib);
+void hca_iw_rem_ref(struct ib_qp *ib);
 
 /* mr.c */
 extern rwlock_t hca_keys_lock;

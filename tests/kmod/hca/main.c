@@ -16,6 +16,7 @@
 #include <linux/dma-mapping.h>
 #include <linux/module.h>
 #include <net/addrconf.h>
+#include <rdma/iw_cm.h>
 #include <rdma/rdma_netlink.h>
 #include "hca.h"
 
@@ -48,6 +49,16 @@ static bool hca_is_up(struct net_device *ndev)
 	return netif_running(ndev) && netif_carrier_ok(ndev);
 }
 
+/* What distinguishes a device of iWARP from one of RoCE. No daemon maps its ports. */
+static void hca_set_iwarp(struct hca_dev *hca, struct net_device *ndev)
+{
+	ib_set_device_ops(&hca->ib, &hca_iw_ops);
+	hca->ib.node_type = RDMA_NODE_RNIC;
+	hca->ib.iw_driver_flags = IW_F_NO_PORT_MAP;
+	strscpy(hca->ib.iw_ifname, ndev->name, sizeof(hca->ib.iw_ifname));
+	memcpy(hca->gid.raw, ndev->dev_addr, ETH_ALEN);
+}
+
 int hca_newlink(const char *name, struct net_device *ndev, const struct hca_profile *profile)
 {
 	struct platform_device_info info = {
@@ -73,8 +84,10 @@ int hca_newlink(const char *name, struct net_device *ndev, const struct hca_prof
 	hca_cq_set(hca);
 	hca_qp_set(hca);
 	hca->up = hca_is_up(ndev);
-	ib_set_device_ops(&hca->ib, &hca_ops);
 	hca->ib.node_type = RDMA_NODE_IB_CA;
+	if (profile->iwarp)
+		hca_set_iwarp(hca, ndev);
+	ib_set_device_ops(&hca->ib, &hca_ops);
 	hca->ib.phys_port_cnt = 1;
 	hca->ib.num_comp_vectors = profile->vectors;
 	if (profile->local_dma_lkey)

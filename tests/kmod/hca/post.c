@@ -200,6 +200,16 @@ static int hca_sq_fill(struct hca_qp *qp, struct hca_swqe *wqe, const struct ib_
 				       ud_wr(wr)->remote_qkey;
 		}
 		return 0;
+	case IB_WR_RDMA_READ_WITH_INV:
+		/*
+		 * Of iWARP alone. It is the sink that becomes invalid: irdma, cxgb4 and siw
+		 * do not look at ex.invalidate_rkey, where rdma_rw has the key that the
+		 * sink had before. Only erdma does.
+		 */
+		if (!qp->hca->profile->iwarp || wr->num_sge != 1)
+			goto unknown;
+		wqe->inv_rkey = wr->sg_list[0].lkey;
+		fallthrough;
 	case IB_WR_RDMA_READ:
 	case IB_WR_RDMA_WRITE:
 		wqe->rdma.addr = rdma_wr(wr)->remote_addr;
@@ -248,6 +258,12 @@ static int hca_sq_post(struct hca_qp *qp, const struct ib_send_wr *wr)
 			     wr->num_sge, qp->init.cap.max_send_sge);
 		return -EINVAL;
 	}
+	/* Of all SGEs that a request may have an RDMA Read may have fewer: IBTA 11.2.1.2. */
+	if (hca_is_read(wr->opcode) && wr->num_sge > qp->hca->profile->sge_rd) {
+		hca_complain(qp->hca, HCA_RULE_READ_SGES, "%d of %u", wr->num_sge,
+			     qp->hca->profile->sge_rd);
+		return -EINVAL;
+	}
 	if (wr->send_flags & IB_SEND_INLINE) {
 		hca_complain(qp->hca, HCA_RULE_POST_INLINE, "operation %d", wr->opcode);
 		return -EINVAL;
@@ -292,6 +308,7 @@ static void hca_sq_count(struct hca_qp *qp, const struct ib_send_wr *wr)
 		{ IB_WR_SEND, HCA_CNT_SENDS },
 		{ IB_WR_SEND_WITH_INV, HCA_CNT_SENDS_WITH_INV },
 		{ IB_WR_RDMA_READ, HCA_CNT_RDMA_READS },
+		{ IB_WR_RDMA_READ_WITH_INV, HCA_CNT_RDMA_READS },
 		{ IB_WR_RDMA_WRITE, HCA_CNT_RDMA_WRITES },
 		{ IB_WR_REG_MR, HCA_CNT_REGISTRATIONS },
 		{ IB_WR_LOCAL_INV, HCA_CNT_LOCAL_INVS },

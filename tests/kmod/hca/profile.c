@@ -7,7 +7,7 @@
  *
  * The values are those of the drivers of Linux 7.3, by their source (file:line
  * below drivers/infiniband/hw); what firmware tells a driver has a usual value,
- * and is marked *. Devices of iWARP are not among them.
+ * and is marked *.
  */
 #include <rdma/rdma_netlink.h>
 #include "hca.h"
@@ -41,6 +41,12 @@ static bool hca_sq_fits_mlx5(const struct ib_qp_cap *cap)
 {
 	return roundup_pow_of_two(cap->max_send_wr) * ALIGN(132 + 16 * cap->max_send_sge, 64) <=
 	       SZ_2M;
+}
+
+/* What was asked for and a status page, in sixteens, less two: cxgb4 cq.c:1035, 1081. */
+static int hca_cqe_sixteens(int asked)
+{
+	return roundup(asked + 2, 16) - 2;
 }
 
 static const struct hca_profile hca_profiles[] = {
@@ -161,6 +167,73 @@ static const struct hca_profile hca_profiles[] = {
 		.vectors = 4,
 		.last_wqe = HCA_LAST_NEVER,
 	}, {
+		/* As the first, over iWARP. */
+		.type = "hca-iwarp",
+		.max_qp_wr = 16384,
+		.send_sge = 13, .recv_sge = 13, .sge_rd = 1,
+		.pages = 512,
+		.max_cqe = 65535,
+		.max_srq_wr = 16383,
+		.rd_atomic = 16,
+		.vectors = 4,
+		.mem_mgt = true,
+		.iwarp = true,
+		.last_wqe = HCA_LAST_NEVER,
+	}, {
+		/* Second generation, over iWARP: the same as over RoCE. */
+		.type = "hca-irdma-iwarp",
+		.max_qp_wr = 4063,
+		.send_sge = 13, .recv_sge = 13, .sge_rd = 13,
+		.pages = 262144,
+		.max_cqe = 1048574,
+		.rd_atomic = 127,
+		.vectors = 8,
+		.mem_mgt = true,
+		.local_dma_lkey = true,
+		.iwarp = true,
+		.last_wqe = HCA_LAST_NEVER,
+	}, {
+		/* irdma's first generation: i40iw_hw.h:132-156. */
+		.type = "hca-i40iw",
+		.max_qp_wr = 895,
+		.send_sge = 3, .recv_sge = 3, .sge_rd = 1,
+		.pages = 262144,
+		.max_cqe = 1048574,
+		.rd_atomic = 63,
+		.vectors = 8,
+		.mem_mgt = true,
+		.local_dma_lkey = true,
+		.iwarp = true,
+		.last_wqe = HCA_LAST_NEVER,
+	}, {
+		/* t4.h:70-93; provider.c:280-303; qp.c:1609, with shared Receives. */
+		.type = "hca-cxgb4",
+		.max_qp_wr = 8190,		/* * */
+		.send_sge = 17, .recv_sge = 4, .sge_rd = 1,
+		.pages = 128,
+		.max_cqe = 65518,		/* * */
+		.max_srq_wr = 8190,		/* * */
+		.rd_atomic = 32,
+		.vectors = 4,
+		.mem_mgt = true,
+		.local_dma_lkey = true,
+		.iwarp = true,
+		.last_wqe = HCA_LAST_PROMPT,
+		.cqe = hca_cqe_sixteens,
+	}, {
+		/* erdma_verbs.h:17-25; erdma_verbs.c:327-347. */
+		.type = "hca-erdma",
+		.max_qp_wr = 8192,
+		.send_sge = 6, .recv_sge = 1, .sge_rd = 1,
+		.pages = 512,
+		.max_cqe = 1048576,		/* * */
+		.rd_atomic = 128,
+		.vectors = 8,
+		.mem_mgt = true,
+		.local_dma_lkey = true,
+		.iwarp = true,
+		.last_wqe = HCA_LAST_NEVER,
+	}, {
 		/* Less than any of them has. */
 		.type = "hca-small",
 		.max_qp_wr = 82,
@@ -199,6 +272,11 @@ HCA_LINK(6)
 HCA_LINK(7)
 HCA_LINK(8)
 HCA_LINK(9)
+HCA_LINK(10)
+HCA_LINK(11)
+HCA_LINK(12)
+HCA_LINK(13)
+HCA_LINK(14)
 
 static struct rdma_link_ops hca_link_ops[] = {
 	{ .newlink = hca_newlink_0 },
@@ -211,6 +289,11 @@ static struct rdma_link_ops hca_link_ops[] = {
 	{ .newlink = hca_newlink_7 },
 	{ .newlink = hca_newlink_8 },
 	{ .newlink = hca_newlink_9 },
+	{ .newlink = hca_newlink_10 },
+	{ .newlink = hca_newlink_11 },
+	{ .newlink = hca_newlink_12 },
+	{ .newlink = hca_newlink_13 },
+	{ .newlink = hca_newlink_14 },
 };
 static_assert(ARRAY_SIZE(hca_link_ops) == ARRAY_SIZE(hca_profiles));
 

@@ -140,6 +140,7 @@ void hca_qp_error(struct hca_qp *qp, int event)
 	if (event >= 0)
 		hca_qp_event(qp, event);
 	queue_work(hca_bh_wq, &qp->engine);
+	hca_iw_drop(qp);
 }
 
 /* Ends all that complete to a queue that has failed. */
@@ -280,6 +281,8 @@ int hca_destroy_qp(struct ib_qp *ib, struct ib_udata *udata)
 	spin_lock_irqsave(&qp->lock, flags);
 	qp->state = IB_QPS_RESET;
 	spin_unlock_irqrestore(&qp->lock, flags);
+	/* iw_cm has references until it knows of the connection's end. */
+	hca_iw_drop(qp);
 	hca_qp_put(qp);
 	wait_for_completion(&qp->unused);
 	timer_shutdown_sync(&qp->retry);
@@ -357,6 +360,25 @@ static int hca_set_attr(struct hca_qp *qp, const struct ib_qp_attr *attr, int ma
 }
 
 /*
+ * The transitions of iWARP that a consumer makes: RTS comes with the connection. The
+ * attributes are what iw_cm has for each of them.
+ */
+static bool hca_iw_modify_is_ok(enum ib_qp_state from, enum ib_qp_state to)
+{
+	switch (to) {
+	case IB_QPS_INIT:
+		return from == IB_QPS_RESET || from == IB_QPS_INIT;
+	case IB_QPS_RTR:
+		return from == IB_QPS_INIT;
+	case IB_QPS_RESET:
+	case IB_QPS_ERR:
+		return true;
+	default:
+		return from == to;
+	}
+}
+
+/*
  * Transitions are those of IBTA 10.3.1, with the attributes that each wants. To
  * RESET there is no way with anything posted: there would be no completion of it.
  */
@@ -365,8 +387,8 @@ int hca_modify_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct ib
 	struct hca_qp *qp = to_hca_qp(ib);
 	enum ib_qp_state from, to;
 	unsigned long flags;
+	bool ends = false, iwarp = qp->hca->profile->iwarp;
 	int error = -EINVAL;
-	bool ends = false;
 
 	might_sleep();
 	if (mask & IB_QP_STATE && attr->qp_state != IB_QPS_ERR &&
@@ -375,6 +397,9 @@ int hca_modify_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct ib
 	spin_lock_irqsave(&qp->lock, flags);
 	from = qp->state;
 	to = mask & IB_QP_STATE ? attr->qp_state : from;
+	/* What iw_cm calls SQD closes the connection: nothing is executed any more. */
+	if (iwarp && to == IB_QPS_SQD && (from == IB_QPS_RTS || from == IB_QPS_ERR))
+		to = IB_QPS_ERR;
 	if (mask & IB_QP_CUR_STATE && attr->cur_qp_state != from)
 		goto out;
 	/* It is no mistake to end what has ended by itself. */
@@ -382,7 +407,8 @@ int hca_modify_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct ib
 		error = 0;
 		goto out;
 	}
-	if (!ib_modify_qp_is_ok(from, to, ib->qp_type, mask))
+	if (iwarp ? !hca_iw_modify_is_ok(from, to) :
+	    !ib_modify_qp_is_ok(from, to, ib->qp_type, mask))
 		goto out;
 	error = hca_set_attr(qp, attr, mask);
 	if (error)
@@ -400,6 +426,8 @@ out:
 			     error);
 	else if (ends || to == IB_QPS_RTS)
 		queue_work(hca_bh_wq, &qp->engine);
+	if (!error && (ends || to == IB_QPS_RESET))
+		hca_iw_drop(qp);
 	return error;
 }
 

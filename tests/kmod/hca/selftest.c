@@ -60,6 +60,8 @@ struct st_test {
 	/* Only in models with mappings of their own. */
 	bool maps;
 	bool srq;
+	/* Only over one of the two. */
+	bool roce, iwarp;
 };
 
 static void st_event(struct ib_event *event, void *context)
@@ -120,6 +122,11 @@ static int st_modify(struct st *st, int which, enum ib_qp_state state)
 	};
 	int mask = IB_QP_STATE;
 
+	if (st->hca->profile->iwarp) {
+		if (state == IB_QPS_INIT || state == IB_QPS_RTR)
+			mask |= IB_QP_PORT | IB_QP_ACCESS_FLAGS;
+		return ib_modify_qp(qp, &attr, mask);
+	}
 	switch (state) {
 	case IB_QPS_INIT:
 		mask |= IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS;
@@ -145,13 +152,23 @@ static int st_modify(struct st *st, int which, enum ib_qp_state state)
 static int st_connect(struct st *st)
 {
 	static const enum ib_qp_state states[] = { IB_QPS_INIT, IB_QPS_RTR, IB_QPS_RTS };
+	bool iwarp = st->hca->profile->iwarp;
 	int i, end, error = 0;
 
-	for (i = 0; i < ARRAY_SIZE(states); i++) {
+	for (i = 0; i < ARRAY_SIZE(states) - iwarp; i++) {
 		for (end = 0; end < 2 && !error; end++)
 			error = st_modify(st, end, states[i]);
 	}
+	if (!error && iwarp)
+		error = hca_iw_join(to_hca_qp(st->end[0].qp), to_hca_qp(st->end[1].qp), 1,
+				    st->rd_atomic);
 	return error;
+}
+
+/* What the first end sees of a Send or Write that the other refuses: nothing over iWARP. */
+static int st_refused(struct st *st, int status)
+{
+	return st->hca->profile->iwarp ? IB_WC_SUCCESS : status;
 }
 
 static int st_make_end(struct st *st, struct st_end *end, int cqes)
@@ -692,7 +709,7 @@ static const char *st_remote_inv(struct st *st)
 {
 	if (st_connect(st) || st_recv(st, 1, 1, 100) || st_send_inv(st, 2, st->mr->rkey))
 		return "post";
-	if (!st_is(&st->end[0], 2, IB_WC_REM_ACCESS_ERR) ||
+	if (!st_is(&st->end[0], 2, st_refused(st, IB_WC_REM_ACCESS_ERR)) ||
 	    !st_is(&st->end[1], 1, IB_WC_LOC_ACCESS_ERR))
 		return "status";
 	return st_told(&st->end[1], IB_EVENT_QP_ACCESS_ERR) ? NULL : "no event";
@@ -703,7 +720,7 @@ static const char *st_local(struct st *st, struct ib_sge sge)
 	if (st_connect(st) || st_recv_sge(st, 1, 1, sge) || st_send(st, 0, 2, 10))
 		return "post";
 	return st_is(&st->end[1], 1, IB_WC_LOC_PROT_ERR) &&
-	       st_is(&st->end[0], 2, IB_WC_REM_OP_ERR) ? NULL : "status";
+	       st_is(&st->end[0], 2, st_refused(st, IB_WC_REM_OP_ERR)) ? NULL : "status";
 }
 
 static const char *st_local_key(struct st *st)
@@ -769,7 +786,8 @@ static const char *st_remote(struct st *st, int access, enum ib_wr_opcode opcode
 		return wrong;
 	if (st_rdma(st, 1, opcode, st->mr->iova + addr, st->mr->rkey ^ key, st_sge(st, 0, length)))
 		return "post";
-	if (!st_is(&st->end[0], 1, IB_WC_REM_ACCESS_ERR))
+	if (!st_is(&st->end[0], 1, opcode == IB_WR_RDMA_READ ? IB_WC_REM_ACCESS_ERR :
+		   st_refused(st, IB_WC_REM_ACCESS_ERR)))
 		return "status";
 	return st_told(&st->end[1], IB_EVENT_QP_ACCESS_ERR) ? NULL : "no event";
 }
@@ -814,7 +832,7 @@ static const char *st_remote_pd(struct st *st)
 		return "connect";
 	if (st_rdma(st, 1, IB_WR_RDMA_WRITE, st->dma, st->other_pd->local_dma_lkey, sge))
 		return "post";
-	return st_is(&st->end[0], 1, IB_WC_REM_ACCESS_ERR) ? NULL : "status";
+	return st_is(&st->end[0], 1, st_refused(st, IB_WC_REM_ACCESS_ERR)) ? NULL : "status";
 }
 
 static const char *st_after_inv(struct st *st)
@@ -827,7 +845,7 @@ static const char *st_after_inv(struct st *st)
 		return wrong;
 	if (st_rdma(st, 2, IB_WR_RDMA_WRITE, st->mr->iova, st->mr->rkey, st_sge(st, 0, 100)))
 		return "post";
-	return st_is(&st->end[0], 2, IB_WC_REM_ACCESS_ERR) ? NULL : "status";
+	return st_is(&st->end[0], 2, st_refused(st, IB_WC_REM_ACCESS_ERR)) ? NULL : "status";
 }
 
 static const char *st_rd_atomic(struct st *st)
@@ -847,7 +865,7 @@ static const char *st_recv_length(struct st *st)
 {
 	if (st_connect(st) || st_recv(st, 1, 1, 99) || st_send(st, 0, 2, 100))
 		return "post";
-	return st_is(&st->end[0], 2, IB_WC_REM_INV_REQ_ERR) &&
+	return st_is(&st->end[0], 2, st_refused(st, IB_WC_REM_INV_REQ_ERR)) &&
 	       st_is(&st->end[1], 1, IB_WC_LOC_LEN_ERR) ? NULL : "status";
 }
 
@@ -966,16 +984,88 @@ static const char *st_reg_direction(struct st *st)
 	return wrong;
 }
 
+/* Over iWARP both ends of a connection end, whoever ends it: what is posted is flushed. */
+static const char *st_iw_close(struct st *st)
+{
+	if (st_connect(st) || st_recv(st, 0, 1, 100) || st_recv(st, 1, 2, 100) ||
+	    st_modify(st, 1, IB_QPS_ERR))
+		return "post";
+	return st_is(&st->end[0], 1, IB_WC_WR_FLUSH_ERR) &&
+	       st_is(&st->end[1], 2, IB_WC_WR_FLUSH_ERR) ? NULL : "status";
+}
+
+/* A message without a Receive is as good as sent, and the connection's last. */
+static const char *st_iw_no_receive(struct st *st)
+{
+	if (st_connect(st) || st_recv(st, 0, 1, 100) || st_send(st, 0, 2, 100))
+		return "post";
+	if (!st_is(&st->end[0], 2, IB_WC_SUCCESS) || !st_is(&st->end[0], 1, IB_WC_WR_FLUSH_ERR))
+		return "status";
+	return st_told(&st->end[1], IB_EVENT_QP_FATAL) ? NULL : "no event";
+}
+
+/* The sink of an RDMA Read has to be open to the other end, as no local memory is. */
+static const char *st_iw_sink(struct st *st)
+{
+	const char *wrong = st_connect(st) ? "connect" : st_reg(st, ST_ALL);
+
+	if (wrong)
+		return wrong;
+	if (st_rdma(st, 1, IB_WR_RDMA_READ, st->mr->iova, st->mr->rkey, st_sge(st, 0, 100)))
+		return "post";
+	return st_is(&st->end[0], 1, IB_WC_LOC_PROT_ERR) ? NULL : "status";
+}
+
+static const char *st_iw_sges(struct st *st)
+{
+	struct ib_sge sge[ST_SGES] = { st_sge(st, 0, 10), st_sge(st, 0, 10) };
+	struct ib_rdma_wr wr = {
+		.wr = { .opcode = IB_WR_RDMA_READ, .sg_list = sge, .num_sge = ST_SGES },
+	};
+
+	if (st->hca->profile->sge_rd >= ST_SGES)
+		return "more is allowed";
+	if (st_connect(st))
+		return "connect";
+	return ib_post_send(st->end[0].qp, &wr.wr, NULL) == -EINVAL ? NULL : "posted";
+}
+
+/* An RDMA Read that invalidates its sink: that can be registered again. */
+static const char *st_iw_read_inv(struct st *st)
+{
+	const char *wrong = st_connect(st) ? "connect" : st_reg(st, ST_ALL);
+	struct ib_mr *sink = ib_alloc_mr(st->pd, IB_MR_TYPE_MEM_REG, 4);
+	int i, access = IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE;
+	struct ib_sge sge;
+
+	if (IS_ERR(sink))
+		return "no region";
+	for (i = 0; i < 2 && !wrong; i++) {
+		if (st_map(st, sink) || st_reg_mr(st, 0, 1, sink, sink->rkey, access) ||
+		    !st_is(&st->end[0], 1, IB_WC_SUCCESS)) {
+			wrong = "registration";
+			break;
+		}
+		sge = (struct ib_sge) { .addr = sink->iova, .length = 100, .lkey = sink->lkey };
+		if (st_rdma(st, 2, IB_WR_RDMA_READ_WITH_INV, st->mr->iova, st->mr->rkey, sge) ||
+		    !st_is(&st->end[0], 2, IB_WC_SUCCESS))
+			wrong = "Read";
+		ib_update_fast_reg_key(sink, ib_inc_rkey(sink->rkey) & 0xff);
+	}
+	ib_dereg_mr(sink);
+	return wrong;
+}
+
 static const struct st_test st_tests[] = {
 	{ "send_recv", HCA_RULE_N, st_send_recv },
-	{ "rdma", HCA_RULE_N, st_rdma_both },
-	{ "iova_bits", HCA_RULE_N, st_iova_bits },
+	{ "rdma", HCA_RULE_N, st_rdma_both, .roce = true },
+	{ "iova_bits", HCA_RULE_N, st_iova_bits, .roce = true },
 	{ "remote_inv_good", HCA_RULE_N, st_remote_inv_good },
-	{ "rnr_end", HCA_RULE_N, st_rnr_end },
-	{ "rnr_wait", HCA_RULE_N, st_rnr_wait },
-	{ "silence", HCA_RULE_N, st_silence },
+	{ "rnr_end", HCA_RULE_N, st_rnr_end, .roce = true },
+	{ "rnr_wait", HCA_RULE_N, st_rnr_wait, .roce = true },
+	{ "silence", HCA_RULE_N, st_silence, .roce = true },
 	{ "srq_send_recv", HCA_RULE_N, st_send_recv, .srq = true },
-	{ "srq_last", HCA_RULE_N, st_srq_last, .srq = true },
+	{ "srq_last", HCA_RULE_N, st_srq_last, .srq = true, .roce = true },
 	{ "srq_overflow", HCA_RULE_SRQ_OVERFLOW, st_srq_overflow, .srq = true },
 	{ "post_state", HCA_RULE_POST_STATE, st_post_state },
 	{ "post_sges", HCA_RULE_POST_SGES, st_post_sges },
@@ -992,7 +1082,7 @@ static const struct st_test st_tests[] = {
 	{ "reg_access", HCA_RULE_REG_ACCESS, st_reg_access },
 	{ "reg_pages", HCA_RULE_REG_PAGES, st_reg_pages },
 	{ "map_valid", HCA_RULE_MAP_VALID, st_map_valid },
-	{ "map_posted", HCA_RULE_MAP_POSTED, st_map_posted },
+	{ "map_posted", HCA_RULE_MAP_POSTED, st_map_posted, .roce = true },
 	{ "inv_state", HCA_RULE_INV_STATE, st_inv_state },
 	{ "inv_key", HCA_RULE_INV_KEY, st_inv_key },
 	{ "remote_inv", HCA_RULE_REMOTE_INV, st_remote_inv },
@@ -1006,10 +1096,15 @@ static const struct st_test st_tests[] = {
 	{ "remote_bounds_before", HCA_RULE_REMOTE_BOUNDS, st_remote_before },
 	{ "remote_access_write", HCA_RULE_REMOTE_ACCESS, st_remote_write },
 	{ "remote_access_read", HCA_RULE_REMOTE_ACCESS, st_remote_read },
-	{ "local_access", HCA_RULE_LOCAL_ACCESS, st_local_access },
+	{ "local_access", HCA_RULE_LOCAL_ACCESS, st_local_access, .roce = true },
 	{ "remote_rights", HCA_RULE_REMOTE_RIGHTS, st_remote_rights },
 	{ "rd_atomic", HCA_RULE_RD_ATOMIC, st_rd_atomic },
 	{ "recv_length", HCA_RULE_RECV_LENGTH, st_recv_length },
+	{ "iw_close", HCA_RULE_N, st_iw_close, .iwarp = true },
+	{ "iw_no_receive", HCA_RULE_N, st_iw_no_receive, .iwarp = true },
+	{ "iw_read_inv", HCA_RULE_N, st_iw_read_inv, .iwarp = true },
+	{ "iw_sink", HCA_RULE_REMOTE_ACCESS, st_iw_sink, .iwarp = true },
+	{ "iw_sges", HCA_RULE_READ_SGES, st_iw_sges, .iwarp = true },
 	{ "modify", HCA_RULE_MODIFY, st_bad_modify },
 	{ "create", HCA_RULE_CREATE, st_bad_create },
 	{ "dma_address", HCA_RULE_DMA_ADDRESS, st_dma_address, .maps = true },
@@ -1074,7 +1169,7 @@ static int hca_selftest_show(struct seq_file *seq, void *data)
 	const char *wrong;
 	struct st *st;
 
-	gid = st_gid(&hca->ib);
+	gid = hca->profile->iwarp ? rdma_get_gid_attr(&hca->ib, 1, 0) : st_gid(&hca->ib);
 	if (IS_ERR(gid))
 		return PTR_ERR(gid);
 	st = kzalloc(sizeof(*st), GFP_KERNEL);
@@ -1085,6 +1180,8 @@ static int hca_selftest_show(struct seq_file *seq, void *data)
 	WRITE_ONCE(hca->quiet, true);
 	for (i = 0; i < ARRAY_SIZE(st_tests); i++) {
 		if (st_tests[i].maps && hca->dma.model == HCA_DMA_DIRECT)
+			continue;
+		if (hca->profile->iwarp ? st_tests[i].roce : st_tests[i].iwarp)
 			continue;
 		memset(st, 0, sizeof(*st));
 		st->hca = hca;

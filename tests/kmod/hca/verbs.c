@@ -48,7 +48,7 @@ static int hca_query_device(struct ib_device *ib, struct ib_device_attr *attr,
 		attr->max_srq_sge = profile->recv_sge;
 	}
 	attr->max_fast_reg_page_list_len = profile->mem_mgt ? profile->pages : 0;
-	attr->max_pkeys = 1;
+	attr->max_pkeys = profile->iwarp ? 0 : 1;
 	attr->sys_image_guid = ib->node_guid;
 	return 0;
 }
@@ -64,8 +64,8 @@ static int hca_query_port(struct ib_device *ib, u32 port, struct ib_port_attr *a
 			   IB_PORT_PHYS_STATE_DISABLED;
 	attr->max_mtu = IB_MTU_4096;
 	attr->active_mtu = iboe_get_mtu(ndev->mtu);
-	attr->gid_tbl_len = HCA_GIDS;
-	attr->pkey_tbl_len = 1;
+	attr->gid_tbl_len = to_hca(ib)->profile->iwarp ? 1 : HCA_GIDS;
+	attr->pkey_tbl_len = to_hca(ib)->profile->iwarp ? 0 : 1;
 	attr->max_msg_sz = HCA_MAX_MSG;
 	attr->port_cap_flags = IB_PORT_CM_SUP;
 	attr->ip_gids = true;
@@ -82,6 +82,21 @@ static int hca_get_port_immutable(struct ib_device *ib, u32 port,
 	immutable->pkey_tbl_len = 1;
 	immutable->gid_tbl_len = HCA_GIDS;
 	immutable->max_mad_size = IB_MGMT_MAD_SIZE;
+	return 0;
+}
+
+/* iWARP has one, which is made of the network device's address. */
+static int hca_iw_query_gid(struct ib_device *ib, u32 port, int index, union ib_gid *gid)
+{
+	*gid = to_hca(ib)->gid;
+	return 0;
+}
+
+static int hca_iw_get_port_immutable(struct ib_device *ib, u32 port,
+				     struct ib_port_immutable *immutable)
+{
+	immutable->core_cap_flags = RDMA_CORE_PORT_IWARP;
+	immutable->gid_tbl_len = 1;
 	return 0;
 }
 
@@ -280,4 +295,20 @@ const struct ib_device_ops hca_ops = {
 	INIT_RDMA_OBJ_SIZE(ib_pd, hca_pd, ib),
 	INIT_RDMA_OBJ_SIZE(ib_qp, hca_qp, ib),
 	INIT_RDMA_OBJ_SIZE(ib_srq, hca_srq, ib),
+};
+
+/* Set before those above: of each operation the first that is set stays. */
+const struct ib_device_ops hca_iw_ops = {
+	.owner = THIS_MODULE,
+	.driver_id = RDMA_DRIVER_UNKNOWN,
+	.get_port_immutable = hca_iw_get_port_immutable,
+	.query_gid = hca_iw_query_gid,
+	.iw_connect = hca_iw_connect,
+	.iw_accept = hca_iw_accept,
+	.iw_reject = hca_iw_reject,
+	.iw_create_listen = hca_iw_create_listen,
+	.iw_destroy_listen = hca_iw_destroy_listen,
+	.iw_get_qp = hca_iw_get_qp,
+	.iw_add_ref = hca_iw_add_ref,
+	.iw_rem_ref = hca_iw_rem_ref,
 };
