@@ -356,32 +356,6 @@ out:
 	return n;
 }
 
-/* @nents is what was given to be mapped, not what came of it. */
-static void hca_unmap_sg(struct device *dev, struct scatterlist *sgl, int nents,
-			 enum dma_data_direction dir, unsigned long attrs)
-{
-	struct hca_dev *hca = hca_of(dev);
-	struct scatterlist *sg, *cur = sgl;
-	u64 iova = 0, left = 0;
-	unsigned long flags;
-	int i;
-
-	hca_dma_lock(&flags);
-	for_each_sg(sgl, sg, nents, i) {
-		/* An entry that several were joined to is as long as all of them. */
-		if (!left) {
-			if (i)
-				cur = sg_next(cur);
-			iova = sg_dma_address(cur);
-			left = sg_dma_len(cur);
-		}
-		hca_unmap_one(hca, iova, sg->length, dir);
-		iova += sg->length;
-		left -= min_t(u64, left, sg->length);
-	}
-	hca_dma_unlock(flags);
-}
-
 static void hca_sync(struct hca_dev *hca, dma_addr_t iova, size_t size,
 		     enum dma_data_direction dir, bool for_cpu)
 {
@@ -401,13 +375,25 @@ static void hca_sync(struct hca_dev *hca, dma_addr_t iova, size_t size,
 		hca_map_give(hca, map, at, size);
 }
 
+static void hca_sync_cpu(struct hca_dev *hca, dma_addr_t iova, size_t size,
+			 enum dma_data_direction dir)
+{
+	hca_sync(hca, iova, size, dir, true);
+}
+
+static void hca_sync_device(struct hca_dev *hca, dma_addr_t iova, size_t size,
+			    enum dma_data_direction dir)
+{
+	hca_sync(hca, iova, size, dir, false);
+}
+
 static void hca_sync_single_for_cpu(struct device *dev, dma_addr_t iova, size_t size,
 				    enum dma_data_direction dir)
 {
 	unsigned long flags;
 
 	hca_dma_lock(&flags);
-	hca_sync(hca_of(dev), iova, size, dir, true);
+	hca_sync_cpu(hca_of(dev), iova, size, dir);
 	hca_dma_unlock(flags);
 }
 
@@ -417,12 +403,18 @@ static void hca_sync_single_for_device(struct device *dev, dma_addr_t iova, size
 	unsigned long flags;
 
 	hca_dma_lock(&flags);
-	hca_sync(hca_of(dev), iova, size, dir, false);
+	hca_sync_device(hca_of(dev), iova, size, dir);
 	hca_dma_unlock(flags);
 }
 
-static void hca_sync_sg(struct device *dev, struct scatterlist *sgl, int nents,
-			enum dma_data_direction dir, bool for_cpu)
+/*
+ * Does something to each mapping of a scatterlist. @nents is what was given to be
+ * mapped, not what came of it.
+ */
+static void hca_each_of_sg(struct device *dev, struct scatterlist *sgl, int nents,
+			   enum dma_data_direction dir,
+			   void (*each)(struct hca_dev *hca, dma_addr_t iova, size_t size,
+					enum dma_data_direction dir))
 {
 	struct scatterlist *sg, *cur = sgl;
 	u64 iova = 0, left = 0;
@@ -431,29 +423,36 @@ static void hca_sync_sg(struct device *dev, struct scatterlist *sgl, int nents,
 
 	hca_dma_lock(&flags);
 	for_each_sg(sgl, sg, nents, i) {
+		/* An entry that several were joined to is as long as all of them. */
 		if (!left) {
 			if (i)
 				cur = sg_next(cur);
 			iova = sg_dma_address(cur);
 			left = sg_dma_len(cur);
 		}
-		hca_sync(hca_of(dev), iova, sg->length, dir, for_cpu);
+		each(hca_of(dev), iova, sg->length, dir);
 		iova += sg->length;
 		left -= min_t(u64, left, sg->length);
 	}
 	hca_dma_unlock(flags);
 }
 
+static void hca_unmap_sg(struct device *dev, struct scatterlist *sg, int nents,
+			 enum dma_data_direction dir, unsigned long attrs)
+{
+	hca_each_of_sg(dev, sg, nents, dir, hca_unmap_one);
+}
+
 static void hca_sync_sg_for_cpu(struct device *dev, struct scatterlist *sg, int nents,
 				enum dma_data_direction dir)
 {
-	hca_sync_sg(dev, sg, nents, dir, true);
+	hca_each_of_sg(dev, sg, nents, dir, hca_sync_cpu);
 }
 
 static void hca_sync_sg_for_device(struct device *dev, struct scatterlist *sg, int nents,
 				   enum dma_data_direction dir)
 {
-	hca_sync_sg(dev, sg, nents, dir, false);
+	hca_each_of_sg(dev, sg, nents, dir, hca_sync_device);
 }
 
 static int hca_dma_supported(struct device *dev, u64 mask)
