@@ -25,16 +25,16 @@ broken on any of them. A device that has not what is needed is refused, with a l
 
 import os
 import sys
-import time
 
 sys.path.insert(0, "tests/lib")
 import hca  # noqa: E402
 import nfs_server  # noqa: E402
 import workload  # noqa: E402
 from case import main  # noqa: E402
-from common import (Mount, ROOT, check, host, log, module_free, module_refs, netdev,  # noqa: E402
-                    rdmadev, rounds, run, status, wait_for)
+from common import (Mount, check, log, module_free, module_refs, netdev, rdmadev,  # noqa: E402
+                    rounds, run, wait_for)
 from faults import lose_connections  # noqa: E402
+from unfit import refused  # noqa: E402
 
 #: The profile, and those that have no memory management extensions.
 PROFILE = os.environ["VARIANT"]
@@ -46,22 +46,6 @@ def server():
     run("rdma", "link", "del", rdmadev())
     run("rdma", "link", "add", rdmadev(), "type", f"hca-{PROFILE}", "netdev", netdev())
     nfs_server.main()
-
-
-def refused():
-    """A mount fails soon, and says why."""
-    path = f"{ROOT}/unfit"
-    os.makedirs(path, exist_ok=True)
-    began = time.monotonic()
-    code, out = status("mount", "-t", "nfs", "-o",
-                       "proto=rdma,vers=4.2,port=20049,retry=0,soft,timeo=50,retrans=1",
-                       f"{host(os.environ['PEER_ADDR'])}:/export", path, timeout=100)
-    log(f"mount: {code} {out.strip()} after {time.monotonic() - began:.1f} s")
-    check(code != 0, "mounted on a device that cannot register memory")
-    said = [l for l in run("dmesg").splitlines() if rdmadev() in l and "rpcrdma" in l]
-    log(f"said: {said}")
-    check(said, "no line in the log names the device")
-    check(len(said) < 5, "the log is flooded")
 
 
 def client():
