@@ -14,7 +14,11 @@
  *		as with 4 KiB under pages of 16 KiB; the parts of a scatterlist
  *		lie one behind the other as in iommu_dma_map_sg()
  *
- * All but the first are operations of our own (dma_map_ops), and need a kernel
+ *   iommu	what the kernel's own DMA code makes of it for a PCI device behind an
+ *		IOMMU. That device is QEMU's edu, which nobody else has a driver for.
+ *		Memory is reached as the IOMMU's tables say, which hold no rights
+ *
+ * Three of them are operations of our own (dma_map_ops), and need a kernel
  * that lets a device have these (ARCH_HAS_DMA_OPS).
  *
  * A mapping (struct hca_map) belongs to the consumer that maps, until it unmaps,
@@ -28,8 +32,10 @@
 #include <linux/debugfs.h>
 #include <linux/dma-direct.h>
 #include <linux/dma-mapping.h>
+#include <linux/iommu.h>
 #include <linux/log2.h>
 #include <linux/module.h>
+#include <linux/pci.h>
 #include <linux/rbtree.h>
 #include <linux/slab.h>
 #include "hca.h"
@@ -41,7 +47,14 @@ static const char * const hca_dma_models[] = {
 	[HCA_DMA_BOUNCE] = "bounce",
 	[HCA_DMA_SLOT] = "slot",
 	[HCA_DMA_GRANULE] = "granule",
+	[HCA_DMA_IOMMU] = "iommu",
 };
+
+/* QEMU's device for lessons in writing drivers. */
+#define HCA_EDU_VENDOR	0x1234
+#define HCA_EDU_DEVICE	0x11e8
+/* The smallest page of its IOMMU. */
+#define HCA_IOMMU_PAGE	SZ_4K
 
 static int hca_dma_model;
 
@@ -51,7 +64,7 @@ static int hca_dma_model_set(const char *value, const struct kernel_param *param
 
 	if (model < 0)
 		return model;
-	if (model != HCA_DMA_DIRECT && !IS_ENABLED(CONFIG_ARCH_HAS_DMA_OPS))
+	if (hca_dma_is_own(model) && !IS_ENABLED(CONFIG_ARCH_HAS_DMA_OPS))
 		return -EOPNOTSUPP;
 	hca_dma_model = model;
 	return 0;
@@ -68,7 +81,7 @@ static const struct kernel_param_ops hca_dma_model_ops = {
 };
 
 module_param_cb(dma_model, &hca_dma_model_ops, NULL, 0644);
-MODULE_PARM_DESC(dma_model, "DMA of devices that come later: direct, bounce, slot or granule");
+MODULE_PARM_DESC(dma_model, "DMA of devices that come later: direct, bounce, slot, granule or iommu");
 
 void hca_dma_lock(unsigned long *flags)
 {
@@ -505,12 +518,28 @@ static void *hca_dma_reach_map(struct hca_dev *hca, u64 iova, u32 *length, bool 
 	return map->bounce + at;
 }
 
+/* What is unmapped is not there any more, though its address is free again only later. */
+static void *hca_dma_reach_iommu(struct hca_dev *hca, dma_addr_t addr, u32 *length, bool write)
+{
+	phys_addr_t phys = iommu_iova_to_phys(hca->dma.domain, addr);
+
+	if (!phys) {
+		hca_complain(hca, HCA_RULE_DMA_ADDRESS, "%s %pad", write ? "write to" : "read of",
+			     &addr);
+		return NULL;
+	}
+	*length = min_t(u32, *length, HCA_IOMMU_PAGE - (addr & (HCA_IOMMU_PAGE - 1)));
+	return phys_to_virt(phys);
+}
+
 void *hca_dma_reach(struct hca_dev *hca, dma_addr_t addr, u32 *length, bool write)
 {
 	phys_addr_t phys;
 
-	if (hca->dma.model != HCA_DMA_DIRECT)
+	if (hca_dma_is_own(hca->dma.model))
 		return hca_dma_reach_map(hca, addr, length, write);
+	if (hca->dma.model == HCA_DMA_IOMMU)
+		return hca_dma_reach_iommu(hca, addr, length, write);
 	phys = dma_to_phys(&hca->pdev->dev, addr);
 	if (!pfn_valid(PHYS_PFN(phys)) || !pfn_valid(PHYS_PFN(phys + *length - 1))) {
 		hca_complain(hca, HCA_RULE_DMA_ADDRESS, "%s %pad", write ? "write to" : "read of",
@@ -530,7 +559,7 @@ void hca_dma_use(struct hca_dev *hca, dma_addr_t addr, u64 length, int users)
 	unsigned long flags;
 	u64 end = addr + length;
 
-	if (hca->dma.model == HCA_DMA_DIRECT)
+	if (!hca_dma_is_own(hca->dma.model))
 		return;
 	hca_dma_lock(&flags);
 	while (addr < end) {
@@ -551,7 +580,7 @@ bool hca_dma_allows(struct hca_dev *hca, dma_addr_t addr, int access)
 	unsigned long flags;
 	bool fine;
 
-	if (hca->dma.model == HCA_DMA_DIRECT)
+	if (!hca_dma_is_own(hca->dma.model))
 		return true;
 	hca_dma_lock(&flags);
 	map = hca_map_find(hca, addr);
@@ -561,19 +590,37 @@ bool hca_dma_allows(struct hca_dev *hca, dma_addr_t addr, int access)
 	return fine;
 }
 
+/* Takes the PCI device, if it is there and behind an IOMMU that translates for it. */
+static int hca_dma_init_iommu(struct hca_dev *hca)
+{
+	struct pci_dev *edu = pci_get_device(HCA_EDU_VENDOR, HCA_EDU_DEVICE, NULL);
+
+	if (!edu)
+		return -ENODEV;
+	hca->dma.edu = edu;
+	hca->dma.dev = &edu->dev;
+	hca->dma.domain = iommu_get_domain_for_dev(&edu->dev);
+	return hca->dma.domain && iommu_is_dma_domain(hca->dma.domain) ? 0 : -ENODEV;
+}
+
 /* What the device's own operations need must be there before the first mapping. */
 int hca_dma_init(struct hca_dev *hca)
 {
-	struct device *dev = &hca->pdev->dev;
+	int error = 0;
 
 	hca->dma.model = hca_dma_model;
 	hca->dma.maps = RB_ROOT;
 	hca->dma.next = HCA_IOVA_BEGIN;
+	hca->dma.dev = &hca->pdev->dev;
 	platform_set_drvdata(hca->pdev, hca);
-	dma_set_max_seg_size(dev, SZ_2G);
-	if (hca->dma.model != HCA_DMA_DIRECT)
-		set_dma_ops(dev, &hca_dma_ops);
-	return dma_set_mask_and_coherent(dev, DMA_BIT_MASK(64));
+	if (hca->dma.model == HCA_DMA_IOMMU)
+		error = hca_dma_init_iommu(hca);
+	if (error)
+		return error;
+	dma_set_max_seg_size(hca->dma.dev, SZ_2G);
+	if (hca_dma_is_own(hca->dma.model))
+		set_dma_ops(hca->dma.dev, &hca_dma_ops);
+	return dma_set_mask_and_coherent(hca->dma.dev, DMA_BIT_MASK(64));
 }
 
 /* In the device's directory: how many mappings there are, and which of those to come fails. */
@@ -594,4 +641,5 @@ void hca_dma_exit(struct hca_dev *hca)
 	while ((node = rb_first(&hca->dma.maps)))
 		hca_map_free(hca, rb_entry(node, struct hca_map, node));
 	hca_dma_unlock(flags);
+	pci_dev_put(hca->dma.edu);
 }

@@ -155,11 +155,22 @@ enum hca_rule {
 	HCA_RULE_N
 };
 
-enum hca_dma_model { HCA_DMA_DIRECT, HCA_DMA_BOUNCE, HCA_DMA_SLOT, HCA_DMA_GRANULE };
+enum hca_dma_model {
+	HCA_DMA_DIRECT,
+	HCA_DMA_BOUNCE,
+	HCA_DMA_SLOT,
+	HCA_DMA_GRANULE,
+	HCA_DMA_IOMMU,
+};
 
-/* Under hca_dma_lock, but for @model, which stays. */
+/* Under hca_dma_lock, but for what stays as it was made. */
 struct hca_dma {
 	enum hca_dma_model model;
+	/* What memory is mapped for; goes with the device. */
+	struct device *dev;
+	/* In the model iommu: a PCI device, with a reference, and its tables. */
+	struct pci_dev *edu;
+	struct iommu_domain *domain;
 	struct rb_root maps;
 	/* The next address that was never given out. */
 	u64 next;
@@ -241,7 +252,7 @@ struct hca_fault {
 struct hca_dev {
 	struct ib_device ib;
 	const struct hca_profile *profile;
-	/* What DMA is mapped for; goes with the device. */
+	/* Its own, which most models of DMA are for. */
 	struct platform_device *pdev;
 	/* In hca_devices, under hca_devices_lock, with the number 1. */
 	struct list_head entry;
@@ -597,6 +608,12 @@ bool hca_fill(struct hca_cursor *to, const void *from, u32 length);
 
 /* selftest.c */
 void hca_selftest_init(struct hca_dev *hca);
+
+/* Whether mappings are our own, not those of the kernel's DMA code. */
+static inline bool hca_dma_is_own(enum hca_dma_model model)
+{
+	return model != HCA_DMA_DIRECT && model != HCA_DMA_IOMMU;
+}
 
 /* dma.c */
 int hca_dma_init(struct hca_dev *hca);

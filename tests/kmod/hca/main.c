@@ -10,7 +10,7 @@
  * A device is ib_core's from ib_register_device() on, and ends in
  * hca_dealloc_driver(), however it is removed: by its link, with its network
  * device, or with this module. DMA is mapped for a platform device of its own,
- * which is there as long as it is.
+ * which is there as long as it is, or for a PCI device, see dma.c.
  */
 #include <linux/debugfs.h>
 #include <linux/dma-mapping.h>
@@ -107,7 +107,7 @@ int hca_newlink(const char *name, struct net_device *ndev, const struct hca_prof
 	if (error)
 		goto fail;
 	ib_mark_name_assigned_by_user(&hca->ib);
-	error = ib_register_device(&hca->ib, name, &hca->pdev->dev);
+	error = ib_register_device(&hca->ib, name, hca->dma.dev);
 	if (error)
 		goto fail;
 	return 0;

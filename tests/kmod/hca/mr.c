@@ -27,7 +27,7 @@ static void hca_mr_use(struct hca_mr *mr, int users)
 	u64 at = mr->iova & (mr->page_size - 1), end = at + mr->length;
 	u64 n;
 
-	if (mr->hca->dma.model == HCA_DMA_DIRECT)
+	if (!hca_dma_is_own(mr->hca->dma.model))
 		return;
 	for (; at < end; at += n) {
 		n = min(end - at, mr->page_size - at % mr->page_size);
@@ -185,7 +185,7 @@ void hca_sges_use(struct hca_dev *hca, const struct ib_sge *sge, u32 num_sge, in
 	struct hca_mr *mr;
 	u32 i;
 
-	if (hca->dma.model == HCA_DMA_DIRECT)
+	if (!hca_dma_is_own(hca->dma.model))
 		return;
 	read_lock_irqsave(&hca_keys_lock, flags);
 	for (i = 0; i < num_sge; i++) {

@@ -1179,7 +1179,7 @@ static int hca_selftest_show(struct seq_file *seq, void *data)
 	}
 	WRITE_ONCE(hca->quiet, true);
 	for (i = 0; i < ARRAY_SIZE(st_tests); i++) {
-		if (st_tests[i].maps && hca->dma.model == HCA_DMA_DIRECT)
+		if (st_tests[i].maps && !hca_dma_is_own(hca->dma.model))
 			continue;
 		if (hca->profile->iwarp ? st_tests[i].roce : st_tests[i].iwarp)
 			continue;
