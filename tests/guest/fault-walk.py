@@ -3,10 +3,12 @@
 # Each event of a device goes wrong in turn, from mount to unmount: data, time, and what is left.
 # mode: pair
 # fabrics: hca
-# variants: 4.2@ours-ours
+# variants: 4.2@ours-ours iwarp-4.2@ours-ours
 # soak-variants: 4.2@ours-ours 4.2@ours-ours-one 3@ours-ours 3@ours-ours-one
+# soak-variants: iwarp-4.2@ours-ours iwarp-4.2@ours-ours-one irdma-iwarp-3@ours-ours
+# soak-variants: bnxt_re-4.2@ours-ours small-4.2@ours-ours small-4.2@ours-ours-one
 # soak-smoke: uml-kasan
-# soak-smoke-variants: 4.2@ours-ours 4.2@ours-ours-one
+# soak-smoke-variants: 4.2@ours-ours 4.2@ours-ours-one iwarp-4.2@ours-ours
 # kernels: uml
 # timeout: 200 7200
 # rounds: 24 0
@@ -16,7 +18,7 @@ What can go wrong is in `tests/kmod/hca/fault.c`. At each point a mount is made,
 Its data are right, an operation that must not happen twice has happened once, and it takes no
 longer than a reconnect. `$ROUNDS` points are chosen by chance, the same in each run; 0 is all of
 them. The line of a point names it: `POINTS="write/lost/17 send/*"` in the environment runs only
-these.
+these. The variant is the version of NFS, behind the device's profile if it is not the usual one.
 """
 
 import fnmatch
@@ -30,11 +32,12 @@ sys.path.insert(0, "tests/lib")
 import hca  # noqa: E402
 import nfs_server  # noqa: E402
 from case import main  # noqa: E402
-from common import (Failure, Mount, check, log, module_refs, pattern, rounds,  # noqa: E402
-                    show_endings, slowness, wait_for)
+from common import (Failure, Mount, check, log, module_refs, netdev, pattern, rdmadev,  # noqa: E402
+                    rounds, run, show_endings, slowness, wait_for)
 from faults import connects  # noqa: E402
 
 EXPORT = nfs_server.EXPORT
+PROFILE, _, VERSION = os.environ["VARIANT"].rpartition("-")
 #: What goes wrong, by kind of event.
 FAULTS = {
     "post_send": ("fail",),
@@ -215,11 +218,19 @@ def chosen(walk):
     return some
 
 
+def server():
+    """Makes the device again, with the variant's profile, before anything uses it."""
+    if PROFILE:
+        run("rdma", "link", "del", rdmadev())
+        run("rdma", "link", "add", rdmadev(), "type", f"hca-{PROFILE}", "netdev", netdev())
+    nfs_server.main()
+
+
 def client():
     """Walks."""
     for n in range(200):
         os.makedirs(f"{EXPORT}/many/{n:04}-{'x' * (n % 100)}", exist_ok=True)
-    walk = Walk(os.environ["VARIANT"])
+    walk = Walk(VERSION)
     hca.reset("complaints")
     reached = sum(walk.point(*point) for point in chosen(walk))
     log(f"{reached} points, {walk.refused} mounts refused, the slowest took {walk.slowest:.1f} s")
@@ -228,4 +239,4 @@ def client():
     check(not walk.wrong, f"{len(walk.wrong)} points: {walk.wrong}")
 
 
-main(client)
+main(client, server)
