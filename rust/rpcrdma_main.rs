@@ -6,6 +6,7 @@ use kernel::prelude::*;
 
 #[deny(unsafe_code)]
 mod client;
+#[deny(unsafe_code)]
 mod endpoint;
 mod kext;
 #[deny(unsafe_code)]

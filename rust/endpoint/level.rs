@@ -43,10 +43,10 @@ impl<H: EndpointEvents> Endpoint<H> {
         SendQueueUse {
             posted,
             reserved,
-            buffers: gate.made,
+            buffers: gate.queue.buffers(),
             free_buffers: gate.free.len(),
             transfers: gate.transfers,
-            pulls: self.pulls.len().saturating_sub(gate.free_pulls.len()),
+            pulls: gate.queue.reads(),
         }
     }
 

@@ -7,6 +7,7 @@ use crate::{
         quota::SENDS,
         receive_pool::{
             Membership,
+            ReceivePool,
             ReceivePools, //
         },
         Endpoint,
@@ -31,7 +32,8 @@ use crate::{
             QueuePairParameters,
             ReceiveSource, //
         },
-        protection_domain::ProtectionDomain, //
+        protection_domain::ProtectionDomain,
+        send_queue::OpenQueue, //
     },
     sys, //
 };
@@ -68,52 +70,46 @@ impl<H: EndpointEvents> Endpoint<H> {
         let mut objects = self.objects.lock();
         let objects = (*objects).as_mut().ok_or(ENOTCONN)?;
 
-        let device = objects.cm.device().ok_or(ENODEV)?;
-        self.part.belongs_to(self);
-        for slot in &self.pulls {
-            slot.belongs_to(self);
-        }
-        for slot in &self.receives {
-            slot.belongs_to(self);
-            // SAFETY: Nobody else knows the endpoint.
-            unsafe { slot.slot().buffer.map(&device) }?;
-        }
-        self.make_send_buffers(&device, self.sizes.first_sends, None)?;
-
         // As many as there may be work requests: one that fails completes, whether signaled or not.
         let parameters = |receives| QueuePairParameters {
             send_depth: self.sizes.send_queue,
             send_sges: self.sizes.transfer_sges,
             receives,
+            postings: self.sizes.postings(),
         };
-        let pd = if let Some(pool) = &self.shared {
+        if let Some(pool) = &self.shared {
             let srq = pool.queue()?;
-            let pd = srq.pd().clone();
+            objects.pd = Some(srq.pd().clone());
             let parameters = parameters(ReceiveSource::Shared(srq));
-            pool.enter(self, || {
-                objects.cm.create_queue_pair(parameters, self.clone())?;
-                objects.cm.queue_pair().ok_or(EINVAL)
-            })?;
-            pd
-        } else {
-            let pd = ProtectionDomain::new(device)?;
-            let parameters = parameters(ReceiveSource::Own(pd.clone(), self.sizes.receives));
             objects.cm.create_queue_pair(parameters, self.clone())?;
-            pd
-        };
-        let lkey = pd.local_dma_lkey();
-        objects.pd = Some(pd);
+        } else {
+            let device = objects.cm.device().ok_or(ENODEV)?;
+            let pd = ProtectionDomain::new(device)?;
+            objects.pd = Some(pd.clone());
+            let own: ReceiveSource<ReceivePool<H>> = ReceiveSource::Own(pd, self.sizes.receives);
+            objects
+                .cm
+                .create_queue_pair(parameters(own), self.clone())?;
+        }
+        let qp = objects.cm.queue_pair().ok_or(EINVAL)?;
+        let open = OpenQueue::new(qp.clone(), self, self.sizes.pulls)?;
+        self.send.lock().queue.open(open);
+        self.make_send_buffers(&qp, self.sizes.first_sends, None)?;
 
-        {
-            let mut gate = self.send.lock();
-            gate.lkey = lkey;
-            gate.qp = objects.cm.queue_pair();
+        let own_receives = if self.shared.is_some() {
+            0
+        } else {
+            self.sizes.receives
+        };
+        for _ in 0..own_receives {
+            let buffer = qp.receive_buffer(self, self.sizes.receive_size)?;
+            // There is room for all.
+            let _ = self.receive.lock().idle.push_within_capacity(buffer);
         }
         let mut gate = self.receive.lock();
-        gate.lkey = lkey;
-        gate.qp = objects.cm.queue_pair();
+        gate.qp = Some(qp);
         while !gate.idle.is_empty() {
-            self.post_receives(&mut gate)?;
+            gate.post()?;
         }
         Ok(())
     }
@@ -183,7 +179,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// First half of the end: no more posting, no more completions.
     fn quiesce(self: &Arc<Self>) {
         self.context.silence();
-        let qp = self.send.lock().qp.take();
+        let closed = self.send.lock().queue.close();
         self.receive.lock().qp = None;
 
         let mut guard = self.objects.lock();
@@ -192,33 +188,28 @@ impl<H: EndpointEvents> Endpoint<H> {
         };
         objects.cm.disconnect();
         // The gates have had the only uses of the QP but for those of transfers.
-        let posting = qp.is_some();
-        drop(qp);
-        if posting {
+        if let Some(closed) = closed {
             // Receives first: a Reply may still want to post a fence (which the gate refuses). What
             // is shared with others can't be drained, and need not be: the QP is destroyed, and
             // then its completions are waited for.
-            objects.cm.drain_queue_pair();
+            let drained = objects.cm.drain_queue_pair();
             // That has put the QP into error, whatever state it was in.
             // Of one that never was in a state to receive there need not be anything to tell.
             let receiving = self.receiving.load(Relaxed);
             if let Some(pool) = self.shared.as_ref().filter(|_| receiving) {
                 pool.await_last(&self.last_receive);
             }
-        }
-        let unfinished = self.end_transfers();
-        // Waits for handlers that still run, and for completions that the marker has overtaken.
-        if let Some(qp) = objects.cm.queue_pair() {
-            let address = qp.as_ptr().addr();
-            drop(qp);
-            let mut destroy = || objects.cm.destroy_queue_pair();
-            match &self.shared {
-                Some(pool) => pool.leave(self, address, destroy),
-                None => destroy(),
+            if let Some(drained) = drained {
+                closed.reclaim(&drained);
             }
         }
-        // No device writes to it any more.
-        drop(unfinished);
+        self.await_transfers();
+        // Waits for handlers that still run, and for completions that the marker has overtaken.
+        objects.cm.destroy_queue_pair();
+        if let Some(pool) = &self.shared {
+            // For what may have been lost.
+            let _ = pool.fill();
+        }
         drop(guard);
         // The device reports nothing any more. The work item may be waiting for the lock that was
         // just given up.
@@ -239,8 +230,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             self.home.wait(&mut pool);
         }
         loop {
-            let region = pool.free.pop().or_else(|| pool.dead.pop());
-            let Some(region) = region else { break };
+            let Some(region) = pool.free.pop() else { break };
             drop(pool);
             // Deregisters, which sleeps.
             drop(region);
@@ -249,16 +239,6 @@ impl<H: EndpointEvents> Endpoint<H> {
         pool.total = 0;
         drop(pool);
 
-        for slot in &self.receives {
-            // SAFETY: The QP is gone: the device is done with the buffer, and nobody posts it or is
-            // told of its completion. A `Received` only reads the memory.
-            unsafe { slot.slot().buffer.unmap() };
-        }
-        for slot in self.send_slots() {
-            // SAFETY: As above. A `SendBuffer` looks at the memory; its mapping is used under an
-            // open gate only.
-            unsafe { slot.buffer.unmap() };
-        }
         let mut gate = self.send.lock();
         let counted = core::mem::take(&mut gate.counted);
         drop(gate);

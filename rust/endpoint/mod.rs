@@ -22,21 +22,19 @@
 //!   handler lock protects it. `EndpointOwner::shutdown` destroys it, last of all, because it holds
 //!   the device.
 //! - The QP belongs to the `CmId`, and keeps its PD, its places in the CQs of the device's pool,
-//!   and the `Endpoint`. The mutex `objects` protects it; posting goes through the gates below.
-//!   `EndpointOwner::shutdown` destroys it, see [`completion`](crate::rdma::completion).
-//! - Send buffers belong to the `Endpoint`, and are lent out as [`SendBuffer`]. The spinlock `send`
-//!   protects the list of free ones. Their memory goes with the last reference to the `Endpoint`.
-//! - Receive buffers belong to the `Endpoint`, or to the pool that it shares with others (see
-//!   [`receive_pool`]). The device has them while they are posted; then they are lent out as
-//!   [`Received`]. The spinlock `receive` protects the list of idle ones. Their memory goes like
-//!   that of Send buffers.
+//!   what is posted, and the `Endpoint`. The mutex `objects` protects it; posting goes through the
+//!   gates below. `EndpointOwner::shutdown` destroys it, see [`posting`](crate::rdma::posting).
+//! - A Send buffer is in the list of free ones, which the spinlock `send` protects, or lent out as
+//!   [`SendBuffer`], or posted: then it is the [`SendQueue`](crate::rdma::send_queue::SendQueue)'s.
+//! - A Receive buffer is in the list of idle ones, which the spinlock `receive` protects (or in
+//!   that of the pool that the `Endpoint` shares with others, see [`receive_pool`]), or posted, or
+//!   lent out as [`Received`].
 //! - A [`Region`](crate::rdma::region::Region) is in the pool, which a spinlock protects, or held
 //!   by exactly one [`RegionHandle`]. `EndpointOwner::shutdown` deregisters it, after every handle
 //!   came back.
 //!
-//! Each queue has a gate: the pointer to the QP inside the lock of its state. Posting takes the
-//! lock and finds the pointer; `shutdown` takes the pointer away, so that nothing is posted behind
-//! a drain. `shutdown` waits until no completion handler can run any more before it lets go of
+//! Each queue has a gate: the use of the QP inside the lock of its state. Posting takes the lock and
+//! finds it; `shutdown` takes it away, so that nothing is posted behind a drain. `shutdown` waits until no completion handler can run any more before it lets go of
 //! anything that one may look at. What outlives `shutdown` (a `Received` still held by somebody) is
 //! plain memory.
 
@@ -44,41 +42,36 @@ mod events;
 mod gate;
 mod level;
 mod life;
-mod parts;
-mod pull;
 mod quota;
 mod receive;
-mod receive_chain;
 pub(crate) mod receive_pool;
 mod regions;
 mod reply;
 mod send;
-mod send_queue;
 mod transfer;
 
 pub(crate) use events::ConnectionEvents;
 pub(crate) use life::EndpointOwner;
-pub(crate) use pull::Pull;
-use pull::PullSlot;
 pub(crate) use quota::{
     Charge,
     Quota, //
 };
-use receive::ReceiveSlot;
 pub(crate) use receive::{
     Received,
     RECEIVE_BATCH, //
 };
 pub(crate) use regions::RegionHandle;
-pub(crate) use reply::Cargo;
-pub(crate) use send::{
-    PostError,
-    SendBuffer, //
+pub(crate) use reply::{
+    Cargo,
+    Pull, //
 };
+pub(crate) use send::SendBuffer;
 pub(crate) use transfer::{
     Load,
     Transfer, //
 };
+
+pub(crate) use crate::rdma::send_queue::PostError;
 
 use crate::{
     endpoint::receive_pool::{
@@ -98,21 +91,12 @@ use crate::{
             CmId,
             Context, //
         },
-        completion::{
-            Completion,
-            Posting, //
-        },
+        completion::Completion,
         device::DeviceName,
-        dma::{
-            Direction,
-            DmaBuffer, //
-        }, //
+        send_queue::postings, //
     }, //
 };
-use gate::{
-    SendGate,
-    SendSlot, //
-};
+use gate::SendGate;
 use kernel::{
     prelude::*,
     sync::{
@@ -123,16 +107,11 @@ use kernel::{
         Arc,
         CondVar,
         Mutex,
-        SetOnce,
         SpinLock, //
     }, //
 };
 use life::Objects;
-use parts::Part;
-use receive::{
-    OwnReceive,
-    ReceiveGate, //
-};
+use receive::ReceiveGate;
 use regions::Pool;
 
 /// Told what happens on an endpoint. All run in process context, in the RDMA core's completion
@@ -195,15 +174,24 @@ pub(crate) struct Sizes {
     pub(crate) segments: u32,
 }
 
+impl Sizes {
+    /// Returns the number of buffers, regions and others that are made for the QP at most.
+    fn postings(&self) -> u32 {
+        [self.receives, self.sends, self.regions]
+            .into_iter()
+            .fold(postings(self.pulls), u32::saturating_add)
+    }
+}
+
 /// One end of a connection.
 #[pin_data]
 pub(crate) struct Endpoint<H: EndpointEvents> {
     /// The Send Queue and the free Send buffers.
     #[pin]
-    send: SpinLock<SendGate>,
+    send: SpinLock<SendGate<H>>,
     /// The Receive Queue and the idle Receive buffers.
     #[pin]
-    receive: SpinLock<ReceiveGate>,
+    receive: SpinLock<ReceiveGate<H>>,
     /// The regions that are not lent out, and counts of all.
     #[pin]
     pool: SpinLock<Pool<H>>,
@@ -214,22 +202,12 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     /// The verbs objects, until [`EndpointOwner::shutdown`] takes them.
     #[pin]
     objects: Mutex<Option<Objects<H>>>,
-    /// The Receive buffers, by index; none where they are shared.
-    receives: KVVec<Posting<OwnReceive<H>>>,
     /// Whose Receives it shares.
     shared: Option<Arc<ReceivePool<H>>>,
     /// The number of them that it has asked for.
     asked: Atomic<u32>,
-    /// The place of its QP among those that share them.
-    place: Atomic<u32>,
     /// The number of messages that were counted as Calls, see [`Received::count`].
     calls: Atomic<u32>,
-    /// The Send buffers, by index; those that were made.
-    sends: KVVec<SetOnce<KBox<Posting<SendSlot<H>>>>>,
-    /// The places for RDMA Reads that are posted, by index.
-    pulls: KVVec<Posting<PullSlot<H>>>,
-    /// The completion entry of all parts of chains that are posted in parts.
-    part: Posting<Part<H>>,
     /// The sizes it was made with.
     sizes: Sizes,
     /// The name of the device.
@@ -265,34 +243,10 @@ impl<H: EndpointEvents> Endpoint<H> {
     fn allocate(cm: CmId<H>, sizes: Sizes, membership: Option<Membership<H>>) -> Result<Arc<Self>> {
         let shared = membership.as_ref().map(|member| member.pool().clone());
         let own_receives = if shared.is_some() { 0 } else { sizes.receives };
-        let receive_count = usize::try_from(own_receives)?;
-        let mut receives = KVVec::with_capacity(receive_count, GFP_KERNEL)?;
-        let mut idle = KVVec::with_capacity(receive_count, GFP_KERNEL)?;
-        for index in 0..own_receives {
-            let buffer = DmaBuffer::new(sizes.receive_size, Direction::FromDevice)?;
-            receives.push(Posting::new(OwnReceive::new(index, buffer)), GFP_KERNEL)?;
-            idle.push(index, GFP_KERNEL)?;
-        }
-
-        let send_count = usize::try_from(sizes.sends)?;
-        let mut sends = KVVec::with_capacity(send_count, GFP_KERNEL)?;
-        for _ in 0..sizes.sends {
-            sends.push(SetOnce::new(), GFP_KERNEL)?;
-        }
-
-        let pull_count = usize::try_from(sizes.pulls)?;
-        let mut pulls = KVVec::with_capacity(pull_count, GFP_KERNEL)?;
-        for index in 0..sizes.pulls {
-            pulls.push(Posting::new(PullSlot::new(index)), GFP_KERNEL)?;
-        }
-
+        let idle = KVVec::with_capacity(usize::try_from(own_receives)?, GFP_KERNEL)?;
         let pool = Pool::new(sizes.regions)?;
         let send = SendGate::new(&sizes)?;
-        let receive = ReceiveGate {
-            qp: None,
-            lkey: 0,
-            idle,
-        };
+        let receive = ReceiveGate { qp: None, idle };
         let context = cm.context().clone();
         let device_name = cm.device_name();
         let objects = Objects {
@@ -307,14 +261,9 @@ impl<H: EndpointEvents> Endpoint<H> {
                 pool <- new_spinlock!(pool, "rpcrdma::Endpoint::pool"),
                 home <- new_condvar!("rpcrdma::Endpoint::home"),
                 objects <- new_mutex!(Some(objects), "rpcrdma::Endpoint::objects"),
-                receives,
                 shared,
                 asked: Atomic::new(0),
-                place: Atomic::new(0),
                 calls: Atomic::new(0),
-                sends,
-                pulls,
-                part: Posting::new(Part::new()),
                 sizes,
                 device_name,
                 reported <- new_delayed_work_ext!("rpcrdma_reported"),

@@ -23,14 +23,17 @@
 //! The sums are the module's, over all devices: it is one memory that they take. They are not
 //! locked, and touched for Calls and Replies with chunks only.
 
-use crate::endpoint::{
-    gate::{
-        Purpose,
-        SendGate, //
+use crate::{
+    endpoint::{
+        gate::{
+            Purpose,
+            SendGate, //
+        },
+        transfer::Transfer,
+        Endpoint,
+        EndpointEvents, //
     },
-    transfer::Transfer,
-    Endpoint,
-    EndpointEvents, //
+    rdma::send_queue::SendMemory, //
 };
 use kernel::sync::{
     atomic::{
@@ -122,7 +125,7 @@ impl Quota {
     }
 }
 
-impl SendGate {
+impl<H: EndpointEvents> SendGate<H> {
     /// Returns whether a further Call may be taken in. If not, the next [`Self::answered`] will
     /// tell, or a [`Charge`] when it is dropped.
     fn may_take_in(&mut self, quota: &Quota) -> bool {
@@ -133,14 +136,13 @@ impl SendGate {
     }
 
     /// Lends out a buffer for the answer to a Call, if there is one and the Call may be taken in.
-    pub(super) fn take_in(&mut self, quota: &Quota) -> Option<u32> {
-        self.qp.as_ref()?;
-        if !self.may_take_in(quota) {
+    pub(super) fn take_in(&mut self, quota: &Quota) -> Option<SendMemory<Endpoint<H>>> {
+        if !self.queue.is_open() || !self.may_take_in(quota) {
             return None;
         }
-        let index = self.take_free(Purpose::Rpc)?;
+        let memory = self.free.take(Purpose::Rpc)?;
         self.unanswered = self.unanswered.saturating_add(1);
-        Some(index)
+        Some(memory)
     }
 
     /// The answer was posted, or there is none. Returns whether a Call was held up.
@@ -162,7 +164,7 @@ pub(crate) struct Charge<H: EndpointEvents> {
 impl<H: EndpointEvents> Charge<H> {
     /// Those of `transfers`, which are of one endpoint; [`None`] if there are none.
     pub(crate) fn of(transfers: &[Transfer<H>]) -> Option<Self> {
-        let endpoint = transfers.first()?.endpoint().clone();
+        let endpoint = transfers.first()?.with().endpoint().clone();
         let pages = transfers.iter().fold(0, |sum: usize, transfer| {
             sum.saturating_add(transfer.pages())
         });

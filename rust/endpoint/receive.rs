@@ -4,8 +4,10 @@
 
 use crate::{
     endpoint::{
-        receive_chain::ReceiveChain,
-        receive_pool::Need,
+        receive_pool::{
+            Need,
+            ReceivePool, //
+        },
         Endpoint,
         EndpointEvents, //
     },
@@ -17,23 +19,17 @@ use crate::{
     observe::trace,
     rdma::{
         cm::QueuePairUser,
-        completion::{
-            Completes,
-            Completion, //
+        completion::Completion,
+        receive_buffer::{
+            Own,
+            ReceiveBuffer,
+            Receives, //
         },
-        dma::DmaBuffer, //
-    },
-    sys, //
-};
-use core::{
-    marker::PhantomData,
-    ptr::{
-        self,
-        NonNull, //
+        shared_receive_queue::SharedReceive, //
     }, //
 };
+use core::iter;
 use kernel::{
-    error::to_result,
     prelude::*,
     sync::{
         atomic::{
@@ -46,106 +42,66 @@ use kernel::{
     }, //
 };
 
-/// The number of Receives that are posted at a time.
-pub(crate) const RECEIVE_BATCH: u32 = 16;
+pub(crate) use crate::rdma::receive_buffer::RECEIVE_BATCH;
 
 /// A Receive buffer.
-pub(super) struct ReceiveSlot {
-    /// Its place among the slots.
-    pub(super) index: u32,
-    /// Where the message goes.
-    pub(super) buffer: DmaBuffer,
+pub(super) enum ReceivedIn<H: EndpointEvents> {
+    /// One of the endpoint's own.
+    Own(OwnReceive<H>),
+    /// One of those that it shares.
+    Shared(SharedReceive<ReceivePool<H>>),
 }
 
 /// A Receive buffer of an endpoint's own.
-pub(super) struct OwnReceive<H> {
-    /// The buffer.
-    slot: ReceiveSlot,
-    /// Whose endpoint it is.
-    endpoint: PhantomData<fn(H)>,
-}
+pub(super) type OwnReceive<H> = ReceiveBuffer<Own<Endpoint<H>>>;
 
-impl<H> OwnReceive<H> {
-    /// The buffer of an endpoint with that index.
-    pub(super) const fn new(index: u32, buffer: DmaBuffer) -> Self {
-        Self {
-            slot: ReceiveSlot { index, buffer },
-            endpoint: PhantomData,
-        }
-    }
-
-    /// Returns the buffer.
-    pub(super) const fn slot(&self) -> &ReceiveSlot {
-        &self.slot
-    }
-}
-
-impl<H> AsRef<ReceiveSlot> for OwnReceive<H> {
-    fn as_ref(&self) -> &ReceiveSlot {
-        &self.slot
-    }
-}
-
-impl<H: EndpointEvents> Completes for OwnReceive<H> {
-    type Owner = Endpoint<H>;
-
-    fn completed(&self, this: ArcBorrow<'_, Endpoint<H>>, completion: Completion<'_>) {
-        // SAFETY: The slot is one of the endpoint's own.
-        unsafe { Endpoint::arrived(this.into(), &self.slot, completion) };
+impl<H: EndpointEvents> Receives for Endpoint<H> {
+    fn received(this: ArcBorrow<'_, Self>, buffer: OwnReceive<H>, completion: Completion<'_>) {
+        Self::arrived(this.into(), ReceivedIn::Own(buffer), completion);
     }
 }
 
 /// The gate of the Receive Queue.
-pub(super) struct ReceiveGate {
+pub(super) struct ReceiveGate<H: EndpointEvents> {
     /// The QP, while the gate is open.
     pub(super) qp: Option<QueuePairUser>,
-    /// The key for local memory.
-    pub(super) lkey: u32,
-    /// Indices of the buffers that are neither posted nor lent out. With room for all of them.
-    pub(super) idle: KVVec<u32>,
+    /// The buffers that are neither posted nor lent out. With room for all of them.
+    pub(super) idle: KVVec<OwnReceive<H>>,
 }
 
-impl<H: EndpointEvents> Endpoint<H> {
+impl<H: EndpointEvents> ReceiveGate<H> {
     /// Posts up to a batch of idle Receive buffers.
     ///
     /// # Errors
     ///
     /// `ENOTCONN` after shutdown, or what the device reports. Then the connection must end: the
     /// buffers are not idle any more.
-    pub(super) fn post_receives(&self, gate: &mut ReceiveGate) -> Result {
-        let qp = gate.qp.as_ref().ok_or(ENOTCONN)?.as_ptr();
-        let mut chain = ReceiveChain::new();
-        for _ in 0..RECEIVE_BATCH {
-            let Some(index) = gate.idle.pop() else { break };
-            let Some(slot) = self.receives.get(usize::try_from(index)?) else {
-                continue;
-            };
-            // SAFETY: The buffer is mapped while the gate is open, and was idle; the slot is part
-            // of the endpoint, which outlives the QP.
-            unsafe { chain.add(slot, gate.lkey) };
-        }
-        let first = chain.first();
-        if first.is_null() {
-            return Ok(());
-        }
-        // SAFETY: The gate's QP is live; the chain and its SGEs are valid for the call; the buffers
-        // and their completion entries are part of the endpoint, which outlives the QP.
-        to_result(unsafe { sys::ib_post_recv(qp, first, ptr::null_mut()) })
+    pub(super) fn post(&mut self) -> Result {
+        let qp = self.qp.as_ref().ok_or(ENOTCONN)?;
+        let idle = &mut self.idle;
+        qp.post_receives(iter::from_fn(|| idle.pop()))
     }
+}
 
+impl<H: EndpointEvents> Endpoint<H> {
     /// Takes a buffer back that the device or a [`Received`] is done with.
-    fn recycle(&self, index: u32) {
-        if let Some(pool) = &self.shared {
-            pool.recycle(index);
-            return;
-        }
+    fn recycle(&self, buffer: ReceivedIn<H>) {
+        let buffer = match buffer {
+            ReceivedIn::Own(buffer) => buffer,
+            ReceivedIn::Shared(buffer) => {
+                if let Some(pool) = &self.shared {
+                    pool.recycle(buffer);
+                }
+                return;
+            }
+        };
         let mut gate = self.receive.lock();
-        // Never more than the capacity: each index is out once.
-        let _ = gate.idle.push_within_capacity(index);
+        // Never more than the capacity: each buffer is out once.
+        let _ = gate.idle.push_within_capacity(buffer);
         if gate.qp.is_none() || gate.idle.len() < RECEIVE_BATCH as usize {
             return;
         }
-        let failed = self.post_receives(&mut gate).is_err();
+        let failed = gate.post().is_err();
         drop(gate);
         if failed {
             self.context.lost();
@@ -153,24 +109,18 @@ impl<H: EndpointEvents> Endpoint<H> {
     }
 
     /// Takes a buffer back whose QP is in error.
-    fn keep_back(&self, index: u32) {
-        match &self.shared {
-            Some(pool) => pool.recycle(index),
+    fn keep_back(&self, buffer: ReceivedIn<H>) {
+        match buffer {
             // To post it again would only have it flushed again.
-            None => {
-                let _ = self.receive.lock().idle.push_within_capacity(index);
+            ReceivedIn::Own(buffer) => {
+                let _ = self.receive.lock().idle.push_within_capacity(buffer);
             }
+            shared @ ReceivedIn::Shared(_) => self.recycle(shared),
         }
     }
 
     /// A Receive has completed.
-    ///
-    /// # Safety
-    ///
-    /// The slot is one of the endpoint's own, or of its pool, which has just completed. It stays in
-    /// memory while it is neither posted nor recycled.
-    pub(super) unsafe fn arrived(this: Arc<Self>, slot: &ReceiveSlot, completion: Completion<'_>) {
-        let (buffer, index) = (&slot.buffer, slot.index);
+    pub(super) fn arrived(this: Arc<Self>, buffer: ReceivedIn<H>, completion: Completion<'_>) {
         // What is no message has left in the buffer what was there before, maybe what another peer
         // has sent.
         if !completion.ok() || !completion.is_message() {
@@ -179,7 +129,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             if !completion.ok() && !completion.flushed() {
                 this.trace_error(completion, trace::Work::Receive);
             }
-            this.keep_back(index);
+            this.keep_back(buffer);
             if completion.ok() {
                 // The QP is in order, and no credits stop an RDMA Write with immediate data: its
                 // peer would go on taking Receives that others share.
@@ -189,17 +139,13 @@ impl<H: EndpointEvents> Endpoint<H> {
             return;
         }
         if this.is_cut_off() {
-            this.keep_back(index);
+            this.keep_back(buffer);
             return;
         }
         let len = completion.byte_len() as usize;
         trace::receive(this.number(), len, completion.status());
-        // SAFETY: The device is done with the buffer, which stays mapped until no Receive can
-        // complete any more.
-        unsafe { buffer.sync_for_cpu(len) };
-        // INVARIANT: The caller guarantees it.
         let message = Received {
-            slot: NonNull::from(slot),
+            buffer: Some(buffer),
             len,
             invalidated: completion.invalidated_rkey(),
             counted: false,
@@ -273,17 +219,6 @@ impl<H: EndpointEvents> Endpoint<H> {
         self.shared.as_ref()?.share()
     }
 
-    /// Its place among the QPs of the pool whose Receives it shares.
-    pub(crate) fn place(&self) -> u32 {
-        self.place.load(Relaxed)
-    }
-
-    /// Says at which place in the pool its QP is. It has just been made, and nobody else knows of
-    /// it.
-    pub(crate) fn set_place(&self, place: u32) {
-        self.place.store(place, Relaxed);
-    }
-
     /// Returns the number of counted messages, see [`Received::count`], that are still in their
     /// buffers.
     pub(crate) fn held(&self) -> u32 {
@@ -306,14 +241,9 @@ impl<H: EndpointEvents> Endpoint<H> {
 }
 
 /// A message that has arrived, in its Receive buffer. Dropped, the buffer is posted again.
-///
-/// # Invariants
-///
-/// `slot` is one of the endpoint's own or of its pool, which the endpoint keeps; it is lent to this
-/// object.
 pub(crate) struct Received<H: EndpointEvents> {
-    /// Which buffer it is in: one of the endpoint's own, or of its pool.
-    slot: NonNull<ReceiveSlot>,
+    /// The buffer. Always present until `drop`.
+    buffer: Option<ReceivedIn<H>>,
     /// The length in octets.
     len: usize,
     /// The rkey that the peer invalidated with it.
@@ -324,17 +254,14 @@ pub(crate) struct Received<H: EndpointEvents> {
     endpoint: Arc<Endpoint<H>>,
 }
 
-// SAFETY: A slot belongs to no thread, and this object has it to itself.
-unsafe impl<H: EndpointEvents> Send for Received<H> {}
-// SAFETY: Shared references read the message only.
-unsafe impl<H: EndpointEvents> Sync for Received<H> {}
-
 impl<H: EndpointEvents> Received<H> {
     /// The message.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: The device gave the buffer back, and it is posted again, or freed, only when
-        // `self` is dropped.
-        unsafe { self.slot.as_ref().buffer.bytes(self.len) }
+        match &self.buffer {
+            Some(ReceivedIn::Own(buffer)) => buffer.bytes(self.len),
+            Some(ReceivedIn::Shared(buffer)) => buffer.bytes(self.len),
+            None => &[],
+        }
     }
 
     /// Counts the message as a Call, until it is dropped. Returns how many there are with it.
@@ -359,9 +286,9 @@ impl<H: EndpointEvents> Received<H> {
 
 impl<H: EndpointEvents> Drop for Received<H> {
     fn drop(&mut self) {
-        // SAFETY: The slot is lent to us.
-        let index = unsafe { self.slot.as_ref().index };
-        self.endpoint.recycle(index);
+        if let Some(buffer) = self.buffer.take() {
+            self.endpoint.recycle(buffer);
+        }
         // Last: who reads the count concludes from it how many Receives are posted.
         if self.counted {
             self.endpoint.calls.fetch_sub(1, Release);

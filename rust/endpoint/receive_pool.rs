@@ -23,17 +23,9 @@
 //! When a connection ends, what it has asked for is not wanted any more, and buffers go as they
 //! come back. What is posted stays until somebody uses it up.
 //!
-//! A device may lose a Receive: one for a message of which the QP got only a part before it failed.
-//! Receives are used in the order of posting. So what was posted before one that has completed, and
-//! has not completed itself, is either in use by a QP, one for each at most, or lost. Lost ones are
-//! not counted as there, so that others are posted for them.
-//!
-//! Which of them are lost is known later. A QP uses Receives in the order in which it took them; so
-//! one that has used a Receive holds none that was posted before, and neither does one that was
-//! made after a later one had completed. What was posted before all that the QPs may hold, and has
-//! not completed, is held by none of them, and those that are gone have no completions left: it is
-//! lost for certain, and is posted again. On iWARP a QP may take Receives for several messages at a
-//! time, in another order; there only the end of a QP counts.
+//! A device may lose a Receive, see [`SharedReceiveQueue`](crate::rdma::shared_receive_queue). Lost
+//! ones are not counted as there, so that others are posted for them; and when it is certain which
+//! they are, they are posted again.
 //!
 //! # Who owns what, and what ends it
 //!
@@ -41,23 +33,12 @@
 //!   ends with the last reference.
 //! - A [`ReceivePool`] belongs to its entry in [`ReceivePools`], under the mutex. Its queue ends
 //!   with the last [`Membership`], before that connection lets go of the device.
-//! - A buffer is in the table `slots`: posted, idle, or lent to a
-//!   [`Received`](crate::endpoint::Received). It ends with the pool, or when it comes back and is
-//!   not wanted.
-//! - The entry of an endpoint in `ends` belongs to the pool, and ends after the QP, see
-//!   [`ReceivePool::leave`].
+//! - A buffer is idle, posted, or lent to a [`Received`](crate::endpoint::Received). It ends with
+//!   the queue, or when it comes back and is not wanted.
 //!
-//! The completions of all these Receives come from one CQ, which has room for all that can be
-//! posted: no peer can make it overflow. They are told apart by the address of the QP, which is
-//! looked up in `ends`, not followed. A QP may be gone before its last completion was looked at. So
-//! that none is taken for one of a later QP at the same address, QPs are made and destroyed under
-//! the mutex `turnover`, and after a QP was destroyed the completions are waited for that were
+//! When a QP ends, the Receives that it may still have are waited for as the device allows: for the
+//! event that it uses no more, where there is such an event; then for the completions that are
 //! there.
-//!
-//! Many a device takes back what is in the CQ of a QP that is destroyed, and the Receives that this
-//! was about would be lost. So the completions are waited for before too, when the QP is in error;
-//! and before that the device's event that the QP uses no more Receives, where there is such an
-//! event.
 
 mod patience;
 mod pool;

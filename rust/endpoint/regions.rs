@@ -48,15 +48,14 @@ impl From<Direction> for trace::Direction {
 pub(super) struct Pool<H: EndpointEvents> {
     /// Clean, and not lent out.
     pub(super) free: KVVec<KBox<Region<Endpoint<H>>>>,
-    /// Deregistered, but their work requests may still complete.
-    pub(super) dead: KVVec<KBox<Region<Endpoint<H>>>>,
-    /// The number of regions, dead ones not counted.
+    /// The number of regions.
     pub(super) total: u32,
     /// The number of regions that are lent out.
     pub(super) out: u32,
     /// Set while the end of the endpoint waits until none is.
     pub(super) awaited: bool,
-    /// The number of regions that were deregistered because their state was not known.
+    /// The number of regions that were deregistered because their state was not known. What the QP
+    /// keeps for their work requests is there until its end.
     pub(super) recycled: u32,
 }
 
@@ -70,7 +69,6 @@ impl<H: EndpointEvents> Pool<H> {
         let count = usize::try_from(count)?;
         Ok(Self {
             free: KVVec::with_capacity(count, GFP_KERNEL)?,
-            dead: KVVec::with_capacity(count, GFP_KERNEL)?,
             total: 0,
             out: 0,
             awaited: false,
@@ -131,19 +129,18 @@ impl<H: EndpointEvents> Endpoint<H> {
         let guard = self.objects.lock();
         let objects = guard.as_ref().ok_or(ENOTCONN)?;
         let pd = objects.pd.as_ref().ok_or(ENOTCONN)?;
+        let qp = objects.cm.queue_pair().ok_or(ENOTCONN)?;
         let mut added = 0;
         while added < count {
-            let region = match Region::new(pd.clone(), self.sizes.region_depth, self) {
+            let region = match Region::new(&qp, pd.clone(), self.sizes.region_depth, self) {
                 Ok(region) => region,
                 Err(_) if added > 0 => break,
                 Err(error) => return Err(error),
             };
             let mut pool = self.pool.lock();
-            // The dead count as well: both lists must be able to hold all there are.
-            let made = pool.total as usize + pool.dead.len();
-            if made >= self.sizes.regions as usize
-                || pool.free.push_within_capacity(region).is_err()
-            {
+            // What the QP keeps of those that were given up is there as well.
+            let made = pool.total.saturating_add(pool.recycled);
+            if made >= self.sizes.regions || pool.free.push_within_capacity(region).is_err() {
                 break;
             }
             pool.total += 1;
@@ -171,9 +168,9 @@ fn segment(memory: RemoteMemory) -> Segment {
 /// A region on loan.
 pub(crate) struct RegionHandle<H: EndpointEvents> {
     /// Always present until `drop`.
-    pub(super) region: Option<KBox<Region<Endpoint<H>>>>,
+    region: Option<KBox<Region<Endpoint<H>>>>,
     /// Where it goes back to.
-    pub(super) endpoint: Arc<Endpoint<H>>,
+    endpoint: Arc<Endpoint<H>>,
 }
 
 impl<H: EndpointEvents> RegionHandle<H> {
@@ -210,9 +207,6 @@ impl<H: EndpointEvents> RegionHandle<H> {
         longest: u32,
     ) -> Result {
         let region = self.region.as_mut().ok_or(EINVAL)?;
-        if region.state != RegionState::Clean || !region.usable() {
-            return Err(EINVAL);
-        }
         // Where regions of several connections are in one PD, what is told of them shall be no help
         // to who was not told.
         let upper = if self.endpoint.shares_receives() {
@@ -220,9 +214,7 @@ impl<H: EndpointEvents> RegionHandle<H> {
         } else {
             tag
         };
-        // SAFETY: The maker of a `PageFragment` vouches for the memory until the region is
-        // unmapped, which `tear_down` waits for.
-        unsafe { region.map(fragments, direction, upper, longest) }?;
+        region.map(fragments, direction, upper, longest)?;
         let segment = segment(region.remote());
         trace::region_map(
             self.endpoint.number(),
@@ -234,6 +226,11 @@ impl<H: EndpointEvents> RegionHandle<H> {
             direction.into(),
         );
         Ok(())
+    }
+
+    /// The region, to be posted.
+    pub(super) fn region(&mut self) -> Option<&mut Region<Endpoint<H>>> {
+        self.region.as_deref_mut()
     }
 
     /// Where it belongs.
@@ -268,8 +265,8 @@ impl<H: EndpointEvents> Drop for RegionHandle<H> {
         let Some(mut region) = self.region.take() else {
             return;
         };
-        let recycled = region.state == RegionState::Registered;
-        match region.state {
+        let recycled = region.state() == RegionState::Registered;
+        match region.state() {
             RegionState::Clean => {}
             RegionState::Mapped => region.clean(),
             // Nobody knows whether the peer can still use it: deregistration is the fence that
@@ -277,19 +274,19 @@ impl<H: EndpointEvents> Drop for RegionHandle<H> {
             RegionState::Registered => region.deregister(),
         }
         let mut pool = self.endpoint.pool.lock();
-        // Neither list exceeds its capacity: `add_regions` sees to it.
-        if recycled {
+        let region = if recycled {
             pool.total = pool.total.saturating_sub(1);
             pool.recycled = pool.recycled.saturating_add(1);
-            // Its work requests may still complete, so the memory stays until the end of the
-            // endpoint.
-            let _ = pool.dead.push_within_capacity(region);
+            Some(region)
         } else {
+            // The list does not exceed its capacity: `add_regions` sees to it.
             let _ = pool.free.push_within_capacity(region);
-        }
+            None
+        };
         pool.out = pool.out.saturating_sub(1);
         let last = pool.awaited && pool.out == 0;
         drop(pool);
+        drop(region);
         if last {
             self.endpoint.home.notify_all();
         }

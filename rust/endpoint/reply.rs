@@ -1,29 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Replies of a Responder: the RDMA Writes and then the Send, as one chain.
+//! Replies of a Responder: the RDMA Writes and then the Send, as one chain; and the RDMA Reads by
+//! which it pulls a Call.
 //!
 //! # Who owns what, and what ends it
 //!
-//! The Writes of a Reply, and what keeps their memory, are its [`Cargo`]. From the moment that the
-//! chain is begun it belongs to the slot of the Send buffer. The handler of the Send's completion
-//! drops it; or, if none has come, the end of the endpoint.
+//! The Writes of a Reply, and what keeps their memory, are its [`Cargo`]. The Reads of a Call, and
+//! their purpose, are a [`Pull`]. From the moment that they are posted, or the chain is begun, they
+//! belong to the Send Queue, until their completion, or the end of the endpoint.
 
 use crate::{
     endpoint::{
-        gate::{
-            SendChain,
-            SendGate,
-            SendRequest,
-            SendSlot, //
-        },
-        parts::{
-            Last,
-            ReplySend,
-            Rest, //
-        },
         send::there,
         transfer::{
-            requests,
+            Counted,
             Load,
             Transfer, //
         },
@@ -33,44 +23,49 @@ use crate::{
         PostError,
         SendBuffer, //
     },
-    sys, //
-};
-use core::ptr::{
-    self,
-    NonNull, //
+    rdma::{
+        rw::ReadWrites,
+        send_queue::SendOptions, //
+    }, //
 };
 use kernel::prelude::*;
 
-/// The memory that a Reply holds until its Send has completed. The fields are dropped in this
-/// order.
-pub(crate) struct Cargo<H: EndpointEvents> {
-    /// The Writes that are posted with it.
-    transfers: KVec<Transfer<H>>,
-    /// The keeper of their memory.
+/// RDMA Reads that complete together, and their purpose.
+pub(crate) type Pull<H> = ReadWrites<Counted<H>, <H as EndpointEvents>::Pull>;
+
+/// What keeps the memory of the Writes of a Reply, and their pages, which count. The fields are
+/// dropped in this order.
+pub(crate) struct Pushed<H: EndpointEvents> {
+    /// The keeper of the memory.
     _keeper: H::Push,
-    /// Their pages, which count.
+    /// The pages.
     _charge: Option<Charge<H>>,
 }
+
+/// The memory that a Reply holds until its Send has completed.
+pub(crate) struct Cargo<H: EndpointEvents>(ReadWrites<Counted<H>, Pushed<H>>);
 
 impl<H: EndpointEvents> Cargo<H> {
     /// Writes; `keeper` keeps their memory.
     pub(crate) fn new(transfers: KVec<Transfer<H>>, keeper: H::Push) -> Self {
-        let charge = Charge::of(&transfers);
-        Self {
-            transfers,
+        let pushed = Pushed {
             _keeper: keeper,
-            _charge: charge,
-        }
+            _charge: Charge::of(&transfers),
+        };
+        Self(ReadWrites::new(transfers, pushed))
     }
 
     /// Returns the size of the Writes.
     pub(crate) fn load(&self) -> Load {
-        Load::of(&self.transfers)
+        self.0.load()
     }
 }
 
 /// Why a Reply was not posted; with all of it, unless the device has refused it.
 pub(crate) type UnpostedReply<H> = (PostError, Option<(SendBuffer<H>, Option<Cargo<H>>)>);
+
+/// Why Reads were not posted; with the Reads, if the queue was full.
+pub(crate) type Unpulled<H> = (PostError, Option<KBox<Pull<H>>>);
 
 impl<H: EndpointEvents> Endpoint<H> {
     /// Posts a Reply, or begins to: the Writes of its cargo, if there are any, and then the first
@@ -95,24 +90,16 @@ impl<H: EndpointEvents> Endpoint<H> {
         invalidate: Option<u32>,
     ) -> Result<u64, UnpostedReply<H>> {
         let before = there(parts);
-        let send = ReplySend {
-            index: message.index,
-            len,
-            invalidate,
-            // The parts must not wait for whatever is sent next, as in `post_chain`.
-            signal: before > 0,
-            begun: None,
-        };
-        let writes = cargo.as_ref().map_or(0, |cargo| requests(&cargo.transfers));
+        let writes = cargo.as_ref().map_or(0, |cargo| cargo.load().requests);
         let total = writes.saturating_add(1);
         let mut gate = self.send.lock();
-        if gate.qp.is_none() {
+        if !gate.queue.is_open() {
             drop(gate);
             return Err((PostError::Closed, Some((message, cargo))));
         }
         let may = match before {
-            0 => gate.may_begin(total),
-            _ => gate.has_room(total.saturating_add(before), 0),
+            0 => gate.queue.may_begin(total),
+            _ => gate.queue.has_room(total.saturating_add(before), 0),
         };
         if !may {
             drop(gate);
@@ -122,13 +109,18 @@ impl<H: EndpointEvents> Endpoint<H> {
             drop(gate);
             return Err((error, Some((message, cargo))));
         }
-        // Whatever happens, its slot is not used again until the completion, or the end of the
-        // endpoint.
-        message.posted = true;
         let held_up = message.answers && gate.answered();
-        let posted = match (gate.queue.has_room(total, 0), cargo) {
-            (false, Some(cargo)) => self.begin_reply(&mut gate, send, writes, cargo),
-            (_, cargo) => self.post_send(&mut gate, &send, cargo),
+        let send = SendOptions {
+            len,
+            invalidate,
+            // The parts must not wait for whatever is sent next, as in `post_chain`.
+            signal: before > 0,
+        };
+        let posted = match message.take() {
+            Some(memory) => gate
+                .queue
+                .post_writes(memory, send, cargo.map(|cargo| cargo.0)),
+            None => Err(PostError::Refused),
         };
         drop(gate);
         // Outside the lock, though what was posted does nothing when it is dropped.
@@ -139,83 +131,16 @@ impl<H: EndpointEvents> Endpoint<H> {
         posted.map_err(|error| (error, None))
     }
 
-    /// Begins a Reply that has to be posted in parts. Returns what trace events call its Send.
-    fn begin_reply(
-        &self,
-        gate: &mut SendGate,
-        send: ReplySend,
-        writes: u32,
-        mut cargo: Cargo<H>,
-    ) -> Result<u64, PostError> {
-        let slot = self.send_slot(send.index).ok_or(PostError::Refused)?;
-        let cqe = self.part.cqe();
-        let mut first: *mut sys::ib_send_wr = ptr::null_mut();
-        for transfer in cargo.transfers.iter_mut() {
-            first = transfer.link(cqe, first);
-        }
-        let first = NonNull::new(first).ok_or(PostError::Refused)?;
-        keep(slot, cargo)?;
-        let name = gate.queue.begin();
-        let last = Last::Send(ReplySend {
-            begun: Some(name),
-            ..send
-        });
-        // SAFETY: The transfers have just been linked, and there are so many work requests in them;
-        // the slot keeps them until the Send has completed, or no completion comes any more.
-        gate.rest = Some(unsafe { Rest::new(first, writes, last) });
-        self.go_on(gate).map(|()| name)
-    }
-
-    /// Posts the Send of a Reply, for which there is room, and in the same chain before it the
-    /// Writes of `cargo`, which is kept until the Send has completed. Returns its place.
+    /// Posts Reads, or begins to. When they are done, [`EndpointEvents::pulled`] is called.
     ///
     /// # Errors
     ///
-    /// `Refused`.
-    pub(super) fn post_send(
-        &self,
-        gate: &mut SendGate,
-        reply: &ReplySend,
-        cargo: Option<Cargo<H>>,
-    ) -> Result<u64, PostError> {
-        let slot = self.send_slot(reply.index).ok_or(PostError::Refused)?;
-        let writes = cargo.as_ref().map_or(0, |cargo| requests(&cargo.transfers));
-        let total = writes.saturating_add(1);
-        let signaled = reply.signal
-            || reply.begun.is_some()
-            || writes > 0
-            || gate.queue.must_signal(total, gate.made);
-        // SAFETY: The gate is open, so the buffer is mapped and the device live; the message is
-        // complete.
-        let mut send = unsafe { SendRequest::new(slot, reply.len, gate.lkey, signaled) };
-        if let Some(rkey) = reply.invalidate {
-            send.invalidate(rkey);
-        }
-        let mut first = send.link();
-        if let Some(mut cargo) = cargo {
-            for transfer in cargo.transfers.iter_mut() {
-                first = transfer.link(ptr::null_mut(), first);
-            }
-            // Whatever happens, it is released by the completion, or at the end of the endpoint.
-            keep(slot, cargo)?;
-        }
-        let chain = SendChain {
-            first,
-            requests: total,
-            signaled,
-            begun: reply.begun,
-        };
-        // SAFETY: The gate's QP is live; the chain has just been linked, with the Send last, and is
-        // valid for the call. What the Writes point to is kept by the slot.
-        unsafe { gate.post(slot, reply.index, &chain) }
+    /// See [`PostError`]. If the queue was full, or too many Reads are under way, these come back;
+    /// else they are dropped at the latest when the endpoint ends.
+    pub(crate) fn post_pull(&self, pull: KBox<Pull<H>>) -> Result<(), Unpulled<H>> {
+        let mut gate = self.send.lock();
+        let posted = gate.queue.post_reads(pull);
+        drop(gate);
+        posted.map_err(|(error, pull)| (error, pull.filter(|_| error == PostError::Full)))
     }
-}
-
-/// Keeps the cargo of a Reply with its Send buffer.
-///
-/// # Errors
-///
-/// `Refused` if that has one. It has none, since it was free.
-fn keep<H: EndpointEvents>(slot: &SendSlot<H>, cargo: Cargo<H>) -> Result<(), PostError> {
-    slot.cargo.put(cargo).map_err(|_| PostError::Refused)
 }

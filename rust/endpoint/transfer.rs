@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! RDMA Reads and Writes of an endpoint, by which a Responder pulls a Call and pushes its Reply:
-//! the memory of each, and its work requests. How they are posted is in [`super::pull`] and
-//! [`super::reply`].
+//! the memory of each, and its work requests. How they are posted is in [`super::reply`].
 //!
 //! # Who owns what, and what ends it
 //!
 //! A [`Transfer`] is one chain of work requests for one segment of the peer's, with the memory
-//! mapped for it. Its owner is, one after the other: who prepares it; when it is posted, the
-//! [`Pull`](super::Pull) (Reads) or the Send buffer of the Reply (Writes), to which the completion
-//! belongs; last the completion handler, which drops it. Dropped, it unmaps the memory, exactly
-//! once. What was posted is kept by a slot of the endpoint. So what never completes, because the
-//! device refused a part of its chain or lost a completion, is found when the queues are drained. A
-//! chain that is longer than the Send Queue is posted in parts, see [`super::parts`].
+//! mapped for it. Its owner is, one after the other: who prepares it; when it is posted, the Send
+//! Queue, as a part of a [`Pull`](super::Pull) (Reads) or a [`Cargo`](super::Cargo) (Writes); last
+//! the completion handler, which drops it. Dropped, it unmaps the memory, exactly once.
 //!
 //! The core needs the QP for that. So an endpoint counts its transfers under the lock of the Send
 //! gate, begins none when the gate is closed, and the shutdown waits for the last one before it
@@ -20,8 +16,6 @@
 
 use crate::{
     endpoint::{
-        parts::CHAIN_MAX,
-        pull::Unfinished,
         Endpoint,
         EndpointEvents, //
     },
@@ -38,77 +32,39 @@ use crate::{
             ReadWrite,
             RemoteAddress, //
         }, //
-    },
-    sys, //
+    }, //
 };
 use kernel::{
     prelude::*,
     sync::Arc, //
 };
 
+pub(crate) use crate::rdma::rw::Load;
+
 /// Memory regions for transfers that are made at a time.
 const REGION_STEP: u32 = 4;
 
+/// Work requests of the longest chain, a Reply's Send counted. More than a peer has reason to ask
+/// for: a page of the largest payload, or a segment of the longest list, takes one, or three where
+/// it has to be registered.
+const CHAIN_MAX: u32 = 1024;
+
 /// One RDMA Read or Write. The endpoint counts it until it is dropped.
-pub(crate) struct Transfer<H: EndpointEvents> {
-    /// The Read or Write. Dropped before it stops to count.
-    operation: ReadWrite,
-    /// The counting.
-    counted: Counted<H>,
-}
+pub(crate) type Transfer<H> = ReadWrite<Counted<H>>;
 
 /// A transfer that counts.
-struct Counted<H: EndpointEvents>(Arc<Endpoint<H>>);
+pub(crate) struct Counted<H: EndpointEvents>(Arc<Endpoint<H>>);
+
+impl<H: EndpointEvents> Counted<H> {
+    /// Returns whose it is.
+    pub(super) fn endpoint(&self) -> &Arc<Endpoint<H>> {
+        &self.0
+    }
+}
 
 impl<H: EndpointEvents> Drop for Counted<H> {
     fn drop(&mut self) {
         self.0.transfer_ended();
-    }
-}
-
-impl<H: EndpointEvents> Transfer<H> {
-    /// Puts its work requests in front of `chain`; the last of all is signaled to `cqe` if there is
-    /// no chain.
-    pub(super) fn link(
-        &mut self,
-        cqe: *mut sys::ib_cqe,
-        chain: *mut sys::ib_send_wr,
-    ) -> *mut sys::ib_send_wr {
-        self.operation.link(cqe, chain)
-    }
-
-    /// Whose it is.
-    pub(super) fn endpoint(&self) -> &Arc<Endpoint<H>> {
-        &self.counted.0
-    }
-
-    /// Returns the number of pages of memory.
-    pub(super) fn pages(&self) -> usize {
-        self.operation.pages()
-    }
-}
-
-/// The size of some transfers together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Load {
-    /// Their number.
-    pub(crate) transfers: u32,
-    /// The number of octets that they move.
-    pub(crate) octets: u32,
-    /// The number of their work requests.
-    pub(crate) requests: u32,
-}
-
-impl Load {
-    /// Sums up.
-    pub(super) fn of<H: EndpointEvents>(transfers: &[Transfer<H>]) -> Self {
-        transfers
-            .iter()
-            .fold(Self::default(), |sum, transfer| Self {
-                transfers: sum.transfers.saturating_add(1),
-                octets: sum.octets.saturating_add(transfer.operation.octets()),
-                requests: sum.requests.saturating_add(transfer.operation.requests()),
-            })
     }
 }
 
@@ -133,7 +89,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             return Err(EINVAL);
         }
         let mut gate = self.send.lock();
-        let qp = gate.qp.clone().ok_or(ENOTCONN)?;
+        let qp = gate.queue.qp().ok_or(ENOTCONN)?.clone();
         gate.transfers += 1;
         drop(gate);
         let counted = Counted(self.clone());
@@ -141,10 +97,9 @@ impl<H: EndpointEvents> Endpoint<H> {
             offset: segment.offset,
             rkey: segment.handle,
         };
-        let operation = ReadWrite::new(qp, direction, memory, remote, |qp| {
+        ReadWrite::new(qp, direction, memory, remote, counted, |qp| {
             self.add_transfer_regions(qp)
-        })?;
-        Ok(Transfer { operation, counted })
+        })
     }
 
     /// Makes some of the memory regions that the device needs for transfers, if there may be more.
@@ -201,31 +156,18 @@ impl<H: EndpointEvents> Endpoint<H> {
         self.send.lock().queue.fits(total)
     }
 
-    /// Ends the transfers that were posted and never completed, and waits for the last one. The
-    /// Send Queue is drained.
-    ///
-    /// Returns what keeps the memory of Reads of which no completion has come, see
-    /// [`Self::give_up_pulls`].
-    pub(super) fn end_transfers(&self) -> Unfinished<H> {
-        self.send.lock().rest = None;
-        for slot in self.send_slots() {
-            drop(slot.cargo.take());
-        }
-        let unfinished = self.give_up_pulls();
+    /// Waits for the last transfer. Those that were posted have ended, and nobody begins one.
+    pub(super) fn await_transfers(&self) {
         let mut gate = self.send.lock();
         gate.awaited = true;
         while gate.transfers > 0 {
             // As in `tear_down`: nobody that has one waits for the endpoint.
             self.home.wait(&mut gate);
         }
-        drop(gate);
-        unfinished
     }
 }
 
 /// Returns the number of work requests of transfers.
-pub(super) fn requests<H: EndpointEvents>(transfers: &[Transfer<H>]) -> u32 {
-    transfers.iter().fold(0, |sum: u32, transfer| {
-        sum.saturating_add(transfer.operation.requests())
-    })
+fn requests<H: EndpointEvents>(transfers: &[Transfer<H>]) -> u32 {
+    Load::of(transfers).requests
 }

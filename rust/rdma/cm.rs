@@ -24,6 +24,7 @@ pub(crate) use self::{
         RequestId, //
     },
     queue_pair::{
+        Drained,
         QueuePairEvents,
         QueuePairParameters,
         QueuePairUser,

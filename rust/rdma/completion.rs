@@ -4,26 +4,9 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 //!
-//! # Whose a completion is
-//!
 //! A CQ of the kernel's pool has work requests of many connections, and of other modules. So a
-//! handler knows nothing but the completion entry that the work request named. It is part of a
-//! [`Posting`], which says whose it is.
-//!
-//! # Who owns what, and what ends it
-//!
-//! A posting is what is posted (a Send buffer, a Receive buffer, a fence, a place for Reads) or a
-//! part of the endpoint, and an endpoint is kept by its owner until nothing of it can complete any
-//! more. That is brought about without the CQ, which outlives us all, even the module:
-//!
-//! 1. The gates are closed: nothing is posted any more.
-//! 2. The QP is put into its error state, and a marker is posted to each queue that is not shared;
-//!    when it has completed, so has what was posted before it. A device may lose a completion, or
-//!    let the marker overtake others.
-//! 3. The QP is destroyed, which ends what the device may still have to complete: whatever there
-//!    will ever be is in the CQ now, and the work item that polls it is running or due.
-//! 4. That is waited for ([`CompletionQueue::flush`]), and then the places in the CQ are given
-//!    back.
+//! handler knows nothing but the completion entry that the work request named: that of a
+//! [`Posting`](crate::rdma::posting::Posting), which says whose it is, and how long it stays.
 //!
 //! Because handlers of all connections take turns on a CQ, none of them may wait for something that
 //! comes about by another completion, of whatever connection; nor for a lock that is held while
@@ -34,108 +17,14 @@ use crate::{
     rdma::device::Device,
     sys, //
 };
-use core::{
-    ops::{
-        Deref,
-        DerefMut, //
-    },
-    ptr::{
-        self,
-        NonNull, //
-    }, //
+use core::ptr::{
+    self,
+    NonNull, //
 };
 use kernel::{
     error::from_err_ptr,
-    prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Arc,
-        ArcBorrow, //
-    }, //
+    prelude::*, //
 };
-
-/// The subject of a work request: a Send buffer, a Receive buffer, a fence.
-/// Handlers may run on any CPU, so both are shared between threads.
-pub(crate) trait Completes: Sized + Sync {
-    /// The object that keeps it in memory, see the module's documentation.
-    type Owner: Send + Sync;
-
-    /// Its work request has completed.
-    fn completed(&self, owner: ArcBorrow<'_, Self::Owner>, completion: Completion<'_>);
-}
-
-/// Something with the completion entry of its work requests. It must not move while one is posted.
-#[repr(C)]
-pub(crate) struct Posting<T: Completes> {
-    /// The C object. First, so that its address is that of the posting.
-    cqe: sys::ib_cqe,
-    /// Whose it is: null, or the pointer of an [`Arc`]. Written before the entry is posted for the
-    /// first time.
-    owner: Atomic<*const T::Owner>,
-    /// The subject of the work requests.
-    what: T,
-}
-
-// SAFETY: The owner is named, not kept; who posts vouches for it. A handler is called by any
-// thread, with a shared reference.
-unsafe impl<T: Completes + Send> Send for Posting<T> {}
-// SAFETY: As above.
-unsafe impl<T: Completes + Sync> Sync for Posting<T> {}
-
-impl<T: Completes> Posting<T> {
-    /// Makes a posting without owner.
-    pub(crate) const fn new(what: T) -> Self {
-        Self {
-            cqe: sys::ib_cqe {
-                done: Some(Self::callback),
-            },
-            owner: Atomic::new(ptr::null()),
-            what,
-        }
-    }
-
-    /// From now on it is `owner`'s.
-    pub(crate) fn belongs_to(&self, owner: &Arc<T::Owner>) {
-        self.owner.store(Arc::as_ptr(owner), Relaxed);
-    }
-
-    /// Returns the C object, for a work request. Who posts that sees to it that the posting stays
-    /// where it is, and that there is the owner, until the completion was handled.
-    pub(crate) fn cqe(&self) -> *mut sys::ib_cqe {
-        ptr::from_ref(self).cast_mut().cast()
-    }
-
-    /// # Safety
-    ///
-    /// Called by the CQ core for a work request with [`Self::cqe`].
-    unsafe extern "C" fn callback(_cq: *mut sys::ib_cq, wc: *mut sys::ib_wc) {
-        // SAFETY: The CQ core leaves the completion alone during the call.
-        let completion = Completion(unsafe { &*wc });
-        // SAFETY: The entry is the first member of a posting, and who posted it has vouched for
-        // that.
-        let this = unsafe { &*completion.entry().cast::<Self>() };
-        // SAFETY: What was posted has an owner, for which the same holds; it is that of an `Arc`.
-        let owner = unsafe { ArcBorrow::from_raw(this.owner.load(Relaxed)) };
-        this.what.completed(owner, completion);
-    }
-}
-
-impl<T: Completes> Deref for Posting<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.what
-    }
-}
-
-impl<T: Completes> DerefMut for Posting<T> {
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.what
-    }
-}
 
 /// A completion as a handler sees it.
 ///
@@ -143,7 +32,12 @@ impl<T: Completes> DerefMut for Posting<T> {
 #[derive(Clone, Copy)]
 pub(crate) struct Completion<'a>(&'a sys::ib_wc);
 
-impl Completion<'_> {
+impl<'a> Completion<'a> {
+    /// As the CQ core gives it to a handler.
+    pub(super) fn of(wc: &'a sys::ib_wc) -> Self {
+        Self(wc)
+    }
+
     /// Returns whether the work request succeeded.
     pub(crate) fn ok(self) -> bool {
         self.status() == sys::ib_wc_status_IB_WC_SUCCESS
@@ -165,7 +59,7 @@ impl Completion<'_> {
     }
 
     /// Returns the work request's completion entry.
-    fn entry(self) -> *mut sys::ib_cqe {
+    pub(super) fn entry(self) -> *mut sys::ib_cqe {
         // SAFETY: Kernel consumers always use this arm.
         unsafe { *self.0.__bindgen_anon_1.wr_cqe }
     }

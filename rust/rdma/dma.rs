@@ -35,15 +35,15 @@ impl Direction {
     }
 }
 
-/// A buffer, mapped for one device as long as an endpoint lives. It is of whole pages that lie side
-/// by side: the slab has nothing between two powers of two, and a message of Version Two is 12 KiB.
-/// A small buffer is the slab's, see [`is_small`].
+/// A buffer, mapped for one device. It is of whole pages that lie side by side: the slab has nothing
+/// between two powers of two, and a message of Version Two is 12 KiB. A small buffer is the slab's,
+/// see [`is_small`].
 ///
 /// # Invariants
 ///
 /// `ptr` comes from [`allocate`] for `len` bytes, which are initialised. If `mapped` is set,
 /// `[ptr, len)` is mapped for that device at `address`.
-pub(crate) struct DmaBuffer {
+pub(super) struct DmaBuffer {
     /// The memory.
     ptr: NonNull<u8>,
     /// Its size in octets.
@@ -51,57 +51,52 @@ pub(crate) struct DmaBuffer {
     /// Which way it is mapped.
     direction: Direction,
     /// The bus address, if it is mapped.
-    address: Cell<u64>,
+    address: u64,
     /// For whom it is mapped.
     mapped: Cell<Option<Device>>,
 }
 
-// SAFETY: The memory is owned; the cells are written only by `map` and `unmap`, whose callers see
-// to it that nobody reads them meanwhile.
+// SAFETY: The memory is owned; the cell is written only by `unmap`, whose caller sees to it that
+// nobody reads it meanwhile.
 unsafe impl Send for DmaBuffer {}
-// SAFETY: As above; shared references give out raw addresses only, or are marked unsafe.
+// SAFETY: As above; shared references give out the bus address only, or are marked unsafe.
 unsafe impl Sync for DmaBuffer {}
 
 impl DmaBuffer {
-    /// Allocates `len` bytes, zeroed, not yet mapped.
-    pub(crate) fn new(len: usize, direction: Direction) -> Result<Self> {
+    /// Allocates `len` bytes, zeroed, and maps them. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there are none, `ENODEV` if the device is going, `ENOMEM`.
+    pub(super) fn new(device: &Device, len: usize, direction: Direction) -> Result<Self> {
         if len == 0 {
             return Err(EINVAL);
         }
-        Ok(Self {
+        let device = device.try_clone().ok_or(ENODEV)?;
+        let mut buffer = Self {
             ptr: allocate(len).ok_or(ENOMEM)?,
             len,
             direction,
-            address: Cell::new(0),
+            address: 0,
             mapped: Cell::new(None),
-        })
-    }
-
-    /// Maps the buffer for `device`.
-    ///
-    /// # Safety
-    ///
-    /// Nobody else may ask for the address or sync the buffer at the same time, and it must not be
-    /// mapped.
-    pub(crate) unsafe fn map(&self, device: &Device) -> Result {
-        let device = device.try_clone().ok_or(ENODEV)?;
-        // SAFETY: `[ptr, len)` is memory of the linear map that lives until `self` is dropped; the
-        // device is live.
+        };
+        // SAFETY: `[ptr, len)` is memory of the linear map that lives until the buffer is dropped,
+        // which unmaps it before; the device is live.
         let address = unsafe {
             sys::ib_dma_map_single(
                 device.as_ptr(),
-                self.ptr.as_ptr().cast(),
-                self.len,
-                self.direction.as_raw(),
+                buffer.ptr.as_ptr().cast(),
+                len,
+                direction.as_raw(),
             )
         };
         // SAFETY: The device is live; the address was just returned for it.
         if unsafe { sys::ib_dma_mapping_error(device.as_ptr(), address) } != 0 {
             return Err(ENOMEM);
         }
-        self.address.set(address);
-        self.mapped.set(Some(device));
-        Ok(())
+        buffer.address = address;
+        buffer.mapped.set(Some(device));
+        Ok(buffer)
     }
 
     /// Ends the mapping, if there is one.
@@ -110,13 +105,13 @@ impl DmaBuffer {
     ///
     /// The device must not use the buffer any more, and nobody else may ask for the address or sync
     /// the buffer at the same time. To read or write the memory is no conflict: it stays.
-    pub(crate) unsafe fn unmap(&self) {
+    pub(super) unsafe fn unmap(&self) {
         if let Some(device) = self.mapped.take() {
-            // SAFETY: By the invariant, this is the mapping made by `map`; it is taken only once.
+            // SAFETY: By the invariant, this is the mapping made by `new`; it is taken only once.
             unsafe {
                 sys::ib_dma_unmap_single(
                     device.as_ptr(),
-                    self.address.get(),
+                    self.address,
                     self.len,
                     self.direction.as_raw(),
                 )
@@ -125,12 +120,12 @@ impl DmaBuffer {
     }
 
     /// The bus address.
-    pub(crate) fn address(&self) -> u64 {
-        self.address.get()
+    pub(super) fn address(&self) -> u64 {
+        self.address
     }
 
     /// The size in bytes.
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.len
     }
 
@@ -138,8 +133,8 @@ impl DmaBuffer {
     ///
     /// # Safety
     ///
-    /// Neither the device nor anybody else may write to the buffer during `'a`.
-    pub(crate) unsafe fn bytes<'a>(&self, len: usize) -> &'a [u8] {
+    /// Neither the device nor anybody else may write to the buffer while there is the slice.
+    pub(super) unsafe fn bytes(&self, len: usize) -> &[u8] {
         // SAFETY: The memory is initialised and at least that long; the caller excludes writers.
         unsafe { slice::from_raw_parts(self.ptr.as_ptr(), len.min(self.len)) }
     }
@@ -148,9 +143,9 @@ impl DmaBuffer {
     ///
     /// # Safety
     ///
-    /// The caller must have the buffer to itself during `'a`: neither posted nor looked at by
-    /// anybody else.
-    pub(crate) unsafe fn bytes_mut<'a>(&self) -> &'a mut [u8] {
+    /// Nobody else may look at the buffer while there is the slice, and no device write to it.
+    #[allow(clippy::mut_from_ref)]
+    pub(super) unsafe fn bytes_mut(&self) -> &mut [u8] {
         // SAFETY: The memory is initialised and `len` bytes long; the caller has it to itself.
         unsafe { slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
     }
@@ -159,15 +154,15 @@ impl DmaBuffer {
     ///
     /// # Safety
     ///
-    /// Nobody maps or unmaps the buffer at the same time. One that is not mapped is left alone.
-    pub(crate) unsafe fn sync_for_device(&self, len: usize) {
+    /// Nobody unmaps the buffer at the same time. One that is not mapped is left alone.
+    pub(super) unsafe fn sync_for_device(&self, len: usize) {
         // SAFETY: The caller guarantees that it is not changed meanwhile.
         if let Some(device) = unsafe { (*self.mapped.as_ptr()).as_ref() } {
             // SAFETY: The range lies within the mapping.
             unsafe {
                 sys::ib_dma_sync_single_for_device(
                     device.as_ptr(),
-                    self.address.get(),
+                    self.address,
                     len.min(self.len),
                     self.direction.as_raw(),
                 )
@@ -179,15 +174,15 @@ impl DmaBuffer {
     ///
     /// # Safety
     ///
-    /// Nobody maps or unmaps the buffer at the same time. One that is not mapped is left alone.
-    pub(crate) unsafe fn sync_for_cpu(&self, len: usize) {
+    /// Nobody unmaps the buffer at the same time. One that is not mapped is left alone.
+    pub(super) unsafe fn sync_for_cpu(&self, len: usize) {
         // SAFETY: The caller guarantees that it is not changed meanwhile.
         if let Some(device) = unsafe { (*self.mapped.as_ptr()).as_ref() } {
             // SAFETY: The range lies within the mapping.
             unsafe {
                 sys::ib_dma_sync_single_for_cpu(
                     device.as_ptr(),
-                    self.address.get(),
+                    self.address,
                     len.min(self.len),
                     self.direction.as_raw(),
                 )
@@ -247,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_is_as_long_as_asked_for_and_zero() -> Result {
+    fn memory_is_as_long_as_asked_for_and_zero() -> Result {
         for len in [
             1,
             1024,
@@ -256,14 +251,14 @@ mod tests {
             PAGE_SIZE,
             12 << 10,
         ] {
-            let buffer = DmaBuffer::new(len, Direction::ToDevice)?;
-            // SAFETY: Nobody else knows the buffer.
-            let bytes = unsafe { buffer.bytes_mut() };
-            assert_eq!(bytes.len(), len);
+            let memory = allocate(len).ok_or(ENOMEM)?;
+            // SAFETY: It is as long, and nobody else knows it.
+            let bytes = unsafe { slice::from_raw_parts_mut(memory.as_ptr(), len) };
             assert!(bytes.iter().all(|octet| *octet == 0));
             bytes.fill(0xa5);
+            // SAFETY: It was just allocated, for the same length.
+            unsafe { free(memory, len) };
         }
-        assert_eq!(DmaBuffer::new(0, Direction::ToDevice).err(), Some(EINVAL));
         Ok(())
     }
 

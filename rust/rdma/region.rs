@@ -10,12 +10,13 @@
 use crate::{
     kext::page_fragment::PageFragment,
     rdma::{
-        completion::{
+        cm::QueuePairUser,
+        completion::Completion,
+        dma::Direction,
+        posting::{
             Completes,
-            Completion,
             Posting, //
         },
-        dma::Direction,
         protection_domain::ProtectionDomain,
         work_request::{
             set_send_cqe,
@@ -100,7 +101,7 @@ pub(crate) enum RegionState {
 }
 
 /// The owner of regions, told of their completions. Both run in the context of completion handlers.
-pub(crate) trait RegionOwner: Sized + Send + Sync {
+pub(crate) trait RegionOwner: Sized + Send + Sync + 'static {
     /// A registration has failed. One that succeeds does not complete.
     fn registration_failed(this: ArcBorrow<'_, Self>, completion: Completion<'_>);
 
@@ -109,13 +110,20 @@ pub(crate) trait RegionOwner: Sized + Send + Sync {
     fn invalidated(this: ArcBorrow<'_, Self>, fence: &Fence<Self>, completion: Completion<'_>);
 }
 
-/// The registration of a region.
-struct Registration<O>(PhantomData<fn(O)>);
+/// The registrations of regions, of which only those complete that fail.
+pub(super) struct Registration<O>(PhantomData<fn(O)>);
+
+impl<O> Registration<O> {
+    /// Makes the one for all regions of a queue.
+    pub(super) const fn new() -> Self {
+        Self(PhantomData)
+    }
+}
 
 impl<O: RegionOwner> Completes for Registration<O> {
     type Owner = O;
 
-    fn completed(&self, owner: ArcBorrow<'_, O>, completion: Completion<'_>) {
+    fn completed(_: Posting<Self>, owner: ArcBorrow<'_, O>, completion: Completion<'_>) {
         if !completion.ok() {
             O::registration_failed(owner, completion);
         }
@@ -159,8 +167,8 @@ impl<O> Fence<O> {
 impl<O: RegionOwner> Completes for Fence<O> {
     type Owner = O;
 
-    fn completed(&self, owner: ArcBorrow<'_, O>, completion: Completion<'_>) {
-        O::invalidated(owner, self, completion);
+    fn completed(this: Posting<Self>, owner: ArcBorrow<'_, O>, completion: Completion<'_>) {
+        O::invalidated(owner, &this, completion);
     }
 }
 
@@ -172,10 +180,9 @@ impl<O: RegionOwner> Completes for Fence<O> {
 /// - `sg` has `depth` initialised entries; its first `entries` are mapped for `device` if `device`
 ///   is set.
 pub(crate) struct Region<O: RegionOwner> {
-    /// Completion of REG_MR; called on failure only, since it is never signaled.
-    register: Posting<Registration<O>>,
-    /// Completion of LOCAL_INV; on success called for the last of a chain only.
-    fence: Posting<Fence<O>>,
+    /// The completion of its LOCAL_INV; on success called for the last of a chain only. Always
+    /// there but in tests of the mapping.
+    fence: Option<Posting<Fence<O>>>,
     /// The MR.
     mr: *mut sys::ib_mr,
     /// The PD of the MR, which is given up with that.
@@ -190,7 +197,7 @@ pub(crate) struct Region<O: RegionOwner> {
     /// For whom they are mapped.
     device: Option<NonNull<sys::ib_device>>,
     /// Where it stands in its round.
-    pub(crate) state: RegionState,
+    state: RegionState,
     /// The description for the peer, from [`Self::map`] on.
     remote: RemoteMemory,
     /// The REG_MR work request; must stay in place while it is being posted.
@@ -204,12 +211,22 @@ pub(crate) struct Region<O: RegionOwner> {
 unsafe impl<O: RegionOwner> Send for Region<O> {}
 
 impl<O: RegionOwner> Region<O> {
-    /// Allocates a region that can hold `depth` pages. Its completions are those of `owner`.
+    /// Allocates a region that can hold `depth` pages, in the PD of `qp`. Its completions are those
+    /// of `owner`.
     ///
     /// # Errors
     ///
+    /// `EINVAL` if that is another PD, `ENOSPC` if the QP has as many postings as there may be,
     /// `ENOMEM`, or what the device reports.
-    pub(crate) fn new(pd: Arc<ProtectionDomain>, depth: u32, owner: &Arc<O>) -> Result<KBox<Self>> {
+    pub(crate) fn new(
+        qp: &QueuePairUser,
+        pd: Arc<ProtectionDomain>,
+        depth: u32,
+        owner: &Arc<O>,
+    ) -> Result<KBox<Self>> {
+        if !qp.is_in(&pd) {
+            return Err(EINVAL);
+        }
         let sg = table(depth)?;
         // SAFETY: The PD is live.
         let mr = from_err_ptr(unsafe {
@@ -218,17 +235,15 @@ impl<O: RegionOwner> Region<O> {
         // Without memory for it, the region is dropped, and the MR with it.
         let mut region = Self::of(mr, sg);
         region.pd = Some(pd);
-        let region = KBox::new(region, GFP_KERNEL)?;
-        region.register.belongs_to(owner);
-        region.fence.belongs_to(owner);
+        let mut region = KBox::new(region, GFP_KERNEL)?;
+        region.fence = Some(qp.keep(owner, Fence::new())?);
         Ok(region)
     }
 
     /// The region of an MR, which it takes over.
     fn of(mr: *mut sys::ib_mr, sg: KVVec<sys::scatterlist>) -> Self {
         Self {
-            register: Posting::new(Registration(PhantomData)),
-            fence: Posting::new(Fence::new()),
+            fence: None,
             mr,
             pd: None,
             sg,
@@ -271,10 +286,7 @@ impl<O: RegionOwner> Region<O> {
     /// later attempt may succeed; `EIO` if the device places less than one fragment; or what else
     /// the device reports. The region is clean then, and no fragment is taken.
     ///
-    /// # Safety
-    ///
-    /// The memory of the fragments must stay valid until the region is unmapped.
-    pub(crate) unsafe fn map<I>(
+    pub(crate) fn map<I>(
         &mut self,
         fragments: &mut Peekable<I>,
         direction: Direction,
@@ -292,9 +304,7 @@ impl<O: RegionOwner> Region<O> {
         let total = loop {
             let mut rest = fragments.clone();
             let total = self.fill(&mut rest, most, longest)?;
-            // SAFETY: The caller guarantees device and memory.
-            let placed = unsafe { self.place() }?;
-            let Some(placed) = placed else {
+            let Some(placed) = self.place()? else {
                 *fragments = rest;
                 break total;
             };
@@ -395,15 +405,11 @@ impl<O: RegionOwner> Region<O> {
     ///
     /// `ENOMEM` if there is no room to map the memory, or what the device reports. Then nothing is
     /// mapped.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Self::map`].
-    unsafe fn place(&mut self) -> Result<Option<u32>> {
+    fn place(&mut self) -> Result<Option<u32>> {
         // SAFETY: The MR is ours.
         let device = NonNull::new(unsafe { (*self.mr).device }).ok_or(ENODEV)?;
-        // SAFETY: The first `entries` entries were set by `fill`; the device stays as long as the
-        // PD.
+        // SAFETY: The first `entries` entries were set by `fill`, from fragments whose makers vouch
+        // for their pages; the device stays as long as the PD.
         let mapped = unsafe {
             sys::ib_dma_map_sg(
                 device.as_ptr(),
@@ -458,8 +464,7 @@ impl<O: RegionOwner> Region<O> {
         self.state = RegionState::Clean;
     }
 
-    /// Gives the MR up, which ends all access through it. Sleeps. The `Region` itself must stay in
-    /// memory until its posted work requests can't complete any more.
+    /// Gives the MR up, which ends all access through it. Sleeps.
     pub(crate) fn deregister(&mut self) {
         let mr = core::mem::replace(&mut self.mr, ptr::null_mut());
         if !mr.is_null() {
@@ -473,13 +478,23 @@ impl<O: RegionOwner> Region<O> {
         self.state = RegionState::Clean;
     }
 
-    /// Returns whether the region still has its MR.
-    pub(crate) fn usable(&self) -> bool {
-        !self.mr.is_null()
+    /// Returns where it stands in its round.
+    pub(crate) fn state(&self) -> RegionState {
+        self.state
     }
 
-    /// Builds the REG_MR work request, with `next` after it.
-    pub(crate) fn register_wr(&mut self, next: *mut sys::ib_send_wr) -> *mut sys::ib_send_wr {
+    /// Builds the REG_MR work request, with `next` after it, and takes it as posted. [`None`] if
+    /// nothing is mapped, or the region is not one of `qp`.
+    pub(super) fn register_wr(
+        &mut self,
+        qp: &QueuePairUser,
+        registration: &Posting<Registration<O>>,
+        next: *mut sys::ib_send_wr,
+    ) -> Option<*mut sys::ib_send_wr> {
+        if self.state != RegionState::Mapped || !self.fence.as_ref()?.is_for(qp.keeper()) {
+            return None;
+        }
+        self.state = RegionState::Registered;
         let access = match self.direction {
             Direction::ToDevice => sys::ib_access_flags_IB_ACCESS_REMOTE_READ,
             // The wire protocol needs REMOTE_WRITE alone; the verbs demand LOCAL_WRITE with it.
@@ -493,29 +508,35 @@ impl<O: RegionOwner> Region<O> {
         wr.key = self.remote.rkey;
         wr.access = access as c_int;
         wr.wr.next = next;
-        set_send_cqe(&mut wr.wr, self.register.cqe());
+        set_send_cqe(&mut wr.wr, registration.cqe());
         wr.wr.num_sge = 0;
         wr.wr.sg_list = ptr::null_mut();
         wr.wr.opcode = sys::ib_wr_opcode_IB_WR_REG_MR;
         wr.wr.send_flags = 0;
-        &raw mut wr.wr
+        Some(&raw mut wr.wr)
     }
 
     /// Builds the LOCAL_INV work request of a chain whose place in the Send Queue is `sequence`,
-    /// with `next` after it. The last one of the chain has its `tag`, and is signaled.
-    pub(crate) fn fence_wr(
+    /// with `next` after it. The last one of the chain has its `tag`, and is signaled. [`None`] if
+    /// the region is not one of `qp`.
+    pub(super) fn fence_wr(
         &mut self,
+        qp: &QueuePairUser,
         next: *mut sys::ib_send_wr,
         sequence: u64,
         tag: Option<u32>,
-    ) -> *mut sys::ib_send_wr {
-        self.fence.sequence.store(sequence, Relaxed);
-        self.fence
+    ) -> Option<*mut sys::ib_send_wr> {
+        let fence = self.fence.as_ref()?;
+        if !fence.is_for(qp.keeper()) {
+            return None;
+        }
+        fence.sequence.store(sequence, Relaxed);
+        fence
             .tag
             .store(tag.map_or(Fence::<O>::NO_TAG, u64::from), Relaxed);
         let wr = &mut self.fence_wr;
         wr.next = next;
-        set_send_cqe(wr, self.fence.cqe());
+        set_send_cqe(wr, fence.cqe());
         wr.num_sge = 0;
         wr.sg_list = ptr::null_mut();
         wr.opcode = sys::ib_wr_opcode_IB_WR_LOCAL_INV;
@@ -525,7 +546,7 @@ impl<O: RegionOwner> Region<O> {
             0
         };
         wr.ex.invalidate_rkey = ManuallyDrop::new(self.remote.rkey);
-        &raw mut *wr
+        Some(&raw mut *wr)
     }
 }
 
@@ -643,8 +664,7 @@ mod tests {
         let mut mapped = Ok(());
         while mapped.is_ok() && fragments.peek().is_some() {
             let direction = Direction::FromDevice;
-            // SAFETY: Device and page are there until the end of this function.
-            mapped = unsafe { region.map(&mut fragments, direction, 7, u32::MAX) };
+            mapped = region.map(&mut fragments, direction, 7, u32::MAX);
             if mapped.is_ok() {
                 let segment = region.remote();
                 assert_eq!(segment.offset >> 32, 7);

@@ -14,7 +14,10 @@ use crate::{
     },
     sys, //
 };
-use core::mem::MaybeUninit;
+use core::{
+    mem::MaybeUninit,
+    ptr, //
+};
 use kernel::{
     error::to_result,
     prelude::*, //
@@ -45,24 +48,29 @@ struct Context {
     direction: Direction,
 }
 
-/// One RDMA Read or Write, whose memory is mapped. Dropped, it unmaps that.
+/// One RDMA Read or Write, whose memory is mapped. Dropped, it unmaps that, and then drops a `K`.
+///
+/// It is not posted, or kept by the queue that it is posted to: only that links it, see
+/// [`ReadWrites`].
 ///
 /// # Invariants
 ///
 /// The core's state is initialised, for the other members of `context`.
-pub(crate) struct ReadWrite {
+pub(crate) struct ReadWrite<K> {
     /// The state.
     context: KBox<Context>,
     /// The number of its work requests.
     requests: u32,
     /// The number of octets that it moves.
     octets: u32,
+    /// What is dropped after it.
+    with: K,
 }
 
 // SAFETY: The core's state and the QP may be used by any thread, one at a time.
-unsafe impl Send for ReadWrite {}
+unsafe impl<K: Send> Send for ReadWrite<K> {}
 
-impl ReadWrite {
+impl<K> ReadWrite<K> {
     /// Prepares a Read into `memory`, or a Write from it. The fragments follow one another without
     /// a gap but for page boundaries. Their maker keeps their pages until the value is dropped.
     /// Sleeps.
@@ -79,6 +87,7 @@ impl ReadWrite {
         direction: Direction,
         memory: KVec<PageFragment>,
         remote: RemoteAddress,
+        with: K,
         mut add_regions: impl FnMut(&QueuePairUser) -> Result<bool>,
     ) -> Result<Self> {
         let octets = octets(&memory)
@@ -125,6 +134,7 @@ impl ReadWrite {
                         context,
                         requests: requests.unsigned_abs(),
                         octets,
+                        with,
                     })
                 }
             }
@@ -133,11 +143,7 @@ impl ReadWrite {
 
     /// Puts its work requests in front of `chain`. The last of all is signaled to `cqe` if there is
     /// no chain.
-    pub(crate) fn link(
-        &mut self,
-        cqe: *mut sys::ib_cqe,
-        chain: *mut sys::ib_send_wr,
-    ) -> *mut sys::ib_send_wr {
+    fn link(&mut self, cqe: *mut sys::ib_cqe, chain: *mut sys::ib_send_wr) -> *mut sys::ib_send_wr {
         let context = &mut *self.context;
         // SAFETY: By the type invariant the state is initialised for this QP, which the user keeps.
         unsafe {
@@ -151,14 +157,9 @@ impl ReadWrite {
         }
     }
 
-    /// Returns the number of its work requests.
-    pub(crate) fn requests(&self) -> u32 {
-        self.requests
-    }
-
-    /// Returns the number of octets that it moves.
-    pub(crate) fn octets(&self) -> u32 {
-        self.octets
+    /// Returns what is dropped after it.
+    pub(crate) fn with(&self) -> &K {
+        &self.with
     }
 
     /// Returns the number of pages of memory.
@@ -167,12 +168,12 @@ impl ReadWrite {
     }
 }
 
-impl Drop for ReadWrite {
+impl<K> Drop for ReadWrite<K> {
     fn drop(&mut self) {
         let context = &mut *self.context;
         // SAFETY: By the type invariant the state was initialised with the same arguments, and it
-        // is destroyed only here. The user keeps the QP. Who has posted the work requests drops the
-        // value when the device is done with them.
+        // is destroyed only here. The user keeps the QP. What is posted is dropped when it has
+        // completed, or the QP was drained, see `ReadWrites`.
         unsafe {
             sys::rdma_rw_end(
                 &raw mut context.ctx,
@@ -183,6 +184,86 @@ impl Drop for ReadWrite {
                 context.direction.as_raw(),
             )
         };
+    }
+}
+
+/// The size of some Reads or Writes together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// Their number.
+    pub(crate) transfers: u32,
+    /// The number of octets that they move.
+    pub(crate) octets: u32,
+    /// The number of their work requests.
+    pub(crate) requests: u32,
+}
+
+impl Load {
+    /// Sums up.
+    pub(crate) fn of<K>(operations: &[ReadWrite<K>]) -> Self {
+        operations
+            .iter()
+            .fold(Self::default(), |sum, operation| Self {
+                transfers: sum.transfers.saturating_add(1),
+                octets: sum.octets.saturating_add(operation.octets),
+                requests: sum.requests.saturating_add(operation.requests),
+            })
+    }
+}
+
+/// Reads or Writes that complete together, and an `M` that keeps their memory.
+///
+/// Once it is given to a [`SendQueue`](crate::rdma::send_queue::SendQueue) that has it to itself,
+/// until they have completed, or can't any more. The fields are dropped in this order.
+pub(crate) struct ReadWrites<K, M> {
+    /// The Reads, or the Writes.
+    operations: KVec<ReadWrite<K>>,
+    /// What keeps their memory.
+    keeper: M,
+}
+
+impl<K, M> ReadWrites<K, M> {
+    /// Puts `operations` together, of which `keeper` keeps the memory.
+    pub(crate) fn new(operations: KVec<ReadWrite<K>>, keeper: M) -> Self {
+        Self { operations, keeper }
+    }
+
+    /// Returns their size.
+    pub(crate) fn load(&self) -> Load {
+        Load::of(&self.operations)
+    }
+
+    /// Returns what keeps their memory.
+    pub(crate) fn keeper(&self) -> &M {
+        &self.keeper
+    }
+
+    /// Ends the operations, which are not posted, or have completed. Returns what keeps their
+    /// memory.
+    pub(crate) fn end(self) -> M {
+        let Self { operations, keeper } = self;
+        drop(operations);
+        keeper
+    }
+
+    /// Ends the operations, but keeps what keeps their memory.
+    pub(super) fn unmap(&mut self) {
+        self.operations = KVec::new();
+    }
+
+    /// Puts the work requests of all in front of `chain`. The last of all is signaled to `cqe` if
+    /// there is no chain. [`None`] if one is not for `qp`.
+    pub(super) fn link(
+        &mut self,
+        qp: &QueuePairUser,
+        cqe: *mut sys::ib_cqe,
+        chain: *mut sys::ib_send_wr,
+    ) -> Option<*mut sys::ib_send_wr> {
+        let mut operations = self.operations.iter_mut();
+        operations.try_fold(chain, |chain, operation| {
+            let ours = ptr::eq(operation.context.qp.as_ptr(), qp.as_ptr());
+            ours.then(|| operation.link(cqe, chain))
+        })
     }
 }
 

@@ -3,62 +3,263 @@
 //! Shared Receive Queues.
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
+//!
+//! # Who owns what, and what ends it
+//!
+//! - The queue ends with the last reference to its [`SharedReceiveQueue`]; each QP that uses it has
+//!   one. Its buffers end with it, see [`posting`](crate::rdma::posting).
+//! - What handlers of its completions need is [`Shared`], which the queue keeps until it has ended.
+//! - The entry of a QP among the members belongs to that, and ends after the QP, see
+//!   [`SharedReceiveQueue::leave`].
+//!
+//! The completions of all these Receives come from one CQ, which has room for all that can be
+//! posted: no peer can make it overflow. They are told apart by the address of the QP, which is
+//! looked up among the members, not followed. A QP may be gone before its last completion was
+//! looked at. So that none is taken for one of a later QP at the same address, QPs are made and
+//! destroyed under the mutex `turnover`, and after a QP was destroyed the completions are waited
+//! for that were there.
+//!
+//! Many a device takes back what is in the CQ of a QP that is destroyed, and the Receives that this
+//! was about would be lost. So the completions are waited for before too, when the QP is in error.
 
 use crate::{
     rdma::{
-        completion::CompletionQueue,
+        completion::{
+            Completion,
+            CompletionQueue, //
+        },
+        posting::{
+            EndOfQueue,
+            Keeper, //
+        },
         protection_domain::ProtectionDomain,
+        receive_buffer::{
+            post_receives,
+            PostedReceive,
+            ReceiveBuffer,
+            ReceiveKind,
+            RECEIVE_BATCH, //
+        },
+        receive_order::ReceiveOrder,
         work_request::PlainRequest, //
     },
     sys, //
 };
-use core::ptr::NonNull;
+use core::{
+    marker::PhantomData,
+    ptr::{
+        self,
+        NonNull, //
+    }, //
+};
 use kernel::{
-    error::from_err_ptr,
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
     prelude::*,
     sync::{
         atomic::{
             Atomic,
             Relaxed, //
         },
-        Arc, //
+        new_mutex,
+        new_spinlock,
+        Arc,
+        ArcBorrow,
+        Mutex,
+        SpinLock, //
+    },
+    xarray::{
+        AllocKind,
+        XArray, //
     }, //
 };
+
+/// To be told of the Receives of a Shared Receive Queue.
+pub(crate) trait SharedReceives: Sized + Send + Sync + 'static {
+    /// What uses a QP of those that share the Receives.
+    type Member: Send + Sync + 'static;
+
+    /// A Receive has completed, by a QP of `member`; of none if its QP is gone. Runs in the context
+    /// of completion handlers.
+    fn received(
+        this: &Arc<Self>,
+        member: Option<Arc<Self::Member>>,
+        buffer: SharedReceive<Self>,
+        completion: Completion<'_>,
+    );
+}
+
+/// A buffer of a Shared Receive Queue that is not posted.
+pub(crate) type SharedReceive<R> = ReceiveBuffer<OfShared<R>>;
+
+/// A Receive that QPs share.
+pub(crate) struct OfShared<R>(PhantomData<R>);
+
+impl<R: SharedReceives> ReceiveKind for OfShared<R> {
+    type Owner = Shared<R>;
+
+    fn completed(
+        shared: ArcBorrow<'_, Shared<R>>,
+        buffer: SharedReceive<R>,
+        completion: Completion<'_>,
+    ) {
+        let member = shared.member(completion.qp().addr());
+        let place = member.as_ref().map(|member| member.place);
+        let mut order = shared.order.lock();
+        let posted = order.completed(buffer.place(), place);
+        shared.publish(&order);
+        drop(order);
+        // It stood for the buffer.
+        drop(posted);
+        let user = member.map(|member| member.user.clone());
+        R::received(&shared.owner, user, buffer, completion);
+    }
+}
+
+/// A QP of those that share.
+struct Member<M> {
+    /// What uses it.
+    user: Arc<M>,
+    /// Its place in the order.
+    place: u32,
+}
+
+/// The use of a Shared Receive Queue at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SharedReceivesUse {
+    /// QPs that share it.
+    pub(crate) members: u32,
+    /// Receives that are posted and may be used, or are in use by a message that is arriving.
+    pub(crate) posted: u32,
+    /// Receives that the device has lost, and that were not recovered yet.
+    pub(crate) lost: u32,
+}
+
+/// The state of a queue that handlers of its completions and events use.
+#[pin_data]
+pub(crate) struct Shared<R: SharedReceives> {
+    /// The posted Receives.
+    #[pin]
+    order: SpinLock<ReceiveOrder<PostedReceive<OfShared<R>>>>,
+    /// The QPs, by their addresses; see [`Self::key`].
+    #[pin]
+    members: XArray<Arc<Member<R::Member>>>,
+    /// Held while a QP is made, and from before one is destroyed until its completions are done
+    /// with.
+    #[pin]
+    turnover: Mutex<()>,
+    /// The number of lost Receives, and of members, as they were when that changed last.
+    lost: Atomic<u32>,
+    /// See `lost`.
+    users: Atomic<u32>,
+    /// Set when the device has reported that the SRQ has failed.
+    failed: Atomic<bool>,
+    /// The address of the device, see [`Self::key`].
+    device: usize,
+    /// To be told.
+    owner: Arc<R>,
+}
+
+impl<R: SharedReceives> Shared<R> {
+    /// The key of a QP among the members.
+    ///
+    /// No two QPs have the same, since addresses differ above the alignment of the structure. What
+    /// all addresses have in common is taken out, because the depth of the array is that of its
+    /// largest key, and each message looks there.
+    fn key(&self, qp: usize) -> usize {
+        (qp ^ self.device) / align_of::<sys::ib_qp>()
+    }
+
+    /// Returns the member whose QP has that address.
+    fn member(&self, qp: usize) -> Option<Arc<Member<R::Member>>> {
+        self.members.lock().get(self.key(qp)).map(Arc::from)
+    }
+
+    /// The order has changed.
+    fn publish(&self, order: &ReceiveOrder<PostedReceive<OfShared<R>>>) {
+        self.lost.store(order.lost(), Relaxed);
+        self.users.store(order.members(), Relaxed);
+    }
+
+    /// Takes note of an event.
+    ///
+    /// # Safety
+    ///
+    /// Called by a device for an SRQ made by [`SharedReceiveQueue::new`], in any context, also with
+    /// interrupts off.
+    unsafe extern "C" fn event_callback(
+        event: *mut sys::ib_event,
+        context: *mut kernel::ffi::c_void,
+    ) {
+        // SAFETY: The event exists during the call.
+        if unsafe { (*event).event } == sys::ib_event_type_IB_EVENT_SRQ_ERR {
+            // SAFETY: `new` has set the context, and the SRQ is destroyed before that is dropped.
+            // The device reports nothing any more when it is destroyed.
+            let shared = unsafe { &*context.cast_const().cast::<Self>() };
+            shared.failed.store(true, Relaxed);
+        }
+    }
+}
 
 /// A Shared Receive Queue, with a CQ for its Receives. A QP that uses it holds a reference to it.
 ///
 /// # Invariants
 ///
-/// `srq` is an SRQ in `pd`, not yet destroyed, whose event context is `failed`.
-pub(crate) struct SharedReceiveQueue {
+/// `srq` is an SRQ in `pd`, not yet destroyed, whose event context is `shared`.
+pub(crate) struct SharedReceiveQueue<R: SharedReceives> {
     /// The C object.
     srq: NonNull<sys::ib_srq>,
     /// The CQ for its Receives, which goes after it.
     queue: CompletionQueue,
-    /// The PD, which goes after both.
+    /// The buffers, which end after both.
+    end: EndOfQueue,
+    /// The PD, which goes after them.
     pd: Arc<ProtectionDomain>,
-    /// Set when the device has reported that the SRQ has failed.
-    failed: Arc<Atomic<bool>>,
+    /// The state that handlers use.
+    shared: Arc<Shared<R>>,
 }
 
 // SAFETY: An SRQ belongs to no thread.
-unsafe impl Send for SharedReceiveQueue {}
+unsafe impl<R: SharedReceives> Send for SharedReceiveQueue<R> {}
 
 // SAFETY: The verbs on an SRQ may be called from any context at the same time.
-unsafe impl Sync for SharedReceiveQueue {}
+unsafe impl<R: SharedReceives> Sync for SharedReceiveQueue<R> {}
 
-impl SharedReceiveQueue {
-    /// Makes an SRQ for at most `depth` Receives of one element each.
+impl<R: SharedReceives> SharedReceiveQueue<R> {
+    /// Makes an SRQ for at most `depth` Receives of one element each, of which `owner` is told.
+    /// `in_order` is whether a QP of the device uses Receives in the order in which it took them.
     ///
     /// # Errors
     ///
     /// `EINVAL` if the device cannot have one as large, `ENOMEM`, or what the device reports.
-    pub(crate) fn new(pd: Arc<ProtectionDomain>, depth: u32) -> Result<Arc<Self>> {
+    pub(crate) fn new(
+        pd: Arc<ProtectionDomain>,
+        depth: u32,
+        in_order: bool,
+        owner: &Arc<R>,
+    ) -> Result<Arc<Self>> {
         let queue = CompletionQueue::own(pd.device(), depth)?;
-        let failed = Arc::new(Atomic::new(false), GFP_KERNEL)?;
+        let order = ReceiveOrder::new(depth, in_order)?;
+        let keeper = Keeper::new(depth)?;
+        let device = pd.device().as_ptr().addr();
+        let shared = Arc::pin_init(
+            pin_init!(Shared {
+                order <- new_spinlock!(order, "rpcrdma::Shared::order"),
+                members <- XArray::new(AllocKind::Alloc),
+                turnover <- new_mutex!((), "rpcrdma::Shared::turnover"),
+                lost: Atomic::new(0),
+                users: Atomic::new(0),
+                failed: Atomic::new(false),
+                device,
+                owner: owner.clone(),
+            }),
+            GFP_KERNEL,
+        )?;
         let mut attributes = sys::ib_srq_init_attr {
-            event_handler: Some(Self::event_callback),
-            srq_context: Arc::as_ptr(&failed).cast_mut().cast(),
+            event_handler: Some(Shared::<R>::event_callback),
+            srq_context: Arc::as_ptr(&shared).cast_mut().cast(),
             attr: sys::ib_srq_attr {
                 max_wr: depth,
                 max_sge: 1,
@@ -71,45 +272,96 @@ impl SharedReceiveQueue {
         // as the SRQ.
         let srq = from_err_ptr(unsafe { sys::ib_create_srq(pd.as_ptr(), &raw mut attributes) })?;
         let srq = NonNull::new(srq).ok_or(ENOMEM)?;
+        // SAFETY: The fields are dropped after the SRQ was destroyed, and this one after the CQ.
+        let end = unsafe { EndOfQueue::new(keeper) };
         // INVARIANT: It was just made. Without memory for the `Arc`, `Drop` destroys it.
         Ok(Arc::new(
             Self {
                 srq,
                 queue,
+                end,
                 pd,
-                failed,
+                shared,
             },
             GFP_KERNEL,
         )?)
     }
 
-    /// Takes note of an event.
+    /// Makes a buffer of `len` octets. Sleeps.
     ///
-    /// # Safety
+    /// # Errors
     ///
-    /// Called by a device for an SRQ made by [`Self::new`], in any context, also with interrupts
-    /// off.
-    unsafe extern "C" fn event_callback(
-        event: *mut sys::ib_event,
-        context: *mut kernel::ffi::c_void,
-    ) {
-        // SAFETY: The event exists during the call.
-        if unsafe { (*event).event } == sys::ib_event_type_IB_EVENT_SRQ_ERR {
-            // SAFETY: `new` has set the context, and the SRQ is destroyed before that is dropped.
-            // The device reports nothing any more when it is destroyed.
-            unsafe { &*context.cast_const().cast::<Atomic<bool>>() }.store(true, Relaxed);
+    /// `ENOSPC` if there are as many as there may be Receives, `ENODEV`, `ENOMEM`.
+    pub(crate) fn buffer(&self, len: usize) -> Result<SharedReceive<R>> {
+        let (keeper, device) = (self.end.keeper(), self.pd.device());
+        // SAFETY: By the type invariant the SRQ exists.
+        unsafe { ReceiveBuffer::new(keeper, &self.shared, device, len) }
+    }
+
+    /// Frees a buffer. Any context.
+    pub(crate) fn release(&self, buffer: SharedReceive<R>) {
+        buffer.release(self.end.keeper());
+    }
+
+    /// Posts a batch of buffers: [`RECEIVE_BATCH`] at most are taken.
+    ///
+    /// # Errors
+    ///
+    /// What the device reports. Then the buffers are its own.
+    pub(crate) fn post(&self, buffers: impl Iterator<Item = SharedReceive<R>>) -> Result {
+        let mut order = self.shared.order.lock();
+        let noted = buffers
+            .take(RECEIVE_BATCH as usize)
+            .inspect(|buffer| order.post(buffer.place(), buffer.posted()));
+        // SAFETY: By the type invariant the SRQ exists, in that PD. The chain is valid for the
+        // call. What it names is kept until the SRQ has ended.
+        let status = unsafe {
+            post_receives(
+                self.end.keeper(),
+                self.pd.local_dma_lkey(),
+                noted,
+                |first| sys::ib_post_srq_recv(self.as_ptr(), first, ptr::null_mut()),
+            )
+        };
+        to_result(status)
+    }
+
+    /// Gives to `lost` the buffers of Receives that the device has lost, as far as that is certain.
+    pub(crate) fn recover(&self, mut lost: impl FnMut(SharedReceive<R>)) {
+        let mut order = self.shared.order.lock();
+        order.recover(|posted| {
+            // SAFETY: No QP that there is holds it, and none will use it: a device uses Receives in
+            // the order of posting, and later ones have completed, see `receive_order`.
+            if let Some(buffer) = unsafe { posted.take_back() } {
+                lost(buffer);
+            }
+        });
+        self.shared.publish(&order);
+    }
+
+    /// Returns the number of Receives that the device has lost, and that were not recovered yet.
+    pub(crate) fn lost(&self) -> u32 {
+        self.shared.lost.load(Relaxed)
+    }
+
+    /// Returns the number of QPs that share it.
+    pub(crate) fn members(&self) -> u32 {
+        self.shared.users.load(Relaxed)
+    }
+
+    /// Returns the use of the queue.
+    pub(crate) fn level(&self) -> SharedReceivesUse {
+        let order = self.shared.order.lock();
+        SharedReceivesUse {
+            members: order.members(),
+            posted: order.posted(),
+            lost: order.lost(),
         }
     }
 
     /// Returns whether the device has reported that the SRQ has failed.
     pub(crate) fn has_failed(&self) -> bool {
-        self.failed.load(Relaxed)
-    }
-
-    /// Waits until the completions that are in its CQ were handled. Must not be called by a
-    /// handler.
-    pub(crate) fn flush(&self) {
-        self.queue.flush();
+        self.shared.failed.load(Relaxed)
     }
 
     /// Returns the PD.
@@ -123,12 +375,75 @@ impl SharedReceiveQueue {
     }
 
     /// Returns the C object.
-    pub(crate) fn as_ptr(&self) -> *mut sys::ib_srq {
+    pub(super) fn as_ptr(&self) -> *mut sys::ib_srq {
         self.srq.as_ptr()
+    }
+
+    /// Has `create` make the QP of `user`, whose messages come to that from now on, until
+    /// [`MemberOf::leave`]. Returns its place, and what `create` returns.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` if there are too many, what `create` returns, or `ENOMEM`; then `undo` has to
+    /// destroy the QP.
+    pub(super) fn enter(
+        &self,
+        user: Arc<R::Member>,
+        create: impl FnOnce() -> Result<NonNull<sys::ib_qp>>,
+        undo: impl FnOnce(),
+    ) -> Result<(NonNull<sys::ib_qp>, u32)> {
+        let shared = &self.shared;
+        let turn = shared.turnover.lock();
+        let place = shared.order.lock().enter()?;
+        let entered = Arc::new(Member { user, place }, GFP_KERNEL)
+            .map_err(Error::from)
+            .and_then(|member| {
+                let qp = create()?;
+                let key = shared.key(qp.addr().get());
+                let stored = shared.members.lock().store(key, member, GFP_KERNEL);
+                // There was none before: whoever had a QP at this address has left.
+                stored.map(|_| qp).map_err(|error| {
+                    undo();
+                    error.error
+                })
+            });
+        let mut order = shared.order.lock();
+        if entered.is_err() {
+            order.leave(place);
+        }
+        shared.publish(&order);
+        drop(order);
+        drop(turn);
+        Ok((entered?, place))
     }
 }
 
-impl Drop for SharedReceiveQueue {
+/// A Shared Receive Queue, for a QP of its members.
+pub(super) trait MemberOf: Send + Sync {
+    /// Has `destroy` destroy the QP at address `qp`, which is in error and has that place. When
+    /// this returns no completion of it is left, and its user is forgotten. Sleeps.
+    fn leave(&self, qp: usize, place: u32, destroy: &mut dyn FnMut());
+}
+
+impl<R: SharedReceives> MemberOf for SharedReceiveQueue<R> {
+    fn leave(&self, qp: usize, place: u32, destroy: &mut dyn FnMut()) {
+        let turn = self.shared.turnover.lock();
+        // With the QP many a device takes its completions back that are in the CQ. What was not
+        // looked at before would be taken for lost.
+        self.queue.flush();
+        destroy();
+        self.queue.flush();
+        let member = self.shared.members.lock().remove(self.shared.key(qp));
+        let mut order = self.shared.order.lock();
+        order.leave(place);
+        self.shared.publish(&order);
+        drop(order);
+        drop(turn);
+        drop(member);
+    }
+}
+
+impl<R: SharedReceives> Drop for SharedReceiveQueue<R> {
     fn drop(&mut self) {
         // SAFETY: By the type invariant the SRQ exists. QPs that use it hold a reference, so there
         // are none.

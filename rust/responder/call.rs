@@ -440,9 +440,9 @@ where
                 layout: plan.layout,
                 _charge: Charge::of(&transfers),
             };
-            match Pull::new(transfers, pulling) {
+            match KBox::new(Pull::new(transfers, pulling), GFP_KERNEL) {
                 Ok(pull) => Taken::Pull(pull),
-                Err(error) => Taken::Refused(None, Refusal::Lost(error)),
+                Err(_) => Taken::Refused(None, Refusal::Lost(ENOMEM)),
             }
         }
         Err(error) => Taken::Refused(None, Refusal::Lost(error)),

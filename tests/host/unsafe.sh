@@ -14,7 +14,7 @@ code() {
 status=0
 for part in rust/*; do
 	case $part in
-	rust/sys | rust/kext | rust/rdma | rust/endpoint | rust/sunrpc | rust/observe) continue ;;
+	rust/sys | rust/kext | rust/rdma | rust/sunrpc | rust/observe) continue ;;
 	esac
 	found=$(code "$part")
 	if [ -n "$found" ]; then

@@ -5,16 +5,16 @@
 use super::{
     patience::Patience,
     state::{
+        Demand,
         Need,
-        PoolLevel,
-        State, //
+        PoolLevel, //
     }, //
 };
 use crate::{
     endpoint::{
+        receive::ReceivedIn,
         Endpoint,
         EndpointEvents,
-        ReceiveSlot,
         RECEIVE_BATCH, //
     },
     kext::{
@@ -23,26 +23,20 @@ use crate::{
     },
     observe::trace,
     rdma::{
-        cm::QueuePairUser,
-        completion::{
-            Completes,
-            Completion,
-            Posting, //
-        },
+        completion::Completion,
         device::{
             Device,
             DeviceName, //
         },
-        dma::{
-            Direction,
-            DmaBuffer, //
-        },
         protection_domain::ProtectionDomain,
-        shared_receive_queue::SharedReceiveQueue, //
-    },
-    sys, //
+        shared_receive_queue::{
+            SharedReceive,
+            SharedReceiveQueue,
+            SharedReceives, //
+        }, //
+    }, //
 };
-use core::marker::PhantomData;
+use core::iter;
 use kernel::{
     prelude::*,
     sync::{
@@ -53,17 +47,12 @@ use kernel::{
         new_mutex,
         new_spinlock,
         Arc,
-        ArcBorrow,
         Mutex,
         SpinLock, //
     },
     time::{
         msecs_to_jiffies,
         Msecs, //
-    },
-    xarray::{
-        AllocKind,
-        XArray, //
     }, //
 };
 
@@ -76,33 +65,82 @@ const SHORT: u64 = 10;
 /// The Receives of one device.
 #[pin_data]
 pub(crate) struct ReceivePool<H: EndpointEvents> {
-    /// The posted Receives, and the others.
+    /// The demand for Receives, and those that are not posted.
     #[pin]
-    state: SpinLock<State<PooledReceive<H>>>,
-    /// The endpoints, by the addresses of their QPs; see [`Self::key`].
+    state: SpinLock<State<H>>,
+    /// The queue, from its making until the pool is closed.
     #[pin]
-    ends: XArray<Arc<Endpoint<H>>>,
-    /// Held while a QP is made, and from before one is destroyed until its completions are done
-    /// with.
-    #[pin]
-    turnover: Mutex<()>,
-    /// The queue, until the pool is closed.
-    #[pin]
-    queue: Mutex<Option<Arc<SharedReceiveQueue>>>,
-    /// The address of the device, see [`Self::key`].
+    queue: Mutex<Option<Queue<H>>>,
+    /// The address of the device.
     device: usize,
     /// The name of the device.
     device_name: DeviceName,
     /// Octets of each buffer.
     buffer_size: usize,
-    /// The largest number of buffers.
-    limit: u32,
     /// The experience with the device, if it may tell when a QP has used its last Receive.
     tells: Option<Patience>,
     /// Set when the device takes no more Receives for the queue.
     broken: Atomic<bool>,
     /// Until which second connections make do with their share. Zero if nobody was denied more yet.
     short_until: Atomic<u64>,
+}
+
+/// The queue of a pool.
+type Queue<H> = Arc<SharedReceiveQueue<ReceivePool<H>>>;
+
+/// What the lock of a pool protects.
+struct State<H: EndpointEvents> {
+    /// The queue, while Receives are posted.
+    queue: Option<Queue<H>>,
+    /// How many Receives there should be, and are.
+    demand: Demand,
+    /// The buffers that are neither posted nor lent. With room for all.
+    idle: KVVec<SharedReceive<ReceivePool<H>>>,
+    /// The number of times that Receives were posted.
+    refills: u64,
+}
+
+impl<H: EndpointEvents> State<H> {
+    /// Returns the number of Receives that the device has lost.
+    fn lost(&self) -> u32 {
+        self.queue.as_ref().map_or(0, |queue| queue.lost())
+    }
+
+    /// Makes idle what the device has lost.
+    fn recover(&mut self) {
+        let Self { queue, idle, .. } = self;
+        if let Some(queue) = queue {
+            // There is room for all.
+            queue.recover(|buffer| drop(idle.push_within_capacity(buffer)));
+        }
+    }
+
+    /// Posts a batch of idle buffers, or what there is of them.
+    ///
+    /// # Errors
+    ///
+    /// What the device reports. Then the buffers are not idle any more.
+    fn post(&mut self) -> Result {
+        let Self { queue, idle, .. } = self;
+        let queue = queue.as_ref().ok_or(ENODEV)?;
+        queue.post(iter::from_fn(|| idle.pop()))?;
+        self.refills += 1;
+        Ok(())
+    }
+
+    /// Returns the use of the queue.
+    fn level(&self) -> PoolLevel {
+        let use_of = self.queue.as_ref().map(|queue| queue.level());
+        PoolLevel {
+            connections: use_of.map_or(0, |level| level.members),
+            asked: self.demand.wanted,
+            buffers: self.demand.made,
+            limit: self.demand.limit,
+            posted: use_of.map_or(0, |level| level.posted),
+            lost: use_of.map_or(0, |level| level.lost),
+            refills: self.refills,
+        }
+    }
 }
 
 impl<H: EndpointEvents> ReceivePool<H> {
@@ -118,29 +156,34 @@ impl<H: EndpointEvents> ReceivePool<H> {
         limit: u32,
         tells: bool,
     ) -> Result<Arc<Self>> {
-        // On iWARP a QP may have several messages under way, and begin them in another order than
-        // the peer.
-        let mut state = State::new(limit, tells)?;
+        let state = State {
+            queue: None,
+            demand: Demand::new(limit),
+            idle: KVVec::with_capacity(usize::try_from(limit)?, GFP_KERNEL)?,
+            refills: 0,
+        };
         let device_name = device.name();
         let own = device.try_clone().ok_or(ENODEV)?;
-        let srq = SharedReceiveQueue::new(ProtectionDomain::new(own)?, limit)?;
-        state.open(srq.clone());
-        Arc::pin_init(
+        let pd = ProtectionDomain::new(own)?;
+        let pool = Arc::pin_init(
             pin_init!(Self {
                 state <- new_spinlock!(state, "rpcrdma::ReceivePool::state"),
-                ends <- XArray::new(AllocKind::Alloc),
-                turnover <- new_mutex!((), "rpcrdma::ReceivePool::turnover"),
-                queue <- new_mutex!(Some(srq), "rpcrdma::ReceivePool::queue"),
+                queue <- new_mutex!(None, "rpcrdma::ReceivePool::queue"),
                 device: device.as_ptr().addr(),
                 device_name,
                 buffer_size,
-                limit,
                 tells: tells.then(Patience::new),
                 broken: Atomic::new(false),
                 short_until: Atomic::new(0),
             }),
             GFP_KERNEL,
-        )
+        )?;
+        // On iWARP a QP may have several messages under way, and begin them in another order than
+        // the peer.
+        let queue = SharedReceiveQueue::new(pd, limit, tells, &pool)?;
+        pool.state.lock().queue = Some(queue.clone());
+        *pool.queue.lock() = Some(queue);
+        Ok(pool)
     }
 
     /// Returns whether it is the pool of a device with buffers of that size, in octets, and works.
@@ -157,7 +200,7 @@ impl<H: EndpointEvents> ReceivePool<H> {
     }
 
     /// Tells that Receives were posted. The lock is held, so that events come in order.
-    fn trace(&self, state: &State<PooledReceive<H>>) {
+    fn trace(&self, state: &State<H>) {
         let level = state.level();
         trace::shared_receives(
             self.device_name.as_c_str(),
@@ -169,22 +212,14 @@ impl<H: EndpointEvents> ReceivePool<H> {
         );
     }
 
-    /// Ends the pool. There are no members any more, so no QP uses its queue, and nobody has a
-    /// message.
+    /// Ends the pool. There are no members any more, so no QP uses its queue.
     pub(super) fn close(&self) {
-        let posting = self.state.lock().close();
-        drop(posting);
-        // The last reference to the queue, which destroys it: no QP uses it, and nobody posts.
+        let posting = self.state.lock().queue.take();
         let queue = self.queue.lock().take();
+        drop(posting);
+        // The last reference to the queue, which destroys it: no QP uses it, and nobody posts. The
+        // memory of a message stays as long as somebody looks at it.
         drop(queue);
-        // All Receives are void now. The memory stays with the pool, should anybody still look at a
-        // message.
-        let state = self.state.lock();
-        for slot in state.slots.iter().filter_map(|slot| slot.as_ref()) {
-            // SAFETY: The queue is gone, and with it the device's use of the buffer.
-            unsafe { slot.slot.buffer.unmap() };
-        }
-        drop(state);
     }
 
     /// Returns the queue, for a QP of a member.
@@ -192,51 +227,8 @@ impl<H: EndpointEvents> ReceivePool<H> {
     /// # Errors
     ///
     /// `ENODEV` when there are no members any more.
-    pub(crate) fn queue(&self) -> Result<Arc<SharedReceiveQueue>> {
+    pub(crate) fn queue(&self) -> Result<Queue<H>> {
         Ok(self.queue.lock().as_ref().ok_or(ENODEV)?.clone())
-    }
-
-    /// Has `create` make the QP of an endpoint, whose messages come to that endpoint from now on,
-    /// until [`Self::leave`].
-    ///
-    /// # Errors
-    ///
-    /// `ENOSPC` if there are too many, or what `create` returns; or `ENOMEM`, then there is a QP
-    /// nevertheless, which has to leave.
-    pub(crate) fn enter(
-        &self,
-        endpoint: &Arc<Endpoint<H>>,
-        create: impl FnOnce() -> Result<QueuePairUser>,
-    ) -> Result {
-        let turn = self.turnover.lock();
-        let place = self.state.lock().enter()?;
-        let qp = match create() {
-            Ok(qp) => qp,
-            Err(error) => {
-                self.state.lock().leave(place);
-                return Err(error);
-            }
-        };
-        // Nobody looks there before the endpoint is found among the ends.
-        endpoint.set_place(place);
-        let stored = self
-            .ends
-            .lock()
-            .store(self.key(qp.as_ptr().addr()), endpoint.clone(), GFP_KERNEL)
-            .map_err(Error::from);
-        drop(turn);
-        // There was none before: who had a QP at this address has left.
-        drop(stored?);
-        Ok(())
-    }
-
-    /// The key of a QP among the ends.
-    ///
-    /// No two QPs have the same, since addresses differ above the alignment of the structure. What
-    /// all addresses have in common is taken out, because the depth of the array is that of its
-    /// largest key, and each message looks there.
-    fn key(&self, qp: usize) -> usize {
-        (qp ^ self.device) / align_of::<sys::ib_qp>()
     }
 
     /// Waits until the device has told that a QP in error uses no more of the Receives, whereupon
@@ -248,33 +240,6 @@ impl<H: EndpointEvents> ReceivePool<H> {
             let told = told.wait_timeout(msecs_to_jiffies(LAST_TIMEOUT));
             patience.waited(told, seconds());
         }
-    }
-
-    /// Has `destroy` destroy a QP, which is in error. When this returns no completion of it is
-    /// left, and the endpoint is forgotten.
-    pub(crate) fn leave(
-        self: &Arc<Self>,
-        endpoint: &Endpoint<H>,
-        qp: usize,
-        destroy: impl FnOnce(),
-    ) {
-        let turn = self.turnover.lock();
-        let flush = || {
-            if let Ok(queue) = self.queue() {
-                queue.flush();
-            }
-        };
-        // With the QP many a device takes its completions back that are in the CQ. What was not
-        // looked at before would be taken for lost.
-        flush();
-        destroy();
-        flush();
-        let end = self.ends.lock().remove(self.key(qp));
-        drop(turn);
-        drop(end);
-        self.state.lock().leave(endpoint.place());
-        // For what may have been lost.
-        let _ = self.fill();
     }
 
     /// Asks for `count` Receives more. Sleeps. When this returns they are posted.
@@ -298,7 +263,11 @@ impl<H: EndpointEvents> ReceivePool<H> {
     ///
     /// `ENOSPC` if there would be more than there may be.
     pub(crate) fn ask_later(&self, count: u32, need: Need) -> Result {
-        let asked = self.state.lock().ask(count, need);
+        let asked = {
+            let mut state = self.state.lock();
+            let lost = state.lost();
+            state.demand.ask(count, need, lost)
+        };
         if asked.is_err() {
             self.short_until
                 .store(seconds().saturating_add(SHORT), Relaxed);
@@ -314,13 +283,15 @@ impl<H: EndpointEvents> ReceivePool<H> {
         if until == 0 || seconds() > until {
             return None;
         }
-        Some(self.state.lock().share())
+        let state = self.state.lock();
+        let members = state.queue.as_ref().map_or(0, |queue| queue.members());
+        Some(state.demand.share(members, state.lost()))
     }
 
     /// Asks for `count` Receives less.
     pub(crate) fn release(&self, count: u32) {
         let mut state = self.state.lock();
-        state.wanted = state.wanted.saturating_sub(count);
+        state.demand.wanted = state.demand.wanted.saturating_sub(count);
     }
 
     /// Recovers what was lost, makes buffers until there are as many as there should be, and posts
@@ -333,12 +304,18 @@ impl<H: EndpointEvents> ReceivePool<H> {
     pub(crate) fn fill(self: &Arc<Self>) -> Result {
         self.state.lock().recover();
         let mut made = Ok(());
-        while made.is_ok() && self.state.lock().too_few() {
+        while made.is_ok() && self.too_few() {
             made = self.add();
         }
         // In any case: a batch that stayed idle would be missing among those that were promised
         // before.
         self.post_idle().and(made)
+    }
+
+    /// Returns whether there are fewer buffers than there should be, and may be.
+    fn too_few(&self) -> bool {
+        let state = self.state.lock();
+        state.demand.too_few(state.lost())
     }
 
     /// Posts what is idle, but for less than a batch.
@@ -351,7 +328,7 @@ impl<H: EndpointEvents> ReceivePool<H> {
         if state.lost() > 0 {
             state.recover();
         }
-        while state.srq.is_some() && state.idle.len() >= RECEIVE_BATCH as usize {
+        while state.queue.is_some() && state.idle.len() >= RECEIVE_BATCH as usize {
             if let Err(error) = state.post() {
                 drop(state);
                 self.broken.store(true, Relaxed);
@@ -364,116 +341,62 @@ impl<H: EndpointEvents> ReceivePool<H> {
     }
 
     /// Makes one buffer more. It is idle.
-    fn add(self: &Arc<Self>) -> Result {
-        let slot = PooledReceive {
-            slot: ReceiveSlot {
-                index: 0,
-                buffer: DmaBuffer::new(self.buffer_size, Direction::FromDevice)?,
-            },
-            pool: PhantomData,
-        };
-        let slot = KBox::new(Posting::new(slot), GFP_KERNEL)?;
-        slot.belongs_to(self);
-        // SAFETY: Nobody else knows the buffer. It is unmapped by `close` or `recycle`.
-        unsafe { slot.slot.buffer.map(self.queue()?.pd().device()) }?;
+    fn add(&self) -> Result {
+        let queue = self.queue()?;
+        let buffer = queue.buffer(self.buffer_size)?;
         let mut state = self.state.lock();
-        if !state.too_few() {
+        if state.demand.too_few(state.lost()) {
+            state.demand.made += 1;
+            // There is room for all.
+            let _ = state.idle.push_within_capacity(buffer);
+        } else {
             drop(state);
-            // Somebody else was faster, and it may have taken the last place.
-            // SAFETY: Nobody knows the buffer.
-            unsafe { slot.slot.buffer.unmap() };
-            return Ok(());
+            // Somebody else was faster.
+            queue.release(buffer);
         }
-        let State {
-            slots,
-            vacant,
-            idle,
-            made,
-            ..
-        } = &mut *state;
-        let place = vacant
-            .pop()
-            .and_then(|index| Some((index, slots.get_mut(index as usize)?)));
-        let Some((index, place)) = place else {
-            drop(state);
-            // SAFETY: Nobody knows the buffer.
-            unsafe { slot.slot.buffer.unmap() };
-            return Err(ENOSPC);
-        };
-        let mut slot = slot;
-        slot.slot.index = index;
-        *place = Some(slot);
-        *made += 1;
-        // There is room for all.
-        let _ = idle.push_within_capacity(index);
         Ok(())
     }
 
     /// Takes a buffer back that a message was in. Any context in which spinlocks may be taken.
-    pub(crate) fn recycle(&self, index: u32) {
+    pub(crate) fn recycle(&self, buffer: SharedReceive<Self>) {
         let mut state = self.state.lock();
-        let spare = state.made > state.target();
-        // There is room for all.
-        let _ = state.idle.push_within_capacity(index);
+        let spare = state.demand.made > state.demand.target(state.lost());
         // What is idle makes one more batch, which was promised maybe, before anything goes.
+        if spare && state.idle.len() + 1 < RECEIVE_BATCH as usize {
+            let State { queue, demand, .. } = &mut *state;
+            // Without a queue the buffer is mere memory. Not outside the lock: with another
+            // reference the queue could end here.
+            if let Some(queue) = queue {
+                demand.made -= 1;
+                queue.release(buffer);
+            }
+            return;
+        }
+        // There is room for all.
+        let _ = state.idle.push_within_capacity(buffer);
         if state.idle.len() >= RECEIVE_BATCH as usize {
             drop(state);
             // It is said when it fails, and new connections get another pool.
             let _ = self.post_idle();
-            return;
         }
-        if spare {
-            let slot = state.remove_idle();
-            if let Some(slot) = &slot {
-                // SAFETY: The device has given the buffer back. The lock is held, and the buffer
-                // was in the table: `close`, after which the device may go, unmaps what is there
-                // under the lock too. So either it will do so later, or it has done so with this
-                // buffer, and there is nothing to unmap.
-                unsafe { slot.slot.buffer.unmap() };
+    }
+}
+
+impl<H: EndpointEvents> SharedReceives for ReceivePool<H> {
+    type Member = Endpoint<H>;
+
+    fn received(
+        this: &Arc<Self>,
+        member: Option<Arc<Endpoint<H>>>,
+        buffer: SharedReceive<Self>,
+        completion: Completion<'_>,
+    ) {
+        match member {
+            Some(endpoint) => {
+                Endpoint::arrived(endpoint, ReceivedIn::Shared(buffer), completion);
             }
-            drop(state);
-            // Frees the memory.
-            drop(slot);
-        }
-    }
-}
-
-/// A Receive buffer of a pool.
-struct PooledReceive<H: EndpointEvents> {
-    /// The buffer.
-    slot: ReceiveSlot,
-    /// Whose pool it is.
-    pool: PhantomData<fn(H)>,
-}
-
-impl<H: EndpointEvents> AsRef<ReceiveSlot> for PooledReceive<H> {
-    fn as_ref(&self) -> &ReceiveSlot {
-        &self.slot
-    }
-}
-
-impl<H: EndpointEvents> Completes for PooledReceive<H> {
-    type Owner = ReceivePool<H>;
-
-    fn completed(&self, this: ArcBorrow<'_, ReceivePool<H>>, completion: Completion<'_>) {
-        let index = self.slot.index;
-        let endpoint = this
-            .ends
-            .lock()
-            .get(this.key(completion.qp().addr()))
-            .map(Arc::from);
-        let place = endpoint.as_ref().map(|endpoint| endpoint.place());
-        if !this.state.lock().completed(index, place) {
-            kernel::pr_err_once!("a device has completed a Receive that was not posted\n");
-            return;
-        }
-        let Some(endpoint) = endpoint else {
             // Its QP is gone.
-            this.recycle(index);
-            return;
-        };
-        // SAFETY: The slot has just completed, and is the endpoint's pool's. It stays in the table
-        // until it is given to `recycle`, which happens when the `Received` is dropped.
-        unsafe { Endpoint::arrived(endpoint, &self.slot, completion) };
+            None => this.recycle(buffer),
+        }
     }
 }

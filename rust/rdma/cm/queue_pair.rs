@@ -6,8 +6,8 @@
 //!
 //! The QP belongs to the [`CmId`] of its connection. A [`QueuePairUser`] keeps it from being
 //! destroyed: [`CmId::destroy_queue_pair`] waits until there is none. The QP keeps its PD, the CQ
-//! places of its work requests, the Shared Receive Queue, and the object that its events go to; it
-//! gives them up when it is destroyed and its completions were handled.
+//! places of its work requests, what is posted to it, the Shared Receive Queue, and the object that
+//! its events go to; it gives them up when it is destroyed and its completions were handled.
 
 use super::{
     CmEvents,
@@ -17,15 +17,36 @@ use crate::{
     kext::Completion,
     rdma::{
         completion::CompletionQueue,
+        device::Device,
+        posting::{
+            Completes,
+            EndOfQueue,
+            Keep,
+            Keeper,
+            Posting, //
+        },
         protection_domain::ProtectionDomain,
-        shared_receive_queue::SharedReceiveQueue,
+        receive_buffer::{
+            post_receives,
+            Own,
+            ReceiveBuffer,
+            Receives, //
+        },
+        shared_receive_queue::{
+            MemberOf,
+            SharedReceiveQueue,
+            SharedReceives, //
+        },
         work_request::PlainRequest, //
     },
     sys, //
 };
 use core::{
     mem::ManuallyDrop,
-    ptr::NonNull, //
+    ptr::{
+        self,
+        NonNull, //
+    }, //
 };
 use kernel::{
     error::to_result,
@@ -43,34 +64,37 @@ pub(crate) trait QueuePairEvents: Send + Sync + 'static {
 }
 
 /// Where the Receives of a QP are posted.
-pub(crate) enum ReceiveSource {
+pub(crate) enum ReceiveSource<R: SharedReceives> {
     /// To a queue of its own for so many of them, in the PD.
     Own(Arc<ProtectionDomain>, u32),
     /// To a queue that it shares, in the PD of that.
-    Shared(Arc<SharedReceiveQueue>),
+    Shared(Arc<SharedReceiveQueue<R>>),
 }
 
 /// The properties of a new QP.
-pub(crate) struct QueuePairParameters {
+pub(crate) struct QueuePairParameters<R: SharedReceives> {
     /// The number of Sends that may be posted at once.
     pub(crate) send_depth: u32,
     /// The number of scatter/gather elements of a Send, RDMA Read or Write.
     pub(crate) send_sges: u32,
     /// The Receives, each of one element.
-    pub(crate) receives: ReceiveSource,
+    pub(crate) receives: ReceiveSource<R>,
+    /// The largest number of [postings](Posting) that are made for it.
+    pub(crate) postings: u32,
 }
-
-/// An object that is only kept.
-trait Keep: Send + Sync {}
-
-impl<T: Send + Sync> Keep for T {}
 
 /// The one reference to the QP that counts, for all its users.
 struct Used {
     /// The C object.
     qp: NonNull<sys::ib_qp>,
-    /// The port of the device.
+    /// The device, and its port.
+    device: Device,
+    /// See `device`.
     port: u32,
+    /// The key for all local memory of its PD.
+    lkey: u32,
+    /// What is posted to it.
+    keeper: Arc<Keeper>,
     /// Completed when there is no user any more.
     unused: Arc<Completion>,
 }
@@ -97,13 +121,94 @@ pub(crate) struct QueuePairUser(Arc<Used>);
 
 impl QueuePairUser {
     /// Returns the C object.
-    pub(crate) fn as_ptr(&self) -> *mut sys::ib_qp {
+    pub(in crate::rdma) fn as_ptr(&self) -> *mut sys::ib_qp {
         self.0.qp.as_ptr()
     }
 
     /// Returns the port of the device that the connection uses.
-    pub(crate) fn port(&self) -> u32 {
+    pub(in crate::rdma) fn port(&self) -> u32 {
         self.0.port
+    }
+
+    /// Returns the device.
+    pub(in crate::rdma) fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// Returns whether the QP is in `pd`.
+    pub(in crate::rdma) fn is_in(&self, pd: &ProtectionDomain) -> bool {
+        // SAFETY: By the type invariant the QP exists. Its PD does not change.
+        ptr::eq(unsafe { (*self.as_ptr()).pd }, pd.as_ptr())
+    }
+
+    /// Returns the key for all local memory of the PD.
+    pub(in crate::rdma) fn lkey(&self) -> u32 {
+        self.0.lkey
+    }
+
+    /// Returns the keeper of what is posted to the QP.
+    pub(in crate::rdma) fn keeper(&self) -> &Arc<Keeper> {
+        &self.0.keeper
+    }
+
+    /// Makes a posting for the QP, of which `owner` is told. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the postings of the QP belong to another owner, `ENOSPC` if there are as many as
+    /// there may be, `ENOMEM`.
+    pub(in crate::rdma) fn keep<T: Completes>(
+        &self,
+        owner: &Arc<T::Owner>,
+        what: T,
+    ) -> Result<Posting<T>> {
+        // SAFETY: By the type invariant the QP exists; `QueuePair` ends the keeper.
+        unsafe { self.0.keeper.keep(owner, what) }
+    }
+
+    /// Makes a Receive buffer of `len` octets for the QP. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// As for other postings, or `ENODEV` if the device is going.
+    pub(crate) fn receive_buffer<O: Receives>(
+        &self,
+        owner: &Arc<O>,
+        len: usize,
+    ) -> Result<ReceiveBuffer<Own<O>>> {
+        // SAFETY: As in `keep`.
+        unsafe { ReceiveBuffer::new(&self.0.keeper, owner, &self.0.device, len) }
+    }
+
+    /// Posts Receives with buffers of the QP: `RECEIVE_BATCH` at most are taken.
+    ///
+    /// # Errors
+    ///
+    /// What the device reports. Then the buffers are its own.
+    pub(crate) fn post_receives<O: Receives>(
+        &self,
+        buffers: impl Iterator<Item = ReceiveBuffer<Own<O>>>,
+    ) -> Result {
+        let Used {
+            qp, lkey, keeper, ..
+        } = &*self.0;
+        // SAFETY: By the type invariant the QP exists, in the PD of the key. The chain is valid for the
+        // call. What it names is kept until the QP has ended.
+        to_result(unsafe {
+            post_receives(keeper, *lkey, buffers, |first| {
+                sys::ib_post_recv(qp.as_ptr(), first, ptr::null_mut())
+            })
+        })
+    }
+}
+
+/// The proof that the Send Queue of a QP was drained.
+pub(crate) struct Drained<'a>(&'a QueuePair);
+
+impl Drained<'_> {
+    /// Returns whether it is about the QP of `posting`.
+    pub(in crate::rdma) fn is_of<T: Completes>(&self, posting: &Posting<T>) -> bool {
+        posting.is_for(&self.0.user.0.keeper)
     }
 }
 
@@ -113,7 +218,7 @@ impl QueuePairUser {
 ///
 /// The QP of `user` exists. Its completions go to `send_queue` and `receive_queue` (or that of
 /// `srq`), its events to `events`.
-pub(super) struct QueuePair {
+pub(crate) struct QueuePair {
     /// The first user.
     user: QueuePairUser,
     /// Completed when there is no user any more.
@@ -122,8 +227,10 @@ pub(super) struct QueuePair {
     _send_queue: CompletionQueue,
     /// The CQ places of Receives that are not shared.
     _receive_queue: Option<CompletionQueue>,
-    /// The queue of Receives that are shared.
-    srq: Option<Arc<SharedReceiveQueue>>,
+    /// What is posted. Ends when the handlers have done with that.
+    _end: EndOfQueue,
+    /// The queue of Receives that are shared, and the place of the QP there.
+    srq: Option<(Arc<dyn MemberOf>, u32)>,
     /// The PD.
     _pd: Arc<ProtectionDomain>,
     /// The object that events go to.
@@ -157,9 +264,9 @@ impl<H: CmEvents> CmId<H> {
     ///
     /// `ENODEV` before a device was found, `EEXIST` if there is a QP, `EINVAL` if the device cannot
     /// have one as large, `ENOMEM`, or what the device reports.
-    pub(crate) fn create_queue_pair<O: QueuePairEvents>(
+    pub(crate) fn create_queue_pair<O: QueuePairEvents, R: SharedReceives<Member = O>>(
         &mut self,
-        parameters: QueuePairParameters,
+        parameters: QueuePairParameters<R>,
         events: Arc<O>,
     ) -> Result {
         if self.qp.is_some() {
@@ -169,6 +276,7 @@ impl<H: CmEvents> CmId<H> {
             send_depth,
             send_sges,
             receives,
+            postings,
         } = parameters;
         let send_places = send_depth.checked_add(1).ok_or(EINVAL)?;
         let device = self.device().ok_or(ENODEV)?;
@@ -186,6 +294,7 @@ impl<H: CmEvents> CmId<H> {
             ReceiveSource::Shared(srq) => (srq.pd().clone(), None, Some(srq), 0),
         };
         let unused = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
+        let keeper = Keeper::new(postings)?;
         let recv_cq = match (&receive_queue, &srq) {
             (Some(queue), _) => queue.as_ptr(),
             (None, Some(srq)) => srq.queue().as_ptr(),
@@ -214,25 +323,46 @@ impl<H: CmEvents> CmId<H> {
             ..pin_init::zeroed()
         };
         let id = self.as_ptr();
-        // SAFETY: The id exists, as do PD, CQs and SRQ, which the `QueuePair` keeps as long as the
-        // QP exists. The core checks that the PD is of the id's device.
-        to_result(unsafe { sys::rdma_create_qp(id, pd.as_ptr(), &raw mut attributes) })?;
-        // SAFETY: `rdma_create_qp` has set the QP of the id.
-        let qp = NonNull::new(unsafe { (*id).qp });
-        let used = qp.ok_or(EINVAL).and_then(|qp| {
-            let unused = unused.clone();
-            Ok(Arc::new(Used { qp, port, unused }, GFP_KERNEL)?)
-        });
-        let used = used.inspect_err(|_| {
-            // SAFETY: The id exists and has a QP, which nothing else uses yet.
-            unsafe { sys::rdma_destroy_qp(id) };
+        let mut create = || {
+            // SAFETY: The id exists, as do PD, CQs and SRQ, which the `QueuePair` keeps as long as
+            // the QP exists. The core checks that the PD is of the id's device.
+            to_result(unsafe { sys::rdma_create_qp(id, pd.as_ptr(), &raw mut attributes) })?;
+            // SAFETY: `rdma_create_qp` has set the QP of the id.
+            NonNull::new(unsafe { (*id).qp }).ok_or(EINVAL)
+        };
+        // SAFETY: The id exists and has a QP, which nothing else uses yet.
+        let undo = || unsafe { sys::rdma_destroy_qp(id) };
+        let (qp, srq) = if let Some(srq) = srq {
+            let (qp, place) = srq.enter(events.clone(), create, undo)?;
+            let srq: Arc<dyn MemberOf> = srq;
+            (qp, Some((srq, place)))
+        } else {
+            (create()?, None)
+        };
+        let used = Used {
+            qp,
+            device,
+            port,
+            lkey: pd.local_dma_lkey(),
+            keeper: keeper.clone(),
+            unused: unused.clone(),
+        };
+        let used = Arc::new(used, GFP_KERNEL).inspect_err(|_| {
+            match &srq {
+                Some((srq, place)) => srq.leave(qp.addr().get(), *place, &mut || undo()),
+                None => undo(),
+            };
         })?;
+        // SAFETY: The fields of the `QueuePair` are dropped after the QP was destroyed, this one
+        // after the places in CQs.
+        let end = unsafe { EndOfQueue::new(keeper) };
         // INVARIANT: The QP was just made with all of these.
         self.qp = Some(QueuePair {
             user: QueuePairUser(used),
             unused,
             _send_queue: send_queue,
             _receive_queue: receive_queue,
+            _end: end,
             srq,
             _pd: pd,
             _events: events,
@@ -249,15 +379,16 @@ impl<H: CmEvents> CmId<H> {
     /// said that it has. Sleeps.
     ///
     /// Receives that are shared are not waited for. Nobody may be able to post any more, or the
-    /// wait may be long.
-    pub(crate) fn drain_queue_pair(&self) {
-        let Some(qp) = &self.qp else { return };
+    /// wait may be long. [`None`] if there is no QP.
+    pub(crate) fn drain_queue_pair(&self) -> Option<Drained<'_>> {
+        let qp = self.qp.as_ref()?;
         if qp.srq.is_none() {
             // SAFETY: The QP exists. Its CQ has a place for the marker.
             unsafe { sys::ib_drain_rq(qp.user.as_ptr()) };
         }
         // SAFETY: As above.
         unsafe { sys::ib_drain_sq(qp.user.as_ptr()) };
+        Some(Drained(qp))
     }
 
     /// Puts the QP into error, if there is one. Sleeps.
@@ -277,12 +408,27 @@ impl<H: CmEvents> CmId<H> {
     /// completions that do not go to a shared queue were handled. Sleeps.
     pub(crate) fn destroy_queue_pair(&mut self) {
         let Some(qp) = self.qp.take() else { return };
-        let QueuePair { user, unused, .. } = qp;
+        let QueuePair {
+            user,
+            unused,
+            _send_queue: send_queue,
+            _receive_queue: receive_queue,
+            _end: end,
+            srq,
+            ..
+        } = qp;
+        let address = user.as_ptr().addr();
         drop(user);
         unused.wait();
         // SAFETY: The id exists and has the QP, which nothing uses any more.
-        unsafe { sys::rdma_destroy_qp(self.as_ptr()) };
-        // What is left of `qp` is dropped now: first the places in CQs, which waits for handlers.
+        let mut destroy = || unsafe { sys::rdma_destroy_qp(self.as_ptr()) };
+        match srq {
+            Some((srq, place)) => srq.leave(address, place, &mut destroy),
+            None => destroy(),
+        }
+        // Waits for handlers.
+        drop((send_queue, receive_queue));
+        drop(end);
     }
 
     /// Tells the CM that a message has arrived from the peer, so that the connection is established

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Accounting of a Send Queue: who waits for which completion, and how much room is left.
+//! Accounting of a Send Queue: what is posted, what comes free with which completion, and how much
+//! room is left.
 //!
 //! Completions come in the order of posting, and only some work requests are signaled. So what was
 //! posted is kept in order, and the completion of a signaled work request retires everything up to
@@ -12,22 +13,21 @@
 use kernel::prelude::*;
 
 /// One chain of work requests, or a part of one.
-#[derive(Clone, Copy)]
-struct Posted {
+struct Posted<B> {
     /// Its place: larger than that of what was posted before it.
     sequence: u64,
     /// The number of its work requests.
     requests: u32,
     /// The Send buffer that comes free with it.
-    buffer: Option<u32>,
+    buffer: Option<B>,
     /// Set if it is a part of a longer chain, signaled on its own.
     part: bool,
 }
 
-/// A fixed-size queue of what is posted. No allocation after `new`.
-pub(super) struct SendQueue {
+/// A fixed-size queue of what is posted, with buffers `B`. No allocation after `new`.
+pub(super) struct Ring<B> {
     /// The chains that are posted; `depth` places, since each has a work request at least.
-    ring: KVVec<Posted>,
+    ring: KVVec<Posted<B>>,
     /// The place of the oldest.
     head: usize,
     /// Their number.
@@ -44,19 +44,23 @@ pub(super) struct SendQueue {
     reserved: u32,
 }
 
-impl SendQueue {
+impl<B> Ring<B> {
     /// A queue for `depth` work requests.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
     pub(super) fn new(depth: u32) -> Result<Self> {
-        let ring = KVVec::from_elem(
-            Posted {
+        let mut ring = KVVec::with_capacity(usize::try_from(depth)?, GFP_KERNEL)?;
+        for _ in 0..depth {
+            let nothing = Posted {
                 sequence: 0,
                 requests: 0,
                 buffer: None,
                 part: false,
-            },
-            usize::try_from(depth)?,
-            GFP_KERNEL,
-        )?;
+            };
+            ring.push(nothing, GFP_KERNEL)?;
+        }
         Ok(Self {
             ring,
             head: 0,
@@ -113,13 +117,18 @@ impl SendQueue {
         self.unsignaled.saturating_add(requests) >= (self.depth / 4).min(buffers / 4).max(1)
     }
 
+    /// Returns the place of what is posted next.
+    pub(super) fn next(&self) -> u64 {
+        self.next_sequence
+    }
+
     /// Notes a chain. Returns its place, to be given to [`Self::retire`]; nothing if the queue is
     /// full, which [`Self::has_room`] would have told.
     pub(super) fn posted(
         &mut self,
         requests: u32,
         signaled: bool,
-        buffer: Option<u32>,
+        buffer: Option<B>,
     ) -> Option<u64> {
         self.push(requests, signaled, buffer, false)
     }
@@ -140,7 +149,7 @@ impl SendQueue {
 
     /// Notes the last part of a chain, which is signaled. Returns its place, to be given to
     /// [`Self::retire`].
-    pub(super) fn posted_last(&mut self, requests: u32, buffer: Option<u32>) -> Option<u64> {
+    pub(super) fn posted_last(&mut self, requests: u32, buffer: Option<B>) -> Option<u64> {
         self.push(requests, true, buffer, false)
     }
 
@@ -149,7 +158,7 @@ impl SendQueue {
         &mut self,
         requests: u32,
         signaled: bool,
-        buffer: Option<u32>,
+        buffer: Option<B>,
         part: bool,
     ) -> Option<u64> {
         let capacity = self.ring.len();
@@ -185,7 +194,8 @@ impl SendQueue {
         let Some(at) = (self.head + self.len - 1).checked_rem(self.ring.len()) else {
             return;
         };
-        if let Some(posted) = self.ring.get(at) {
+        if let Some(posted) = self.ring.get_mut(at) {
+            posted.buffer = None;
             self.used = self.used.saturating_sub(posted.requests);
             self.len -= 1;
         }
@@ -211,7 +221,7 @@ impl SendQueue {
     /// complete in order, and each was retired by its own completion or a later one. If that was a
     /// later one, and no part is left, nothing is retired. Calls `free` for each Send buffer that
     /// comes free.
-    pub(super) fn retire_part(&mut self, mut free: impl FnMut(u32)) {
+    pub(super) fn retire_part(&mut self, mut free: impl FnMut(B)) {
         let mut places = self.head..self.head + self.len;
         let is_part = |at: usize| {
             let at = at.checked_rem(self.ring.len());
@@ -235,7 +245,7 @@ impl SendQueue {
 
     /// Retires everything up to and including `sequence`; calls `free` for each Send buffer that
     /// comes free.
-    pub(super) fn retire(&mut self, sequence: u64, mut free: impl FnMut(u32)) {
+    pub(super) fn retire(&mut self, sequence: u64, mut free: impl FnMut(B)) {
         while let Some(posted) = self.pop_if(|oldest| oldest.sequence <= sequence) {
             if let Some(buffer) = posted.buffer {
                 free(buffer);
@@ -244,29 +254,33 @@ impl SendQueue {
     }
 
     /// Retires the oldest chain, or part of one, if `may` agrees.
-    fn pop_if(&mut self, may: impl FnOnce(&Posted) -> bool) -> Option<Posted> {
+    fn pop_if(&mut self, may: impl FnOnce(&Posted<B>) -> bool) -> Option<Posted<B>> {
         if self.len == 0 {
             return None;
         }
-        let posted = *self.ring.get(self.head)?;
-        if !may(&posted) {
+        let posted = self.ring.get_mut(self.head)?;
+        if !may(posted) {
             return None;
         }
+        let retired = Posted {
+            buffer: posted.buffer.take(),
+            ..*posted
+        };
         self.head = (self.head + 1).checked_rem(self.ring.len())?;
         self.len -= 1;
-        self.used = self.used.saturating_sub(posted.requests);
-        Some(posted)
+        self.used = self.used.saturating_sub(retired.requests);
+        Some(retired)
     }
 }
 
 #[cfg(rpcrdma_kunit)]
-#[kernel::prelude::kunit_tests(rpcrdma_send_queue)]
+#[kernel::prelude::kunit_tests(rpcrdma_send_queue_ring)]
 mod tests {
     use super::*;
 
     #[test]
     fn completion_retires_what_was_posted_before_it() -> Result {
-        let mut queue = SendQueue::new(8)?;
+        let mut queue = Ring::<u32>::new(8)?;
         let first = queue.posted(2, false, Some(0)).ok_or(EINVAL)?;
         let second = queue.posted(1, true, Some(1)).ok_or(EINVAL)?;
         queue.posted(1, false, Some(2)).ok_or(EINVAL)?;
@@ -284,7 +298,7 @@ mod tests {
 
     #[test]
     fn fences_find_their_room() -> Result {
-        let mut queue = SendQueue::new(4)?;
+        let mut queue = Ring::<u32>::new(4)?;
         assert!(queue.has_room(2, 1));
         queue.posted(2, true, None).ok_or(EINVAL)?;
         queue.reserve(1);
@@ -297,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_has_a_signaled_request_in_it() -> Result {
-        let mut queue = SendQueue::new(16)?;
+        let mut queue = Ring::<u32>::new(16)?;
         let mut signaled = 0;
         while queue.has_room(1, 0) {
             let signal = queue.must_signal(1, 16);
@@ -310,7 +324,7 @@ mod tests {
 
     #[test]
     fn a_long_chain_is_posted_in_parts() -> Result {
-        let mut queue = SendQueue::new(16)?;
+        let mut queue = Ring::<u32>::new(16)?;
         assert!(queue.fits(12));
         assert!(!queue.fits(13));
         queue.posted(10, true, Some(0)).ok_or(EINVAL)?;
@@ -319,7 +333,7 @@ mod tests {
         queue.posted_part(6).ok_or(EINVAL)?;
         assert_eq!(queue.part(34), 0);
         // Not for three work requests, unless they are the last.
-        let mut full = SendQueue::new(16)?;
+        let mut full = Ring::<u32>::new(16)?;
         full.posted(13, true, None).ok_or(EINVAL)?;
         assert_eq!(full.part(34), 0);
         assert_eq!(full.part(3), 3);
@@ -328,7 +342,7 @@ mod tests {
 
     #[test]
     fn parts_complete_in_order() -> Result {
-        let mut queue = SendQueue::new(16)?;
+        let mut queue = Ring::<u32>::new(16)?;
         let mut freed = KVec::with_capacity(4, GFP_KERNEL)?;
         let before = queue.posted(2, false, Some(0)).ok_or(EINVAL)?;
         let begun = queue.begin();
@@ -352,7 +366,7 @@ mod tests {
 
     #[test]
     fn the_last_part_retires_all() -> Result {
-        let mut queue = SendQueue::new(16)?;
+        let mut queue = Ring::<u32>::new(16)?;
         queue.posted_part(4).ok_or(EINVAL)?;
         let place = queue.posted_last(4, None).ok_or(EINVAL)?;
         queue.retire(place, |_| ());
@@ -369,7 +383,7 @@ mod tests {
     /// A fence is posted at any time, for room was kept for it.
     #[test]
     fn a_fence_between_parts_retires_only_what_was_before_it() -> Result {
-        let mut queue = SendQueue::new(16)?;
+        let mut queue = Ring::<u32>::new(16)?;
         let mut freed = KVec::with_capacity(4, GFP_KERNEL)?;
         queue.posted_part(4).ok_or(EINVAL)?;
         let fence = queue.posted(1, true, None).ok_or(EINVAL)?;
@@ -390,7 +404,7 @@ mod tests {
     /// The fence is behind a part that has not completed.
     #[test]
     fn a_part_behind_a_fence_is_retired_after_it() -> Result {
-        let mut queue = SendQueue::new(16)?;
+        let mut queue = Ring::<u32>::new(16)?;
         let mut freed = KVec::with_capacity(4, GFP_KERNEL)?;
         queue.posted_part(4).ok_or(EINVAL)?;
         queue.posted_part(4).ok_or(EINVAL)?;
@@ -409,7 +423,7 @@ mod tests {
 
     #[test]
     fn a_refused_chain_leaves_no_trace() -> Result {
-        let mut queue = SendQueue::new(4)?;
+        let mut queue = Ring::<u32>::new(4)?;
         queue.posted(4, false, Some(3)).ok_or(EINVAL)?;
         queue.unpost();
         assert!(queue.has_room(4, 0));
