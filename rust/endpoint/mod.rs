@@ -33,10 +33,10 @@
 //!   by exactly one [`RegionHandle`]. `EndpointOwner::shutdown` deregisters it, after every handle
 //!   came back.
 //!
-//! Each queue has a gate: the use of the QP inside the lock of its state. Posting takes the lock and
-//! finds it; `shutdown` takes it away, so that nothing is posted behind a drain. `shutdown` waits until no completion handler can run any more before it lets go of
-//! anything that one may look at. What outlives `shutdown` (a `Received` still held by somebody) is
-//! plain memory.
+//! Each queue has a gate: the use of the QP inside the lock of its state. Posting takes the lock
+//! and finds it; `shutdown` takes it away, so that nothing is posted behind a drain. `shutdown`
+//! waits until no completion handler can run any more before it lets go of anything that one may
+//! look at. What outlives `shutdown` (a `Received` still held by somebody) is plain memory.
 
 mod events;
 mod gate;

@@ -35,9 +35,9 @@ impl Direction {
     }
 }
 
-/// A buffer, mapped for one device. It is of whole pages that lie side by side: the slab has nothing
-/// between two powers of two, and a message of Version Two is 12 KiB. A small buffer is the slab's,
-/// see [`is_small`].
+/// A buffer, mapped for one device. It is of whole pages that lie side by side: the slab has
+/// nothing between two powers of two, and a message of Version Two is 12 KiB. A small buffer is the
+/// slab's, see [`is_small`].
 ///
 /// # Invariants
 ///

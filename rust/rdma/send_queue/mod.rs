@@ -165,8 +165,8 @@ impl<O: SendQueueOwner> OpenQueue<O> {
     }
 }
 
-/// Returns the number of postings that are made for a queue besides its buffers, if there are `reads`
-/// places for Reads.
+/// Returns the number of postings that are made for a queue besides its buffers, if there are
+/// `reads` places for Reads.
 pub(crate) const fn postings(reads: u32) -> u32 {
     reads.saturating_add(2)
 }
