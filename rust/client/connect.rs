@@ -344,9 +344,9 @@ fn attempt(this: &Arc<Client>) -> Result {
         Ok(()) if !has_properties || negotiate(this, began) => return Ok(()),
         Ok(()) => {}
         // The server has accepted the connection and ended it, both before this thread had its
-        // turn.
-        Err(ECONNABORTED) if has_properties => remember(this, Outcome::Lost, began),
-        Err(error) => return Err(error),
+        // turn, or before the device had looked at the answer.
+        Err(ECONNABORTED | ECONNRESET) if has_properties => remember(this, Outcome::Lost, began),
+        Err(error) => return Err(rejected(error)),
     }
     let link = this.requester.link();
     // When this is done, everything that has arrived was dealt with.
@@ -365,7 +365,16 @@ fn attempt(this: &Arc<Client>) -> Result {
             this.xprt.set_reestablish_timeout(0);
             Err(ENOTCONN)
         }
-        Version::One => make(this, Version::One),
+        Version::One => make(this, Version::One).map_err(rejected),
+    }
+}
+
+/// Returns what SUNRPC is told of an error of [`make`]. A device of iWARP may say of a rejection
+/// that the connection was reset; SUNRPC would try again what a server refuses.
+fn rejected(error: Error) -> Error {
+    match error {
+        ECONNRESET => ECONNREFUSED,
+        error => error,
     }
 }
 

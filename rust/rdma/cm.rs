@@ -37,6 +37,7 @@ use crate::{
         errno::{
             ECONNABORTED,
             ECONNREFUSED,
+            ECONNRESET,
             EHOSTUNREACH,
             ENETUNREACH,
             ENOTCONN, //
@@ -230,8 +231,9 @@ impl<H: CmEvents> CmId<H> {
     ///
     /// # Errors
     ///
-    /// `ECONNREFUSED`, `ENOTCONN` (to try again is of use), `ENETUNREACH`, `ENODEV`, `ETIMEDOUT`,
-    /// or what the CM reports.
+    /// `ECONNREFUSED`, `ECONNRESET` (siw says so when it was refused, too), `ECONNABORTED`,
+    /// `ENOTCONN` (to try again is of use), `ENETUNREACH`, `ENODEV`, `ETIMEDOUT`, or what the CM
+    /// reports.
     pub(crate) fn connect(
         &mut self,
         private_data: &[u8],
@@ -346,12 +348,14 @@ impl<H: CmEvents> Drop for CmId<H> {
 }
 
 /// Returns the meaning of a rejection for `reason`. The reasons are those of InfiniBand; iWARP has
-/// negative ones.
+/// negative ones: error codes of its driver.
 fn refusal(reason: c_int) -> Error {
     // The peer still has a connection of ours that we have forgotten, and is about to forget it
     // too.
     if u32::try_from(reason) == Ok(sys::ib_cm_rej_reason_IB_CM_REJ_STALE_CONN) {
         ENOTCONN
+    } else if reason == ECONNRESET.to_errno() {
+        ECONNRESET
     } else {
         ECONNREFUSED
     }
