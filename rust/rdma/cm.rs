@@ -47,10 +47,13 @@ use crate::{
             SockAddr, //
         }, //
     },
-    rdma::device::{
-        Device,
-        DeviceLimits,
-        DeviceName, //
+    rdma::{
+        device::{
+            Device,
+            DeviceLimits,
+            DeviceName, //
+        },
+        shared_receive_queue::SharedReceives, //
     },
     sys, //
 };
@@ -323,6 +326,64 @@ impl<H: CmEvents> CmId<H> {
             Some(device) => unsafe { DeviceName::of(device) },
             None => DeviceName::NONE,
         }
+    }
+
+    /// Makes the QP of the connection, whose events go to `events`. The route must be resolved.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` before a device was found, `EEXIST` if there is a QP, `EINVAL` if the device cannot
+    /// have one as large, `ENOMEM`, or what the device reports.
+    pub(crate) fn create_queue_pair<O: QueuePairEvents, R: SharedReceives<Member = O>>(
+        &mut self,
+        parameters: QueuePairParameters<R>,
+        events: Arc<O>,
+    ) -> Result {
+        if self.qp.is_some() {
+            return Err(EEXIST);
+        }
+        let device = self.device().ok_or(ENODEV)?;
+        let port = self.port().ok_or(ENODEV)?;
+        // SAFETY: The id is ours, and destroyed after `self.qp` was dropped; that waits for this,
+        // and so does the end of the device. It has no QP.
+        let qp = unsafe { QueuePair::new(self.id, device, port, parameters, events) }?;
+        self.qp = Some(qp);
+        Ok(())
+    }
+
+    /// Returns a use of the QP, if there is one.
+    pub(crate) fn queue_pair(&self) -> Option<QueuePairUser> {
+        self.qp.as_ref()?.user()
+    }
+
+    /// Puts the QP into error, and waits until what was posted to it has completed, or a device has
+    /// said that it has. Sleeps.
+    ///
+    /// Receives that are shared are not waited for. Nobody may be able to post any more, or the
+    /// wait may be long. [`None`] if there is no QP.
+    pub(crate) fn drain_queue_pair(&self) -> Option<Drained<'_>> {
+        self.qp.as_ref()?.drain()
+    }
+
+    /// Puts the QP into error, if there is one. Sleeps.
+    pub(crate) fn fail_queue_pair(&self) {
+        if let Some(qp) = &self.qp {
+            qp.fail();
+        }
+    }
+
+    /// Destroys the QP, if there is one, as soon as it has no user. When this returns, all of its
+    /// completions that do not go to a shared queue were handled. Sleeps.
+    pub(crate) fn destroy_queue_pair(&mut self) {
+        drop(self.qp.take());
+    }
+
+    /// Tells the CM that a message has arrived from the peer, so that the connection is established
+    /// although the peer's message that says so has not come.
+    pub(crate) fn heard_of_peer(&self) {
+        // SAFETY: The id exists. The CM takes its own locks, and looks itself whether there is a
+        // handshake to be ended.
+        unsafe { sys::rdma_notify(self.as_ptr(), sys::ib_event_type_IB_EVENT_COMM_EST) };
     }
 }
 

@@ -4,15 +4,11 @@
 //!
 //! # Who owns what, and what ends it
 //!
-//! The QP belongs to the [`CmId`] of its connection. A [`QueuePairUser`] keeps it from being
-//! destroyed: [`CmId::destroy_queue_pair`] waits until there is none. The QP keeps its PD, the CQ
+//! The QP belongs to the [`CmId`](super::CmId) of its connection. A [`QueuePairUser`] keeps it from being
+//! destroyed: its end waits until there is none. The QP keeps its PD, the CQ
 //! places of its work requests, what is posted to it, the Shared Receive Queue, and the object that
 //! its events go to; it gives them up when it is destroyed and its completions were handled.
 
-use super::{
-    CmEvents,
-    CmId, //
-};
 use crate::{
     kext::Completion,
     rdma::{
@@ -203,32 +199,108 @@ impl QueuePairUser {
 }
 
 /// The proof that the Send Queue of a QP was drained.
-pub(crate) struct Drained<'a>(&'a QueuePair);
+pub(crate) struct Drained<'a>(&'a Arc<Keeper>);
 
 impl Drained<'_> {
     /// Returns whether it is about the QP of `posting`.
     pub(in crate::rdma) fn is_of<T: Completes>(&self, posting: &Posting<T>) -> bool {
-        posting.is_for(&self.0.user.0.keeper)
+        posting.is_for(self.0)
     }
 }
 
-/// A QP with what it needs. The fields are dropped in this order.
+/// The CQ places and the PD of a QP, and where its Receives are posted.
+struct Queues<R: SharedReceives> {
+    /// The CQ places of what is posted to the Send Queue.
+    send: CompletionQueue,
+    /// The CQ places of Receives of its own, and their number.
+    receive: Option<(CompletionQueue, u32)>,
+    /// The queue of Receives that are shared.
+    srq: Option<Arc<SharedReceiveQueue<R>>>,
+    /// The PD.
+    pd: Arc<ProtectionDomain>,
+}
+
+impl<R: SharedReceives> Queues<R> {
+    /// Takes the places, one more in each direction than work requests may be posted, for the
+    /// marker of a drain.
+    ///
+    /// # Errors
+    ///
+    /// As for [`CompletionQueue::shared`].
+    ///
+    /// # Safety
+    ///
+    /// As for that.
+    unsafe fn new(device: &Device, send_places: u32, receives: ReceiveSource<R>) -> Result<Self> {
+        // SAFETY: The caller guarantees it.
+        let shared = |places| unsafe { CompletionQueue::shared(device, places) };
+        let send = shared(send_places)?;
+        Ok(match receives {
+            ReceiveSource::Own(pd, depth) => {
+                let places = depth.checked_add(1).ok_or(EINVAL)?;
+                Self {
+                    send,
+                    receive: Some((shared(places)?, places)),
+                    srq: None,
+                    pd,
+                }
+            }
+            ReceiveSource::Shared(srq) => Self {
+                send,
+                receive: None,
+                pd: srq.pd().clone(),
+                srq: Some(srq),
+            },
+        })
+    }
+
+    /// Returns the attributes of a QP that uses them.
+    fn attributes(&self, send_places: u32, send_sges: u32) -> Result<sys::ib_qp_init_attr> {
+        let (recv_cq, max_recv_wr) = match (&self.receive, &self.srq) {
+            (Some((queue, places)), _) => (queue.as_ptr(), *places),
+            (None, Some(srq)) => (srq.queue().as_ptr(), 0),
+            (None, None) => return Err(EINVAL),
+        };
+        let srq = self.srq.as_ref();
+        Ok(sys::ib_qp_init_attr {
+            send_cq: self.send.as_ptr(),
+            recv_cq,
+            srq: srq.map_or(ptr::null_mut(), |srq| srq.as_ptr()),
+            cap: sys::ib_qp_cap {
+                max_send_wr: send_places,
+                max_recv_wr,
+                max_send_sge: send_sges,
+                max_recv_sge: 1,
+                // No memory regions of the core's `rdma_rw`: they are made when they are needed.
+                max_rdma_ctxs: 0,
+                ..pin_init::zeroed()
+            },
+            sq_sig_type: sys::ib_sig_type_IB_SIGNAL_REQ_WR,
+            qp_type: sys::ib_qp_type_IB_QPT_RC,
+            ..pin_init::zeroed()
+        })
+    }
+}
+
+/// A QP with what it needs. The fields are dropped in this order, when it was destroyed.
 ///
 /// # Invariants
 ///
-/// The QP of `user` exists. Its completions go to `send_queue` and `receive_queue` (or that of
-/// `srq`), its events to `events`.
-pub(crate) struct QueuePair {
-    /// The first user.
-    user: QueuePairUser,
+/// `id` is live, and has the QP of `user`, whose completions go to `send_queue` and `receive_queue`
+/// (or that of `srq`), and its events to `events`.
+pub(super) struct QueuePair {
+    /// The CM id.
+    id: NonNull<sys::rdma_cm_id>,
+    /// The first user. Always present until `drop`.
+    user: Option<QueuePairUser>,
     /// Completed when there is no user any more.
     unused: Arc<Completion>,
     /// The CQ places of what is posted to the Send Queue.
     _send_queue: CompletionQueue,
     /// The CQ places of Receives that are not shared.
-    _receive_queue: Option<CompletionQueue>,
-    /// What is posted. Ends when the handlers have done with that.
-    _end: EndOfQueue,
+    _receive_queue: Option<(CompletionQueue, u32)>,
+    /// The postings. They end when the handlers have done with them.
+    end: EndOfQueue,
     /// The queue of Receives that are shared, and the place of the QP there.
     srq: Option<(Arc<dyn MemberOf>, u32)>,
     /// The PD.
@@ -254,84 +326,52 @@ unsafe extern "C" fn event_callback<O: QueuePairEvents>(
     O::queue_pair_event(&events, unsafe { (*event).event });
 }
 
-impl<H: CmEvents> CmId<H> {
-    /// Makes the QP of the connection, whose events go to `events`. The route must be resolved.
-    ///
-    /// The CQs have one place more in each direction than work requests may be posted, for the
-    /// marker of a drain.
+impl QueuePair {
+    /// Makes the QP of a CM id, whose events go to `events`.
     ///
     /// # Errors
     ///
-    /// `ENODEV` before a device was found, `EEXIST` if there is a QP, `EINVAL` if the device cannot
-    /// have one as large, `ENOMEM`, or what the device reports.
-    pub(crate) fn create_queue_pair<O: QueuePairEvents, R: SharedReceives<Member = O>>(
-        &mut self,
+    /// `EINVAL` if the device cannot have one as large, `ENOMEM`, or what the device reports.
+    ///
+    /// # Safety
+    ///
+    /// The id is live until the value was dropped, has no QP, and a resolved route, on a port of
+    /// `device`. The value is dropped before a client of the device has given that up.
+    pub(super) unsafe fn new<O: QueuePairEvents, R: SharedReceives<Member = O>>(
+        id: NonNull<sys::rdma_cm_id>,
+        device: Device,
+        port: u32,
         parameters: QueuePairParameters<R>,
         events: Arc<O>,
-    ) -> Result {
-        if self.qp.is_some() {
-            return Err(EEXIST);
-        }
-        let QueuePairParameters {
-            send_depth,
-            send_sges,
-            receives,
-            postings,
-        } = parameters;
-        let send_places = send_depth.checked_add(1).ok_or(EINVAL)?;
-        let device = self.device().ok_or(ENODEV)?;
-        let port = self.port().ok_or(ENODEV)?;
-        // SAFETY: The id is destroyed after `self.qp` was dropped, and the QP before the places in
-        // the CQs, see `QueuePair`.
-        let send_queue = unsafe { CompletionQueue::shared(&device, send_places) }?;
-        let (pd, receive_queue, srq, receive_places) = match receives {
-            ReceiveSource::Own(pd, depth) => {
-                let places = depth.checked_add(1).ok_or(EINVAL)?;
-                // SAFETY: As above.
-                let queue = unsafe { CompletionQueue::shared(&device, places) }?;
-                (pd, Some(queue), None, places)
-            }
-            ReceiveSource::Shared(srq) => (srq.pd().clone(), None, Some(srq), 0),
-        };
+    ) -> Result<Self> {
+        let send_places = parameters.send_depth.checked_add(1).ok_or(EINVAL)?;
+        // SAFETY: The caller guarantees it; the QP is destroyed before the places are given back.
+        let queues = unsafe { Queues::new(&device, send_places, parameters.receives) }?;
         let unused = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
-        let keeper = Keeper::new(postings)?;
-        let recv_cq = match (&receive_queue, &srq) {
-            (Some(queue), _) => queue.as_ptr(),
-            (None, Some(srq)) => srq.queue().as_ptr(),
-            (None, None) => return Err(EINVAL),
-        };
+        let keeper = Keeper::new(parameters.postings)?;
         let mut attributes = sys::ib_qp_init_attr {
-            send_cq: send_queue.as_ptr(),
-            recv_cq,
-            srq: srq
-                .as_ref()
-                .map_or(core::ptr::null_mut(), |srq| srq.as_ptr()),
-            cap: sys::ib_qp_cap {
-                max_send_wr: send_places,
-                max_recv_wr: receive_places,
-                max_send_sge: send_sges,
-                max_recv_sge: 1,
-                // No memory regions of the core's `rdma_rw`: they are made when they are needed.
-                max_rdma_ctxs: 0,
-                ..pin_init::zeroed()
-            },
-            sq_sig_type: sys::ib_sig_type_IB_SIGNAL_REQ_WR,
-            qp_type: sys::ib_qp_type_IB_QPT_RC,
             port_num: port,
             event_handler: Some(event_callback::<O>),
             qp_context: Arc::as_ptr(&events).cast_mut().cast(),
-            ..pin_init::zeroed()
+            ..queues.attributes(send_places, parameters.send_sges)?
         };
-        let id = self.as_ptr();
+        let Queues {
+            send,
+            receive,
+            srq,
+            pd,
+        } = queues;
         let mut create = || {
             // SAFETY: The id exists, as do PD, CQs and SRQ, which the `QueuePair` keeps as long as
             // the QP exists. The core checks that the PD is of the id's device.
-            to_result(unsafe { sys::rdma_create_qp(id, pd.as_ptr(), &raw mut attributes) })?;
+            to_result(unsafe {
+                sys::rdma_create_qp(id.as_ptr(), pd.as_ptr(), &raw mut attributes)
+            })?;
             // SAFETY: `rdma_create_qp` has set the QP of the id.
-            NonNull::new(unsafe { (*id).qp }).ok_or(EINVAL)
+            NonNull::new(unsafe { (*id.as_ptr()).qp }).ok_or(EINVAL)
         };
         // SAFETY: The id exists and has a QP, which nothing else uses yet.
-        let undo = || unsafe { sys::rdma_destroy_qp(id) };
+        let undo = || unsafe { sys::rdma_destroy_qp(id.as_ptr()) };
         let (qp, srq) = if let Some(srq) = srq {
             let (qp, place) = srq.enter(events.clone(), create, undo)?;
             let srq: Arc<dyn MemberOf> = srq;
@@ -353,47 +393,44 @@ impl<H: CmEvents> CmId<H> {
                 None => undo(),
             };
         })?;
-        // SAFETY: The fields of the `QueuePair` are dropped after the QP was destroyed, this one
-        // after the places in CQs.
+        // SAFETY: The fields are dropped after the QP was destroyed, this one after the places in
+        // CQs.
         let end = unsafe { EndOfQueue::new(keeper) };
         // INVARIANT: The QP was just made with all of these.
-        self.qp = Some(QueuePair {
-            user: QueuePairUser(used),
+        Ok(Self {
+            id,
+            user: Some(QueuePairUser(used)),
             unused,
-            _send_queue: send_queue,
-            _receive_queue: receive_queue,
-            _end: end,
+            _send_queue: send,
+            _receive_queue: receive,
+            end,
             srq,
             _pd: pd,
             _events: events,
-        });
-        Ok(())
+        })
     }
 
-    /// Returns a use of the QP, if there is one.
-    pub(crate) fn queue_pair(&self) -> Option<QueuePairUser> {
-        Some(self.qp.as_ref()?.user.clone())
+    /// Returns a use of it.
+    pub(super) fn user(&self) -> Option<QueuePairUser> {
+        self.user.clone()
     }
 
-    /// Puts the QP into error, and waits until what was posted to it has completed, or a device has
-    /// said that it has. Sleeps.
-    ///
-    /// Receives that are shared are not waited for. Nobody may be able to post any more, or the
-    /// wait may be long. [`None`] if there is no QP.
-    pub(crate) fn drain_queue_pair(&self) -> Option<Drained<'_>> {
-        let qp = self.qp.as_ref()?;
-        if qp.srq.is_none() {
+    /// Puts it into error, and waits until what was posted to it has completed, or a device has
+    /// said that it has. Receives that are shared are not waited for. Sleeps.
+    pub(super) fn drain(&self) -> Option<Drained<'_>> {
+        let qp = self.user.as_ref()?.as_ptr();
+        if self.srq.is_none() {
             // SAFETY: The QP exists. Its CQ has a place for the marker.
-            unsafe { sys::ib_drain_rq(qp.user.as_ptr()) };
+            unsafe { sys::ib_drain_rq(qp) };
         }
         // SAFETY: As above.
-        unsafe { sys::ib_drain_sq(qp.user.as_ptr()) };
-        Some(Drained(qp))
+        unsafe { sys::ib_drain_sq(qp) };
+        Some(Drained(self.end.keeper()))
     }
 
-    /// Puts the QP into error, if there is one. Sleeps.
-    pub(crate) fn fail_queue_pair(&self) {
-        let Some(qp) = &self.qp else { return };
+    /// Puts it into error. Sleeps.
+    pub(super) fn fail(&self) {
+        let Some(user) = &self.user else { return };
         let mut attributes = sys::ib_qp_attr {
             qp_state: sys::ib_qp_state_IB_QPS_ERR,
             ..sys::ib_qp_attr::zeroed()
@@ -401,41 +438,23 @@ impl<H: CmEvents> CmId<H> {
         let mask = sys::ib_qp_attr_mask_IB_QP_STATE as c_int;
         // SAFETY: The QP exists. If the device refuses, it is in error already or was never
         // connected.
-        unsafe { sys::ib_modify_qp(qp.user.as_ptr(), &raw mut attributes, mask) };
+        unsafe { sys::ib_modify_qp(user.as_ptr(), &raw mut attributes, mask) };
     }
+}
 
-    /// Destroys the QP, if there is one, as soon as it has no user. When this returns, all of its
-    /// completions that do not go to a shared queue were handled. Sleeps.
-    pub(crate) fn destroy_queue_pair(&mut self) {
-        let Some(qp) = self.qp.take() else { return };
-        let QueuePair {
-            user,
-            unused,
-            _send_queue: send_queue,
-            _receive_queue: receive_queue,
-            _end: end,
-            srq,
-            ..
-        } = qp;
-        let address = user.as_ptr().addr();
+impl Drop for QueuePair {
+    /// Destroys the QP as soon as it has no user. The places in CQs are dropped next, which waits
+    /// for handlers.
+    fn drop(&mut self) {
+        let user = self.user.take();
+        let address = user.as_ref().map_or(0, |user| user.as_ptr().addr());
         drop(user);
-        unused.wait();
-        // SAFETY: The id exists and has the QP, which nothing uses any more.
-        let mut destroy = || unsafe { sys::rdma_destroy_qp(self.as_ptr()) };
-        match srq {
-            Some((srq, place)) => srq.leave(address, place, &mut destroy),
+        self.unused.wait();
+        // SAFETY: By the type invariant the id exists and has the QP, which nothing uses any more.
+        let mut destroy = || unsafe { sys::rdma_destroy_qp(self.id.as_ptr()) };
+        match &self.srq {
+            Some((srq, place)) => srq.leave(address, *place, &mut destroy),
             None => destroy(),
         }
-        // Waits for handlers.
-        drop((send_queue, receive_queue));
-        drop(end);
-    }
-
-    /// Tells the CM that a message has arrived from the peer, so that the connection is established
-    /// although the peer's message that says so has not come.
-    pub(crate) fn heard_of_peer(&self) {
-        // SAFETY: The id exists. The CM takes its own locks, and looks itself whether there is a
-        // handshake to be ended.
-        unsafe { sys::rdma_notify(self.as_ptr(), sys::ib_event_type_IB_EVENT_COMM_EST) };
     }
 }

@@ -2,7 +2,7 @@
 
 //! Send buffers.
 
-use super::{
+use super::owner::{
     PostError,
     SendOptions,
     SendQueueOwner,

@@ -18,21 +18,36 @@
 //! [retired]: SendQueue::retire
 
 mod memory;
+mod owner;
 mod parts;
+mod post;
+mod read_slot;
 mod reads;
+mod rest;
 mod ring;
 
-pub(crate) use memory::{
-    SendMemory,
-    Sent, //
+pub(crate) use self::{
+    memory::{
+        SendMemory,
+        Sent, //
+    },
+    owner::{
+        PostError,
+        SendOptions,
+        SendQueueOwner, //
+    },
+    read_slot::ReadsDone, //
 };
-use parts::{
-    Part,
-    Rest, //
-};
-use reads::ReadSlot;
-pub(crate) use reads::ReadsDone;
 
+use self::{
+    memory::SendSlot,
+    read_slot::ReadSlot,
+    rest::{
+        Part,
+        Rest, //
+    },
+    ring::Ring, //
+};
 use crate::{
     kext::errno::ENOTCONN,
     rdma::{
@@ -40,81 +55,15 @@ use crate::{
             Drained,
             QueuePairUser, //
         },
-        completion::Completion,
         posting::Posting,
-        region::{
-            Region,
-            RegionOwner,
-            Registration, //
-        },
+        region::Registration,
         rw::ReadWrites, //
-    },
-    sys, //
-};
-use core::ptr;
-use kernel::{
-    prelude::*,
-    sync::{
-        Arc,
-        ArcBorrow, //
     }, //
 };
-use memory::{
-    SendRequest,
-    SendSlot, //
+use kernel::{
+    prelude::*,
+    sync::Arc, //
 };
-use ring::Ring;
-
-/// A work request could not be posted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum PostError {
-    /// The Send Queue is closed.
-    Closed,
-    /// The Send Queue is full. There will be room after a completion.
-    Full,
-    /// The device refused. The connection must end: part of the chain may have been taken.
-    Refused,
-}
-
-/// To be told of completions of a Send Queue. All run in the context of completion handlers.
-pub(crate) trait SendQueueOwner: RegionOwner {
-    /// Dropped after each Read or Write.
-    type Held: Send + 'static;
-
-    /// What keeps the memory that Reads fill.
-    type Reading: Send + 'static;
-
-    /// What keeps the memory that Writes are made from.
-    type Writing: Send + 'static;
-
-    /// A Send has completed that was signaled, or has failed. Its Writes are ended.
-    fn sent(this: ArcBorrow<'_, Self>, sent: Sent, completion: Completion<'_>);
-
-    /// A part of a chain has completed.
-    fn part_done(this: ArcBorrow<'_, Self>, completion: Completion<'_>);
-
-    /// Reads have completed.
-    fn read(this: ArcBorrow<'_, Self>, done: ReadsDone<Self>, completion: Completion<'_>);
-}
-
-/// The Reads of the owner of a Send Queue.
-pub(crate) type ReadsOf<O> =
-    KBox<ReadWrites<<O as SendQueueOwner>::Held, <O as SendQueueOwner>::Reading>>;
-
-/// The Writes of the owner of a Send Queue.
-pub(crate) type WritesOf<O> =
-    ReadWrites<<O as SendQueueOwner>::Held, <O as SendQueueOwner>::Writing>;
-
-/// How a message is sent.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct SendOptions {
-    /// The length of the message.
-    pub(crate) len: usize,
-    /// The R_key of the peer's that the Send invalidates.
-    pub(crate) invalidate: Option<u32>,
-    /// Set if it is signaled in any case.
-    pub(crate) signal: bool,
-}
 
 /// A Send that was posted.
 #[derive(Clone, Copy, Debug)]
@@ -329,155 +278,6 @@ impl<O: SendQueueOwner> SendQueue<O> {
     pub(crate) fn retire_part(&mut self, free: impl FnMut(SendMemory<O>)) -> Result<(), PostError> {
         self.ring.retire_part(free);
         self.go_on()
-    }
-
-    /// Posts the registrations of `regions` and then a Send, as one chain, for which there is room.
-    /// Room is kept for the fences of the regions.
-    ///
-    /// # Errors
-    ///
-    /// `Closed` or `Refused`.
-    pub(crate) fn post_send<'a>(
-        &mut self,
-        memory: SendMemory<O>,
-        send: SendOptions,
-        regions: impl Iterator<Item = &'a mut Region<O>>,
-    ) -> Result<PostedSend, PostError> {
-        let open = self.open.as_ref().ok_or(PostError::Closed)?;
-        let mut request = SendRequest::new(&open.qp, &memory, send)?;
-        let mut first = request.link();
-        let mut fences = 0_u32;
-        for region in regions {
-            first = region
-                .register_wr(&open.qp, &open.registration, first)
-                .ok_or(PostError::Refused)?;
-            fences = fences.saturating_add(1);
-        }
-        let requests = fences.saturating_add(1);
-        let signaled = send.signal || self.ring.must_signal(requests, self.buffers);
-        if signaled {
-            request.signal();
-        }
-        // Before the post, so that no completion can come first.
-        let place = self.ring.next();
-        memory.slot().posted(place, place);
-        self.ring
-            .posted(requests, signaled, Some(memory))
-            .ok_or(PostError::Refused)?;
-        // SAFETY: The chain has just been linked, and is valid for the call. The memory of the Send
-        // and all completion entries are kept by the QP, and the regions are of its PD.
-        unsafe { self.post(first) }?;
-        self.ring.reserve(fences);
-        Ok(PostedSend { place, signaled })
-    }
-
-    /// Posts a Send and before it `writes`, or begins to, if they do not fit as a whole. Returns
-    /// what trace events call the Send.
-    ///
-    /// # Errors
-    ///
-    /// `Closed` or `Refused`. The Writes are ended when the queue is drained.
-    pub(crate) fn post_writes(
-        &mut self,
-        memory: SendMemory<O>,
-        send: SendOptions,
-        writes: Option<WritesOf<O>>,
-    ) -> Result<u64, PostError> {
-        let total = requests(writes.as_ref()).saturating_add(1);
-        if let Some(writes) = writes {
-            return if self.ring.has_room(total, 0) {
-                self.post_with_writes(memory, send, writes)
-            } else {
-                self.begin_writes(memory, send, writes)
-            };
-        }
-        let posted = self.post_send(memory, send, core::iter::empty())?;
-        Ok(posted.place)
-    }
-
-    /// Posts `writes` and behind them a Send, as one chain, for which there is room.
-    fn post_with_writes(
-        &mut self,
-        memory: SendMemory<O>,
-        send: SendOptions,
-        mut writes: WritesOf<O>,
-    ) -> Result<u64, PostError> {
-        let open = self.open.as_ref().ok_or(PostError::Closed)?;
-        let total = requests(Some(&writes)).saturating_add(1);
-        let mut request = SendRequest::new(&open.qp, &memory, send)?;
-        request.signal();
-        let first = writes
-            .link(&open.qp, ptr::null_mut(), request.link())
-            .ok_or(PostError::Refused)?;
-        let place = self.ring.next();
-        memory.slot().posted(place, place);
-        // Whatever happens, they are released by the completion, or at the end of the queue.
-        memory.slot().carry(writes)?;
-        self.ring
-            .posted(total, true, Some(memory))
-            .ok_or(PostError::Refused)?;
-        // SAFETY: The chain has just been linked, and is valid for the call. The slot keeps the
-        // Writes, which do not move, until the Send behind them has completed, or the queue was
-        // drained; the QP keeps the rest.
-        unsafe { self.post(first) }.map(|()| place)
-    }
-
-    /// Posts the invalidation of `regions` as one chain, for which room was kept. When it is done,
-    /// [`RegionOwner::invalidated`] is called with `tag`, once.
-    ///
-    /// # Errors
-    ///
-    /// `Closed` or `Refused`.
-    pub(crate) fn post_fence<'a>(
-        &mut self,
-        regions: impl Iterator<Item = &'a mut Region<O>>,
-        tag: u32,
-    ) -> Result<(), PostError> {
-        let open = self.open.as_ref().ok_or(PostError::Closed)?;
-        let place = self.ring.next();
-        let mut fences = 0_u32;
-        // Built from the end: the first region's request is the chain's last, and the only one
-        // signaled. Work requests are done in order, so with it all are.
-        let mut first = ptr::null_mut::<sys::ib_send_wr>();
-        for region in regions {
-            let tag = first.is_null().then_some(tag);
-            first = region
-                .fence_wr(&open.qp, first, place, tag)
-                .ok_or(PostError::Refused)?;
-            fences = fences.saturating_add(1);
-        }
-        if fences == 0 {
-            return Err(PostError::Refused);
-        }
-        self.ring
-            .posted(fences, true, None)
-            .ok_or(PostError::Refused)?;
-        self.ring.unreserve(fences);
-        // SAFETY: The chain has just been linked, and is valid for the call. The completion entries
-        // are kept by the QP.
-        unsafe { self.post(first) }
-    }
-
-    /// Posts a chain that was entered into the ring last.
-    ///
-    /// # Errors
-    ///
-    /// `Closed` or `Refused`.
-    ///
-    /// # Safety
-    ///
-    /// The chain is valid for the call, and for this QP. What completes later than that, or is used
-    /// by the device, stays until it has, or the QP is gone.
-    unsafe fn post(&mut self, first: *const sys::ib_send_wr) -> Result<(), PostError> {
-        let open = self.open.as_ref().ok_or(PostError::Closed)?;
-        let mut refused_at: *const sys::ib_send_wr = ptr::null();
-        // SAFETY: The user keeps the QP; the caller guarantees the rest.
-        let status = unsafe { sys::ib_post_send(open.qp.as_ptr(), first, &raw mut refused_at) };
-        if status != 0 {
-            self.ring.unpost();
-            return Err(PostError::Refused);
-        }
-        Ok(())
     }
 }
 
