@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The events of a connection, from the connection manager to the owner of the connection.
+//! The events of a connection and of its endpoint, for the owner of the connection.
 
 use crate::{
+    endpoint::Received,
     observe::trace,
     rdma::cm::CmEvents, //
 };
@@ -55,4 +56,31 @@ impl<H: ConnectionEvents> CmEvents for H {
     fn connection_established(&self) {
         self.established();
     }
+}
+
+/// Receives the events of an endpoint. All run in process context, in the RDMA core's completion
+/// workqueue; those of one kind never at the same time for one endpoint.
+pub(crate) trait EndpointEvents: ConnectionEvents + Sized {
+    /// The purpose of RDMA Reads; it keeps the memory that they fill.
+    type Pull: Send + 'static;
+
+    /// The keeper of the memory that RDMA Writes are made from.
+    type Push: Send + 'static;
+
+    /// Reads have completed. If not `done`, the connection is lost.
+    fn pulled(_this: &Arc<Self>, _pull: Self::Pull, _done: bool) {}
+
+    /// A message has arrived.
+    fn received(this: &Arc<Self>, message: Received<Self>);
+
+    /// The fence posted with `tag` has completed. `done` is false if the connection was lost
+    /// before: then nothing is known about its regions.
+    fn fenced(this: &Arc<Self>, tag: u32, done: bool);
+
+    /// A signaled Send or a fence has completed: there is room in the Send Queue again.
+    fn send_room(&self);
+
+    /// A Send buffer came back without having been posted, a [`Transfer`](super::Transfer) has ended, or a
+    /// [`Charge`](super::Charge) was dropped. May be called with spinlocks held.
+    fn resources_back(&self) {}
 }

@@ -3,24 +3,21 @@
 //! The gate of an endpoint's Send Queue: the queue itself, and who may use its buffers.
 
 use crate::{
-    endpoint::{
-        Endpoint,
-        EndpointEvents,
-        Sizes, //
-    },
+    endpoint::sizes::Sizes,
     rdma::send_queue::{
         SendMemory,
-        SendQueue, //
+        SendQueue,
+        SendQueueOwner, //
     }, //
 };
 use kernel::prelude::*;
 
 /// The gate of the Send Queue: without a QP nothing is posted.
-pub(super) struct SendGate<H: EndpointEvents> {
+pub(super) struct SendGate<O: SendQueueOwner> {
     /// The queue.
-    pub(super) queue: SendQueue<Endpoint<H>>,
+    pub(super) queue: SendQueue<O>,
     /// The buffers that are neither posted nor lent out.
-    pub(super) free: FreeBuffers<SendMemory<Endpoint<H>>>,
+    pub(super) free: FreeBuffers<SendMemory<O>>,
     /// The number of buffers that count among all that were made after their connections.
     pub(super) counted: u32,
     /// The number of transfers.
@@ -37,7 +34,7 @@ pub(super) struct SendGate<H: EndpointEvents> {
     pub(super) awaited: bool,
 }
 
-impl<H: EndpointEvents> SendGate<H> {
+impl<O: SendQueueOwner> SendGate<O> {
     /// Makes a gate that is closed.
     ///
     /// # Errors

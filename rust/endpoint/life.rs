@@ -49,16 +49,6 @@ use kernel::{
     time::Msecs, //
 };
 
-/// The objects that must be torn down in order.
-pub(super) struct Objects<H: EndpointEvents> {
-    /// The pool of Receives that the endpoint shares, which uses the device too.
-    pub(super) membership: Option<Membership<H>>,
-    /// The protection domain of regions, once there is a QP.
-    pub(super) pd: Option<Arc<ProtectionDomain>>,
-    /// Holds the device, so it goes last. The QP is part of it.
-    pub(super) cm: CmId<H>,
-}
-
 impl<H: EndpointEvents> Endpoint<H> {
     /// Makes the verbs objects, maps the buffers and posts the Receives.
     ///
@@ -86,7 +76,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             let device = objects.cm.device().ok_or(ENODEV)?;
             let pd = ProtectionDomain::new(device)?;
             objects.pd = Some(pd.clone());
-            let own: ReceiveSource<ReceivePool<H>> = ReceiveSource::Own(pd, self.sizes.receives);
+            let own: ReceiveSource<ReceivePool<Self>> = ReceiveSource::Own(pd, self.sizes.receives);
             objects
                 .cm
                 .create_queue_pair(parameters(own), self.clone())?;
@@ -340,7 +330,7 @@ impl<H: EndpointEvents> EndpointOwner<H> {
     pub(crate) fn sharing(
         cm: CmId<H>,
         sizes: Sizes,
-        pools: &Arc<ReceivePools<H>>,
+        pools: &Arc<ReceivePools<Endpoint<H>>>,
         limit: u32,
     ) -> Result<Self> {
         let device = cm.device().ok_or(ENODEV)?;
@@ -354,7 +344,7 @@ impl<H: EndpointEvents> EndpointOwner<H> {
     fn with_membership(
         cm: CmId<H>,
         sizes: Sizes,
-        membership: Option<Membership<H>>,
+        membership: Option<Membership<Endpoint<H>>>,
     ) -> Result<Self> {
         // From here on `drop` undoes what is done.
         let owner = Self {

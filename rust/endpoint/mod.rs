@@ -38,19 +38,27 @@
 //! waits until no completion handler can run any more before it lets go of anything that one may
 //! look at. What outlives `shutdown` (a `Received` still held by somebody) is plain memory.
 
+mod completions;
 mod events;
 mod gate;
 mod level;
 mod life;
+mod objects;
 mod quota;
 mod receive;
+mod receive_gate;
 pub(crate) mod receive_pool;
+mod region_pool;
 mod regions;
 mod reply;
 mod send;
+mod sizes;
 mod transfer;
 
-pub(crate) use events::ConnectionEvents;
+pub(crate) use events::{
+    ConnectionEvents,
+    EndpointEvents, //
+};
 pub(crate) use life::EndpointOwner;
 pub(crate) use quota::{
     Charge,
@@ -66,6 +74,7 @@ pub(crate) use reply::{
     Pull, //
 };
 pub(crate) use send::SendBuffer;
+pub(crate) use sizes::Sizes;
 pub(crate) use transfer::{
     Load,
     Transfer, //
@@ -92,8 +101,7 @@ use crate::{
             Context, //
         },
         completion::Completion,
-        device::DeviceName,
-        send_queue::postings, //
+        device::DeviceName, //
     }, //
 };
 use gate::SendGate;
@@ -110,100 +118,31 @@ use kernel::{
         SpinLock, //
     }, //
 };
-use life::Objects;
-use receive::ReceiveGate;
-use regions::Pool;
-
-/// Told what happens on an endpoint. All run in process context, in the RDMA core's completion
-/// workqueue; those of one kind never at the same time for one endpoint.
-pub(crate) trait EndpointEvents: ConnectionEvents + Sized {
-    /// The purpose of RDMA Reads; it keeps the memory that they fill.
-    type Pull: Send + 'static;
-
-    /// The keeper of the memory that RDMA Writes are made from.
-    type Push: Send + 'static;
-
-    /// Reads have completed. If not `done`, the connection is lost.
-    fn pulled(_this: &Arc<Self>, _pull: Self::Pull, _done: bool) {}
-
-    /// A message has arrived.
-    fn received(this: &Arc<Self>, message: Received<Self>);
-
-    /// The fence posted with `tag` has completed. `done` is false if the connection was lost
-    /// before: then nothing is known about its regions.
-    fn fenced(this: &Arc<Self>, tag: u32, done: bool);
-
-    /// A signaled Send or a fence has completed: there is room in the Send Queue again.
-    fn send_room(&self);
-
-    /// A Send buffer came back without having been posted, a [`Transfer`] has ended, or a
-    /// [`Charge`] was dropped. May be called with spinlocks held.
-    fn resources_back(&self) {}
-}
-
-/// The size of an endpoint.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sizes {
-    /// Receive buffers, all of them posted but for one batch. Not used where Receives are shared.
-    pub(crate) receives: u32,
-    /// Octets of each.
-    pub(crate) receive_size: usize,
-    /// Send buffers at most.
-    pub(crate) sends: u32,
-    /// Send buffers to begin with.
-    pub(crate) first_sends: u32,
-    /// Send buffers that are for messages of the connection's own only; fewer than those to begin
-    /// with.
-    pub(crate) kept_sends: u32,
-    /// Octets of each.
-    pub(crate) send_size: usize,
-    /// Work requests of the Send Queue.
-    pub(crate) send_queue: u32,
-    /// Pages that one region holds at most.
-    pub(crate) region_depth: u32,
-    /// Regions at most.
-    pub(crate) regions: u32,
-    /// Scatter/gather elements of an RDMA Read or Write at most; 1 if there are none.
-    pub(crate) transfer_sges: u32,
-    /// Calls at most whose RDMA Reads may be under way at once.
-    pub(crate) pulls: u32,
-    /// Memory regions at most for RDMA Reads and Writes that are under way, where the device needs
-    /// such. They are made when they are needed.
-    pub(crate) transfers: u32,
-    /// Segments at most of one Call whose chunks are read and written.
-    pub(crate) segments: u32,
-}
-
-impl Sizes {
-    /// Returns the number of buffers, regions and others that are made for the QP at most.
-    fn postings(&self) -> u32 {
-        [self.receives, self.sends, self.regions]
-            .into_iter()
-            .fold(postings(self.pulls), u32::saturating_add)
-    }
-}
+use objects::Objects;
+use receive_gate::ReceiveGate;
+use region_pool::Pool;
 
 /// One end of a connection.
 #[pin_data]
 pub(crate) struct Endpoint<H: EndpointEvents> {
     /// The Send Queue and the free Send buffers.
     #[pin]
-    send: SpinLock<SendGate<H>>,
+    send: SpinLock<SendGate<Self>>,
     /// The Receive Queue and the idle Receive buffers.
     #[pin]
-    receive: SpinLock<ReceiveGate<H>>,
+    receive: SpinLock<ReceiveGate<Self>>,
     /// The regions that are not lent out, and counts of all.
     #[pin]
-    pool: SpinLock<Pool<H>>,
+    pool: SpinLock<Pool<Self>>,
     /// Signaled when the last lent region, or the last transfer, comes home while the end of the
     /// endpoint waits for it.
     #[pin]
     home: CondVar,
     /// The verbs objects, until [`EndpointOwner::shutdown`] takes them.
     #[pin]
-    objects: Mutex<Option<Objects<H>>>,
+    objects: Mutex<Option<Objects<H, Self>>>,
     /// Whose Receives it shares.
-    shared: Option<Arc<ReceivePool<H>>>,
+    shared: Option<Arc<ReceivePool<Self>>>,
     /// The number of them that it has asked for.
     asked: Atomic<u32>,
     /// The number of messages that were counted as Calls, see [`Received::count`].
@@ -240,7 +179,11 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
 
 impl<H: EndpointEvents> Endpoint<H> {
     /// Allocates everything but the verbs objects.
-    fn allocate(cm: CmId<H>, sizes: Sizes, membership: Option<Membership<H>>) -> Result<Arc<Self>> {
+    fn allocate(
+        cm: CmId<H>,
+        sizes: Sizes,
+        membership: Option<Membership<Self>>,
+    ) -> Result<Arc<Self>> {
         let shared = membership.as_ref().map(|member| member.pool().clone());
         let own_receives = if shared.is_some() { 0 } else { sizes.receives };
         let idle = KVVec::with_capacity(usize::try_from(own_receives)?, GFP_KERNEL)?;

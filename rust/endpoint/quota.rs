@@ -33,7 +33,10 @@ use crate::{
         Endpoint,
         EndpointEvents, //
     },
-    rdma::send_queue::SendMemory, //
+    rdma::send_queue::{
+        SendMemory,
+        SendQueueOwner, //
+    }, //
 };
 use kernel::sync::{
     atomic::{
@@ -125,7 +128,7 @@ impl Quota {
     }
 }
 
-impl<H: EndpointEvents> SendGate<H> {
+impl<O: SendQueueOwner> SendGate<O> {
     /// Returns whether a further Call may be taken in. If not, the next [`Self::answered`] will
     /// tell, or a [`Charge`] when it is dropped.
     fn may_take_in(&mut self, quota: &Quota) -> bool {
@@ -136,7 +139,7 @@ impl<H: EndpointEvents> SendGate<H> {
     }
 
     /// Lends out a buffer for the answer to a Call, if there is one and the Call may be taken in.
-    pub(super) fn take_in(&mut self, quota: &Quota) -> Option<SendMemory<Endpoint<H>>> {
+    pub(super) fn take_in(&mut self, quota: &Quota) -> Option<SendMemory<O>> {
         if !self.queue.is_open() || !self.may_take_in(quota) {
             return None;
         }

@@ -6,6 +6,7 @@ use crate::{
     endpoint::{
         receive_pool::{
             Need,
+            PoolMember,
             ReceivePool, //
         },
         Endpoint,
@@ -18,7 +19,6 @@ use crate::{
     },
     observe::trace,
     rdma::{
-        cm::QueuePairUser,
         completion::Completion,
         receive_buffer::{
             Own,
@@ -28,7 +28,6 @@ use crate::{
         shared_receive_queue::SharedReceive, //
     }, //
 };
-use core::iter;
 use kernel::{
     prelude::*,
     sync::{
@@ -45,41 +44,29 @@ use kernel::{
 pub(crate) use crate::rdma::receive_buffer::RECEIVE_BATCH;
 
 /// A Receive buffer.
-pub(super) enum ReceivedIn<H: EndpointEvents> {
+enum ReceivedIn<H: EndpointEvents> {
     /// One of the endpoint's own.
     Own(OwnReceive<H>),
     /// One of those that it shares.
-    Shared(SharedReceive<ReceivePool<H>>),
+    Shared(SharedReceive<ReceivePool<Endpoint<H>>>),
 }
 
 /// A Receive buffer of an endpoint's own.
-pub(super) type OwnReceive<H> = ReceiveBuffer<Own<Endpoint<H>>>;
+type OwnReceive<H> = ReceiveBuffer<Own<Endpoint<H>>>;
 
 impl<H: EndpointEvents> Receives for Endpoint<H> {
     fn received(this: ArcBorrow<'_, Self>, buffer: OwnReceive<H>, completion: Completion<'_>) {
-        Self::arrived(this.into(), ReceivedIn::Own(buffer), completion);
+        Self::taken_in(this.into(), ReceivedIn::Own(buffer), completion);
     }
 }
 
-/// The gate of the Receive Queue.
-pub(super) struct ReceiveGate<H: EndpointEvents> {
-    /// The QP, while the gate is open.
-    pub(super) qp: Option<QueuePairUser>,
-    /// The buffers that are neither posted nor lent out. With room for all of them.
-    pub(super) idle: KVVec<OwnReceive<H>>,
-}
-
-impl<H: EndpointEvents> ReceiveGate<H> {
-    /// Posts up to a batch of idle Receive buffers.
-    ///
-    /// # Errors
-    ///
-    /// `ENOTCONN` after shutdown, or what the device reports. Then the connection must end: the
-    /// buffers are not idle any more.
-    pub(super) fn post(&mut self) -> Result {
-        let qp = self.qp.as_ref().ok_or(ENOTCONN)?;
-        let idle = &mut self.idle;
-        qp.post_receives(iter::from_fn(|| idle.pop()))
+impl<H: EndpointEvents> PoolMember for Endpoint<H> {
+    fn arrived(
+        this: Arc<Self>,
+        buffer: SharedReceive<ReceivePool<Self>>,
+        completion: Completion<'_>,
+    ) {
+        Self::taken_in(this, ReceivedIn::Shared(buffer), completion);
     }
 }
 
@@ -120,7 +107,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     }
 
     /// A Receive has completed.
-    pub(super) fn arrived(this: Arc<Self>, buffer: ReceivedIn<H>, completion: Completion<'_>) {
+    fn taken_in(this: Arc<Self>, buffer: ReceivedIn<H>, completion: Completion<'_>) {
         // What is no message has left in the buffer what was there before, maybe what another peer
         // has sent.
         if !completion.ok() || !completion.is_message() {

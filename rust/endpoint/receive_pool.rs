@@ -44,21 +44,23 @@ mod patience;
 mod pool;
 mod state;
 
-pub(super) use self::pool::ReceivePool;
+pub(super) use self::pool::{
+    PoolMember,
+    ReceivePool, //
+};
 pub(crate) use self::state::{
     Need,
     PoolLevel, //
 };
 
 use crate::{
-    endpoint::{
-        EndpointEvents,
-        RECEIVE_BATCH, //
-    },
     kext::ratelimit::pr_warn_ratelimited,
-    rdma::device::{
-        Device,
-        DeviceLimits, //
+    rdma::{
+        device::{
+            Device,
+            DeviceLimits, //
+        },
+        receive_buffer::RECEIVE_BATCH, //
     }, //
 };
 use kernel::{
@@ -76,21 +78,21 @@ pub(crate) const FEWEST: u32 = 2 * RECEIVE_BATCH + 1;
 
 /// The pools of one listener, one for each device and size of buffers.
 #[pin_data]
-pub(crate) struct ReceivePools<H: EndpointEvents> {
+pub(crate) struct ReceivePools<M: PoolMember> {
     /// The pools that have members.
     #[pin]
-    pools: Mutex<KVec<Entry<H>>>,
+    pools: Mutex<KVec<Entry<M>>>,
 }
 
 /// A pool and its members.
-struct Entry<H: EndpointEvents> {
+struct Entry<M: PoolMember> {
     /// The pool.
-    pool: Arc<ReceivePool<H>>,
+    pool: Arc<ReceivePool<M>>,
     /// The number of its members.
     members: usize,
 }
 
-impl<H: EndpointEvents> ReceivePools<H> {
+impl<M: PoolMember> ReceivePools<M> {
     /// No pools yet.
     ///
     /// # Errors
@@ -118,7 +120,7 @@ impl<H: EndpointEvents> ReceivePools<H> {
         limits: &DeviceLimits,
         buffer_size: usize,
         limit: u32,
-    ) -> Result<Option<Membership<H>>> {
+    ) -> Result<Option<Membership<M>>> {
         let limit = limit.min(limits.srq_depth);
         if limit < FEWEST {
             return Ok(None);
@@ -162,21 +164,21 @@ impl<H: EndpointEvents> ReceivePools<H> {
 }
 
 /// Keeps a pool, and makes it go with the last of its kind.
-pub(crate) struct Membership<H: EndpointEvents> {
+pub(crate) struct Membership<M: PoolMember> {
     /// Where the pool is listed.
-    pools: Arc<ReceivePools<H>>,
+    pools: Arc<ReceivePools<M>>,
     /// The pool.
-    pool: Arc<ReceivePool<H>>,
+    pool: Arc<ReceivePool<M>>,
 }
 
-impl<H: EndpointEvents> Membership<H> {
+impl<M: PoolMember> Membership<M> {
     /// The pool.
-    pub(super) fn pool(&self) -> &Arc<ReceivePool<H>> {
+    pub(super) fn pool(&self) -> &Arc<ReceivePool<M>> {
         &self.pool
     }
 }
 
-impl<H: EndpointEvents> Drop for Membership<H> {
+impl<M: PoolMember> Drop for Membership<M> {
     fn drop(&mut self) {
         let mut pools = self.pools.pools.lock();
         let at = pools

@@ -44,39 +44,6 @@ impl From<Direction> for trace::Direction {
     }
 }
 
-/// The pool of regions.
-pub(super) struct Pool<H: EndpointEvents> {
-    /// Clean, and not lent out.
-    pub(super) free: KVVec<KBox<Region<Endpoint<H>>>>,
-    /// The number of regions.
-    pub(super) total: u32,
-    /// The number of regions that are lent out.
-    pub(super) out: u32,
-    /// Set while the end of the endpoint waits until none is.
-    pub(super) awaited: bool,
-    /// The number of regions that were deregistered because their state was not known. What the QP
-    /// keeps for their work requests is there until its end.
-    pub(super) recycled: u32,
-}
-
-impl<H: EndpointEvents> Pool<H> {
-    /// Makes a pool without regions, for at most `count` of them.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(super) fn new(count: u32) -> Result<Self> {
-        let count = usize::try_from(count)?;
-        Ok(Self {
-            free: KVVec::with_capacity(count, GFP_KERNEL)?,
-            total: 0,
-            out: 0,
-            awaited: false,
-            recycled: 0,
-        })
-    }
-}
-
 impl<H: EndpointEvents> RegionOwner for Endpoint<H> {
     fn registration_failed(this: ArcBorrow<'_, Self>, completion: Completion<'_>) {
         this.trace_error(completion, trace::Work::Register);

@@ -10,8 +10,6 @@ use crate::{
         },
         quota::SENDS,
         regions::RegionHandle,
-        reply::Pushed,
-        transfer::Counted,
         Endpoint,
         EndpointEvents,
         Quota, //
@@ -23,15 +21,11 @@ use crate::{
     observe::trace,
     rdma::{
         cm::QueuePairUser,
-        completion::Completion,
         send_queue::{
             PostError,
             PostedSend,
-            ReadsDone,
             SendMemory,
-            SendOptions,
-            SendQueueOwner,
-            Sent, //
+            SendOptions, //
         }, //
     }, //
 };
@@ -46,8 +40,7 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::Relaxed,
-        Arc,
-        ArcBorrow, //
+        Arc, //
     }, //
 };
 
@@ -61,47 +54,6 @@ impl From<PostError> for trace::Post {
     }
 }
 
-impl<H: EndpointEvents> SendQueueOwner for Endpoint<H> {
-    type Held = Counted<H>;
-    type Reading = H::Pull;
-    type Writing = Pushed<H>;
-
-    fn sent(this: ArcBorrow<'_, Self>, sent: Sent, completion: Completion<'_>) {
-        trace::sent(this.number(), sent.name, completion.status());
-        if !completion.ok() {
-            this.trace_error(completion, trace::Work::Send);
-            this.context.lost();
-            return;
-        }
-        this.retire(sent.place);
-    }
-
-    fn part_done(this: ArcBorrow<'_, Self>, completion: Completion<'_>) {
-        if !completion.ok() {
-            this.trace_error(completion, trace::Work::Send);
-            this.context.lost();
-            return;
-        }
-        this.retire_with(|gate| {
-            let SendGate { queue, free, .. } = gate;
-            queue.retire_part(|buffer| free.put(buffer))
-        });
-    }
-
-    fn read(this: ArcBorrow<'_, Self>, done: ReadsDone<Self>, completion: Completion<'_>) {
-        let (pull, place) = this.send.lock().queue.reads_done(done);
-        // Before anybody looks at the memory.
-        let keeper = KBox::into_inner(pull).end();
-        if completion.ok() {
-            this.retire(place);
-        } else {
-            this.trace_error(completion, trace::Work::Read);
-            this.context.lost();
-        }
-        H::pulled(this.context.handler(), keeper, completion.ok());
-    }
-}
-
 impl<H: EndpointEvents> Endpoint<H> {
     /// Everything up to `place` has been sent.
     pub(super) fn retire(&self, place: u64) {
@@ -112,7 +64,10 @@ impl<H: EndpointEvents> Endpoint<H> {
     }
 
     /// Makes use of the room that `retire` makes.
-    fn retire_with(&self, retire: impl FnOnce(&mut SendGate<H>) -> Result<(), PostError>) {
+    pub(super) fn retire_with(
+        &self,
+        retire: impl FnOnce(&mut SendGate<Self>) -> Result<(), PostError>,
+    ) {
         let refused = retire(&mut self.send.lock()) == Err(PostError::Refused);
         if refused {
             self.context.lost();
@@ -287,7 +242,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// `Refused`.
     pub(super) fn post_parts(
         &self,
-        gate: &mut SendGate<H>,
+        gate: &mut SendGate<Self>,
         parts: &mut [Option<(SendBuffer<H>, usize)>],
     ) -> Result<(), PostError> {
         for (part, len) in parts.iter_mut().flatten() {

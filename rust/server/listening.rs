@@ -11,6 +11,7 @@
 //! begins.
 
 use crate::endpoint::receive_pool::ReceivePools;
+use crate::endpoint::Endpoint;
 use crate::kext::delayed_work::{
     impl_has_delayed_work_ext,
     new_delayed_work_ext,
@@ -67,7 +68,7 @@ pub(crate) struct Listening {
     #[pin]
     requests: SpinLock<KVec<ConnectRequest<Listening>>>,
     /// The Receives that its connections share.
-    pools: Arc<ReceivePools<Connection>>,
+    pools: Arc<ReceivePools<Endpoint<Connection>>>,
     /// The listening id. Not held while one is dropped, which waits for its handler.
     #[pin]
     place: Mutex<Place>,

@@ -11,12 +11,6 @@ use super::{
     }, //
 };
 use crate::{
-    endpoint::{
-        receive::ReceivedIn,
-        Endpoint,
-        EndpointEvents,
-        RECEIVE_BATCH, //
-    },
     kext::{
         time::seconds,
         Completion as Wait, //
@@ -29,6 +23,7 @@ use crate::{
             DeviceName, //
         },
         protection_domain::ProtectionDomain,
+        receive_buffer::RECEIVE_BATCH,
         shared_receive_queue::{
             SharedReceive,
             SharedReceiveQueue,
@@ -62,15 +57,25 @@ const LAST_TIMEOUT: Msecs = 1000;
 /// For how many seconds connections make do with their share after one was denied more.
 const SHORT: u64 = 10;
 
+/// A user of a QP that shares Receives.
+pub(crate) trait PoolMember: Sized + Send + Sync + 'static {
+    /// A Receive of its QP has completed. Runs in the context of completion handlers.
+    fn arrived(
+        this: Arc<Self>,
+        buffer: SharedReceive<ReceivePool<Self>>,
+        completion: Completion<'_>,
+    );
+}
+
 /// The Receives of one device.
 #[pin_data]
-pub(crate) struct ReceivePool<H: EndpointEvents> {
+pub(crate) struct ReceivePool<M: PoolMember> {
     /// The demand for Receives, and those that are not posted.
     #[pin]
-    state: SpinLock<State<H>>,
+    state: SpinLock<State<M>>,
     /// The queue, from its making until the pool is closed.
     #[pin]
-    queue: Mutex<Option<Queue<H>>>,
+    queue: Mutex<Option<Queue<M>>>,
     /// The address of the device.
     device: usize,
     /// The name of the device.
@@ -86,21 +91,21 @@ pub(crate) struct ReceivePool<H: EndpointEvents> {
 }
 
 /// The queue of a pool.
-type Queue<H> = Arc<SharedReceiveQueue<ReceivePool<H>>>;
+type Queue<M> = Arc<SharedReceiveQueue<ReceivePool<M>>>;
 
 /// What the lock of a pool protects.
-struct State<H: EndpointEvents> {
+struct State<M: PoolMember> {
     /// The queue, while Receives are posted.
-    queue: Option<Queue<H>>,
+    queue: Option<Queue<M>>,
     /// How many Receives there should be, and are.
     demand: Demand,
     /// The buffers that are neither posted nor lent. With room for all.
-    idle: KVVec<SharedReceive<ReceivePool<H>>>,
+    idle: KVVec<SharedReceive<ReceivePool<M>>>,
     /// The number of times that Receives were posted.
     refills: u64,
 }
 
-impl<H: EndpointEvents> State<H> {
+impl<M: PoolMember> State<M> {
     /// Returns the number of Receives that the device has lost.
     fn lost(&self) -> u32 {
         self.queue.as_ref().map_or(0, |queue| queue.lost())
@@ -143,7 +148,7 @@ impl<H: EndpointEvents> State<H> {
     }
 }
 
-impl<H: EndpointEvents> ReceivePool<H> {
+impl<M: PoolMember> ReceivePool<M> {
     /// Makes a pool without buffers. `tells` is whether its device may tell when a QP has used its
     /// last Receive.
     ///
@@ -200,7 +205,7 @@ impl<H: EndpointEvents> ReceivePool<H> {
     }
 
     /// Tells that Receives were posted. The lock is held, so that events come in order.
-    fn trace(&self, state: &State<H>) {
+    fn trace(&self, state: &State<M>) {
         let level = state.level();
         trace::shared_receives(
             self.device_name.as_c_str(),
@@ -227,7 +232,7 @@ impl<H: EndpointEvents> ReceivePool<H> {
     /// # Errors
     ///
     /// `ENODEV` when there are no members any more.
-    pub(crate) fn queue(&self) -> Result<Queue<H>> {
+    pub(crate) fn queue(&self) -> Result<Queue<M>> {
         Ok(self.queue.lock().as_ref().ok_or(ENODEV)?.clone())
     }
 
@@ -382,19 +387,17 @@ impl<H: EndpointEvents> ReceivePool<H> {
     }
 }
 
-impl<H: EndpointEvents> SharedReceives for ReceivePool<H> {
-    type Member = Endpoint<H>;
+impl<M: PoolMember> SharedReceives for ReceivePool<M> {
+    type Member = M;
 
     fn received(
         this: &Arc<Self>,
-        member: Option<Arc<Endpoint<H>>>,
+        member: Option<Arc<M>>,
         buffer: SharedReceive<Self>,
         completion: Completion<'_>,
     ) {
         match member {
-            Some(endpoint) => {
-                Endpoint::arrived(endpoint, ReceivedIn::Shared(buffer), completion);
-            }
+            Some(member) => M::arrived(member, buffer, completion),
             // Its QP is gone.
             None => this.recycle(buffer),
         }

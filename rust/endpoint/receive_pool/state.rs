@@ -2,7 +2,7 @@
 
 //! How many Receives there should be, and are.
 
-use crate::endpoint::RECEIVE_BATCH;
+use crate::rdma::receive_buffer::RECEIVE_BATCH;
 use kernel::prelude::*;
 
 /// For what Receives are asked for.

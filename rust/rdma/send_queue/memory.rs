@@ -2,11 +2,14 @@
 
 //! Send buffers.
 
-use super::owner::{
-    PostError,
-    SendOptions,
-    SendQueueOwner,
-    WritesOf, //
+use super::{
+    owner::SendQueueOwner,
+    types::{
+        PostError,
+        SendOptions,
+        Sent,
+        WritesOf, //
+    }, //
 };
 use crate::{
     kext::handover::Handover,
@@ -46,15 +49,6 @@ use kernel::{
         ArcBorrow, //
     }, //
 };
-
-/// A Send that has completed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sent {
-    /// Its place in the Send Queue.
-    pub(crate) place: u64,
-    /// What trace events call it: its place, or what its chain was called when it was begun.
-    pub(crate) name: u64,
-}
 
 /// A Send buffer, and what is posted with it.
 pub(super) struct SendSlot<O: SendQueueOwner> {

@@ -25,18 +25,17 @@ mod read_slot;
 mod reads;
 mod rest;
 mod ring;
+mod types;
 
 pub(crate) use self::{
-    memory::{
-        SendMemory,
-        Sent, //
-    },
-    owner::{
+    memory::SendMemory,
+    owner::SendQueueOwner,
+    read_slot::ReadsDone,
+    types::{
         PostError,
         SendOptions,
-        SendQueueOwner, //
-    },
-    read_slot::ReadsDone, //
+        Sent, //
+    }, //
 };
 
 use self::{

@@ -19,16 +19,16 @@ use super::{
         SendMemory,
         SendRequest, //
     },
-    owner::{
-        PostError,
-        SendOptions,
-        SendQueueOwner,
-        WritesOf, //
-    },
+    owner::SendQueueOwner,
     requests,
     rest::{
         Last,
         Rest, //
+    },
+    types::{
+        PostError,
+        SendOptions,
+        WritesOf, //
     },
     SendQueue, //
 };

@@ -7,13 +7,13 @@ use super::{
         SendMemory,
         SendRequest, //
     },
-    owner::{
+    owner::SendQueueOwner,
+    requests,
+    types::{
         PostError,
         SendOptions,
-        SendQueueOwner,
         WritesOf, //
     },
-    requests,
     PostedSend,
     SendQueue, //
 };

@@ -2,9 +2,9 @@
 
 //! A place for RDMA Reads that are posted.
 
-use super::owner::{
-    ReadsOf,
-    SendQueueOwner, //
+use super::{
+    owner::SendQueueOwner,
+    types::ReadsOf, //
 };
 use crate::{
     kext::handover::Handover,

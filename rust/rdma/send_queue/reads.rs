@@ -3,16 +3,16 @@
 //! RDMA Reads: how they are posted, and end.
 
 use super::{
-    owner::{
-        PostError,
-        ReadsOf,
-        SendQueueOwner, //
-    },
+    owner::SendQueueOwner,
     read_slot::ReadsDone,
     requests,
     rest::{
         Last,
         Rest, //
+    },
+    types::{
+        PostError,
+        ReadsOf, //
     },
     SendQueue, //
 };

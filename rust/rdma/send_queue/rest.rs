@@ -4,11 +4,9 @@
 
 use super::{
     memory::SendMemory,
-    owner::{
-        SendOptions,
-        SendQueueOwner, //
-    },
-    read_slot::ReadSlot, //
+    owner::SendQueueOwner,
+    read_slot::ReadSlot,
+    types::SendOptions, //
 };
 use crate::{
     rdma::{

@@ -15,6 +15,7 @@ use crate::endpoint::receive_pool::{
     FEWEST, //
 };
 use crate::endpoint::{
+    Endpoint,
     EndpointOwner,
     Sizes,
     RECEIVE_BATCH, //
@@ -136,7 +137,7 @@ impl Connection {
     pub(in crate::server) fn accept<L: ConnectionRequests>(
         server: Server<'_>,
         incoming: ConnectRequest<L>,
-        pools: &Arc<ReceivePools<Self>>,
+        pools: &Arc<ReceivePools<Endpoint<Self>>>,
     ) -> Result<Arc<Self>> {
         // The number has 31 bits for trace events.
         let number = Number::Server(NEXT_NUMBER.fetch_add(1, Relaxed) & (u32::MAX >> 1));
@@ -154,7 +155,7 @@ impl Connection {
     fn try_accept<L: ConnectionRequests>(
         server: Server<'_>,
         incoming: ConnectRequest<L>,
-        pools: &Arc<ReceivePools<Self>>,
+        pools: &Arc<ReceivePools<Endpoint<Self>>>,
         number: Number,
         addresses: (AddressText, AddressText),
     ) -> Result<Arc<Self>> {
@@ -224,7 +225,7 @@ impl Connection {
         &self,
         cm: CmId<Self>,
         plan: Plan,
-        pools: &Arc<ReceivePools<Self>>,
+        pools: &Arc<ReceivePools<Endpoint<Self>>>,
     ) -> Result<EndpointOwner<Self>> {
         let owner = if plan.shared > 0 {
             EndpointOwner::sharing(cm, plan.sizes, pools, plan.shared)?

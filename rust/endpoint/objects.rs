@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The verbs objects of an endpoint.
+
+use crate::{
+    endpoint::receive_pool::{
+        Membership,
+        PoolMember, //
+    },
+    rdma::{
+        cm::{
+            CmEvents,
+            CmId, //
+        },
+        protection_domain::ProtectionDomain, //
+    }, //
+};
+use kernel::sync::Arc;
+
+/// The objects that must be torn down in order.
+pub(super) struct Objects<H: CmEvents, M: PoolMember> {
+    /// The pool of Receives that the endpoint shares, which uses the device too.
+    pub(super) membership: Option<Membership<M>>,
+    /// The protection domain of regions, once there is a QP.
+    pub(super) pd: Option<Arc<ProtectionDomain>>,
+    /// Holds the device, so it goes last. The QP is part of it.
+    pub(super) cm: CmId<H>,
+}

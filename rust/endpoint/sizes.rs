@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The size of an endpoint.
+
+use crate::rdma::send_queue::postings;
+
+/// The size of an endpoint.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// Receive buffers, all of them posted but for one batch. Not used where Receives are shared.
+    pub(crate) receives: u32,
+    /// Octets of each.
+    pub(crate) receive_size: usize,
+    /// Send buffers at most.
+    pub(crate) sends: u32,
+    /// Send buffers to begin with.
+    pub(crate) first_sends: u32,
+    /// Send buffers that are for messages of the connection's own only; fewer than those to begin
+    /// with.
+    pub(crate) kept_sends: u32,
+    /// Octets of each.
+    pub(crate) send_size: usize,
+    /// Work requests of the Send Queue.
+    pub(crate) send_queue: u32,
+    /// Pages that one region holds at most.
+    pub(crate) region_depth: u32,
+    /// Regions at most.
+    pub(crate) regions: u32,
+    /// Scatter/gather elements of an RDMA Read or Write at most; 1 if there are none.
+    pub(crate) transfer_sges: u32,
+    /// Calls at most whose RDMA Reads may be under way at once.
+    pub(crate) pulls: u32,
+    /// Memory regions at most for RDMA Reads and Writes that are under way, where the device needs
+    /// such. They are made when they are needed.
+    pub(crate) transfers: u32,
+    /// Segments at most of one Call whose chunks are read and written.
+    pub(crate) segments: u32,
+}
+
+impl Sizes {
+    /// Returns the number of buffers, regions and others that are made for the QP at most.
+    pub(super) fn postings(&self) -> u32 {
+        [self.receives, self.sends, self.regions]
+            .into_iter()
+            .fold(postings(self.pulls), u32::saturating_add)
+    }
+}
