@@ -16,7 +16,7 @@
 //! # Who owns what, and what ends it
 //!
 //! A Call belongs to the handler of its last Receive; then, if it has Read chunks, with their RDMA
-//! Reads to the endpoint; then to [`ReverseSlots`], under the index of the slot that SUNRPC was
+//! Reads to the endpoint; then to [`ReverseSlots`](super::reverse_slots), under the index of the slot that SUNRPC was
 //! lent. It is taken out by [`reply`], which puts it back if SUNRPC has to try again, and dropped
 //! when the Reply was posted, or when SUNRPC gives the slot back without one. A Call keeps its
 //! Receive, and with it the endpoint's memory, but not the connection: when that ends, Calls that
@@ -32,7 +32,8 @@
 //! than there are slots. A Call has [`MAX_CALL`] octets at most; one that is longer is refused
 //! before anything is allocated for it.
 
-use crate::client::Client;
+use crate::client::reverse_slots::ReverseCall;
+use crate::client::transport::Client;
 use crate::endpoint::ConnectionEvents;
 use crate::endpoint::{
     Cargo,
@@ -45,10 +46,7 @@ use crate::link::assembly::{
     Whole,
     MAX_WHOLE, //
 };
-use crate::link::sizing::{
-    REVERSE_CREDITS,
-    REVERSE_RECEIVES, //
-};
+use crate::link::sizing::REVERSE_CREDITS;
 use crate::link::Link;
 use crate::observe::trace::{
     self,
@@ -95,171 +93,15 @@ use crate::sunrpc::{
     BcReply,
     KeptMessage,
     SendError,
-    Slot,
     XdrBuf, //
 };
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
-use kernel::sync::{
-    new_spinlock,
-    Arc,
-    SpinLock, //
-};
-
-/// The number of slots: one for each Call that can be received. More than credits, because a
-/// slot comes back some time after the Reply was sent, and the peer may send the next Call as soon
-/// as it has that.
-const SLOTS: u32 = REVERSE_RECEIVES;
+use kernel::sync::Arc;
 
 /// Octets of the longest Call that is taken in: as much in chunks as in parts. A slot's memory is
 /// one piece, and stays as large as the longest Call that it has had.
 const MAX_CALL: usize = MAX_WHOLE as usize;
-
-/// A Call that was taken in.
-type ReverseCall = call::Call<Client>;
-
-/// The slot of a reverse-direction Call.
-type ReverseSlot = Slot<Call<Client>>;
-
-/// Slots for reverse-direction Calls, made when the callback service is set up.
-#[pin_data]
-pub(super) struct ReverseSlots {
-    /// All of them, and whether there is a service.
-    #[pin]
-    slots: SpinLock<Slots>,
-}
-
-/// The state behind the lock of [`ReverseSlots`].
-struct Slots {
-    /// Those that are not with SUNRPC. Never more than its capacity, [`SLOTS`].
-    free: KVec<Arc<ReverseSlot>>,
-    /// The Calls of those that are with SUNRPC, by the index of the slot.
-    calls: [Option<KBox<ReverseCall>>; SLOTS as usize],
-    /// One bit for each index of which there is a slot, in `free` or with SUNRPC.
-    made: u32,
-    /// The service has ended: what comes back is freed.
-    closed: bool,
-}
-
-kernel::prelude::static_assert!(SLOTS == u32::BITS);
-
-impl Slots {
-    /// There is no slot of this index any more.
-    fn forget(&mut self, index: u32) {
-        self.made &= !1_u32.checked_shl(index).unwrap_or(0);
-    }
-
-    /// The place for the Call of a slot.
-    fn place(&mut self, index: u32) -> Option<&mut Option<KBox<ReverseCall>>> {
-        self.calls.get_mut(usize::try_from(index).ok()?)
-    }
-}
-
-impl ReverseSlots {
-    /// No slots yet.
-    pub(super) fn new() -> impl PinInit<Self, Error> {
-        try_pin_init!(Self {
-            slots <- new_spinlock!(
-                Slots {
-                    free: KVec::with_capacity(SLOTS as usize, GFP_KERNEL)?,
-                    calls: [const { None }; SLOTS as usize],
-                    made: 0,
-                    closed: false,
-                },
-                "rpcrdma::ReverseSlots::slots"
-            ),
-        }? Error)
-    }
-
-    /// Makes all slots that may be needed. Calling it again does nothing.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(super) fn fill(&self, owner: &Arc<Client>) -> Result {
-        // The service may have ended before, and begins again; slots of that time may still be with
-        // SUNRPC.
-        self.slots.lock().closed = false;
-        loop {
-            let mut slots = self.slots.lock();
-            let index = slots.made.trailing_ones();
-            if index >= SLOTS {
-                return Ok(());
-            }
-            slots.made |= 1 << index;
-            drop(slots);
-            let slot = Slot::new_bc(owner, Call::new(index), PAGE_SIZE, GFP_KERNEL);
-            let mut slots = self.slots.lock();
-            match slot {
-                Ok(slot) if !slots.closed => {
-                    slots.free.push_within_capacity(slot).map_err(|_| ENOMEM)?;
-                }
-                slot => {
-                    slots.forget(index);
-                    drop(slots);
-                    return slot.map(drop);
-                }
-            }
-        }
-    }
-
-    /// Returns whether the service has ended.
-    fn is_closed(&self) -> bool {
-        self.slots.lock().closed
-    }
-
-    /// Takes a free slot.
-    fn take(&self) -> Option<Arc<ReverseSlot>> {
-        self.slots.lock().free.pop()
-    }
-
-    /// Keeps the Call of a slot that SUNRPC has, or is about to get.
-    fn keep(&self, index: u32, call: KBox<ReverseCall>) {
-        let mut slots = self.slots.lock();
-        let former = match slots.place(index) {
-            Some(place) => place.replace(call),
-            None => Some(call),
-        };
-        drop(slots);
-        // There is none.
-        drop(former);
-    }
-
-    /// Takes the Call of a slot out.
-    fn take_call(&self, index: u32) -> Option<KBox<ReverseCall>> {
-        self.slots.lock().place(index)?.take()
-    }
-
-    /// Takes a slot back from SUNRPC.
-    pub(super) fn put(&self, slot: Arc<ReverseSlot>) {
-        let index = slot.call.index();
-        let mut slots = self.slots.lock();
-        let call = slots.place(index).and_then(Option::take);
-        if slots.closed {
-            slots.forget(index);
-            drop(slots);
-            drop(slot);
-        } else {
-            // Never more than the capacity: `fill` made no more.
-            let _ = slots.free.push_within_capacity(slot);
-            drop(slots);
-        }
-        // Outside the lock: its Receive is posted again.
-        drop(call);
-    }
-
-    /// Frees what is not with SUNRPC.
-    pub(super) fn clear(&self) {
-        loop {
-            let mut slots = self.slots.lock();
-            slots.closed = true;
-            let Some(slot) = slots.free.pop() else { return };
-            slots.forget(slot.call.index());
-            drop(slots);
-            drop(slot);
-        }
-    }
-}
 
 /// Takes Calls in for SUNRPC's service.
 struct Backchannel;
@@ -391,9 +233,9 @@ pub(super) fn pulled(this: &Arc<Client>, pull: Pulling<Client>, done: bool) {
 fn deliver(
     this: &Arc<Client>,
     version: Version,
-    call: KBox<ReverseCall>,
+    call: KBox<ReverseCall<Client>>,
     len: usize,
-    copy: impl FnOnce(&ReverseCall, &mut [u8]) -> Option<()>,
+    copy: impl FnOnce(&ReverseCall<Client>, &mut [u8]) -> Option<()>,
 ) {
     let xid = call.xid();
     let Some(slot) = this.reverse.take() else {
@@ -464,7 +306,7 @@ fn send_error(this: &Arc<Client>, message: &Received<Client>, error: &ErrorHeade
 /// A Reply that SUNRPC sends, and its Call.
 struct Answering<'a> {
     /// The Call.
-    call: &'a ReverseCall,
+    call: &'a ReverseCall<Client>,
     /// The Reply, in SUNRPC's memory.
     reply: &'a XdrBuf,
     /// A copy of it, if there may be RDMA Writes.
@@ -472,7 +314,7 @@ struct Answering<'a> {
 }
 
 impl ReplySource<Client> for Answering<'_> {
-    fn call(&self) -> &ReverseCall {
+    fn call(&self) -> &ReverseCall<Client> {
         self.call
     }
 
@@ -531,7 +373,7 @@ fn send(
     this: &Arc<Client>,
     link: &Arc<Link<Client>>,
     rqst: &BcReply<'_, Call<Client>>,
-    call: &ReverseCall,
+    call: &ReverseCall<Client>,
 ) -> Result<(), SendError> {
     let endpoint = link.endpoint();
     // What the Call has offered belongs to the connection that it came on.

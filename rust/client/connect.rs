@@ -2,7 +2,7 @@
 
 //! Connecting, again and again.
 
-use crate::client::{
+use crate::client::transport::{
     Client,
     ABANDON_WORK,
     CONNECT_WORK,
@@ -30,7 +30,6 @@ use crate::kext::memalloc::{
 };
 use crate::kext::ratelimit::pr_warn_ratelimited;
 use crate::kext::time::{
-    jiffies,
     seconds,
     HZ, //
 };
@@ -51,7 +50,6 @@ use crate::proto::session::memory::{
     Attempt,
     Outcome, //
 };
-use crate::rdma::cm::AbortHandle;
 use crate::requester;
 use crate::sunrpc::{
     tunables,
@@ -59,11 +57,7 @@ use crate::sunrpc::{
     RpcTask, //
 };
 use kernel::prelude::*;
-use kernel::sync::{
-    new_spinlock,
-    Arc,
-    SpinLock, //
-};
+use kernel::sync::Arc;
 
 /// The wait before the second attempt, in jiffies. SUNRPC doubles it with each further
 /// failure, up to the transport's maximum.
@@ -89,138 +83,6 @@ const REMEMBER: u64 = 600;
 /// The number of other local ports that an attempt takes if one is in use. The CM chooses them
 /// without a look at those of TCP, among which they are under iWARP.
 const OTHER_PORTS: u32 = 3;
-
-/// The progress of connecting.
-#[pin_data]
-pub(super) struct Connecting {
-    /// Shared by the worker and by who ends its attempt.
-    #[pin]
-    current: SpinLock<Current>,
-}
-
-/// The attempt under way.
-struct Current {
-    /// The transport goes away: no more attempts.
-    aborted: bool,
-    /// The worker has the send lock.
-    under_way: bool,
-    /// When the attempt begins, in jiffies.
-    due: usize,
-    /// The connection that is being made was lost. It may be before anybody waits on it.
-    lost: bool,
-    /// Ends the wait of the attempt.
-    handle: Option<AbortHandle<Client>>,
-    /// The connection on which the attempt waits for the server's first message.
-    link: Option<Arc<Link<Client>>>,
-}
-
-impl Connecting {
-    /// No attempt yet.
-    pub(super) fn new() -> impl PinInit<Self> {
-        pin_init!(Self {
-            current <- new_spinlock!(
-                Current {
-                    aborted: false,
-                    under_way: false,
-                    due: 0,
-                    lost: false,
-                    handle: None,
-                    link: None,
-                },
-                "rpcrdma::Connecting::current"
-            ),
-        })
-    }
-
-    /// The transport goes away: ends an attempt that is under way, and every later one.
-    pub(super) fn abort(&self) {
-        let mut current = self.current.lock();
-        current.aborted = true;
-        let handle = current.handle.take();
-        drop(current);
-        if let Some(handle) = handle {
-            handle.abort();
-        }
-        self.interrupt();
-    }
-
-    /// Returns whether the transport goes away.
-    fn is_aborted(&self) -> bool {
-        self.current.lock().aborted
-    }
-
-    /// The connection is lost, or not wanted any more: nobody shall wait for the server's first
-    /// message.
-    pub(super) fn interrupt(&self) {
-        let mut current = self.current.lock();
-        current.lost = true;
-        if let Some(link) = &current.link {
-            link.channel().interrupt();
-        }
-    }
-
-    /// The attempt waits for the server's first message on this connection, or on none any more.
-    fn wait_on(&self, link: Option<Arc<Link<Client>>>) {
-        let mut current = self.current.lock();
-        let former = core::mem::replace(&mut current.link, link);
-        // What happened before could not end the wait.
-        let interrupt = current.aborted || current.lost;
-        drop(current);
-        drop(former);
-        if interrupt {
-            self.interrupt();
-        }
-    }
-
-    /// An attempt begins.
-    fn begin(&self, handle: AbortHandle<Client>) {
-        let mut current = self.current.lock();
-        if current.aborted {
-            drop(current);
-            handle.abort();
-        } else {
-            current.handle = Some(handle);
-            // Of a former connection nothing is heard any more: its end waits for its handlers.
-            current.lost = false;
-        }
-    }
-
-    /// The worker has got the send lock, and makes its attempt in `delay` jiffies.
-    fn take_over(&self, delay: usize) {
-        let mut current = self.current.lock();
-        current.under_way = true;
-        current.due = jiffies().wrapping_add(delay);
-    }
-
-    /// Returns the time until the attempt begins, in jiffies. Zero if there will be none.
-    fn left(&self) -> usize {
-        let current = self.current.lock();
-        let left = current.due.wrapping_sub(jiffies());
-        // Beyond half of what the counter can say is the past.
-        if current.aborted || left > usize::MAX / 2 {
-            0
-        } else {
-            left
-        }
-    }
-
-    /// The worker gives the send lock back.
-    fn hand_back(&self) {
-        self.current.lock().under_way = false;
-    }
-
-    /// Returns whether the worker has the send lock.
-    fn is_under_way(&self) -> bool {
-        self.current.lock().under_way
-    }
-
-    /// The attempt is over.
-    fn end(&self) {
-        let handle = self.current.lock().handle.take();
-        // Outside the lock: it may be the last reference to the CM's context.
-        drop(handle);
-    }
-}
 
 /// The server as all transports know it.
 fn server(this: &Client) -> RememberedServer {
@@ -571,26 +433,5 @@ mod tests {
             assert_eq!(for_sunrpc(error, true), mounting);
             assert_eq!(for_sunrpc(error, false), later);
         }
-    }
-
-    /// A connection may be lost before anybody waits on it; the loss of one is not that of the
-    /// next. An attempt is made when it is due, and none of a transport that goes away.
-    #[test]
-    fn attempts_are_due_or_aborted() -> Result {
-        let connecting = KBox::pin_init(Connecting::new(), GFP_KERNEL)?;
-        connecting.interrupt();
-        assert!(connecting.current.lock().lost);
-        assert!(!connecting.is_under_way());
-        connecting.take_over(0);
-        assert!(connecting.is_under_way());
-        assert_eq!(connecting.left(), 0);
-        connecting.take_over(60 * HZ);
-        assert!(connecting.left() > 50 * HZ);
-        connecting.abort();
-        assert_eq!(connecting.left(), 0);
-        assert!(connecting.is_aborted());
-        connecting.hand_back();
-        assert!(!connecting.is_under_way());
-        Ok(())
     }
 }

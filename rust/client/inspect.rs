@@ -6,7 +6,7 @@
 //! one. A reader takes the locks of the data path for a moment, and keeps the connection's memory
 //! (not the connection) while it prints.
 
-use crate::client::Client;
+use crate::client::transport::Client;
 use crate::kext::debugfs::{
     lines,
     File,

@@ -17,18 +17,21 @@
 
 mod backchannel;
 mod connect;
+mod connecting;
 mod inspect;
 mod mountstats;
+mod reverse_slots;
+mod transport;
+
+pub(crate) use transport::Client;
 
 use crate::endpoint::ConnectionEvents;
 use crate::endpoint::{
     EndpointEvents,
-    EndpointOwner,
     Received, //
 };
 use crate::kext::debugfs::Directory;
 use crate::kext::delayed_work::{
-    impl_has_delayed_work_ext,
     new_delayed_work_ext,
     DelayedWork,
     DelayedWorkItem, //
@@ -62,81 +65,24 @@ use crate::sunrpc::{
     Transport,
     XprtHandle, //
 };
-use backchannel::ReverseSlots;
-use connect::Connecting;
+use connecting::Connecting;
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::sync::{
     new_mutex,
-    Arc,
-    Mutex, //
+    Arc, //
+};
+use reverse_slots::ReverseSlots;
+use transport::{
+    ABANDON_WORK,
+    CHECK_WORK,
+    CONNECT_WORK,
+    REGION_WORK, //
 };
 
 /// Octets of a slot's buffers to begin with: twice the smallest inline threshold, so that most RPCs
 /// fit.
 const SLOT_BUFFER: usize = 2048;
-
-/// The work of connecting.
-const CONNECT_WORK: u64 = 0;
-/// The work of adding regions.
-const REGION_WORK: u64 = 1;
-/// The work of checking whether the server makes progress.
-const CHECK_WORK: u64 = 2;
-/// The work of looking whether the connection that is being made is still wanted.
-const ABANDON_WORK: u64 = 3;
-
-/// A transport of the client.
-#[pin_data]
-pub(crate) struct Client {
-    /// Calls to the server.
-    #[pin]
-    requester: Requester<Client>,
-    /// Slots for the server's Calls.
-    #[pin]
-    reverse: ReverseSlots,
-    /// The counters of these.
-    responder: Arc<Stats>,
-    /// The connection's owner. Locked by connecting and disconnecting only.
-    #[pin]
-    owner: Mutex<Option<EndpointOwner<Client>>>,
-    /// Ends an attempt to connect.
-    #[pin]
-    connecting: Connecting,
-    /// See [`connect::work`].
-    #[pin]
-    connect_work: DelayedWork<Client, CONNECT_WORK>,
-    /// See [`connect::add_regions`].
-    #[pin]
-    region_work: DelayedWork<Client, REGION_WORK>,
-    /// See [`Client::check`].
-    #[pin]
-    check_work: DelayedWork<Client, CHECK_WORK>,
-    /// See [`connect::look_whether_abandoned`].
-    #[pin]
-    abandon_work: DelayedWork<Client, ABANDON_WORK>,
-    /// The files in debugfs. They refer back to us, so `destroy` takes them away.
-    #[pin]
-    directory: Mutex<Option<Directory<Client>>>,
-    /// The transport by which SUNRPC knows it. The last field, since fields are dropped in order:
-    /// who frees the transport looks whether this is gone.
-    xprt: XprtHandle,
-}
-
-impl_has_delayed_work_ext! {
-    impl HasDelayedWork<0> for Client { self.connect_work }
-}
-
-impl_has_delayed_work_ext! {
-    impl HasDelayedWork<1> for Client { self.region_work }
-}
-
-impl_has_delayed_work_ext! {
-    impl HasDelayedWork<2> for Client { self.check_work }
-}
-
-impl_has_delayed_work_ext! {
-    impl HasDelayedWork<3> for Client { self.abandon_work }
-}
 
 impl DelayedWorkItem<CONNECT_WORK> for Client {
     fn run(this: Arc<Self>) {
@@ -159,44 +105,6 @@ impl DelayedWorkItem<CHECK_WORK> for Client {
 impl DelayedWorkItem<ABANDON_WORK> for Client {
     fn run(this: Arc<Self>) {
         connect::look_whether_abandoned(&this);
-    }
-}
-
-impl Client {
-    /// Ends the connection, if there is one. The caller excludes sending and connecting, see above.
-    fn disconnect_link(&self, reason: trace::End) {
-        let owner = self.owner.lock().take();
-        if let Some(owner) = owner {
-            trace::disconnect(self.number(), reason);
-            self.requester.end_link(owner);
-        }
-    }
-
-    /// Checks whether the server makes progress.
-    fn check(this: &Arc<Self>) {
-        let Some(link) = this.requester.link() else {
-            return;
-        };
-        // A Call for which there are too few credits goes with chunks.
-        let again = link.channel().check(false);
-        requester::reply::act(&**this, &link);
-        if again {
-            Self::watch(this);
-        }
-    }
-
-    /// Does what the session of the connection wants, if there is one.
-    fn act(&self) {
-        if let Some(link) = self.requester.link() {
-            requester::reply::act(self, &link);
-        }
-    }
-
-    /// Ends the connection and tells SUNRPC.
-    fn close_link(this: &Arc<Self>, reason: trace::End) {
-        this.disconnect_link(reason);
-        this.xprt.bump_connect_cookie();
-        this.xprt.disconnect_done();
     }
 }
 

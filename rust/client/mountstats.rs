@@ -2,7 +2,7 @@
 
 //! The "xprt: rdma" line of /proc/self/mountstats: 27 numbers, whose order programs rely on.
 
-use crate::client::Client;
+use crate::client::transport::Client;
 use crate::kext::time::HZ;
 use kernel::seq_file::SeqFile;
 use kernel::seq_print;

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The state of a transport of the client.
+
+use super::{
+    connecting::Connecting,
+    reverse_slots::ReverseSlots, //
+};
+use crate::endpoint::{
+    ConnectionEvents,
+    EndpointOwner, //
+};
+use crate::kext::debugfs::Directory;
+use crate::kext::delayed_work::{
+    impl_has_delayed_work_ext,
+    DelayedWork, //
+};
+use crate::observe::trace;
+use crate::requester::{
+    self,
+    Requester, //
+};
+use crate::responder::stats::Stats;
+use crate::sunrpc::XprtHandle;
+use kernel::prelude::*;
+use kernel::sync::{
+    Arc,
+    Mutex, //
+};
+
+/// The work of connecting.
+pub(super) const CONNECT_WORK: u64 = 0;
+/// The work of adding regions.
+pub(super) const REGION_WORK: u64 = 1;
+/// The work of checking whether the server makes progress.
+pub(super) const CHECK_WORK: u64 = 2;
+/// The work of looking whether the connection that is being made is still wanted.
+pub(super) const ABANDON_WORK: u64 = 3;
+
+/// A transport of the client.
+#[pin_data]
+pub(crate) struct Client {
+    /// Calls to the server.
+    #[pin]
+    pub(super) requester: Requester<Client>,
+    /// Slots for the server's Calls.
+    #[pin]
+    pub(super) reverse: ReverseSlots<Client>,
+    /// The counters of these.
+    pub(super) responder: Arc<Stats>,
+    /// The connection's owner. Locked by connecting and disconnecting only.
+    #[pin]
+    pub(super) owner: Mutex<Option<EndpointOwner<Client>>>,
+    /// Ends an attempt to connect.
+    #[pin]
+    pub(super) connecting: Connecting<Client>,
+    /// See [`super::connect::work`].
+    #[pin]
+    pub(super) connect_work: DelayedWork<Client, CONNECT_WORK>,
+    /// See [`super::connect::add_regions`].
+    #[pin]
+    pub(super) region_work: DelayedWork<Client, REGION_WORK>,
+    /// See [`Client::check`].
+    #[pin]
+    pub(super) check_work: DelayedWork<Client, CHECK_WORK>,
+    /// See [`super::connect::look_whether_abandoned`].
+    #[pin]
+    pub(super) abandon_work: DelayedWork<Client, ABANDON_WORK>,
+    /// The files in debugfs. They refer back to us, so `destroy` takes them away.
+    #[pin]
+    pub(super) directory: Mutex<Option<Directory<Client>>>,
+    /// The transport by which SUNRPC knows it. The last field, since fields are dropped in order:
+    /// who frees the transport looks whether this is gone.
+    pub(super) xprt: XprtHandle,
+}
+
+impl_has_delayed_work_ext! {
+    impl HasDelayedWork<0> for Client { self.connect_work }
+}
+
+impl_has_delayed_work_ext! {
+    impl HasDelayedWork<1> for Client { self.region_work }
+}
+
+impl_has_delayed_work_ext! {
+    impl HasDelayedWork<2> for Client { self.check_work }
+}
+
+impl_has_delayed_work_ext! {
+    impl HasDelayedWork<3> for Client { self.abandon_work }
+}
+
+impl Client {
+    /// Ends the connection, if there is one. The caller excludes sending and connecting, see above.
+    pub(super) fn disconnect_link(&self, reason: trace::End) {
+        let owner = self.owner.lock().take();
+        if let Some(owner) = owner {
+            trace::disconnect(self.number(), reason);
+            self.requester.end_link(owner);
+        }
+    }
+
+    /// Checks whether the server makes progress.
+    pub(super) fn check(this: &Arc<Self>) {
+        let Some(link) = this.requester.link() else {
+            return;
+        };
+        // A Call for which there are too few credits goes with chunks.
+        let again = link.channel().check(false);
+        requester::reply::act(&**this, &link);
+        if again {
+            <Self as requester::Host>::watch(this);
+        }
+    }
+
+    /// Does what the session of the connection wants, if there is one.
+    pub(super) fn act(&self) {
+        if let Some(link) = self.requester.link() {
+            requester::reply::act(self, &link);
+        }
+    }
+
+    /// Ends the connection and tells SUNRPC.
+    pub(super) fn close_link(this: &Arc<Self>, reason: trace::End) {
+        this.disconnect_link(reason);
+        this.xprt.bump_connect_cookie();
+        this.xprt.disconnect_done();
+    }
+}
