@@ -80,7 +80,8 @@ pub(crate) trait EndpointEvents: ConnectionEvents + Sized {
     /// A signaled Send or a fence has completed: there is room in the Send Queue again.
     fn send_room(&self);
 
-    /// A Send buffer came back without having been posted, a [`Transfer`](super::Transfer) has ended, or a
+    /// A Send buffer came back without having been posted, a
+    /// [`Transfer`](super::Transfer) has ended, or a
     /// [`Charge`](super::Charge) was dropped. May be called with spinlocks held.
     fn resources_back(&self) {}
 }

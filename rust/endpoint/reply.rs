@@ -33,7 +33,7 @@ use kernel::prelude::*;
 /// RDMA Reads that complete together, and their purpose.
 pub(crate) type Pull<H> = ReadWrites<Counted<H>, <H as EndpointEvents>::Pull>;
 
-/// What keeps the memory of the Writes of a Reply, and their pages, which count. The fields are
+/// The keeper of the memory of a Reply's Writes, and their pages, which count. The fields are
 /// dropped in this order.
 pub(crate) struct Pushed<H: EndpointEvents> {
     /// The keeper of the memory.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is posted to a queue, and how long it stays in memory.
+//! Postings: the memory that work requests of a queue refer to, and how long it stays.
 //!
 //! # Who owns what, and what ends it
 //!
@@ -68,7 +68,7 @@ pub(super) trait Keep: Send + Sync {}
 
 impl<T: Send + Sync> Keep for T {}
 
-/// What is in memory for the completions of one queue.
+/// The memory that completions of one queue need.
 #[pin_data]
 pub(super) struct Keeper {
     /// The postings, and whose they are.

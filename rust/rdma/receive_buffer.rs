@@ -48,7 +48,7 @@ use kernel::{
 /// The largest number of Receives that are posted together.
 pub(crate) const RECEIVE_BATCH: u32 = 16;
 
-/// Of which queue a Receive is, and to be told of its completion.
+/// Tells the queue that a Receive is of, and receives its completions.
 pub(crate) trait ReceiveKind: Sized + 'static {
     /// The object to be told.
     type Owner: Send + Sync + 'static;
@@ -88,7 +88,7 @@ struct ReceiveMemory<K> {
     buffer: DmaBuffer,
     /// Set while its Receive is posted. Who changes that makes, or gives away, the handle.
     posted: Atomic<bool>,
-    /// Of which queue it is.
+    /// The queue that it is of.
     kind: PhantomData<fn(K)>,
 }
 

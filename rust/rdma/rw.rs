@@ -63,7 +63,7 @@ pub(crate) struct ReadWrite<K> {
     requests: u32,
     /// The number of octets that it moves.
     octets: u32,
-    /// What is dropped after it.
+    /// Dropped after it.
     with: K,
 }
 
@@ -218,7 +218,7 @@ impl Load {
 pub(crate) struct ReadWrites<K, M> {
     /// The Reads, or the Writes.
     operations: KVec<ReadWrite<K>>,
-    /// What keeps their memory.
+    /// Keeps their memory.
     keeper: M,
 }
 

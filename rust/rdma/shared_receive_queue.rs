@@ -78,7 +78,7 @@ use kernel::{
 
 /// To be told of the Receives of a Shared Receive Queue.
 pub(crate) trait SharedReceives: Sized + Send + Sync + 'static {
-    /// What uses a QP of those that share the Receives.
+    /// Uses a QP of those that share the Receives.
     type Member: Send + Sync + 'static;
 
     /// A Receive has completed, by a QP of `member`; of none if its QP is gone. Runs in the context
@@ -120,7 +120,7 @@ impl<R: SharedReceives> ReceiveKind for OfShared<R> {
 
 /// A QP of those that share.
 struct Member<M> {
-    /// What uses it.
+    /// Uses it.
     user: Arc<M>,
     /// Its place in the order.
     place: u32,

@@ -10,7 +10,10 @@
 //! Until then the connection knows it too, under a mutex (`Connection::callback`) which is held
 //! while a Reply is taken in. `destroy` takes it away from there, and so waits for such a Reply.
 
-use crate::endpoint::Received;
+use crate::endpoint::{
+    EndpointEvents,
+    Received, //
+};
 use crate::kext::errno::EOPNOTSUPP;
 use crate::kext::memalloc::NoFs;
 use crate::link::assembly::Whole;
@@ -25,7 +28,7 @@ use crate::requester::{
     Host,
     Requester, //
 };
-use crate::server::connection::Connection;
+use crate::sunrpc::svc::ServerTransport;
 use crate::sunrpc::{
     BcReply,
     CallbackTransport,
@@ -62,24 +65,49 @@ const MEMORY_DELAY: Delta = Delta::from_millis(125);
 /// Octets of a slot's buffers to begin with.
 const SLOT_BUFFER: usize = 512;
 
-/// A transport for Calls to a client.
+/// A connection over which a [`Callback`] calls the client.
+pub(crate) trait CallbackWire: EndpointEvents + ServerTransport {
+    /// From now on the connection tells `callback` of Replies. `attach` is given the link before.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if the connection has one already, `ENOTCONN` if it is gone, `EOPNOTSUPP` if the
+    /// client has not told that it takes Calls (5.2.5 of the draft), and what `attach` returns.
+    fn begin_callback(
+        &self,
+        callback: &Arc<Callback<Self>>,
+        attach: impl FnOnce(Arc<Link<Self>>),
+    ) -> Result;
+
+    /// From now on the connection tells nobody of Replies. When this returns it does not refer to
+    /// the callback.
+    fn end_callback(&self);
+
+    /// Lets go on what waits for Send buffers.
+    fn flush(&self);
+
+    /// Ends the connection.
+    fn end(&self);
+}
+
+/// A transport for Calls to a client, over a connection `C`.
 #[pin_data]
-pub(crate) struct Callback {
+pub(crate) struct Callback<C: CallbackWire> {
     /// The Calls.
     #[pin]
-    requester: Requester<Callback>,
+    requester: Requester<Callback<C>>,
     /// The connection.
-    connection: Arc<Connection>,
+    connection: Arc<C>,
     /// The transport by which SUNRPC knows it. The last field, since fields are dropped in order:
     /// who frees the transport looks whether this is gone.
     xprt: XprtHandle,
 }
 
-impl Callback {
+impl<C: CallbackWire> Callback<C> {
     /// Takes an answer in, see [`requester::reply::accept`].
     pub(super) fn accept(
         this: &Arc<Self>,
-        message: &Received<Connection>,
+        message: &Received<C>,
         answer: Answer<'_>,
         whole: Option<Whole>,
     ) -> Option<Ended<Self>> {
@@ -116,7 +144,7 @@ impl Callback {
     }
 
     /// Starts with the connection's link.
-    fn attach(&self, link: Arc<Link<Connection>>) {
+    fn attach(&self, link: Arc<Link<C>>) {
         if link.channel().rules().counts_messages {
             // The session counts credits, for messages of all kinds.
             self.xprt.set_credits(SLOTS);
@@ -125,14 +153,14 @@ impl Callback {
     }
 }
 
-impl Host for Callback {
-    type Wire = Connection;
+impl<C: CallbackWire> Host for Callback<C> {
+    type Wire = C;
 
     fn requester(&self) -> &Requester<Self> {
         &self.requester
     }
 
-    fn wire(&self) -> &Connection {
+    fn wire(&self) -> &C {
         &self.connection
     }
 
@@ -160,13 +188,13 @@ impl Host for Callback {
     // The connection gives us no Calls.
     fn reverse_call(
         _this: &Arc<Self>,
-        _message: Received<Connection>,
+        _message: Received<C>,
         _version: Version,
         _whole: Option<Whole>,
     ) {
     }
 
-    fn reverse_error(_this: &Arc<Self>, _message: &Received<Connection>, _error: &DecodeError) {}
+    fn reverse_error(_this: &Arc<Self>, _message: &Received<C>, _error: &DecodeError) {}
 
     // The connection does it for sequences. A client that lets no Call out harms itself; and a Call
     // may be under way when the connection is freed, which must not leave anything behind that runs
@@ -178,8 +206,8 @@ impl Host for Callback {
     }
 }
 
-impl Transport for Callback {
-    type Call = Call<Callback>;
+impl<C: CallbackWire> Transport for Callback<C> {
+    type Call = Call<Self>;
     // A buffer of the client has a page.
     const MAX_PAYLOAD: usize = PAGE_SIZE;
 
@@ -225,7 +253,7 @@ impl Transport for Callback {
     }
 
     fn close(this: &Arc<Self>) {
-        this.connection.close();
+        this.connection.end();
         this.xprt.disconnect_done();
     }
 
@@ -233,7 +261,7 @@ impl Transport for Callback {
     fn timer(_this: &Arc<Self>) {}
 
     fn inject_disconnect(this: &Arc<Self>) {
-        this.connection.close();
+        this.connection.end();
     }
 
     // Only mounts have such a line.
@@ -261,11 +289,11 @@ impl Transport for Callback {
     }
 }
 
-impl CallbackTransport for Callback {
-    type Connection = Connection;
+impl<C: CallbackWire> CallbackTransport for Callback<C> {
+    type Connection = C;
     const SLOTS: u32 = SLOTS;
 
-    fn setup(xprt: XprtHandle, connection: &Arc<Connection>) -> Result<Arc<Self>> {
+    fn setup(xprt: XprtHandle, connection: &Arc<C>) -> Result<Arc<Self>> {
         let this = Arc::pin_init(
             try_pin_init!(Self {
                 requester <- Requester::new(SLOTS, SLOT_BUFFER),

@@ -53,7 +53,8 @@ use crate::server::backlog::{
 };
 use crate::server::callback::{
     self,
-    Callback, //
+    Callback,
+    CallbackWire, //
 };
 use crate::server::inbox::Inbox;
 use crate::sunrpc::svc::{
@@ -162,7 +163,7 @@ pub(crate) struct Connection {
     callback_taken: Atomic<bool>,
     /// The transport for Calls to the peer. Held while a Reply is taken in.
     #[pin]
-    callback: Mutex<Option<Arc<Callback>>>,
+    callback: Mutex<Option<Arc<Callback<Connection>>>>,
     /// Checks whether the client makes progress.
     #[pin]
     check: DelayedWork<Connection>,
@@ -195,40 +196,10 @@ impl ReceiveOwner for Connection {
     }
 }
 
-impl Connection {
-    /// The connection with its endpoint, until it is freed.
-    fn link(&self) -> Option<Arc<Link<Self>>> {
-        self.link.lock().clone()
-    }
-
-    /// Sets what [`Self::link`] returns.
-    fn set_link(&self, link: Option<Arc<Link<Self>>>) {
-        let former = core::mem::replace(&mut *self.link.lock(), link);
-        // Outside the lock, since it may be the last reference.
-        drop(former);
-    }
-
-    /// Returns whether something waits to be sent, perhaps for a credit that the client has to
-    /// renew by a message.
-    fn waits(&self) -> bool {
-        self.backlog.is_busy() && self.channel.rules().counts_messages
-    }
-
-    /// Ends the connection, from any context.
-    pub(super) fn close(&self) {
-        self.xprt.close();
-        self.wake();
-    }
-
-    /// From now on the connection tells `callback` of Replies. `attach` is given the link before.
-    ///
-    /// # Errors
-    ///
-    /// `EBUSY` if the connection has one already, `ENOTCONN` if it is gone, `EOPNOTSUPP` if the
-    /// client has not told that it takes Calls (5.2.5 of the draft), and what `attach` returns.
-    pub(super) fn begin_callback(
+impl CallbackWire for Connection {
+    fn begin_callback(
         &self,
-        callback: &Arc<Callback>,
+        callback: &Arc<Callback<Self>>,
         attach: impl FnOnce(Arc<Link<Self>>),
     ) -> Result {
         // Who is told so grants no delegations, which could never be recalled.
@@ -256,7 +227,48 @@ impl Connection {
         Ok(())
     }
 
-    /// Makes what a callback needs of the connection, see [`Self::begin_callback`].
+    fn end_callback(&self) {
+        self.has_callback.store(false, Relaxed);
+        // Dropped under the lock: else `destroy` might not have the last reference.
+        *self.callback.lock() = None;
+        self.callback_taken.store(false, Release);
+    }
+
+    fn flush(&self) {
+        Self::flush(self);
+    }
+
+    fn end(&self) {
+        self.close();
+    }
+}
+
+impl Connection {
+    /// The connection with its endpoint, until it is freed.
+    fn link(&self) -> Option<Arc<Link<Self>>> {
+        self.link.lock().clone()
+    }
+
+    /// Sets what [`Self::link`] returns.
+    fn set_link(&self, link: Option<Arc<Link<Self>>>) {
+        let former = core::mem::replace(&mut *self.link.lock(), link);
+        // Outside the lock, since it may be the last reference.
+        drop(former);
+    }
+
+    /// Returns whether something waits to be sent, perhaps for a credit that the client has to
+    /// renew by a message.
+    fn waits(&self) -> bool {
+        self.backlog.is_busy() && self.channel.rules().counts_messages
+    }
+
+    /// Ends the connection, from any context.
+    pub(super) fn close(&self) {
+        self.xprt.close();
+        self.wake();
+    }
+
+    /// Makes what a callback needs of the connection, see [`CallbackWire::begin_callback`].
     fn prepare_callback(&self, endpoint: &Arc<Endpoint<Self>>) -> Result {
         // Completion handlers may wait for what is held meanwhile, and writeback for them.
         let _scope = NoFs::enter();
@@ -272,17 +284,8 @@ impl Connection {
         begun.map(drop)
     }
 
-    /// From now on the connection tells nobody of Replies. When this returns it does not refer to
-    /// the callback.
-    pub(super) fn end_callback(&self) {
-        self.has_callback.store(false, Relaxed);
-        // Dropped under the lock: else `destroy` might not have the last reference.
-        *self.callback.lock() = None;
-        self.callback_taken.store(false, Release);
-    }
-
     /// Does something with the callback, if there is one. Sleeps.
-    pub(super) fn with_callback(&self, act: impl FnOnce(&Arc<Callback>)) {
+    pub(super) fn with_callback(&self, act: impl FnOnce(&Arc<Callback<Self>>)) {
         if !self.has_callback.load(Relaxed) {
             return;
         }

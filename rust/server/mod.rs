@@ -59,4 +59,5 @@ pub(crate) fn check_parameters() {
 }
 
 /// Registers the server's transport classes; dropping it takes them back.
-pub(crate) type Registration = crate::sunrpc::svc::ServerClassRegistration<Listening, Callback>;
+pub(crate) type Registration =
+    crate::sunrpc::svc::ServerClassRegistration<Listening, Callback<Connection>>;

@@ -93,11 +93,11 @@ pub(crate) struct ReceivePool<M: PoolMember> {
 /// The queue of a pool.
 type Queue<M> = Arc<SharedReceiveQueue<ReceivePool<M>>>;
 
-/// What the lock of a pool protects.
+/// The state that the lock of a pool protects.
 struct State<M: PoolMember> {
     /// The queue, while Receives are posted.
     queue: Option<Queue<M>>,
-    /// How many Receives there should be, and are.
+    /// The demand for Receives.
     demand: Demand,
     /// The buffers that are neither posted nor lent. With room for all.
     idle: KVVec<SharedReceive<ReceivePool<M>>>,

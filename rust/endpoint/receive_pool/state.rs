@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How many Receives there should be, and are.
+//! The demand for Receives.
 
 use crate::rdma::receive_buffer::RECEIVE_BATCH;
 use kernel::prelude::*;

@@ -4,10 +4,10 @@
 //!
 //! # Who owns what, and what ends it
 //!
-//! The QP belongs to the [`CmId`](super::CmId) of its connection. A [`QueuePairUser`] keeps it from being
-//! destroyed: its end waits until there is none. The QP keeps its PD, the CQ
-//! places of its work requests, what is posted to it, the Shared Receive Queue, and the object that
-//! its events go to; it gives them up when it is destroyed and its completions were handled.
+//! The QP belongs to the [`CmId`](super::CmId) of its connection. A [`QueuePairUser`] keeps it from
+//! being destroyed: its end waits until there is none. The QP keeps its PD, the CQ places of its
+//! work requests, what is posted to it, the Shared Receive Queue, and the object that its events go
+//! to; it gives them up when it is destroyed and its completions were handled.
 
 use crate::{
     kext::Completion,
@@ -59,7 +59,7 @@ pub(crate) trait QueuePairEvents: Send + Sync + 'static {
     fn queue_pair_event(this: &Arc<Self>, event: u32);
 }
 
-/// Where the Receives of a QP are posted.
+/// The queue to which the Receives of a QP are posted.
 pub(crate) enum ReceiveSource<R: SharedReceives> {
     /// To a queue of its own for so many of them, in the PD.
     Own(Arc<ProtectionDomain>, u32),

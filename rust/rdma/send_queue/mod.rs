@@ -73,7 +73,7 @@ pub(crate) struct PostedSend {
     pub(crate) signaled: bool,
 }
 
-/// What is posted to a QP, while the queue is open.
+/// The part of a queue that posts, while that is open.
 pub(crate) struct OpenQueue<O: SendQueueOwner> {
     /// The QP.
     qp: QueuePairUser,

@@ -17,10 +17,10 @@ pub(crate) trait SendQueueOwner: RegionOwner {
     /// Dropped after each Read or Write.
     type Held: Send + 'static;
 
-    /// What keeps the memory that Reads fill.
+    /// Keeps the memory that Reads fill.
     type Reading: Send + 'static;
 
-    /// What keeps the memory that Writes are made from.
+    /// Keeps the memory that Writes are made from.
     type Writing: Send + 'static;
 
     /// A Send has completed that was signaled, or has failed. Its Writes are ended.

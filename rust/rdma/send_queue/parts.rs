@@ -6,8 +6,8 @@
 //!
 //! A chain that is begun belongs to the slot of its last work request, like one that is posted as a
 //! whole: Reads to their place, Writes to the Send buffer. What has not been posted of it is the
-//! [`Rest`](super::rest::Rest). There is one at most, and while there is one nothing else is posted but fences, which
-//! take the room that was kept for them and nothing of the chain's; so two chains never wait for
+//! [`Rest`](super::rest::Rest). There is one at most, and while there is one nothing else is posted
+//! but fences, which take the room that was kept for them and nothing of the chain's; so two chains never wait for
 //! each other. Each part is signaled, and its completion posts the next one. A fence may come
 //! between two parts: work requests are done in the order of posting, whatever chain they are of.
 //!

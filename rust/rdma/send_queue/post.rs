@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is posted as a whole: Sends with registrations or Writes before them, and fences.
+//! Chains that are posted as a whole: Sends with registrations or Writes before them, and
+//! fences.
 
 use super::{
     memory::{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is given to a Send Queue, and what comes back.
+//! The types of that which is given to a Send Queue, and comes back.
 
 use super::owner::SendQueueOwner;
 use crate::rdma::rw::ReadWrites;
@@ -34,7 +34,7 @@ pub(crate) type ReadsOf<O> =
 pub(crate) type WritesOf<O> =
     ReadWrites<<O as SendQueueOwner>::Held, <O as SendQueueOwner>::Writing>;
 
-/// How a message is sent.
+/// The options of a Send.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SendOptions {
     /// The length of the message.

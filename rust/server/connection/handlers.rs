@@ -34,7 +34,10 @@ use crate::responder::call::{
     Pulling,
     Refusal, //
 };
-use crate::server::callback::Callback;
+use crate::server::callback::{
+    Callback,
+    CallbackWire, //
+};
 use crate::server::inbox::Work;
 use crate::sunrpc::svc::counters::{
     count,
