@@ -5,8 +5,8 @@
 //! # Who owns what, and what ends it
 //!
 //! The session knows which part may come next, and counts octets. Here they are kept: a connection
-//! has one [`Assembly`], which is used by the handler of its Receives and by nobody else, so the
-//! lock in it is never waited for. A part is copied as soon as it arrives, and its Receive goes
+//! has one [`Assembly`], which is used by the handler of its Receives and by nobody else, so there
+//! is no lock in it. A part is copied as soon as it arrives, and its Receive goes
 //! back. The finished message, a [`Whole`], belongs to the Call or Reply that it is.
 //!
 //! The first part tells how long the message is. Before any octet of it is kept, memory for all of
@@ -28,6 +28,7 @@
 //! another. How much there is of all shares follows from the number of connections, as it does for
 //! Receives.
 
+use crate::kext::handover::Handover;
 use crate::kext::memalloc::{
     self,
     NoFs, //
@@ -206,48 +207,47 @@ impl Drop for Whole {
 }
 
 /// The message of a connection that comes in parts at the moment.
-#[pin_data]
 pub(super) struct Assembly {
-    /// The part of it that has come.
-    #[pin]
-    current: SpinLock<Option<Whole>>,
+    /// The part of it that has come. Messages of a connection are taken in one after the other, so
+    /// nobody misses it while another adds to it; and mostly there is none, which costs no lock.
+    current: Handover<Whole>,
     /// Where it counts.
     share: Arc<Share>,
 }
 
 impl Assembly {
     /// None.
-    pub(super) fn new(share: Arc<Share>) -> impl PinInit<Self> {
-        pin_init!(Self {
-            current <- new_spinlock!(None, "rpcrdma::Assembly::current"),
+    pub(super) const fn new(share: Arc<Share>) -> Self {
+        Self {
+            current: Handover::new(),
             share,
-        })
+        }
     }
 
-    /// Begins with a message of `len` octets.
+    /// Begins with a message of `len` octets. Sleeps.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     pub(super) fn begin(&self, len: u32) -> Result {
         let whole = Whole::new(&self.share, usize::try_from(len)?)?;
-        let former = self.current.lock().replace(whole);
-        drop(former);
-        Ok(())
+        drop(self.take());
+        self.current.put(whole).map_err(|_| EBUSY)
     }
 
     /// Adds a part at an offset. Returns whether there was a place for it.
     pub(super) fn add(&self, offset: u32, part: &[u8]) -> bool {
-        let mut current = self.current.lock();
-        match &mut *current {
-            Some(whole) => whole.put(offset, part),
-            None => false,
-        }
+        let Some(mut whole) = self.take() else {
+            return false;
+        };
+        let added = whole.put(offset, part);
+        // Its place is empty.
+        self.current.put(whole).is_ok() && added
     }
 
     /// Takes the message out, or what there is of it.
     pub(super) fn take(&self) -> Option<Whole> {
-        self.current.lock().take()
+        self.current.take()
     }
 }
 
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn parts_become_a_message() -> Result {
-        let assembly = Arc::pin_init(Assembly::new(Share::new(false)?), GFP_KERNEL)?;
+        let assembly = Assembly::new(Share::new(false)?);
         assembly.begin(6)?;
         assert!(!assembly.add(1, b"a"));
         assert!(assembly.add(0, b"abcd"));

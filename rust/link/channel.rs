@@ -218,7 +218,6 @@ pub(crate) struct Channel {
     #[pin]
     decided: Completion,
     /// The RPC message that is coming in parts.
-    #[pin]
     assembly: Assembly,
     /// The private data of the CM, told when the connection was made.
     in_one: InOne,
@@ -298,7 +297,7 @@ impl Channel {
                 settled: Atomic::new(settled),
                 state <- new_spinlock!(state, "rpcrdma::Channel::state"),
                 decided <- Completion::new(),
-                assembly <- Assembly::new(share),
+                assembly: Assembly::new(share),
                 in_one: parameters.in_one,
                 terms_in_one: Terms::of_one(&parameters.in_one, parameters.role),
                 version: Atomic::new(version),
