@@ -35,6 +35,7 @@ use crate::{
     }, //
 };
 use kernel::{
+    page::PAGE_SIZE,
     prelude::*,
     sync::Arc, //
 };
@@ -69,9 +70,14 @@ impl<H: EndpointEvents> Drop for Counted<H> {
 }
 
 impl<H: EndpointEvents> Endpoint<H> {
-    /// Prepares a Read into `memory` from `segment`, or a Write from `memory` to it. The fragments
-    /// follow one another without a gap but for page boundaries, and are as long as the segment
-    /// together. The caller keeps their pages until the transfer is dropped. Sleeps.
+    /// Prepares a Read into `memory` from `segment`, or a Write from `memory` to it, and adds it to
+    /// `transfers`. The fragments follow one another without a gap but for page boundaries, and are
+    /// as long as the segment together. The caller keeps their pages until the transfer is dropped.
+    /// Sleeps.
+    ///
+    /// It becomes several transfers where the device needs a region for each, which takes no gaps,
+    /// and memory without gaps is mapped to addresses with some: over iWARP behind bounce buffers,
+    /// or behind an IOMMU whose pages are smaller.
     ///
     /// # Errors
     ///
@@ -80,23 +86,58 @@ impl<H: EndpointEvents> Endpoint<H> {
     pub(crate) fn transfer(
         self: &Arc<Self>,
         direction: Direction,
-        memory: KVec<PageFragment>,
+        mut memory: KVec<PageFragment>,
         segment: &Segment,
-    ) -> Result<Transfer<H>> {
+        transfers: &mut KVec<Transfer<H>>,
+    ) -> Result {
         // The core goes through the vectors until it has the length of the segment, wherever they
         // end.
         if octets(&memory) != Some(segment.length) {
             return Err(EINVAL);
         }
+        let mut remote = RemoteAddress {
+            offset: segment.offset,
+            rkey: segment.handle,
+        };
+        match self.prepare(direction, &mut memory, remote) {
+            Err(EINVAL) => {}
+            transfer => return Ok(transfers.push(transfer?, GFP_KERNEL)?),
+        }
+        let mut rest = &memory[..];
+        let mut count = without_gaps(rest);
+        while count > 0 {
+            let (run, behind) = rest.split_at_checked(count).ok_or(EINVAL)?;
+            let mut part = KVec::with_capacity(count, GFP_KERNEL)?;
+            part.extend_from_slice(run, GFP_KERNEL)?;
+            match self.prepare(direction, &mut part, remote) {
+                Err(EINVAL) => count = without_gaps(run),
+                transfer => {
+                    let length = octets(run).ok_or(EINVAL)?;
+                    remote.offset = remote.offset.checked_add(length.into()).ok_or(EINVAL)?;
+                    transfers.push(transfer?, GFP_KERNEL)?;
+                    (rest, count) = (behind, behind.len());
+                }
+            }
+        }
+        if rest.is_empty() {
+            Ok(())
+        } else {
+            Err(EINVAL)
+        }
+    }
+
+    /// Prepares one transfer, see [`ReadWrite::new`] for what becomes of `memory`.
+    fn prepare(
+        self: &Arc<Self>,
+        direction: Direction,
+        memory: &mut KVec<PageFragment>,
+        remote: RemoteAddress,
+    ) -> Result<Transfer<H>> {
         let mut gate = self.send.lock();
         let qp = gate.queue.qp().ok_or(ENOTCONN)?.clone();
         gate.transfers += 1;
         drop(gate);
         let counted = Counted(self.clone());
-        let remote = RemoteAddress {
-            offset: segment.offset,
-            rkey: segment.handle,
-        };
         ReadWrite::new(qp, direction, memory, remote, counted, |qp| {
             self.add_transfer_regions(qp)
         })
@@ -164,6 +205,21 @@ impl<H: EndpointEvents> Endpoint<H> {
             // As in `tear_down`: nobody that has one waits for the endpoint.
             self.home.wait(&mut gate);
         }
+    }
+}
+
+/// Returns how many of the first fragments may fit in a region when all of them don't; zero if one
+/// alone does not. Pages are mapped to pages by most, so it is a part of a page at either end that
+/// leaves a gap.
+fn without_gaps(memory: &[PageFragment]) -> usize {
+    let partial = |fragment: Option<&PageFragment>| {
+        fragment.is_some_and(|fragment| fragment.len() as usize != PAGE_SIZE)
+    };
+    match memory.len() {
+        0 | 1 => 0,
+        _ if partial(memory.first()) => 1,
+        count if partial(memory.last()) => count - 1,
+        count => count / 2,
     }
 }
 

@@ -73,32 +73,31 @@ unsafe impl<K: Send> Send for ReadWrite<K> {}
 impl<K> ReadWrite<K> {
     /// Prepares a Read into `memory`, or a Write from it. The fragments follow one another without
     /// a gap but for page boundaries. Their maker keeps their pages until the value is dropped.
-    /// Sleeps.
+    /// Sleeps. `memory` is taken, but is as it was after `EINVAL`.
     ///
     /// If the device needs a memory region and all of the QP's are in use, `add_regions` is asked
     /// for more, and returns whether there are.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if there is no memory, or more octets than 32 bits count; `EAGAIN` if there are no
+    /// `EINVAL` if there is no memory, or more octets than 32 bits count, or if it has to be
+    /// registered, and was mapped to addresses with gaps between them; `EAGAIN` if there are no
     /// more memory regions; `ENOMEM`; or what the device or `add_regions` reports.
     pub(crate) fn new(
         qp: QueuePairUser,
         direction: Direction,
-        memory: KVec<PageFragment>,
+        memory: &mut KVec<PageFragment>,
         remote: RemoteAddress,
         with: K,
         mut add_regions: impl FnMut(&QueuePairUser) -> Result<bool>,
     ) -> Result<Self> {
-        let octets = octets(&memory)
-            .filter(|octets| *octets != 0)
-            .ok_or(EINVAL)?;
+        let octets = octets(memory).filter(|octets| *octets != 0).ok_or(EINVAL)?;
         let count = u32::try_from(memory.len())?;
         let mut context = KBox::new(
             Context {
                 // SAFETY: Integers, pointers, and unions of those.
                 ctx: unsafe { MaybeUninit::zeroed().assume_init() },
-                memory,
+                memory: core::mem::take(memory),
                 qp,
                 direction,
             },
@@ -127,7 +126,10 @@ impl<K> ReadWrite<K> {
             };
             match to_result(requests.min(0)) {
                 Err(EAGAIN) if add_regions(&context.qp)? => {}
-                Err(error) => return Err(error),
+                Err(error) => {
+                    *memory = KBox::into_inner(context).memory;
+                    return Err(error);
+                }
                 // INVARIANT: It was just initialised.
                 Ok(()) => {
                     return Ok(Self {

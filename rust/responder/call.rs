@@ -535,7 +535,5 @@ fn read<H: EndpointEvents>(
         left -= len;
     }
     let endpoint = call.endpoint().ok_or(ENOTCONN)?;
-    let transfer = endpoint.transfer(Direction::FromDevice, memory, segment)?;
-    transfers.push(transfer, GFP_KERNEL)?;
-    Ok(())
+    endpoint.transfer(Direction::FromDevice, memory, segment, transfers)
 }

@@ -663,10 +663,8 @@ impl<'a, H: EndpointEvents> Writer<'a, H> {
     fn flush(&mut self, transfers: &mut KVec<Transfer<H>>) -> Result {
         if !self.run.is_empty() {
             let run = core::mem::take(&mut self.run);
-            let transfer = self
-                .endpoint
-                .transfer(dma::Direction::ToDevice, run, &self.target)?;
-            transfers.push(transfer, GFP_KERNEL)?;
+            self.endpoint
+                .transfer(dma::Direction::ToDevice, run, &self.target, transfers)?;
         }
         Ok(())
     }

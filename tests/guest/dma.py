@@ -4,14 +4,17 @@
 # mode: pair
 # fabrics: hca
 # kernels: debian
-# variants: slot@ours-ours-one
+# variants: slot@ours-ours-one iwarp-slot@ours-ours
 # soak-variants: bounce@ours-ours slot@ours-ours granule@ours-ours
 # soak-variants: bounce@ours-ours-one slot@ours-ours-one granule@ours-ours-one
+# soak-variants: iwarp-bounce@ours-ours iwarp-granule@ours-ours
+# soak-variants: iwarp-slot@ours-ours-one
 # timeout: 120 240
 """Direct I/O from memory at any offset, pages, names and links; then each mapping fails once.
 
-The variant is the device's dma_model, see tests/kmod/hca/dma.c. Both ends are in this guest, so
-what a client has read is compared with the exported file itself.
+The variant is the device's dma_model, see tests/kmod/hca/dma.c, behind its profile if it is not the
+usual one: over iWARP a server's Reads go to regions. Both ends are in this guest, so what a client
+has read is compared with the exported file itself.
 """
 
 import mmap
@@ -26,6 +29,9 @@ from common import (Mount, check, drop_caches, is_errno, log, module_back,  # no
                     module_free, netdev, pattern, rdmadev, run, wait_for, write)
 
 EXPORT = nfs_server.EXPORT
+PROFILE, _, MODEL = os.environ["VARIANT"].rpartition("-")
+#: The type of link.
+KIND = f"hca-{PROFILE}" if PROFILE else "hca"
 PARAMETER = "/sys/module/hca/parameters/dma_model"
 #: Places in memory, modulo a page, and lengths, of direct I/O.
 PLACES = (0, 1, 511, 1000, 2048, 3000, 4095)
@@ -37,8 +43,8 @@ MAPPINGS = 60
 def server():
     """Makes the device again, with the variant's model, before anything uses it."""
     run("rdma", "link", "del", rdmadev())
-    write(PARAMETER, os.environ["VARIANT"])
-    run("rdma", "link", "add", rdmadev(), "type", "hca", "netdev", netdev())
+    write(PARAMETER, MODEL)
+    run("rdma", "link", "add", rdmadev(), "type", KIND, "netdev", netdev())
     nfs_server.main()
 
 
