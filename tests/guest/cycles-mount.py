@@ -6,6 +6,7 @@
 # soak-fabrics: rxe siw hca
 # variants-rxe: 4.2@ours-ours
 # variants-siw: 4.2
+# device-variants: 4.2@ours-ours 4.2@ours-ours-one
 # kernels: uml
 # soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one
 # soak-smoke: uml-kasan

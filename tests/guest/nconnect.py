@@ -7,6 +7,7 @@
 # variants-siw: 4.2
 # interop-variants: 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@stock-ours
 # control-variants: 4.2@stock-stock
+# device-variants: 4.2@ours-ours 4.2@ours-ours-one
 # kernels: uml
 # soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@stock-ours
 # timeout: 300 300

@@ -7,6 +7,7 @@
 # variants-rxe: 3 4.2@ours-ours 3@ours-ours-one 4.2@stock-ours
 # variants-hca: 4.2@ours-ours
 # variants-siw: 4.0 3@ours-ours 4.2@ours-ours-one 3@stock-ours
+# device-variants: 4.2@ours-ours 3@ours-ours-one 4.0@ours-ours 4.2@ours-ours-one
 # kernels: uml
 # smoke: uml-kasan debian
 # soak-smoke: uml-kasan debug debian

@@ -9,6 +9,7 @@ Prints `READY` when the export can be mounted. Options:
 
 import argparse
 import hashlib
+import hmac
 import json
 import os
 import socket
@@ -21,6 +22,8 @@ from common import (CONTROL_PORT, NFS_PORT, ROOT, make_root, no_name_service, re
 
 EXPORT = f"{ROOT}/export"
 NFSD = "/proc/fs/nfsd"
+#: What a client has to know that wants something here.
+SECRET = os.environ.get("CONTROL_SECRET", "")
 #: Processes started by `control_hold_*`, by name.
 HELD = {}
 
@@ -163,6 +166,9 @@ def serve(connection):
         if not line:
             return
         request = json.loads(line)
+        # On a network that is not only the guests'.
+        if not hmac.compare_digest(request.get("secret", ""), SECRET):
+            return
         if "function" in request:
             try:
                 result = globals()["control_" + request["function"]](**request["arguments"])
@@ -194,7 +200,8 @@ def main(*arguments):
     if not options.no_nfs:
         export_setup(options.sec)
         print(control_nfsd_start(options.threads), flush=True)
-    listener = socket.create_server(("", CONTROL_PORT), backlog=64)
+    listener = socket.create_server((os.environ["OWN_ADDR"] if SECRET else "", CONTROL_PORT),
+                                    backlog=64)
     print("READY", flush=True)
     while True:
         connection, _ = listener.accept()
