@@ -17,12 +17,12 @@
 //!
 //! A Call belongs to the handler of its last Receive; then, if it has Read chunks, with their RDMA
 //! Reads to the endpoint; then to [`ReverseSlots`](super::reverse_slots), under the index of the
-//! slot that SUNRPC was lent. It is taken out by [`reply`], which puts it back if SUNRPC has to try again, and dropped
-//! when the Reply was posted, or when SUNRPC gives the slot back without one. A Call keeps its
-//! Receive, and with it the endpoint's memory, but not the connection: when that ends, Calls that
-//! SUNRPC works on stay until they are given back, and their Replies are not sent. RDMA Writes of a
-//! Reply are made from a copy of it, which goes with the Send, since SUNRPC uses its own memory
-//! again when the Reply was posted.
+//! slot that SUNRPC was lent. It is taken out by [`reply`], which puts it back if SUNRPC has to try
+//! again, and dropped when the Reply was posted, or when SUNRPC gives the slot back without one. A
+//! Call keeps its Receive, and with it the endpoint's memory, but not the connection: when that
+//! ends, Calls that SUNRPC works on stay until they are given back, and their Replies are not sent.
+//! RDMA Writes of a Reply are made from a copy of it, which goes with the Send, since SUNRPC uses
+//! its own memory again when the Reply was posted.
 //!
 //! The transport can't go away before: SUNRPC has a reference to it for each slot that it was lent.
 //!

@@ -285,7 +285,6 @@ impl<O: RegionOwner> Region<O> {
     /// `ENOMEM` if there is no room to map the memory (bounce buffers, I/O addresses), so that a
     /// later attempt may succeed; `EIO` if the device places less than one fragment; or what else
     /// the device reports. The region is clean then, and no fragment is taken.
-    ///
     pub(crate) fn map<I>(
         &mut self,
         fragments: &mut Peekable<I>,

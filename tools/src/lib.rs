@@ -4,8 +4,8 @@
 //!
 //! The core is the code of the kernel module, unchanged. Its unit tests, which are KUnit suites in
 //! the kernel, run here under `cargo test`, together with property tests. What fuzz targets and
-//! benchmarks need of it is in [`oracle`], [`pair`] and [`workload`]; the core itself stays private,
-//! as it is in the module.
+//! benchmarks need of it is in [`oracle`], [`pair`] and [`workload`]; the core itself stays
+//! private, as it is in the module.
 
 // A library: not all of it is of use here.
 #[allow(dead_code, unused_imports)]

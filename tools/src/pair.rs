@@ -7,12 +7,13 @@
 //! something goes wrong. What must never happen is checked at each step; in the end both get enough
 //! Receives, everything is delivered, and then every RPC must have ended.
 //!
-//! There are two kinds of ends. Those of [`run`] give up what does not fit the window: they send an error
-//! instead of a Reply. Those of [`run_patiently`] wait for ever, as the module does ([`patient`]).
+//! There are two kinds of ends. Those of [`run`] give up what does not fit the window: they send an
+//! error instead of a Reply. Those of [`run_patiently`] wait for ever, as the module does
+//! ([`patient`]).
 //!
-//! All of these speak Version Two and do what they should. In [`run_in_trouble`] they need not: they may have
-//! different versions, or none in common, fall silent, begin with a message that nobody expects, or run out of time
-//! ([`trouble`]).
+//! All of these speak Version Two and do what they should. In [`run_in_trouble`] they need not:
+//! they may have different versions, or none in common, fall silent, begin with a message that
+//! nobody expects, or run out of time ([`trouble`]).
 
 use std::collections::{
     HashMap,
@@ -343,8 +344,8 @@ impl Pair {
     }
 }
 
-/// Runs two sessions back to back and checks that nothing goes wrong, whatever the schedule. Returns
-/// what has happened.
+/// Runs two sessions back to back and checks that nothing goes wrong, whatever the schedule.
+/// Returns what has happened.
 ///
 /// # Panics
 ///
@@ -376,8 +377,8 @@ fn run_with(mut schedule: Schedule<'_>, bounds: Option<Bounds>) -> Seen {
     pair.seen
 }
 
-/// As [`run`] or [`run_patiently`], with ends and connections that may have something wrong with them. Returns
-/// what that was, too.
+/// As [`run`] or [`run_patiently`], with ends and connections that may have something wrong with
+/// them. Returns what that was, too.
 ///
 /// # Panics
 ///

@@ -7,9 +7,10 @@
 //! A chain that is begun belongs to the slot of its last work request, like one that is posted as a
 //! whole: Reads to their place, Writes to the Send buffer. What has not been posted of it is the
 //! [`Rest`](super::rest::Rest). There is one at most, and while there is one nothing else is posted
-//! but fences, which take the room that was kept for them and nothing of the chain's; so two chains never wait for
-//! each other. Each part is signaled, and its completion posts the next one. A fence may come
-//! between two parts: work requests are done in the order of posting, whatever chain they are of.
+//! but fences, which take the room that was kept for them and nothing of the chain's; so two chains
+//! never wait for each other. Each part is signaled, and its completion posts the next one. A fence
+//! may come between two parts: work requests are done in the order of posting, whatever chain they
+//! are of.
 //!
 //! The rest points into the operations that the slot keeps. These go with the completion of the
 //! last work request, which is posted last of all, or after the queue was closed and drained.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Fuzz target: two sessions back to back, over any order of events; ends that give up, ends that wait, and
-//! ends with which something is wrong.
+//! Fuzz target: two sessions back to back, over any order of events; ends that give up, ends that
+//! wait, and ends with which something is wrong.
 
 #![no_main]
 

@@ -96,7 +96,8 @@ fn read_message(reader: &mut Reader<'_>) -> Result<Message> {
     };
     let [flags, payload, rest, whole] = *reader.array()?;
     let around = sizes.head | sizes.tail;
-    // Counts may be too large, but not too small: an octet takes a segment. A chunk without any would not be in the header.
+    // Counts may be too large, but not too small: an octet takes a segment. A chunk without any
+    // would not be in the header.
     let segments = |octets: u32, count: u8| usize::from(count.max(u8::from(octets != 0)));
     Ok(Message {
         sizes,
@@ -129,7 +130,8 @@ pub(crate) fn segments_of(shape: &CallShape, plan: &CallPlan) -> usize {
     call + read + offered
 }
 
-/// Returns how many segments there are in the chunk that the RPC message is in, and in the Read chunk.
+/// Returns how many segments there are in the chunk that the RPC message is in, and in the Read
+/// chunk.
 pub(crate) fn read_by(shape: &CallShape, format: CallFormat) -> (usize, usize) {
     let call = &shape.call;
     match format {
@@ -157,7 +159,8 @@ fn pieces(handle: u32, len: u32, count: usize) -> Vec<Segment> {
         .collect()
 }
 
-/// Checks that the Responder of a planned Call, which are these octets, puts together what was taken apart.
+/// Checks that the Responder of a planned Call, which are these octets, puts together what was
+/// taken apart.
 fn is_put_together(shape: &CallShape, plan: &CallPlan, bytes: &[u8]) {
     let sizes = shape.call.sizes;
     let (in_call, in_read) = read_by(shape, plan.call);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the ends do in Version One, of which a session knows nothing: credits count Calls without a Reply.
+//! What the ends do in Version One, of which a session knows nothing: credits count Calls without a
+//! Reply.
 
 use super::*;
 use crate::proto::{

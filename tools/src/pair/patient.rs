@@ -7,9 +7,9 @@
 //! it must not have more parts than will be let out one day ([`Connection::max_parts`]). Calls are
 //! put together anew each time (`requester/marshal.rs`).
 //!
-//! A Call keeps its Receive until its Reply is ready on a server, and until it is posted on a client. While
-//! a Reply of a server's waits no further Call is taken in, so that these keep theirs: the window that such an
-//! end offers gets smaller, down to nothing.
+//! A Call keeps its Receive until its Reply is ready on a server, and until it is posted on a
+//! client. While a Reply of a server's waits no further Call is taken in, so that these keep
+//! theirs: the window that such an end offers gets smaller, down to nothing.
 //!
 //! Servers may share their Receives. Then they begin with few, and have their [`Receives`] add
 //! others and take them back, as there are enough for all or too few.
@@ -133,7 +133,8 @@ impl End {
         self.update_offer();
     }
 
-    /// A message was dealt with. If it is the last one of a Call, which is `kept`, it keeps its Receive.
+    /// A message was dealt with. If it is the last one of a Call, which is `kept`, it keeps its
+    /// Receive.
     pub(super) fn release(&mut self, kept: bool) {
         self.patience.held -= u32::from(!kept);
         self.update_offer();
@@ -237,8 +238,8 @@ impl End {
 const REPLY_HEADER: usize = 20;
 
 impl Pair {
-    /// Makes another Reply ready, if an end has one. `eager` lets it although others wait: these were
-    /// taken in before.
+    /// Makes another Reply ready, if an end has one. `eager` lets it although others wait: these
+    /// were taken in before.
     pub(super) fn prepare(&mut self, at: usize, eager: bool) -> bool {
         let end = &mut self.ends[at];
         let Some(bounds) = end.patience.bounds else {
@@ -338,7 +339,8 @@ impl Pair {
         let split = Split::new(todo.len, header, size);
         let parts = split.as_ref().map_or(u32::MAX, Split::len);
         let chunks = end.may_use_chunks(Direction::Call);
-        // A chunk does not wait, so a Call that may have one is sent in parts only if it can be now.
+        // A chunk does not wait, so a Call that may have one is sent in parts only if it can be
+        // now.
         let most = match chunks {
             true => end.connection.session.credits().max(1).min(bounds.parts),
             false => end.max_parts(Direction::Call, bounds),

@@ -55,7 +55,8 @@ impl Record {
         }
     }
 
-    /// Checks a message that the end is about to send. Of its session it matters what it knows to be spoken.
+    /// Checks a message that the end is about to send. Of its session it matters what it knows to
+    /// be spoken.
     pub(super) fn send(&mut self, message: &[u8], role: Role, session: &Session) {
         let dialect = session.dialect();
         let (version, credits, htype) = (word(message, 1), word(message, 2), word(message, 3));

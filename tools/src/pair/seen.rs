@@ -74,8 +74,8 @@ pub struct Mishaps {
     pub first_lost: u32,
     /// CONNPROP messages of ends that authenticate.
     pub sayings: u32,
-    /// Timers that have ended a connection, or its end: of the first message, of a sequence, of credits, and of the last
-    /// messages.
+    /// Timers that have ended a connection, or its end: of the first message, of a sequence, of
+    /// credits, and of the last messages.
     pub timeouts: [u32; 4],
     /// Clients that a server has refused for want of a proof.
     pub unproved: u32,

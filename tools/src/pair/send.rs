@@ -154,7 +154,8 @@ fn call_header<'a>(
     }
 }
 
-/// Returns the header of an RPC message that is not in a chunk. With `chunk` a Call offers a Reply chunk.
+/// Returns the header of an RPC message that is not in a chunk. With `chunk` a Call offers a Reply
+/// chunk.
 pub(super) fn inline_header(todo: &Todo, credits: u32, chunk: bool) -> Vec<u8> {
     match todo.direction {
         Direction::Call => {

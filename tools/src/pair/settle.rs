@@ -41,7 +41,8 @@ impl Pair {
             }
         }
     }
-    /// Has a client call that has nothing else to do, as it renews its lease: a server waits for that.
+    /// Has a client call that has nothing else to do, as it renews its lease: a server waits for
+    /// that.
     pub(super) fn renew(&mut self) {
         if self.ends[0].pending() == 0 {
             self.call(0, &mut Schedule { bytes: &[] });
@@ -84,8 +85,8 @@ impl Pair {
         }
     }
 
-    /// Checks that two ends with which nothing is wrong have come to speak what they should, and all RPCs to their end,
-    /// without anybody having waited in vain.
+    /// Checks that two ends with which nothing is wrong have come to speak what they should, and
+    /// all RPCs to their end, without anybody having waited in vain.
     fn check_agreement(&self) {
         if self.is_closed() && self.common().is_some() || !self.is_clean() {
             return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an owner does that has waited long enough: it has its connection check for progress, and a client
-//! gives up a connection that is of no use after a while (`client/connect.rs`).
+//! What an owner does that has waited long enough: it has its connection check for progress, and a
+//! client gives up a connection that is of no use after a while (`client/connect.rs`).
 
 use super::*;
 use crate::proto::connection::watchdog::{
@@ -25,7 +25,8 @@ impl End {
         self.connected && self.may_send()
     }
 
-    /// Returns whether something of a server's waits for credits. Of a client's that goes in another way.
+    /// Returns whether something of a server's waits for credits. Of a client's that goes in
+    /// another way.
     fn waits(&self) -> bool {
         self.role == Role::Server && !(self.todo.is_empty() && self.is_idle())
     }
@@ -51,7 +52,8 @@ impl End {
 }
 
 impl Pair {
-    /// The owner of an end does not want the connection any more, or has waited for a Reply long enough.
+    /// The owner of an end does not want the connection any more, or has waited for a Reply long
+    /// enough.
     pub(super) fn end_it(&mut self, at: usize) {
         let end = &mut self.ends[at];
         if end.trouble.is_mute() {

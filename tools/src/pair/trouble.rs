@@ -16,7 +16,8 @@ use super::{
 /// The versions that an end may speak.
 const RANGES: [(u32, u32); 5] = [(1, 2), (1, 2), (1, 2), (2, 2), (1, 1)];
 
-/// How many Receives an end has at least that authenticates itself: with fewer it could not be answered.
+/// How many Receives an end has at least that authenticates itself: with fewer it could not be
+/// answered.
 const LEAST_AUTHENTICATED: u32 = 3;
 
 /// Of which host authentication material is made.
@@ -176,8 +177,8 @@ impl Pair {
         self.ends.iter().all(is_clean) && !self.is_misled()
     }
 
-    /// Returns what a connection should speak, if that is possible: the client offers its highest version, and may go back
-    /// to Version One.
+    /// Returns what a connection should speak, if that is possible: the client offers its highest
+    /// version, and may go back to Version One.
     pub(super) fn common(&self) -> Option<Dialect> {
         let can = |version| {
             let mut configs = self.configs.iter();

@@ -402,8 +402,8 @@ proptest! {
         oracle::auth(&bytes);
     }
 
-    /// Whatever octet of whatever message is damaged, it comes to an end, and nobody who has to prove
-    /// himself goes without.
+    /// Whatever octet of whatever message is damaged, it comes to an end, and nobody who has to
+    /// prove himself goes without.
     #[test]
     fn damage_does_not_help(
         which in any::<bool>(),

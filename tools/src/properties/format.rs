@@ -116,7 +116,8 @@ fn usable() -> impl Strategy<Value = Usable> {
     })
 }
 
-/// Any shape of Version Two, with messages in parts, and with a peer that may have refused something.
+/// Any shape of Version Two, with messages in parts, and with a peer that may have refused
+/// something.
 fn shape_two() -> impl Strategy<Value = CallShape> {
     let chunks = prop::bool::weighted(0.9);
     (shape(), continuation(), continuation(), usable(), chunks).prop_map(
@@ -181,7 +182,8 @@ proptest! {
         }
     }
 
-    /// In Version Two as well no format is chosen while a better one fits that the peer has not refused.
+    /// In Version Two as well no format is chosen while a better one fits that the peer has not
+    /// refused.
     #[test]
     fn plans_of_version_two_are_the_best(shape in shape_two()) {
         let (call, reply, usable) = (&shape.call, &shape.reply, &shape.usable);
@@ -200,7 +202,8 @@ proptest! {
         };
         let write = Some(reply.payload_segments);
         let may_write = has_data(reply) && usable.write && usable_chunk(reply.payload_segments);
-        let expected = if comes(None, total(&reply.sizes), if has_data(reply) { data } else { other }) {
+        let most = if has_data(reply) { data } else { other };
+        let expected = if comes(None, total(&reply.sizes), most) {
             Some(ReplyFormat::Inline)
         } else if may_write && comes(write, rest, other) {
             Some(ReplyFormat::WriteChunk)
@@ -243,7 +246,10 @@ proptest! {
             true => shape.call_parts.data,
             false => shape.call_parts.rest,
         };
-        let may_read = has_data(call) && usable.read && is_aligned && usable_chunk(call.payload_segments);
+        let may_read = has_data(call)
+            && usable.read
+            && is_aligned
+            && usable_chunk(call.payload_segments);
         let expected = if goes(false, 0, total(&call.sizes), most) {
             CallFormat::Inline
         } else if may_read && goes(false, call.payload_segments, left, shape.call_parts.rest) {
@@ -252,7 +258,10 @@ proptest! {
             && usable_chunk(call.rest_segments)
             && goes(true, call.payload_segments + call.rest_segments, 0, 1)
         {
-            CallFormat::CallAndReadChunk { position: call.sizes.head, pad: pad.min(call.sizes.tail) }
+            CallFormat::CallAndReadChunk {
+                position: call.sizes.head,
+                pad: pad.min(call.sizes.tail),
+            }
         } else if usable_chunk(call.whole_segments) && goes(true, call.whole_segments, 0, 1) {
             CallFormat::Special
         } else {
@@ -304,8 +313,9 @@ proptest! {
         let (call, reply) = (&shape.call, &shape.reply);
         let reply_inline = u64::from(shape.reply_inline);
         let rest = u64::from(reply.sizes.head) + u64::from(reply.sizes.tail);
-        let may_reduce =
-            |message: &Message| shape.ddp_allowed && message.ddp_eligible && message.sizes.pages != 0;
+        let may_reduce = |message: &Message| {
+            shape.ddp_allowed && message.ddp_eligible && message.sizes.pages != 0
+        };
 
         let header = |write| reply_header_len(shape.version, write, None).unwrap() as u64;
         let write_header = header(Some(reply.payload_segments));
@@ -396,8 +406,9 @@ proptest! {
     }
 }
 
-/// A Write chunk that bytes describe with data, but without segments. A chunk of no segments is not in a header, so what was
-/// planned for one beside it would have more room: a Reply in three messages would take two, and a Call chunk would fit.
+/// A Write chunk that bytes describe with data, but without segments. A chunk of no segments is not
+/// in a header, so what was planned for one beside it would have more room: a Reply in three
+/// messages would take two, and a Call chunk would fit.
 #[test]
 fn bytes_describe_no_chunk_without_segments() {
     // Sizes of head, pages and tail; flags and segment counts.
@@ -410,8 +421,8 @@ fn bytes_describe_no_chunk_without_segments() {
         }
         oracle::format(&bytes);
     };
-    // Version Two, with a Reply that may come in three messages of 8192 octets: of a Call that is answered, and of one
-    // that is not.
+    // Version Two, with a Reply that may come in three messages of 8192 octets: of a Call that is
+    // answered, and of one that is not.
     let call = (
         [0, 0x01, 0x96, 0x80, 0x0d, 0xff, 0, 0x02, 0x01],
         [0, 0, 1, 1],

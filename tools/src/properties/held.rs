@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Every order in which two ends can call each other and answer, where a Call holds its Receive, tried out: there is a
-//! Receive for each message, and nobody waits for ever.
+//! Every order in which two ends can call each other and answer, where a Call holds its Receive,
+//! tried out: there is a Receive for each message, and nobody waits for ever.
 //!
-//! The ends do what the module does. A Call keeps its Receive until its Reply is ready on a server, and until it is posted
-//! on a client. A thread of a server takes no further Call in while a Reply waits for a credit.
+//! The ends do what the module does. A Call keeps its Receive until its Reply is ready on a server,
+//! and until it is posted on a client. A thread of a server takes no further Call in while a Reply
+//! waits for a credit.
 
 use std::collections::{
     HashSet,
@@ -45,7 +46,8 @@ struct Plan {
     calls: u32,
     /// How many of them may be unanswered at a time.
     slots: u32,
-    /// Of a client, whether it is one of ours, which never sends a Call in the place of a GRANT that was beyond the limit.
+    /// Of a client, whether it is one of ours, which never sends a Call in the place of a GRANT
+    /// that was beyond the limit.
     cautious: bool,
 }
 
@@ -262,7 +264,8 @@ impl Pair {
     }
 }
 
-/// Explores a client and a server that were told what they may send, where 2^31 and 2^32 are passed.
+/// Explores a client and a server that were told what they may send, where 2^31 and 2^32 are
+/// passed.
 fn explore(client: Plan, server: Plan) -> usize {
     let starts = (0x7fff_fffe, 0xffff_fffd);
     let mut ends = [
@@ -280,8 +283,8 @@ fn explore(client: Plan, server: Plan) -> usize {
     pair.explore()
 }
 
-/// A client has Receives for the Calls of the server, and a window beside (`link/sizing.rs`). The server may have few.
-/// Returns in how many states all of these were held.
+/// A client has Receives for the Calls of the server, and a window beside (`link/sizing.rs`). The
+/// server may have few. Returns in how many states all of these were held.
 fn explore_small(cautious: bool) -> Vec<usize> {
     let plans = [(2, 3, 3), (2, 4, 2), (3, 4, 2)];
     let explore = |(receives, calls, back)| {
@@ -302,7 +305,8 @@ fn explore_small(cautious: bool) -> Vec<usize> {
     plans.into_iter().map(explore).collect()
 }
 
-/// Of a server's Receives one is always left for a GRANT, so that its client can renew the credits that it needs.
+/// Of a server's Receives one is always left for a GRANT, so that its client can renew the credits
+/// that it needs.
 #[test]
 fn there_is_a_receive_for_each_message() {
     assert_eq!(explore_small(true), [0; 3], "all Receives were held");

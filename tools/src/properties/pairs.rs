@@ -133,8 +133,8 @@ fn shared_receives_come_and_go() {
     }
 }
 
-/// That would be seen if it were not so: a client with too few Receives beside those that hold Calls of
-/// the server's.
+/// That would be seen if it were not so: a client with too few Receives beside those that hold
+/// Calls of the server's.
 #[test]
 fn waiting_for_ever_is_noticed() {
     let hook = std::panic::take_hook();
@@ -221,8 +221,9 @@ fn trouble_reaches_everything() {
     assert!(seen.replied > 1000 && seen.lost > 50, "{seen:?}");
 }
 
-/// A client that has had a GRANT beyond its limit acknowledged sends no Call then. The server has one Receive left, all others
-/// hold Calls, and it waits for credits for a Reply in three parts, which the client has to renew.
+/// A client that has had a GRANT beyond its limit acknowledged sends no Call then. The server has
+/// one Receive left, all others hold Calls, and it waits for credits for a Reply in three parts,
+/// which the client has to renew.
 #[test]
 fn a_reply_in_parts_gets_its_credits() {
     let schedule = [
@@ -254,8 +255,8 @@ fn only_one_end_is_beyond_its_limit() {
     assert!(seen.continued > 0 && seen.grants > 0, "{seen:?}");
 }
 
-/// A client takes the first message of a server for a refusal, and goes on in Version One where the server speaks Version
-/// Two: it goes beyond a window of which it knows nothing.
+/// A client takes the first message of a server for a refusal, and goes on in Version One where the
+/// server speaks Version Two: it goes beyond a window of which it knows nothing.
 #[test]
 fn who_is_misled_may_overrun() {
     let schedule = [
@@ -267,8 +268,8 @@ fn who_is_misled_may_overrun() {
     assert!(mishaps.strange > 0 && mishaps.closed > 0, "{mishaps:?}");
 }
 
-/// A client that was refused Version Two, and granted three Calls in Version One, makes them while the server ends the
-/// connection: it has broken no rule, so that it is told why before.
+/// A client that was refused Version Two, and granted three Calls in Version One, makes them while
+/// the server ends the connection: it has broken no rule, so that it is told why before.
 #[test]
 fn calls_in_version_one_do_not_hurry_the_end() {
     let schedule = [
@@ -290,8 +291,8 @@ fn calls_in_version_one_do_not_hurry_the_end() {
     assert!(mishaps.in_one >= 5, "{mishaps:?}");
 }
 
-/// Ends of any versions, one of which begins with each kind of message, whole or damaged, and goes on as it should or
-/// falls silent.
+/// Ends of any versions, one of which begins with each kind of message, whole or damaged, and goes
+/// on as it should or falls silent.
 #[test]
 fn every_first_message_is_put_up_with() {
     // What is wrong with it besides, and where.
@@ -314,7 +315,8 @@ fn every_first_message_is_put_up_with() {
     let mut runs = 0;
     for (kind, [damage, place]) in (0..18).flat_map(|kind| DAMAGES.map(|damage| (kind, damage))) {
         for (client, server) in clients.into_iter().flat_map(|c| servers.map(|s| (c, s))) {
-            // Neither end falls silent; or one does, which is the server for the first message of the server.
+            // Neither end falls silent; or one does, which is the server for the first message of
+            // the server.
             for (silence, whose) in [(8, 1), (8, 129), (0, 1), (16, 129)] {
                 for receives in [0, 3] {
                     let end = [20, 20, receives];

@@ -34,7 +34,8 @@ fn segments(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Segment>
     )
 }
 
-/// A Call: the segments of its Call chunk, those of its Read chunks with their positions, and what is inline.
+/// A Call: the segments of its Call chunk, those of its Read chunks with their positions, and what
+/// is inline.
 #[derive(Clone, Debug)]
 struct Shape {
     /// The version.

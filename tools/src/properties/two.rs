@@ -210,7 +210,8 @@ proptest! {
         prop_assert_eq!(offer.invalidate(), Some(inv_handle).filter(|handle| *handle != 0));
         prop_assert!(offer.call.iter().map(|entry| entry.segment).eq(call.call));
         prop_assert!(offer.read.iter().eq(call.read));
-        prop_assert!(offer.write.iter().flat_map(|c| c.iter()).eq(call.write.into_iter().flatten()));
+        let written = offer.write.iter().flat_map(|c| c.iter());
+        prop_assert!(written.eq(call.write.into_iter().flatten()));
         let reply: Option<Vec<Segment>> = offer.reply.map(|c| c.iter().collect());
         prop_assert_eq!(reply, call.reply);
         is_needed(&message, if is_inline { header_len + 4 } else { header_len });

@@ -142,8 +142,8 @@ impl Pair {
     }
 }
 
-/// Explores two ends with so many Receives and so much to send, whose counters begin at `starts`. Each of them is the client,
-/// and then the server.
+/// Explores two ends with so many Receives and so much to send, whose counters begin at `starts`.
+/// Each of them is the client, and then the server.
 fn explore_from(starts: (u32, u32), offers: [&[u32]; 2], todo: [&[u32]; 2]) -> usize {
     let ends = [
         End::new(starts.0, starts.1, offers[0], todo[0]),
