@@ -18,7 +18,7 @@
 
 DEFINE_RWLOCK(hca_keys_lock);
 /* By number, which is not used again soon. What is taken out is so under hca_keys_lock. */
-static DEFINE_XARRAY_ALLOC1(hca_keys);
+static DEFINE_XARRAY_FLAGS(hca_keys, XA_FLAGS_ALLOC1 | XA_FLAGS_LOCK_IRQ);
 static u32 hca_next_key;
 
 /* A region's registration begins or ends to use what is mapped. hca_keys_lock is held. */
@@ -60,8 +60,8 @@ static struct hca_mr *hca_mr_new(struct ib_pd *ib)
 	/* Regions are found before ib_core says whose they are. */
 	mr->ib.pd = ib;
 	mr->ib.device = ib->device;
-	error = xa_alloc_cyclic(&hca_keys, &mr->index, mr, XA_LIMIT(1, (1 << 24) - 1),
-				&hca_next_key, GFP_KERNEL);
+	error = xa_alloc_cyclic_irq(&hca_keys, &mr->index, mr, XA_LIMIT(1, (1 << 24) - 1),
+				    &hca_next_key, GFP_KERNEL);
 	if (error < 0) {
 		kfree(mr);
 		return ERR_PTR(error);
