@@ -59,6 +59,8 @@ def client():
             with Mount("3" if n % 2 else "4.2") as mount:
                 workload.everything(mount)
                 steps, lost = lose_connections(mount)
+                for name in os.listdir(mount.path):
+                    run("rm", "-rf", f"{mount.path}/{name}")
             log(f"round {n}: {steps} steps of load, {lost} connections lost")
     wait_for("release of the transports", 60, lambda: module_refs() <= idle)
     module_free()
