@@ -16,8 +16,8 @@ import time
 
 import tap
 from bench_tables import check_counts, print_counts, print_rates, print_rnr
-from common import (Mount, children, check, fabric, log, module_refs, read, remote, remote_call,
-                    rnr_events, run, wait_for)
+from common import (Mount, children, check, fabric, log, module_back, module_free, module_refs,
+                    one_guest, read, remote, remote_call, rnr_events, run, wait_for)
 from nfs_server import EXPORT
 from operations import SIDES, rows as operation_rows
 
@@ -64,14 +64,34 @@ def rate(path, size, writing, limit=None):
 def rate_of_jobs(path, size, jobs):
     """Operations per second of several processes together."""
     pipe = os.pipe()
+    # By then all of them are there.
+    begin = time.monotonic() + 1
 
     def job():
-        os.write(pipe[1], f"{rate(path, size, False)}\n".encode())
+        found = steps_until(path, size, begin) if one_guest() else rate(path, size, False)
+        os.write(pipe[1], f"{found}\n".encode())
 
     children(*[job] * jobs)
     os.close(pipe[1])
     with os.fdopen(pipe[0]) as f:
         return sum(float(line) for line in f)
+
+
+def steps_until(path, size, begin):
+    """Reads per second of one process, from `begin` on for the usual time.
+
+    Where the processes share a CPU the median of batches leaves out the turns of the others.
+    """
+    io = tap.Direct(path, size, False)
+    places = itertools.cycle(range(0, SPAN, size))
+    time.sleep(max(0, begin - time.monotonic()))
+    steps = 0
+    while time.monotonic() < begin + seconds():
+        for _ in range(4):
+            io.step(next(places))
+        steps += 4
+    io.close()
+    return steps / seconds()
 
 
 def names(top, count=1200, batch=40):
@@ -99,7 +119,7 @@ def rates(mount, prepare, count):
         for size in COUNTED:
             for writing in (False, True):
                 name = f"{size >> 10} KiB {'write' if writing else 'read'}"
-                counts[name] = both_ends(tap.per_operation(path, size, writing, ENDS))
+                counts[name] = both_ends(tap.per_operation(path, size, writing, ENDS.values()))
     row = {}
     row["4 KiB read, 1 job (us)"] = 1e6 / rate(path, 4 * KIB, False)
     row["4 KiB read, 8 jobs (IOPS)"] = rate_of_jobs(path, 4 * KIB, 8)
@@ -122,7 +142,7 @@ def operations(mount, word, count):
         one = make()
         row[f"{name} (us)"] = one.measure(mount.path)[0] / 1000
         if count:
-            counts[name] = both_ends(one.count(ENDS))
+            counts[name] = both_ends(one.count(ENDS.values()))
         one.close()
     return row, counts
 
@@ -135,6 +155,22 @@ def replace_server(which):
         "rmmod rpcrdma 2>/dev/null; ! grep -q '^rpcrdma ' /proc/modules && echo gone || true"), 0.2)
     remote(SIDES[which].command())
     remote_call("nfsd_start")
+
+
+def replace_modules(pair, server):
+    """Has the ends go on with the modules of a pair.
+
+    A server in a guest of its own does so only if `server`.
+    """
+    own, peer = pair.split("-")
+    if one_guest():
+        module_free()
+    elif server:
+        replace_server(peer)
+    run("rmmod", "rpcrdma")
+    run("insmod", *SIDES[own].arguments())
+    if one_guest():
+        module_back()
 
 
 def check_version(pair):
@@ -178,27 +214,48 @@ class Part:
         print_rates(self.rows)
         # In the order of the other table, whichever pair was first.
         counts = {pair: self.counts[pair] for pair in self.rows}
-        for end in ("client", "server"):
+        for end in ENDS:
             print_counts(counts, end)
 
 
 def both_ends(found):
     """What was counted at `ENDS`, by name."""
-    return dict(zip(("client", "server"), found))
+    return dict(zip(ENDS, found))
 
 
-#: Where work requests are counted.
-ENDS = (tap, tap.Server)
+#: Where work requests are counted. A guest with both ends has one module that counts them.
+ENDS = ({"both Queue Pairs together": tap} if one_guest() else
+        {"the client's Queue Pair": tap, "the server's Queue Pair": tap.Server})
+
+
+def measure_pair(pair, rate_rows, operation_part, n, first):
+    """One pair's turn in round `n`, whose modules are there; `first` is the first turn of all.
+
+    Returns how often a message found no Receive.
+    """
+    before = rnr_events()
+    with Mount("4.2", options="rsize=1048576,wsize=1048576") as mount:
+        check_version(pair)
+        # Counting costs a little, the same for all.
+        rate_rows.turn(pair, mount, first, n == 0)
+        operation_part.turn(pair, mount, f"{n}{pair}", n == 0)
+    found = rnr_events() - before
+    if not one_guest():
+        # A server in this guest uses the module too, and stops when the module is replaced.
+        wait_for("release of the transport", 60, lambda: module_refs() == 0)
+    return found
 
 
 def client():
     """Measures, and prints the tables. Fails when a count contradicts what is promised."""
-    rate_rows, operation_part = Part("RATES", rates), Part("OPERATIONS", operations)
+    parts = rate_rows, operation_part = Part("RATES", rates), Part("OPERATIONS", operations)
     pairs = list(dict.fromkeys([*rate_rows.rows, *operation_part.rows]))
     check(pairs, "there is nothing to be measured")
+    check(not one_guest() or all(len(set(pair.split("-"))) == 1 for pair in pairs),
+          f"one guest has the same module at both ends: {' '.join(pairs)}")
     servers = {pair.split("-")[1] for pair in pairs}
-    tap.insert()
-    tap.Server.insert()
+    for end in ENDS.values():
+        end.insert()
     number = int(os.environ.get("ROUNDS") or 12)
     limit = 60 * float(os.environ.get("MINUTES") or 12)
     rnr = dict.fromkeys(pairs, 0)
@@ -207,29 +264,19 @@ def client():
         round_began = time.monotonic()
         order = pairs if n % 2 == 0 else pairs[::-1]
         for pair in order:
-            own, peer = pair.split("-")
-            # Where there is one module only it is put there once.
-            if len(servers) > 1 or pair == order[0] and n == 0:
-                replace_server(peer)
-            run("rmmod", "rpcrdma")
-            run("insmod", *SIDES[own].arguments())
-            before = rnr_events()
-            with Mount("4.2", options="rsize=1048576,wsize=1048576") as mount:
-                check_version(pair)
-                # Counting costs a little, the same for all.
-                rate_rows.turn(pair, mount, n == 0 and pair == order[0], n == 0)
-                operation_part.turn(pair, mount, f"{n}{pair}", n == 0)
-            rnr[pair] += rnr_events() - before
-            wait_for("release of the transport", 60, lambda: module_refs() == 0)
+            first = n == 0 and pair == order[0]
+            # Where there is one module only the server's is put there once.
+            replace_modules(pair, len(servers) > 1 or first)
+            rnr[pair] += measure_pair(pair, *parts, n, first)
         n += 1
         # The first one counts, too, and takes longer for it.
         if n > 1:
             longest = max(longest, time.monotonic() - round_began)
     if n < number:
         log(f"time for {n} rounds only")
-    for part in (rate_rows, operation_part):
+    for part in parts:
         part.show(n)
     print_rnr(rnr)
     print(flush=True)
-    for part in (rate_rows, operation_part):
+    for part in parts:
         check_counts(part.counts)

@@ -33,7 +33,7 @@ RDMA = (TRANSPORT, VERBS, DEVICE, CHECKSUM, NETWORK)
 MODULES = {
     "rpcrdma": TRANSPORT, "rdmatap": TRANSPORT,
     "ib_core": VERBS, "rdma_cm": VERBS, "ib_cm": VERBS, "iw_cm": VERBS, "ib_uverbs": VERBS,
-    "rdma_rxe": DEVICE, "siw": DEVICE,
+    "rdma_rxe": DEVICE, "siw": DEVICE, "hca": DEVICE,
     "sunrpc": SUNRPC, "auth_rpcgss": SUNRPC,
     "nfs": CLIENT, "nfsv3": CLIENT, "nfsv4": CLIENT, "netfs": CLIENT, "nfs_layout_flexfiles": CLIENT,
     "nfsd": SERVER, "lockd": SERVER, "nfs_acl": SERVER, "grace": SERVER,
