@@ -57,8 +57,10 @@ check:
 check-interop:
 	@tools/check --interop
 
+# And the strict device must see what is wrong with a module that was spoilt on purpose.
 soak:
 	@tools/check --soak
+	@tools/sabotage
 
 # What a clock can tell, and what only instructions can.
 bench:
