@@ -42,6 +42,7 @@ use crate::endpoint::{
 };
 use crate::kext::memalloc::NoFs;
 use crate::kext::ratelimit::pr_warn_ratelimited;
+use crate::kext::waiting::wait_unless;
 use crate::link::assembly::{
     Whole,
     MAX_WHOLE, //
@@ -447,14 +448,11 @@ fn wait(this: &Arc<Client>, link: &Link<Client>, writes: u32, parts: u32) -> Sen
     this.requester.stats.send_queue_full.count();
     // For the credits.
     Client::watch(this);
-    this.xprt.wait_for_buffer_space();
-    // What is missing may have come before the flag was set.
     let writes_too = usize::try_from(writes).unwrap_or(usize::MAX);
-    if link.endpoint().has_send_room(writes_too, parts)
-        && link.admits(Direction::Reply, parts, writes > 0)
-    {
-        this.xprt.write_space();
-    }
+    wait_unless(&this.xprt, || {
+        link.endpoint().has_send_room(writes_too, parts)
+            && link.admits(Direction::Reply, parts, writes > 0)
+    });
     SendError::Again
 }
 

@@ -33,6 +33,7 @@ use crate::kext::time::{
     seconds,
     HZ, //
 };
+use crate::kext::waiting::Waiting;
 use crate::link::auth::AuthWanted;
 use crate::link::sizing::Wanted;
 use crate::link::{
@@ -378,7 +379,7 @@ pub(super) fn add_regions(this: &Arc<Client>) {
     match grow_pool(this, link.endpoint()) {
         // There are as many as there may be: whoever brings one back says so.
         Ok(0) => {}
-        Ok(_) => this.xprt.write_space(),
+        Ok(_) => this.xprt.wake(),
         // Nothing may be under way that would bring one back.
         Err(_) => {
             DelayedWork::<Client, REGION_WORK>::schedule(this, MEMORY_DELAY);

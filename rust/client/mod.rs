@@ -36,6 +36,7 @@ use crate::kext::delayed_work::{
     DelayedWork,
     DelayedWorkItem, //
 };
+use crate::kext::waiting::Waiting;
 use crate::link::assembly::Whole;
 use crate::link::channel::CHECK_INTERVAL;
 use crate::link::sizing::{
@@ -183,7 +184,7 @@ impl EndpointEvents for Client {
 
     fn send_room(&self) {
         self.requester.stats.completions.count();
-        self.xprt.write_space();
+        self.xprt.wake();
         self.act();
     }
 }
@@ -211,7 +212,7 @@ impl Transport for Client {
     fn buf_free(this: &Arc<Self>, slot: &Arc<Slot<Self::Call>>) {
         slot.call.abandon();
         // Somebody may have waited for its regions.
-        this.xprt.write_space();
+        this.xprt.wake();
     }
 
     fn send_request(this: &Arc<Self>, rqst: SendRqst<'_, Self>) -> Result<(), SendError> {

@@ -19,6 +19,7 @@ pub(crate) mod num;
 pub(crate) mod page_fragment;
 pub(crate) mod ratelimit;
 pub(crate) mod time;
+pub(crate) mod waiting;
 
 #[allow(unused_imports)]
 pub(crate) use self::{

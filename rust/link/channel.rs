@@ -26,7 +26,7 @@
 //! which a Call takes once, and a Reply when it says something new. Version Two counts messages, of
 //! all kinds and for both directions together. SUNRPC's window is opened as wide as the connection
 //! was made for. A sender that finds no credit waits as if the Send Queue were full: a Requester by
-//! `wait_for_buffer_space`, a server's Reply in its backlog.
+//! `kext::waiting`, a server's Reply in its backlog.
 //!
 //! How much the peer may send follows from the Receives that were posted for it, and from those
 //! that hold messages which are still in use (`Endpoint::held`), see

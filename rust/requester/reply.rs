@@ -4,6 +4,7 @@
 
 use crate::endpoint::Received;
 use crate::kext::time::HZ;
+use crate::kext::waiting::Waiting;
 use crate::link::assembly::Whole;
 use crate::link::channel::incoming::Delivery;
 use crate::link::channel::Channel;
@@ -116,7 +117,7 @@ pub(crate) fn unreadable<T: Host>(
 pub(crate) fn act<T: Host>(this: &T, link: &Link<T::Wire>) {
     let outcome = link.channel().act(link.endpoint());
     if outcome.wake {
-        this.xprt().write_space();
+        this.xprt().wake();
     }
     if let Some(reason) = outcome.close {
         if reason == Reason::BadReply {
@@ -275,7 +276,7 @@ pub(crate) fn finish<T: Host>(this: &Arc<T>, message: Received<T::Wire>, ended: 
         complete(this, rqst, verdict, message.bytes(), whole.as_ref());
         if asked.segments() > 0 {
             // Somebody may have waited for the region that came back.
-            this.xprt().write_space();
+            this.xprt().wake();
         }
         return;
     };
@@ -341,7 +342,7 @@ pub(crate) fn fenced<T: Host>(this: &Arc<T>, tag: u32, done: bool) {
             drop(state);
             call.set_fenced(regions);
             complete(this, rqst, verdict, message.bytes(), whole.as_ref());
-            this.xprt().write_space();
+            this.xprt().wake();
         }
         other => {
             // Not done: the connection is lost, and its end takes a Call in `Fencing` back.

@@ -2,6 +2,7 @@
 
 //! Waiting for room: SUNRPC is told to try again, and called when there is room.
 
+use crate::kext::waiting::wait_unless;
 use crate::link::Link;
 use crate::observe::trace;
 use crate::proto::v2::Direction as RpcDirection;
@@ -20,12 +21,9 @@ pub(crate) fn wait_for_send_room<T: Host>(
 ) -> SendError {
     trace::send_queue_full(this.traced(), xid);
     this.requester().stats.send_queue_full.count();
-    this.xprt().wait_for_buffer_space();
-    // A completion may have come before the flag was set, and the next one may be far. To ask for
-    // less room than is needed would have SUNRPC call again and again.
-    if link.endpoint().has_send_room(regions, parts) {
-        this.xprt().write_space();
-    }
+    // To ask for less room than is needed would have SUNRPC call again and again.
+    let room = || link.endpoint().has_send_room(regions, parts);
+    wait_unless(this.xprt(), room);
     SendError::Again
 }
 
@@ -39,11 +37,8 @@ pub(super) fn wait_for_credits<T: Host>(
 ) -> SendError {
     this.requester().stats.credit_waits.count();
     T::watch(this);
-    this.xprt().wait_for_buffer_space();
-    // The credits may have come before the flag was set.
-    if link.admits(RpcDirection::Call, parts, chunks) {
-        this.xprt().write_space();
-    }
+    let admitted = || link.admits(RpcDirection::Call, parts, chunks);
+    wait_unless(this.xprt(), admitted);
     SendError::Again
 }
 
@@ -54,10 +49,10 @@ pub(super) fn wait_for_regions<T: Host>(
     xid: u32,
 ) -> SendError {
     trace::out_of_regions(this.traced(), xid);
-    this.xprt().wait_for_buffer_space();
-    T::want_regions(this);
-    if link.endpoint().has_region() {
-        this.xprt().write_space();
-    }
+    let made = || {
+        T::want_regions(this);
+        link.endpoint().has_region()
+    };
+    wait_unless(this.xprt(), made);
     SendError::Again
 }

@@ -16,6 +16,7 @@ use crate::endpoint::{
 };
 use crate::kext::errno::EOPNOTSUPP;
 use crate::kext::memalloc::NoFs;
+use crate::kext::waiting::Waiting;
 use crate::link::assembly::Whole;
 use crate::link::Link;
 use crate::proto::connection::incoming::Answer;
@@ -127,7 +128,7 @@ impl<C: CallbackWire> Callback<C> {
 
     /// There may be room in the Send Queue.
     pub(super) fn send_room(&self) {
-        self.xprt.write_space();
+        self.xprt.wake();
     }
 
     /// Ends all Calls: the endpoint is gone, and with it the connection.
@@ -180,7 +181,7 @@ impl<C: CallbackWire> Host for Callback<C> {
             // Nothing may be under way that would bring one back; SUNRPC shall call again.
             Err(_) => {
                 fsleep(MEMORY_DELAY);
-                this.xprt.write_space();
+                this.xprt.wake();
             }
         }
     }

@@ -27,6 +27,10 @@ use crate::kext::errno::{
 };
 use crate::kext::memalloc::NoFs;
 use crate::kext::ratelimit::pr_warn_ratelimited;
+use crate::kext::waiting::{
+    wait_unless,
+    Waiting, //
+};
 use crate::link::channel::receives::ReceiveOwner;
 use crate::link::channel::{
     Channel,
@@ -371,17 +375,6 @@ impl Connection {
         result
     }
 
-    /// Wakes who waits for something to come back. Any context.
-    fn wake(&self) {
-        let mut returns = self.returns.lock();
-        returns.count = returns.count.wrapping_add(1);
-        let waiting = returns.waiting > 0;
-        drop(returns);
-        if waiting {
-            self.returned.notify_all();
-        }
-    }
-
     /// Returns what to grant in a message that is about to be sent.
     fn grant(&self, endpoint: &Endpoint<Self>) -> u32 {
         self.channel.grant(endpoint, self)
@@ -413,24 +406,17 @@ impl Connection {
             let _ = endpoint.add_send_buffers(SEND_STEP, tunables::send_buffers());
         }
         lend().or_else(|| {
-            self.starved.store(true, Relaxed);
-            // One may have come back before that was set. Whoever gives one back, or ends a
-            // transfer, takes the same lock as this attempt, and looks at the flag afterwards.
-            let buffer = lend();
-            if buffer.is_some() {
-                self.starved.store(false, Relaxed);
-            } else {
+            // Whoever gives one back, or ends a transfer, takes the same lock.
+            let mut buffer = None;
+            let found = wait_unless(self, || {
+                buffer = lend();
+                buffer.is_some()
+            });
+            if !found {
                 self.stats.send_queue_full(self.inbox.oldest_xid());
             }
             buffer
         })
-    }
-
-    /// A Send buffer may have come back, or a transfer has ended.
-    fn feed(&self) {
-        if self.starved.load(Relaxed) && self.starved.xchg(false, Full) {
-            self.xprt.enqueue();
-        }
     }
 
     /// Posts something, now or when there is room.
@@ -476,7 +462,7 @@ impl Connection {
     /// - Parts of a Reply that could not be posted: it is in the backlog then, and what brings that
     ///   on brings on who has missed these buffers.
     ///
-    /// Calls that wait for Send buffers are told by [`Self::feed`], however those come back. The
+    /// Calls that wait for Send buffers are told by [`Waiting::wake`], however those come back. The
     /// session's own messages have a buffer that nobody else takes.
     fn retry(&self) {
         self.flush();
@@ -624,12 +610,10 @@ impl Connection {
             Taken::Crowded(arrived) => {
                 // First, since what comes back has others look again.
                 drop(buffer);
-                self.starved.store(true, Relaxed);
-                self.inbox.put_back(&self.xprt, arrived);
-                // Whoever ends a transfer takes the same lock, and looks at the flag afterwards.
-                if !endpoint.has_transfers() {
-                    self.feed();
-                }
+                wait_unless(self, || {
+                    self.inbox.put_back(&self.xprt, arrived);
+                    !endpoint.has_transfers()
+                });
                 Ok(0)
             }
         }
@@ -660,6 +644,28 @@ impl Connection {
             self.flush();
         }
         Ok(())
+    }
+}
+
+/// Threads of the service wait for a Send buffer that comes back, or for a transfer that ends. One
+/// that has a Call to take in left it in the inbox, and `ServerTransport::has_room` says no.
+impl Waiting for Connection {
+    fn set(&self) {
+        self.starved.store(true, Relaxed);
+    }
+
+    fn wake(&self) {
+        if self.starved.load(Relaxed) && self.starved.xchg(false, Full) {
+            self.xprt.enqueue();
+        }
+        // A thread that sends a Reply sleeps meanwhile, see `patiently`.
+        let mut returns = self.returns.lock();
+        returns.count = returns.count.wrapping_add(1);
+        let waiting = returns.waiting > 0;
+        drop(returns);
+        if waiting {
+            self.returned.notify_all();
+        }
     }
 }
 

@@ -17,7 +17,8 @@ use crate::{
             Net,
             SockAddr, //
         },
-        time, //
+        time,
+        waiting::Waiting, //
     },
     sys, //
 };
@@ -57,6 +58,19 @@ unsafe impl Send for XprtHandle {}
 // `bump_connect_cookie` and `count_connect` read a word and write it afterwards. Their callers have
 // the send lock; without it a count would be lost, and nothing else.
 unsafe impl Sync for XprtHandle {}
+
+/// A task found no resources to send with: no task gets the send lock before there are some again.
+impl Waiting for XprtHandle {
+    fn set(&self) {
+        // SAFETY: The transport is valid.
+        unsafe { sys::xprt_wait_for_buffer_space(self.as_ptr()) }
+    }
+
+    fn wake(&self) {
+        // SAFETY: The transport is valid.
+        unsafe { sys::xprt_write_space(self.as_ptr()) };
+    }
+}
 
 /// A guard of one of SUNRPC's spinlocks.
 pub(super) struct SpinGuard(*mut sys::spinlock_t);
@@ -189,19 +203,6 @@ impl XprtHandle {
         // SAFETY: The slot was pinned just now, by this call, and `pinned` was false before, so no
         // other object stands for a pin of it.
         Some(unsafe { Pinned::new(owner.clone(), slot) })
-    }
-
-    /// Tells SUNRPC that nothing can be sent for want of resources. No task gets the send lock
-    /// until [`write_space`](Self::write_space).
-    pub(crate) fn wait_for_buffer_space(&self) {
-        // SAFETY: The transport is valid.
-        unsafe { sys::xprt_wait_for_buffer_space(self.as_ptr()) }
-    }
-
-    /// Tells SUNRPC that there are resources again.
-    pub(crate) fn write_space(&self) {
-        // SAFETY: The transport is valid.
-        unsafe { sys::xprt_write_space(self.as_ptr()) };
     }
 
     /// Makes SUNRPC close the connection, from a worker of its own. May be called in any state.

@@ -31,8 +31,9 @@ use kernel::{
 pub(crate) enum SendError {
     /// There is no connection. SUNRPC connects, then calls again.
     NotConnected,
-    /// There are no resources. `XprtHandle::wait_for_buffer_space` was called, so SUNRPC calls
-    /// again after `XprtHandle::write_space`.
+    /// There are no resources. Whoever says so has begun to wait for them, see
+    /// [`wait_unless`](crate::kext::waiting::wait_unless), so SUNRPC calls again after
+    /// [`Waiting::wake`](crate::kext::waiting::Waiting::wake).
     Again,
     /// There is no credit. SUNRPC calls again when a Reply has come.
     BadSlot,

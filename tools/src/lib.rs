@@ -12,6 +12,11 @@
 #[path = "../../rust/proto/mod.rs"]
 mod proto;
 
+// Of the module's extensions what needs no kernel.
+#[cfg(test)]
+#[path = "../../rust/kext/waiting.rs"]
+mod waiting;
+
 pub mod oracle;
 pub mod pair;
 pub mod workload;

@@ -15,6 +15,7 @@ use crate::kext::delayed_work::{
     DelayedWork,
     DelayedWorkItem, //
 };
+use crate::kext::waiting::Waiting;
 use crate::link::channel::incoming::Delivery;
 use crate::observe::trace::{
     self,
@@ -239,13 +240,11 @@ impl EndpointEvents for Connection {
     fn send_room(&self) {
         self.flush();
         self.act();
-        self.feed();
         self.wake();
         self.with_callback(|callback| callback.send_room());
     }
 
     fn resources_back(&self) {
-        self.feed();
         self.wake();
     }
 }

@@ -11,4 +11,5 @@ mod messages;
 mod pairs;
 mod rpc;
 mod two;
+mod waiting;
 mod windows;
