@@ -228,6 +228,9 @@ pub(crate) struct Channel {
     version: Atomic<u32>,
     /// Set if [`Channel::check`] has work to do. Written under the lock.
     needs_check: Atomic<bool>,
+    /// Set if [`Channel::act`] has nothing to do. Written under the lock: cleared by whoever may
+    /// change that, see [`Channel::change`].
+    is_quiet: Atomic<bool>,
 }
 
 /// The work that is left to the owner of the channel.
@@ -302,6 +305,7 @@ impl Channel {
                 terms_in_one: Terms::of_one(&parameters.in_one, parameters.role),
                 version: Atomic::new(version),
                 needs_check: Atomic::new(false),
+                is_quiet: Atomic::new(false),
             }),
             GFP_KERNEL,
         )?;
@@ -312,7 +316,7 @@ impl Channel {
     /// Takes in what the authentication wants to be done. [`Self::act`] does it.
     fn follow(&self, next: Next) {
         let Next { speech, verdict } = next;
-        let mut state = self.state.lock();
+        let mut state = self.change();
         // To a peer that is refused nothing else is said.
         let replace = speech.is_some() || matches!(verdict, Some(AuthVerdict::Refuse(_)));
         let former = if replace {
@@ -443,7 +447,7 @@ impl Channel {
             message: waits,
             proof: self.awaits_proof(),
         };
-        let mut state = self.state.lock();
+        let mut state = self.change();
         let found = state.connection.check(pending);
         drop(state);
         if found.unproved {
@@ -465,6 +469,27 @@ impl Channel {
         }
     }
 
+    /// Takes the lock to change the state, after which there may be something for [`Self::act`] to
+    /// do.
+    fn change(&self) -> Guard<'_, State, SpinLockBackend> {
+        let state = self.state.lock();
+        self.is_quiet.store(false, Relaxed);
+        state
+    }
+
+    /// Notes whether there is anything for [`Self::act`] to do. Receives that come back are not:
+    /// [`Connection::is_quiet`] has taken account of them.
+    fn note_quiet(&self, state: &State) {
+        let settled = match state.verdict {
+            Some(AuthVerdict::Refuse(_)) => false,
+            Some(_) => true,
+            None => !self.authenticates,
+        };
+        let said = settled && state.speech.is_none() && state.in_transit == 0 && state.decided;
+        self.is_quiet
+            .store(said && state.connection.is_quiet(), Relaxed);
+    }
+
     /// Tells the connection how many Receives there are for the peer's messages.
     fn update_offer<H: EndpointEvents>(&self, state: &mut State, endpoint: &Endpoint<H>) {
         let throttle = self.role == Role::Server && assembly::is_crowded();
@@ -478,7 +503,8 @@ impl Channel {
     /// when Receives were added.
     pub(crate) fn act<H: EndpointEvents>(&self, endpoint: &Arc<Endpoint<H>>) -> OwnerWork {
         let mut outcome = OwnerWork::default();
-        if !self.may_speak_two {
+        // Whoever has changed something finds that it is not quiet, or that somebody has seen it.
+        if !self.may_speak_two || self.is_quiet.load(Relaxed) {
             return outcome;
         }
         let mut state = self.state.lock();
@@ -503,6 +529,7 @@ impl Channel {
         self.publish(&state.connection);
         let decided = self.decided_version().is_some() || outcome.close.is_some();
         let news = decided && !core::mem::replace(&mut state.decided, decided);
+        self.note_quiet(&state);
         drop(state);
         if news {
             self.decided.complete();
@@ -604,7 +631,7 @@ impl Channel {
     /// most. Sleeps. Returns what is spoken, unless the peer is refused or that is not known yet.
     pub(crate) fn wait(&self, timeout: usize) -> Option<Version> {
         if !self.decided.wait_timeout(timeout) {
-            let mut state = self.state.lock();
+            let mut state = self.change();
             state.connection.session.handle_timeout(Timer::FirstMessage);
         }
         self.decided_version()
@@ -643,7 +670,7 @@ impl Channel {
                 credits: None,
             });
         }
-        let mut state = self.state.lock();
+        let mut state = self.change();
         if counts_messages {
             self.update_offer(&mut state, endpoint);
         }
@@ -657,7 +684,7 @@ impl Channel {
 
     /// Returns whether [`Self::begin`] would succeed.
     pub(crate) fn admits(&self, message: &Outbound) -> bool {
-        self.state.lock().connection.admits(message)
+        self.change().connection.admits(message)
     }
 
     /// Counts a Reply of Version One, which takes no credit.
@@ -676,7 +703,7 @@ impl Channel {
 
     /// Begins anew to call the peer, see [`Connection::begin_calls`].
     pub(crate) fn begin_calls(&self) {
-        self.state.lock().connection.begin_calls();
+        self.change().connection.begin_calls();
     }
 
     /// Returns whether the peer takes Calls at all.
@@ -686,12 +713,12 @@ impl Channel {
 
     /// Notes an error about a Call. Returns whether the Call is to be sent in another form.
     pub(crate) fn learn(&self, error: &RdmaError, asked: &Asked) -> bool {
-        self.state.lock().connection.learn(error, asked)
+        self.change().connection.learn(error, asked)
     }
 
     /// Forgets what the peer has refused.
     pub(crate) fn forget_refusals(&self) {
-        self.state.lock().connection.forget_refusals();
+        self.change().connection.forget_refusals();
     }
 
     /// Reports an error about a Call, if there are errors for that. [`Self::act`] sends it.
@@ -701,7 +728,7 @@ impl Channel {
     /// See [`Session::report`].
     pub(crate) fn report(&self, xid: u32, error: RdmaError) -> Result<(), Refusal> {
         if self.rules().has_properties {
-            self.state.lock().connection.session.report(xid, error)
+            self.change().connection.session.report(xid, error)
         } else {
             Ok(())
         }

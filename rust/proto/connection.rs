@@ -236,6 +236,12 @@ impl Connection {
         action
     }
 
+    /// Returns whether [`Self::poll`] would return nothing before the next call of another method
+    /// than [`Self::update_offer`]. It may say no without need.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.session.is_quiet(self.receives.capacity())
+    }
+
     /// Handles a received message, and returns what it is to the owner.
     pub(crate) fn received<'a>(&mut self, bytes: &'a [u8], reception: &Reception) -> Incoming<'a> {
         let event = self.session.handle_received(bytes);

@@ -345,6 +345,13 @@ impl ReceiveWindow {
             .unwrap_or(self.promised)
     }
 
+    /// Returns whether no GRANT will be due before another message arrives, whatever is offered
+    /// until then, up to `most` messages.
+    pub(crate) fn is_content(&self, most: u32) -> bool {
+        let half = most.min(MAX_OFFER) >> 1;
+        !self.owed && u32::try_from(self.remaining()).is_ok_and(|left| left > half)
+    }
+
     /// Returns whether at most half of the window is left to the peer.
     fn is_half_used(&self) -> bool {
         let half = self.offer() >> 1;

@@ -388,14 +388,16 @@ impl Connection {
         }
     }
 
-    /// A Send buffer for the answer to a message. If there is none, or much is being read or
-    /// written already, [`Self::has_room`] will say so until something has come back. Sleeps.
+    /// A Send buffer for the answer to a message, if there is one and not much is being read or
+    /// written already.
+    fn lend(endpoint: &Arc<Endpoint<Self>>) -> Option<SendBuffer<Self>> {
+        endpoint.spare_send_buffer(&Self::quota())
+    }
+
+    /// The same where there was none. If there is none now either, [`Self::has_room`] will say so
+    /// until something has come back. Sleeps.
     fn reserve(&self, endpoint: &Arc<Endpoint<Self>>) -> Option<SendBuffer<Self>> {
         let quota = Self::quota();
-        let lend = || endpoint.spare_send_buffer(&quota);
-        if let Some(buffer) = lend() {
-            return Some(buffer);
-        }
         if endpoint.is_full(&quota) {
             self.stats.transfers_full();
         } else {
@@ -405,11 +407,11 @@ impl Connection {
             // of them are out, and will come back.
             let _ = endpoint.add_send_buffers(SEND_STEP, tunables::send_buffers());
         }
-        lend().or_else(|| {
+        Self::lend(endpoint).or_else(|| {
             // Whoever gives one back, or ends a transfer, takes the same lock.
             let mut buffer = None;
             let found = wait_unless(self, || {
-                buffer = lend();
+                buffer = Self::lend(endpoint);
                 buffer.is_some()
             });
             if !found {

@@ -167,23 +167,30 @@ impl<H: EndpointEvents> Inbox<H> {
     }
 
     /// Takes the next thing out that can be done. A message is taken only with a buffer for its
-    /// answer, which `reserve` finds; it may sleep. Called by one thread at a time: the one that
-    /// SUNRPC has given the transport to.
+    /// answer: one that `lend` has at once, or that `reserve` finds, which may sleep. Called by one
+    /// thread at a time: the one that SUNRPC has given the transport to.
+    ///
+    /// `lend` is called under the lock of the queue. It takes the lock of the Send Queue, under
+    /// which nobody takes this one.
     pub(super) fn next(
         &self,
         xprt: &SvcXprt,
+        lend: impl FnOnce(&Arc<Endpoint<H>>) -> Option<SendBuffer<H>>,
         reserve: impl FnOnce(&Arc<Endpoint<H>>) -> Option<SendBuffer<H>>,
     ) -> Option<Work<H>> {
-        let queue = self.queue.lock();
-        let endpoint = match (queue.pulled.first(), queue.arrived.first()) {
-            (None, Some(oldest)) => Some(oldest.message.endpoint().clone()),
-            _ => None,
-        };
-        drop(queue);
-        // Nobody else takes anything out meanwhile.
-        let buffer = endpoint.as_ref().and_then(reserve);
-
         let mut queue = self.queue.lock();
+        let mut buffer = None;
+        if let (None, Some(oldest)) = (queue.pulled.first(), queue.arrived.first()) {
+            let endpoint = oldest.message.endpoint();
+            buffer = lend(endpoint);
+            if buffer.is_none() {
+                let endpoint = endpoint.clone();
+                drop(queue);
+                // Nobody else takes anything out meanwhile.
+                buffer = reserve(&endpoint);
+                queue = self.queue.lock();
+            }
+        }
         let work = match buffer {
             Some(buffer) => {
                 let arrived = queue.arrived.remove(0).ok();

@@ -132,6 +132,7 @@ impl Channel {
         let mut state = self.state.lock();
         let incoming = state.connection.received(bytes, reception);
         self.publish(&state.connection);
+        self.note_quiet(&state);
         drop(state);
         if let Incoming::Answer(Answer {
             xid,
@@ -151,7 +152,7 @@ impl Channel {
         } else {
             // An error would end its RPC, with which nothing is wrong. On another connection it is
             // sent again.
-            self.state.lock().connection.session.close();
+            self.change().connection.session.close();
         }
     }
 
@@ -160,7 +161,7 @@ impl Channel {
     fn add_part(&self, part: &IncomingPart<'_>) -> bool {
         let added = self.assembly.add(part.placed.offset, part.bytes);
         if !added {
-            self.state.lock().connection.session.close();
+            self.change().connection.session.close();
         }
         added
     }

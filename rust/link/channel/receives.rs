@@ -56,7 +56,7 @@ impl Channel {
         owner: &impl ReceiveOwner,
     ) -> u32 {
         let share = endpoint.receive_share();
-        let mut state = self.state.lock();
+        let mut state = self.change();
         let renewal = state.connection.begin_renewal(share);
         if renewal.is_less {
             owner.granted(renewal.granted);
@@ -70,7 +70,7 @@ impl Channel {
         }
         // Before anything is promised the Receives are posted, and there is place for the messages.
         let made = make_ready(endpoint, owner, renewal.wanted);
-        let mut state = self.state.lock();
+        let mut state = self.change();
         let receives = state.connection.receives_mut();
         let granted = receives.end_growth(renewal.wanted, made);
         if made {
@@ -83,7 +83,7 @@ impl Channel {
     /// Gives Receives back for credits that were withdrawn, as far as the peer has used what it was
     /// promised.
     fn settle<H: EndpointEvents>(&self, endpoint: &Endpoint<H>) {
-        let mut state = self.state.lock();
+        let mut state = self.change();
         self.update_offer(&mut state, endpoint);
         let settled = state.connection.settle(endpoint.held());
         drop(state);
@@ -105,7 +105,7 @@ impl Channel {
         endpoint: &Arc<Endpoint<H>>,
         owner: &impl ReceiveOwner,
     ) -> Result {
-        let mut state = self.state.lock();
+        let mut state = self.change();
         let tolerated = state.connection.receives_mut().tolerate();
         drop(state);
         tolerated.map_err(|Overrun| EPROTO)?;
@@ -120,18 +120,18 @@ impl Channel {
     ///
     /// [`Overrun`] if it should not have been sent.
     pub(crate) fn arrived(&self, unanswered: u32) -> Result<(), Overrun> {
-        let mut state = self.state.lock();
+        let mut state = self.change();
         state.connection.receives_mut().arrived(unanswered)
     }
 
     /// Sets the Receives of a connection on which nothing has been sent.
     pub(crate) fn set_receives(&self, receives: Receives) {
-        *self.state.lock().connection.receives_mut() = receives;
+        *self.change().connection.receives_mut() = receives;
     }
 
     /// Sets how many Receives there are beside those for credits. They are posted before.
     pub(crate) fn set_beside(&self, beside: u32) {
-        let mut state = self.state.lock();
+        let mut state = self.change();
         state.connection.receives_mut().set_beside(beside);
     }
 

@@ -212,6 +212,21 @@ impl Session {
         self.poll_wake().then_some(Action::Wake)
     }
 
+    /// Returns whether [`Self::poll_action`] would return nothing until the session is told of
+    /// something else than an offer of up to `most` messages. It may say no without need.
+    pub(crate) fn is_quiet(&self, most: u32) -> bool {
+        let has_told = match self.stage {
+            Stage::Speaking(Dialect::Two) => {
+                self.own == Telling::Done && self.incoming.is_content(most)
+            }
+            Stage::Speaking(Dialect::One) => true,
+            _ => false,
+        };
+        let has_news = self.tell_connected || self.tell_agreed || self.waiting;
+        let has_errors = self.errors.first().copied().flatten().is_some();
+        has_told && !has_news && !has_errors && self.closing.is_none() && self.in_transit == 0
+    }
+
     /// Counts a message that [`Self::poll_action`] has returned, and that was posted. Nothing else
     /// has been asked of the session in between.
     pub(crate) fn commit(&mut self, control: &Control) {

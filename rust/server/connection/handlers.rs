@@ -276,7 +276,7 @@ impl ServerTransport for Connection {
     fn recvfrom(this: &Arc<Self>, mut rqst: CallRqst<'_, Self>) -> usize {
         let work = this
             .inbox
-            .next(&this.xprt, |endpoint| this.reserve(endpoint));
+            .next(&this.xprt, Self::lend, |endpoint| this.reserve(endpoint));
         let result = match work {
             None => Ok(0),
             Some(Work::Pulled(call)) if call.is_sound() => {

@@ -148,6 +148,23 @@ impl End {
         }
     }
 
+    /// Checks that a connection which says that it is quiet wants nothing, whatever Receives come
+    /// back. Returns whether it says so.
+    pub(super) fn check_quiet(&self) -> bool {
+        let is_quiet = self.connection.is_quiet();
+        if is_quiet {
+            let held = self.patience.held;
+            for held in [held, held / 2, 0] {
+                let mut connection = self.connection.clone();
+                if self.patience.bounds.is_some() {
+                    connection.update_offer(held, self.patience.throttle);
+                }
+                assert_eq!(connection.poll(), None, "it was said to be quiet");
+            }
+        }
+        is_quiet
+    }
+
     /// Checks that there is a Receive for each message on its way.
     pub(super) fn check_receives(&self) {
         let Patience {

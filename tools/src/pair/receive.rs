@@ -183,6 +183,7 @@ impl Pair {
             expects_answers: true,
         };
         let incoming = end.connection.received(&message, &reception);
+        self.seen.quiet += u32::from(end.check_quiet());
         end.handle(&incoming, &message);
         let is_two = end.connection.version() == Some(Version::Two);
         if is_offered && end.connection.version() == Some(Version::One) {

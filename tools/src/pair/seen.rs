@@ -35,6 +35,8 @@ pub struct Seen {
     pub settled: u32,
     /// Times that both ends had a message in parts and no credits for it.
     pub both_wait: u32,
+    /// Messages after which an end had nothing to say.
+    pub quiet: u32,
 }
 
 impl std::ops::AddAssign for Seen {
@@ -54,6 +56,7 @@ impl std::ops::AddAssign for Seen {
         self.withdrawn += other.withdrawn;
         self.settled += other.settled;
         self.both_wait += other.both_wait;
+        self.quiet += other.quiet;
     }
 }
 

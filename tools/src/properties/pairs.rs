@@ -82,10 +82,11 @@ fn who_waits_for_credits_goes_on() {
         lost,
         grown,
         both_wait,
+        quiet,
         ..
     } = seen;
     for count in [
-        replied, continued, external, waits, grants, lost, grown, both_wait,
+        replied, continued, external, waits, grants, lost, grown, both_wait, quiet,
     ] {
         assert!(count > 50, "{seen:?}");
     }
@@ -168,6 +169,7 @@ fn schedules_reach_everything() {
         withdrawn: _,
         settled: _,
         both_wait: _,
+        quiet,
     } = seen;
     for count in [
         replied,
@@ -181,6 +183,7 @@ fn schedules_reach_everything() {
         errors,
         lost,
         same_xid,
+        quiet,
     ] {
         assert!(count > 50, "{seen:?}");
     }
