@@ -11,7 +11,6 @@
 # soak-smoke: uml-kasan debug
 # soak-smoke-variants: one two
 # timeout: 400 1800
-# rounds: 1 2
 """The server answers, drops the message or the connection; other clients lose nothing.
 
 The variant `two` does it in Version Two."""
