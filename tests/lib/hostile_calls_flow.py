@@ -187,6 +187,8 @@ def invalidations(t):
         try:
             connection.send_message(null_call(next(XIDS)), invalidate=handle)
             connection.null(1)
+            # Only Replies take handles away: RFC 8166, 3.3.2.
+            t.problem(f"handle {handle:#x}: the connection was not ended")
         except Gone:
             pass
         connection.close()

@@ -86,13 +86,14 @@ impl Connection {
             Delivery::Bad(error) if error.direction == Some(Direction::Reply) => {
                 this.take_unreadable(message, &error);
             }
-            Delivery::Call(Version::One, _) | Delivery::Bad(_) => this.take_call_of_one(message),
-            // Only Replies may take a memory region away (6.5). Which one that was does not matter.
-            Delivery::Call(..) | Delivery::Properties | Delivery::Nothing
+            // Only Replies may take a memory region away (RFC 8166 section 3.3.2; 6.5 of the draft).
+            // Which one that was does not matter.
+            Delivery::Call(..) | Delivery::Bad(_) | Delivery::Properties | Delivery::Nothing
                 if message.invalidated().is_some() =>
             {
                 this.close();
             }
+            Delivery::Call(Version::One, _) | Delivery::Bad(_) => this.take_call_of_one(message),
             Delivery::Call(Version::Two, whole) => {
                 this.inbox.put_message(&this.xprt, message, whole);
             }
