@@ -68,6 +68,10 @@ impl<H: EndpointEvents> PoolMember for Endpoint<H> {
     ) {
         Self::taken_in(this, ReceivedIn::Shared(buffer), completion);
     }
+
+    fn give_way(this: &Arc<Self>) {
+        this.cut_off();
+    }
 }
 
 impl<H: EndpointEvents> Endpoint<H> {

@@ -142,6 +142,16 @@ impl<B> ReceiveOrder<B> {
         recovered
     }
 
+    /// Returns the place of the QP that may hold the oldest Receive, if there is a QP. What was lost
+    /// after that Receive is not recovered before this QP has used another one, or is gone.
+    pub(super) fn oldest(&self) -> Option<u32> {
+        let places = self.past.iter().enumerate();
+        let (place, past) = places.min_by_key(|(_, past)| **past)?;
+        (*past != VACANT)
+            .then(|| u32::try_from(place).ok())
+            .flatten()
+    }
+
     /// Returns the number of lost Receives, see the module's documentation.
     pub(super) fn lost(&self) -> u32 {
         let overdue = self.latest.saturating_sub(self.completed);
@@ -291,6 +301,31 @@ mod tests {
             repost(&mut order, recovered.ok_or(EINVAL)?);
         }
         assert_eq!(order.posted(), 4);
+        Ok(())
+    }
+
+    /// As long as one QP says nothing, nothing that others lose is recovered: that one is known.
+    #[test]
+    fn a_silent_queue_pair_is_found() -> Result {
+        let mut order = Order::new(40, true)?;
+        assert_eq!(order.oldest(), None);
+        let [busy, silent] = entered(&mut order)?;
+        posted(&mut order, 20);
+        let mut after = 0;
+        for _ in 0..8 {
+            let [cut] = entered(&mut order)?;
+            let (held, _) = next(&order, after).ok_or(EINVAL)?;
+            let (number, used) = next(&order, held).ok_or(EINVAL)?;
+            after = number;
+            assert_eq!(order.completed(used, Some(busy)), Some(used));
+            order.leave(cut);
+            assert_eq!(recover(&mut order), (0, None));
+        }
+        assert!(order.lost() > 0);
+        assert_eq!(order.oldest(), Some(silent));
+        order.leave(silent);
+        assert!(recover(&mut order).0 > 0);
+        assert_eq!((order.lost(), order.oldest()), (0, Some(busy)));
         Ok(())
     }
 

@@ -146,6 +146,9 @@ pub(crate) struct Shared<R: SharedReceives> {
     /// The QPs, by their addresses; see [`Self::key`].
     #[pin]
     members: XArray<Arc<Member<R::Member>>>,
+    /// By the place of each QP: its key among the members. With room for all.
+    #[pin]
+    keys: SpinLock<KVVec<usize>>,
     /// Held while a QP is made, and from before one is destroyed until its completions are done
     /// with.
     #[pin]
@@ -243,11 +246,13 @@ impl<R: SharedReceives> SharedReceiveQueue<R> {
         let queue = CompletionQueue::own(pd.device(), depth)?;
         let order = ReceiveOrder::new(depth, in_order)?;
         let keeper = Keeper::new(depth)?;
+        let keys = KVVec::from_elem(0, usize::try_from(depth)?, GFP_KERNEL)?;
         let device = pd.device().as_ptr().addr();
         let shared = Arc::pin_init(
             pin_init!(Shared {
                 order <- new_spinlock!(order, "rpcrdma::Shared::order"),
                 members <- XArray::new(AllocKind::Alloc),
+                keys <- new_spinlock!(keys, "rpcrdma::Shared::keys"),
                 turnover <- new_mutex!((), "rpcrdma::Shared::turnover"),
                 lost: Atomic::new(0),
                 users: Atomic::new(0),
@@ -349,6 +354,16 @@ impl<R: SharedReceives> SharedReceiveQueue<R> {
         self.shared.users.load(Relaxed)
     }
 
+    /// Returns the user of the QP that has received nothing for longest, and so may hold a Receive
+    /// for which others wait that are lost, if it is still there.
+    pub(crate) fn most_silent(&self) -> Option<Arc<R::Member>> {
+        let place = self.shared.order.lock().oldest()?;
+        let key = *self.shared.keys.lock().get(place as usize)?;
+        let members = self.shared.members.lock();
+        let member = members.get(key).filter(|member| member.place == place)?;
+        Some(member.user.clone())
+    }
+
     /// Returns the use of the queue.
     pub(crate) fn level(&self) -> SharedReceivesUse {
         let order = self.shared.order.lock();
@@ -400,6 +415,9 @@ impl<R: SharedReceives> SharedReceiveQueue<R> {
             .and_then(|member| {
                 let qp = create()?;
                 let key = shared.key(qp.addr().get());
+                if let Some(at) = shared.keys.lock().get_mut(place as usize) {
+                    *at = key;
+                }
                 let stored = shared.members.lock().store(key, member, GFP_KERNEL);
                 // There was none before: whoever had a QP at this address has left.
                 stored.map(|_| qp).map_err(|error| {

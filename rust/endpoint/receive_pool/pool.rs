@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     kext::{
+        ratelimit::pr_warn_ratelimited,
         time::seconds,
         Completion as Wait, //
     },
@@ -65,6 +66,9 @@ pub(crate) trait PoolMember: Sized + Send + Sync + 'static {
         buffer: SharedReceive<ReceivePool<Self>>,
         completion: Completion<'_>,
     );
+
+    /// The connection ends, for others' sake. Sleeps.
+    fn give_way(this: &Arc<Self>);
 }
 
 /// The Receives of one device.
@@ -308,19 +312,17 @@ impl<M: PoolMember> ReceivePool<M> {
     /// are were posted.
     pub(crate) fn fill(self: &Arc<Self>) -> Result {
         self.state.lock().recover();
-        let mut made = Ok(());
-        while made.is_ok() && self.too_few() {
-            made = self.add();
-        }
+        self.end_silent();
+        let made = loop {
+            match self.add() {
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
         // In any case: a batch that stayed idle would be missing among those that were promised
         // before.
         self.post_idle().and(made)
-    }
-
-    /// Returns whether there are fewer buffers than there should be, and may be.
-    fn too_few(&self) -> bool {
-        let state = self.state.lock();
-        state.demand.too_few(state.lost())
     }
 
     /// Posts what is idle, but for less than a batch.
@@ -345,21 +347,49 @@ impl<M: PoolMember> ReceivePool<M> {
         Ok(())
     }
 
-    /// Makes one buffer more. It is idle.
-    fn add(&self) -> Result {
+    /// Makes one buffer more, if there are too few. It is idle. Returns whether there were.
+    fn add(&self) -> Result<bool> {
         let queue = self.queue()?;
-        let buffer = queue.buffer(self.buffer_size)?;
         let mut state = self.state.lock();
-        if state.demand.too_few(state.lost()) {
-            state.demand.made += 1;
-            // There is room for all.
-            let _ = state.idle.push_within_capacity(buffer);
-        } else {
-            drop(state);
-            // Somebody else was faster.
-            queue.release(buffer);
+        let lost = state.lost();
+        let claimed = state.demand.claim(lost);
+        drop(state);
+        if !claimed {
+            return Ok(false);
         }
-        Ok(())
+        let buffer = queue.buffer(self.buffer_size);
+        let mut state = self.state.lock();
+        match buffer {
+            // There is room for all.
+            Ok(buffer) => drop(state.idle.push_within_capacity(buffer)),
+            Err(error) => {
+                state.demand.made -= 1;
+                return Err(error);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Ends the connection that has received nothing for longest, if many Receives are lost: it may
+    /// hold one of them, and before that is known none that was lost later is recovered. A peer
+    /// that keeps to itself connects again; one that has others' messages cut in the middle, and
+    /// keeps a silent connection meanwhile, would have all Receives lost in the end.
+    fn end_silent(&self) {
+        let state = self.state.lock();
+        let lost = state.lost();
+        let queue = state
+            .queue
+            .clone()
+            .filter(|_| state.demand.is_bleeding(lost));
+        drop(state);
+        let Some(queue) = queue else { return };
+        if let Some(member) = queue.most_silent() {
+            pr_warn_ratelimited!(
+                "{}: {lost} shared Receives are lost; ending the connection that is silent\n",
+                self.device_name
+            );
+            M::give_way(&member);
+        }
     }
 
     /// Takes a buffer back that a message was in. Any context in which spinlocks may be taken.

@@ -66,6 +66,20 @@ impl Demand {
         self.made < self.target(lost).min(self.limit)
     }
 
+    /// Counts a buffer that the caller is about to make, if there are too few. Before it is made:
+    /// else two might take the last place, and one would find none.
+    pub(super) fn claim(&mut self, lost: u32) -> bool {
+        let claimed = self.too_few(lost);
+        self.made += u32::from(claimed);
+        claimed
+    }
+
+    /// Returns whether so many Receives are lost that they should be recovered at the expense of
+    /// whoever prevents it.
+    pub(super) fn is_bleeding(&self, lost: u32) -> bool {
+        lost > self.limit / 8
+    }
+
     /// Returns the number of Receives that are for [`Need::Vital`] only.
     fn reserve(&self) -> u32 {
         self.limit.saturating_sub(RECEIVE_BATCH) / 4
@@ -127,6 +141,25 @@ mod tests {
         assert_eq!(demand.ask(1, Need::Vital, 0), Err(ENOSPC));
         assert_eq!(demand.wanted, 10);
         Ok(())
+    }
+
+    /// Two that make buffers at the same time do not both count on the last place.
+    #[test]
+    fn the_last_place_is_claimed_once() -> Result {
+        let mut demand = Demand::new(RECEIVE_BATCH + 2);
+        demand.ask(2, Need::Vital, 0)?;
+        demand.made = RECEIVE_BATCH + 1;
+        assert!(demand.claim(0));
+        assert!(!demand.claim(0));
+        assert_eq!(demand.made, demand.limit);
+        Ok(())
+    }
+
+    #[test]
+    fn an_eighth_may_be_lost() {
+        let demand = Demand::new(80);
+        assert!(!demand.is_bleeding(10));
+        assert!(demand.is_bleeding(11));
     }
 
     #[test]
