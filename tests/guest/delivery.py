@@ -23,23 +23,22 @@ import sys
 
 sys.path.insert(0, "tests/lib")
 import hca  # noqa: E402
+import hca_device  # noqa: E402
 import nfs_server  # noqa: E402
 from case import main  # noqa: E402
-from common import (Mount, check, log, module_refs, netdev, rdmadev, rounds, run,  # noqa: E402
+from common import (Mount, check, log, module_refs, rounds, run,  # noqa: E402
                     slow, wait_for, write)
 from faults import lose_connections  # noqa: E402
 
-PARAMETERS = "/sys/module/hca/parameters"
 #: Microseconds that an interrupt waits at most: some are behind those of many later requests.
 MODERATION = 3000
 
 
 def server():
-    """Makes the device again, with the variant's ways, before anything uses it."""
-    run("rdma", "link", "del", rdmadev())
-    write(f"{PARAMETERS}/moderation", str(MODERATION))
-    write(f"{PARAMETERS}/last_wqe", os.environ["VARIANT"])
-    run("rdma", "link", "add", rdmadev(), "type", "hca", "netdev", netdev())
+    """Makes a device with the variant's ways."""
+    write(f"{hca_device.PARAMETERS}/moderation", str(MODERATION))
+    write(f"{hca_device.PARAMETERS}/last_wqe", os.environ["VARIANT"])
+    hca_device.make()
     nfs_server.main()
 
 

@@ -30,9 +30,10 @@ import time
 
 sys.path.insert(0, "tests/lib")
 import hca  # noqa: E402
+import hca_device  # noqa: E402
 import nfs_server  # noqa: E402
 from case import main  # noqa: E402
-from common import (Failure, Mount, check, log, module_refs, netdev, pattern, rdmadev,  # noqa: E402
+from common import (Failure, Mount, check, log, module_refs, pattern,  # noqa: E402
                     rounds, run, show_endings, slowness, wait_for)
 from faults import connects  # noqa: E402
 
@@ -64,12 +65,6 @@ DATA = pattern("walk", 300_000)
 SERVER = "/sys/kernel/debug/rpcrdma/server"
 #: Points that have shown something: the first message of a connection is refused.
 ALWAYS = [("post_send", "fail", 1)]
-
-
-def arm(kind, action, number):
-    """The `number`-th event of a kind from now goes wrong."""
-    with open(hca.path("fault"), "w", encoding="ascii") as f:
-        f.write(f"{kind} {action} {number}")
 
 
 def connections():
@@ -138,7 +133,7 @@ class Walk:
         name = f"{kind}/{action}/{number}"
         began = time.monotonic()
         said = ""
-        arm(kind, action, number)
+        hca.arm(kind, action, number)
         try:
             made, took = once("walk", self.version)
             self.most[kind, action] = max(made, self.most.get((kind, action), 0))
@@ -146,8 +141,8 @@ class Walk:
             said = str(e)
             made, took = 0, time.monotonic() - began
         whole = time.monotonic() - began
-        fired = hca.figures("fault")["fired"]
-        arm("send", "none", 0)
+        fired = hca.fault()["fired"]
+        hca.arm("send", "none", 0)
         if not fired:
             check(not said, f"{name}, which was not reached: {said}")
             return False
@@ -195,9 +190,9 @@ class Walk:
 
 def chosen(walk):
     """The points that are run: all of them, or as many as there are rounds, by chance."""
-    arm("send", "none", 0)
+    hca.arm("send", "none", 0)
     once("count", walk.version)
-    counts = hca.figures("fault")
+    counts = hca.fault()
     log(f"events of one mount: {counts}")
     points = [(kind, action, number + 1) for kind, actions in FAULTS.items() for action in actions
               for number in range(counts[kind])]
@@ -219,10 +214,8 @@ def chosen(walk):
 
 
 def server():
-    """Makes the device again, with the variant's profile, before anything uses it."""
-    if PROFILE:
-        run("rdma", "link", "del", rdmadev())
-        run("rdma", "link", "add", rdmadev(), "type", f"hca-{PROFILE}", "netdev", netdev())
+    """Makes a device of the variant's profile."""
+    hca_device.make(PROFILE)
     nfs_server.main()
 
 

@@ -28,11 +28,12 @@ import sys
 
 sys.path.insert(0, "tests/lib")
 import hca  # noqa: E402
+import hca_device  # noqa: E402
 import nfs_server  # noqa: E402
 import workload  # noqa: E402
 from case import main  # noqa: E402
-from common import (Mount, check, log, module_free, module_refs, netdev, rdmadev,  # noqa: E402
-                    rounds, run, wait_for)
+from common import (Mount, check, log, module_free, module_refs, rounds, run,  # noqa: E402
+                    wait_for)
 from faults import lose_connections  # noqa: E402
 from unfit import refused  # noqa: E402
 
@@ -42,9 +43,8 @@ UNFIT = ("mana",)
 
 
 def server():
-    """Makes the device again, with the variant's profile, before anything uses it."""
-    run("rdma", "link", "del", rdmadev())
-    run("rdma", "link", "add", rdmadev(), "type", f"hca-{PROFILE}", "netdev", netdev())
+    """Makes a device of the variant's profile."""
+    hca_device.make(PROFILE)
     nfs_server.main()
 
 

@@ -13,11 +13,11 @@ import sys
 
 sys.path.insert(0, "tests/lib")
 import hca  # noqa: E402
-from common import check, log, netdev, rdmadev, run, write  # noqa: E402
+import hca_device  # noqa: E402
+from common import check, log, rdmadev, run  # noqa: E402
 
-PARAMETER = "/sys/module/hca/parameters/dma_model"
 #: RoCE and iWARP.
-TYPES = ("hca", "hca-iwarp")
+PROFILES = ("", "iwarp")
 MODELS = ("direct", "bounce", "slot", "granule")
 
 
@@ -32,22 +32,19 @@ def main():
     """Makes the device again for each model."""
     numbers = {}
     for model in MODELS:
-        try:
-            write(PARAMETER, model)
-        except OSError as e:
-            log(f"{model}: {e}")
-            check(model != "direct", "there is always the kernel's own DMA")
-            continue
-        for kind in TYPES:
-            run("rdma", "link", "del", rdmadev())
-            run("rdma", "link", "add", rdmadev(), "type", kind, "netdev", netdev())
+        for profile in PROFILES:
+            try:
+                hca_device.make(profile, model)
+            except OSError as e:
+                log(f"{model}: {e}")
+                check(model != "direct", "there is always the kernel's own DMA")
+                break
             numbers[model], failed = selftest()
-            log(f"{kind}, {model}: {numbers[model]} tests, {len(failed)} failed")
+            what = f"{profile or 'RoCE'}, {model}"
+            log(f"{what}: {numbers[model]} tests, {len(failed)} failed")
             for line in failed:
                 log(line)
-            check(not failed, f"{kind}, {model}: {len(failed)} tests have failed")
-        run("rdma", "link", "del", rdmadev())
-        run("rdma", "link", "add", rdmadev(), "type", "hca", "netdev", netdev())
+            check(not failed, f"{what}: {len(failed)} tests have failed")
     check(os.environ["KERNEL"] != "debian" or len(numbers) == len(MODELS), f"only {list(numbers)}")
     run("rdma", "link", "del", rdmadev())
     run("rmmod", "hca")

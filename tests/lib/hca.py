@@ -7,28 +7,39 @@ import os
 DEBUGFS = "/sys/kernel/debug/hca"
 
 
-def path(name):
-    """A file of the device of this guest."""
-    return f"{DEBUGFS}/{os.environ['RDMADEV']}/{name}"
+def path(name, device=None):
+    """A file of a device, or of this guest's."""
+    return f"{DEBUGFS}/{device or os.environ['RDMADEV']}/{name}"
 
 
-def figures(name):
+def figures(name, device=None):
     """A file of `name value` lines."""
-    with open(path(name), encoding="ascii") as f:
+    with open(path(name, device), encoding="ascii") as f:
         return {key: int(value) for key, value in (line.split() for line in f)}
 
 
-def counters():
+def counters(device=None):
     """What has been posted, moved, polled and so on."""
-    return figures("counters")
+    return figures("counters", device)
 
 
-def complaints():
+def complaints(device=None):
     """The rules that were broken, and how often."""
-    return {rule: n for rule, n in figures("complaints").items() if n}
+    return {rule: n for rule, n in figures("complaints", device).items() if n}
 
 
-def reset(name="counters"):
+def reset(name="counters", device=None):
     """Sets all figures of a file to zero."""
-    with open(path(name), "w", encoding="ascii") as f:
+    with open(path(name, device), "w", encoding="ascii") as f:
         f.write("0")
+
+
+def arm(kind, action, number):
+    """The `number`-th event of a kind from now goes wrong, see `tests/kmod/hca/fault.c`."""
+    with open(path("fault"), "w", encoding="ascii") as f:
+        f.write(f"{kind} {action} {number}")
+
+
+def fault():
+    """Whether what was armed has happened, as `fired`, and how many events of each kind there were."""
+    return figures("fault")

@@ -23,6 +23,8 @@ USERS = {"alice": 2001, "bob": 2002}
 #: Of the server guest.
 KDC = "/run/krb5kdc"
 KEYTAB = "/etc/krb5.keytab"
+#: Of the client's machine.
+CLIENT_KEYTAB = "/run/client.keytab"
 #: What rpc.gssd and rpc.svcgssd say, in their guests.
 GSSD_LOG = "/run/gssd.log"
 SVCGSSD_LOG = "/run/svcgssd.log"
@@ -127,9 +129,9 @@ def server(flavour):
 def client():
     """The client's part: the same realm, its machine's key, and rpc.gssd."""
     realm("client")
-    fetch(f"{KDC}/client.keytab", KEYTAB)
+    fetch(f"{KDC}/client.keytab", CLIENT_KEYTAB)
     fetch(f"{KDC}/alice.keytab", "/run/alice.keytab", USERS["alice"])
-    daemon("rpc.gssd", "-f", "-vvv", output=GSSD_LOG)
+    daemon("rpc.gssd", "-f", "-vvv", "-k", CLIENT_KEYTAB, output=GSSD_LOG)
     wait_for("rpc.gssd", 10, lambda: os.path.exists("/run/rpc_pipefs/gssd/clntXX"))
 
 

@@ -184,6 +184,7 @@ class Guest:
             # Its tables are interpreted, which takes a third of the boot; only a
             # second CPU is found by them.
             append.append("acpi=off")
+        append += args.kernel_option
         # Without five levels of page tables: while the kernel looks for its CPU's features it forgets for
         # a moment that it uses them, and an interrupt just then is a wild access to KASAN.
         accel, cpu = ["-accel", "tcg,thread=multi"], "max,-la57"

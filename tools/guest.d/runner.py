@@ -52,6 +52,7 @@ def parse():
     p.add_argument("--icount", action="store_true")
     p.add_argument("--profile", action="store_true")
     p.add_argument("--qemu", action="append", default=[])
+    p.add_argument("--kernel-option", action="append", default=[])
     p.add_argument("--memory")
     p.add_argument("--server-memory")
     p.add_argument("--timeout", type=float)
