@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """What `tools/bench --costs` runs: what the device is asked to do for one RPC, stock and ours.
 
-In one guest, over the strict device of `tests/kmod/hca`, whose counters see each request, completion,
-interrupt and mapping: each module in turn is at both ends, so both ends are in the figures. Memory
-is mapped as where there are bounce buffers (`dma_model` is `bounce`), if the kernel can have that.
+In one guest, over strict devices of `tests/kmod/hca`, whose counters see each request, completion,
+interrupt and mapping: each module in turn is at both ends. Either end has a device of its own, and
+the client a network namespace, so that what they cost is told apart. Memory is mapped as where
+there are bounce buffers (`dma_model` is `bounce`), if the kernel can have that.
 
 Options come from the environment: `WANTED`, a word that the names of the rows to be measured contain,
 and `MODULES`, which modules there are ("stock ours two").
@@ -15,13 +16,18 @@ import sys
 import traceback
 
 import hca
-from common import (Failure, check, log, module_refs, netdev, rdmadev, rpc_counts, run,
-                    wait_for, write)
+from common import (Failure, check, log, module_refs, rdmadev, rpc_counts, run, wait_for,
+                    write)
 from operations import SIDES, SPAN, rows
 
 MOUNT = "/mnt"
 EXPORT = "/srv/export"
 PARAMETER = "/sys/module/hca/parameters/dma_model"
+#: Ends, and their devices.
+DEVICES = {"client": "hca1", "server": "hca0"}
+#: The network device below, and its address. The client's is in a namespace.
+NETWORK = {"client": ("costs1", "10.97.0.1"), "server": ("costs0", "10.97.0.2")}
+NAMESPACE = "costs"
 
 #: Columns: a title, and the counters that are added up.
 COLUMNS = {
@@ -40,34 +46,60 @@ COLUMNS = {
     "octets bounced": ("bounced_octets",),
 }
 
+#: What has neither an argument nor a result beyond the inline threshold of Version Two.
+RESIDENT = ("GETATTR", "LOOKUP", "4 KiB READ", "4 KiB WRITE", "8 KiB READ", "8 KiB WRITE")
+
 
 def shell(command):
     """Runs what `$GUEST_LIB` has."""
     return run("bash", "-c", f'. "$GUEST_LIB"; {command}', timeout=600)
 
 
+def within(end, *command):
+    """Runs a command in the network namespace of an end."""
+    enter = ("nsenter", f"--net=/run/netns/{NAMESPACE}") if end == "client" else ()
+    return run(*enter, *command)
+
+
+def make_devices():
+    """A device for each end, with a link between them."""
+    run("rdma", "link", "del", rdmadev())
+    run("ip", "netns", "add", NAMESPACE)
+    (client, _), (server, _) = NETWORK["client"], NETWORK["server"]
+    run("ip", "link", "add", server, "mtu", "9000", "type", "veth",
+        "peer", "name", client, "mtu", "9000")
+    run("ip", "link", "set", client, "netns", NAMESPACE)
+    for end, (netdev, address) in NETWORK.items():
+        within(end, "ip", "link", "set", netdev, "up")
+        within(end, "ip", "addr", "add", f"{address}/24", "dev", netdev)
+        within(end, "rdma", "link", "add", DEVICES[end], "type", "hca", "netdev", netdev)
+
+
 def cost(row):
-    """What one RPC of a row costs, by column, and how many RPCs one step is."""
+    """What one RPC of a row costs: end -> column -> number."""
     for at in range(row.warm):
         row.step(at)
     rpcs = sum(rpc_counts(MOUNT).values())
-    before = hca.counters()
+    before = {end: hca.counters(device) for end, device in DEVICES.items()}
     steps = row.batch * row.batches
     for at in range(row.warm, row.warm + steps):
         row.step(at)
-    after = hca.counters()
+    after = {end: hca.counters(device) for end, device in DEVICES.items()}
     rpcs = sum(rpc_counts(MOUNT).values()) - rpcs
     check(rpcs >= steps, f"{rpcs} RPCs for {steps} steps")
-    found = {title: sum(after[name] - before[name] for name in names) / rpcs
-             for title, names in COLUMNS.items()}
-    return found, rpcs / steps
+    return {end: {title: sum(after[end][name] - before[end][name] for name in names) / rpcs
+                  for title, names in COLUMNS.items()}
+            for end in DEVICES}
 
 
 def turn(side):
     """One module at both ends: row -> its costs."""
-    hca.reset("complaints")
+    for device in DEVICES.values():
+        hca.reset("complaints", device)
     run("insmod", *SIDES[side].arguments())
-    shell(f"start_nfs_server; sleep 4; mount_nfs 4.2 {MOUNT} rsize=1048576,wsize=1048576")
+    shell("start_nfs_server; sleep 4")
+    within("client", "bash", "-c", f'. "$GUEST_LIB"; PEER={NETWORK["server"][1]}; '
+           f"mount_nfs 4.2 {MOUNT} rsize=1048576,wsize=1048576")
     wanted = os.environ.get("WANTED") or ""
     found = {}
     with open(f"{MOUNT}/data", "wb") as f:
@@ -81,8 +113,10 @@ def turn(side):
     shell("stop_nfs_server")
     wait_for("release of the transport", 60, lambda: module_refs() == 0)
     run("rmmod", "rpcrdma")
-    log(f"{side}: {len(found)} rows, complaints {hca.complaints()}")
-    check(side == "stock" or not hca.complaints(), "a rule was broken")
+    broken = {end: hca.complaints(device) for end, device in DEVICES.items()}
+    log(f"{side}: {len(found)} rows, complaints {broken}")
+    check(side == "stock" or not any(broken.values()), "a rule was broken")
+    nothing_mapped(side, found)
     return found
 
 
@@ -93,20 +127,29 @@ def number(value):
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
+def nothing_mapped(side, found):
+    """Fails where Version Two maps memory for what fits into buffers that stay mapped."""
+    rows = [name for name in found if name.startswith(RESIDENT)]
+    for name in rows if side == "two" else ():
+        for end, costs in found[name].items():
+            check(not costs["maps"] and not costs["unmaps"], f"{name}: {end}: {costs}")
+
+
 def tables(found, model):
-    """Prints a table for each module's half of the columns."""
+    """Prints two tables for each end, each of half of the columns."""
     sides = list(found)
-    print(f"\nCosts of one RPC, both ends together: fabric hca, DMA {model}, NFSv4.2, direct I/O, "
-          f"the module at both ends: {' / '.join(sides)} (ours: in Version One, two: in Version "
-          "Two).\n")
+    print(f"\nCosts of one RPC: fabric hca, DMA {model}, NFSv4.2, direct I/O, the module at both "
+          f"ends: {' / '.join(sides)} (ours: in Version One, two: in Version Two).")
     titles = list(COLUMNS)
-    for part in (titles[:7], titles[7:]):
-        print("| | " + " | ".join(part) + " |\n" + "|---" * (1 + len(part)) + "|")
-        for name in found[sides[0]]:
-            cells = [" / ".join(number(found[side][name][0][title]) for side in sides)
-                     for title in part]
-            print(f"| {name} | {' | '.join(cells)} |")
-        print()
+    for end in DEVICES:
+        print(f"\nAt the {end}.")
+        for part in (titles[:7], titles[7:]):
+            print("\n| | " + " | ".join(part) + " |\n" + "|---" * (1 + len(part)) + "|")
+            for name in found[sides[0]]:
+                cells = [" / ".join(number(found[side][name][end][title]) for side in sides)
+                         for title in part]
+                print(f"| {name} | {' | '.join(cells)} |")
+    print()
 
 
 def main():
@@ -120,8 +163,7 @@ def main():
     except OSError:
         # The maps, unmaps and syncs of the kernel's own DMA are not counted.
         model = "direct"
-    run("rdma", "link", "del", rdmadev())
-    run("rdma", "link", "add", rdmadev(), "type", "hca", "netdev", netdev())
+    make_devices()
     found = {}
     for side in (os.environ.get("MODULES") or " ".join(SIDES)).split():
         found[side] = turn(side)
