@@ -51,6 +51,9 @@ REPORTS = [
     r"Bad page state",
     r"bad page map",
     r"Out of memory:",
+    # The kernel's own check of DMA mappings: driver, device, what is wrong. Only the first is told.
+    r"DMA-API: \S+ \S+: ",
+    r"DMA-API: debugging out of memory",
     # Time.
     r"blocked (for more than|in I/O wait for more than) \d+",
     r"soft lockup",
