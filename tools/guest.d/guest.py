@@ -165,7 +165,7 @@ class Guest:
             command.append(f"vec0:transport=raw,ifname=veth{self.number},depth=128,"
                            f"gro=0,mtu=4400,bpffile={args.run_dir}/filter,"
                            f"mac=02:00:00:00:99:0{self.number}")
-        return command + common
+        return command + common + args.kernel_option
 
     def qemu(self, common, line, frames):
         """The command of an x86 guest."""
