@@ -13,13 +13,15 @@ import sys
 sys.path.insert(0, "tests/lib")
 import tap  # noqa: E402
 from case import main  # noqa: E402
-from common import Mount, check, fabric, log, run  # noqa: E402
+from common import Mount, check, fabric, log, module_refs, run, wait_for  # noqa: E402
 
 SIZES = (4096, 65536, 131072, 262144, 524288, 1 << 20)
 
 
 def measure(ko):
     """The figures of one module: (size, writing) -> counters for each operation."""
+    # SUNRPC ends a transport some time after it was unmounted.
+    wait_for("release of the transport", 30, lambda: module_refs() == 0)
     run("rmmod", "rpcrdma")
     run("insmod", ko)
     result = {}
