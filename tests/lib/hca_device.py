@@ -22,8 +22,13 @@ def make(profile="", memory="direct"):
     # The kernel may not have it, then the device stays as it is.
     write(f"{PARAMETERS}/dma_model", "direct" if memory == "swiotlb" else memory)
     run("rdma", "link", "del", rdmadev())
-    run("rdma", "link", "add", rdmadev(), "type", f"hca-{profile}" if profile else "hca",
-        "netdev", netdev())
+    run(*addition(profile))
+
+
+def addition(profile=""):
+    """The command that makes this guest's device."""
+    return ["rdma", "link", "add", rdmadev(), "type", f"hca-{profile}" if profile else "hca",
+            "netdev", netdev()]
 
 
 def check_memory(memory):

@@ -268,6 +268,7 @@ static enum hca_progress hca_send(struct hca_qp *qp, struct hca_swqe *wqe, u32 *
 	struct hca_rwqe *recv;
 	struct hca_qp *peer;
 	struct hca_rq *rq;
+	bool dead;
 	u8 timer;
 	u32 room = 0, i;
 
@@ -280,10 +281,15 @@ static enum hca_progress hca_send(struct hca_qp *qp, struct hca_swqe *wqe, u32 *
 	if (!recv) {
 		hca_add(peer->hca, HCA_CNT_SENT_RNR, 1);
 		timer = peer->attr.min_rnr_timer;
+		dead = READ_ONCE(rq->dead);
 		/* Over iWARP nothing is sent again: there is no such thing as RNR. */
-		if (peer->hca->profile->iwarp)
+		if (dead || peer->hca->profile->iwarp)
 			hca_qp_error(peer, IB_EVENT_QP_FATAL);
 		hca_end(peer);
+		if (dead) {
+			*status = IB_WC_REM_OP_ERR;
+			return HCA_DONE;
+		}
 		return qp->hca->profile->iwarp ? HCA_DONE : hca_not_ready(qp, timer, status);
 	}
 	qp->rnr_left = qp->attr.rnr_retry;

@@ -20,6 +20,10 @@
  *   remote	the other end refuses a request, and both ends of the connection end
  *   late		a request or a datagram waits for HCA_FAULT_DELAY first
  *   twice	a datagram comes twice
+ *   reject	a request for a connection is rejected by the other end's device
+ *
+ * And incidents, of the kind "any": the device has one while it handles the N-th
+ * event of all, whatever that is; see incident.c.
  */
 #include <linux/debugfs.h>
 #include <linux/seq_file.h>
@@ -37,6 +41,7 @@ static const char * const hca_fault_kinds[HCA_FAULT_KINDS] = {
 	[HCA_FAULT_MAD] = "mad",
 	[HCA_FAULT_CREATE] = "create",
 	[HCA_FAULT_MODIFY] = "modify",
+	[HCA_FAULT_ANY] = "any",
 };
 
 static const char * const hca_fault_actions[HCA_FAULT_ACTIONS] = {
@@ -47,6 +52,13 @@ static const char * const hca_fault_actions[HCA_FAULT_ACTIONS] = {
 	[HCA_FAULT_REMOTE] = "remote",
 	[HCA_FAULT_LATE] = "late",
 	[HCA_FAULT_TWICE] = "twice",
+	[HCA_FAULT_REJECT] = "reject",
+	[HCA_FAULT_QP_FATAL] = "qp_fatal",
+	[HCA_FAULT_SHARED_FATAL] = "shared_fatal",
+	[HCA_FAULT_SRQ_ERROR] = "srq_error",
+	[HCA_FAULT_PORT_DOWN] = "port_down",
+	[HCA_FAULT_DEVICE_FATAL] = "device_fatal",
+	[HCA_FAULT_REMOVAL] = "removal",
 };
 
 /* Counts an event, and returns what goes wrong with it: HCA_FAULT_NONE for nearly all. */
@@ -58,10 +70,18 @@ enum hca_fault_action hca_fault(struct hca_dev *hca, enum hca_fault_kind kind)
 
 	spin_lock_irqsave(&fault->lock, flags);
 	fault->counts[kind]++;
-	if (fault->action && fault->kind == kind && fault->counts[kind] == fault->number) {
+	fault->counts[HCA_FAULT_ANY]++;
+	if (fault->action && (fault->kind == kind || fault->kind == HCA_FAULT_ANY) &&
+	    fault->counts[fault->kind] == fault->number) {
 		action = fault->action;
 		fault->action = HCA_FAULT_NONE;
 		fault->fired = true;
+	}
+	if (action >= HCA_FAULT_QP_FATAL) {
+		/* The event itself takes its course. */
+		fault->incident = action;
+		action = HCA_FAULT_NONE;
+		queue_work(hca_wq, &fault->work);
 	}
 	spin_unlock_irqrestore(&fault->lock, flags);
 	return action;
@@ -102,7 +122,9 @@ static ssize_t hca_fault_write(struct file *file, const char __user *buf, size_t
 		return -EINVAL;
 	kind_number = match_string(hca_fault_kinds, HCA_FAULT_KINDS, kind);
 	action_number = match_string(hca_fault_actions, HCA_FAULT_ACTIONS, action);
-	if (kind_number < 0 || action_number < 0)
+	if (kind_number < 0 || action_number < 0 ||
+	    (action_number && (kind_number == HCA_FAULT_ANY) !=
+			      (action_number >= HCA_FAULT_QP_FATAL)))
 		return -EINVAL;
 	spin_lock_irq(&fault->lock);
 	fault->kind = kind_number;
@@ -127,6 +149,7 @@ static const struct file_operations hca_fault_fops = {
 void hca_fault_init(struct hca_dev *hca)
 {
 	spin_lock_init(&hca->fault.lock);
+	INIT_WORK(&hca->fault.work, hca_incident);
 }
 
 void hca_fault_show_in(struct hca_dev *hca)

@@ -194,6 +194,8 @@ enum hca_fault_kind {
 	HCA_FAULT_CREATE,
 	/* A Queue Pair's transition, but not to ERR. */
 	HCA_FAULT_MODIFY,
+	/* Each of these; the device itself has an incident then, see incident.c. */
+	HCA_FAULT_ANY,
 	HCA_FAULT_KINDS
 };
 
@@ -205,6 +207,14 @@ enum hca_fault_action {
 	HCA_FAULT_REMOTE,
 	HCA_FAULT_LATE,
 	HCA_FAULT_TWICE,
+	HCA_FAULT_REJECT,
+	/* From here on: incidents. */
+	HCA_FAULT_QP_FATAL,
+	HCA_FAULT_SHARED_FATAL,
+	HCA_FAULT_SRQ_ERROR,
+	HCA_FAULT_PORT_DOWN,
+	HCA_FAULT_DEVICE_FATAL,
+	HCA_FAULT_REMOVAL,
 	HCA_FAULT_ACTIONS
 };
 
@@ -247,6 +257,9 @@ struct hca_fault {
 	u32 number;
 	bool fired;
 	u32 counts[HCA_FAULT_KINDS];
+	/* What happens to the device; the work's own once it is queued. */
+	enum hca_fault_action incident;
+	struct work_struct work;
 };
 
 struct hca_dev {
@@ -306,6 +319,8 @@ struct hca_rq {
 	u32 *spare, spares;
 	/* Of a shared one: tell when fewer than this are posted. */
 	u32 limit;
+	/* Of a shared one: it has failed, so it takes and gives no more. */
+	bool dead;
 };
 
 struct hca_srq {
@@ -368,6 +383,8 @@ struct hca_qp {
 	/* The engine of another Queue Pair is delivering a message here. */
 	bool receiving;
 	bool last_wqe_told, comm_est_told;
+	/* It has ended without its consumer. */
+	bool failed;
 	/* The engine waits for @retry. */
 	bool waiting;
 
@@ -527,6 +544,9 @@ enum hca_fault_action hca_fault(struct hca_dev *hca, enum hca_fault_kind kind);
 void hca_fault_init(struct hca_dev *hca);
 void hca_fault_show_in(struct hca_dev *hca);
 
+/* incident.c */
+void hca_incident(struct work_struct *work);
+
 /* qp.c */
 struct hca_qp *hca_qp_find(u32 qpn);
 void hca_qp_put(struct hca_qp *qp);
@@ -535,6 +555,9 @@ void hca_qp_set(struct hca_dev *hca);
 void hca_qp_last(struct hca_qp *qp);
 void hca_qp_error(struct hca_qp *qp, int event);
 void hca_qps_of_dead_cq(struct hca_cq *cq);
+struct hca_qp *hca_qp_of(struct hca_dev *hca, bool shared);
+void hca_qps_of_dead_srq(struct hca_srq *srq);
+void hca_qps_of_dead_device(struct hca_dev *hca);
 void hca_sq_polled(struct hca_qp *qp, u32 index);
 int hca_create_qp(struct ib_qp *ib, struct ib_qp_init_attr *init, struct ib_udata *udata);
 int hca_modify_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct ib_udata *udata);
@@ -605,6 +628,7 @@ void hca_sges_use(struct hca_dev *hca, const struct ib_sge *sge, u32 num_sge, in
 enum hca_side { HCA_BOTH_FINE, HCA_FROM_FAILED, HCA_TO_FAILED };
 enum hca_side hca_move(struct hca_cursor *to, struct hca_cursor *from, u32 length);
 bool hca_fill(struct hca_cursor *to, const void *from, u32 length);
+bool hca_look(struct hca_cursor *from, void *to, u32 length);
 
 /* selftest.c */
 void hca_selftest_init(struct hca_dev *hca);

@@ -334,7 +334,12 @@ static void hca_conn_ask(struct hca_conn *conn, struct hca_dev *hca)
 	conn->state = HCA_IW_ASKED;
 	hca_conn_go(conn, HCA_IW_PATIENCE);
 	spin_unlock_irq(&hca_iw_lock);
-	status = fault == HCA_FAULT_FAIL ? -ECONNRESET : hca_conn_request(conn);
+	if (fault == HCA_FAULT_FAIL)
+		status = -ECONNRESET;
+	else if (fault == HCA_FAULT_REJECT)
+		status = -ECONNREFUSED;
+	else
+		status = hca_conn_request(conn);
 	if (status == 1)
 		return;
 	spin_lock_irq(&hca_iw_lock);

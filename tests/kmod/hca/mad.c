@@ -9,7 +9,9 @@
  */
 #include <linux/ip.h>
 #include <rdma/ib_cache.h>
+#include <rdma/ib_cm.h>
 #include <rdma/ib_mad.h>
+#include <rdma/ibta_vol1_c12.h>
 #include "hca.h"
 
 static DEFINE_SPINLOCK(hca_mad_lock);
@@ -63,16 +65,13 @@ static enum rdma_network_type hca_mad_header(union rdma_network_hdr *hdr,
 	return RDMA_NETWORK_IPV6;
 }
 
-static bool hca_mad_deliver(struct hca_qp *qp, struct hca_qp *peer, struct hca_swqe *wqe)
+/* A Receive of a QP1 for a datagram, which @fill puts behind the header. */
+static bool hca_mad_receive(struct hca_qp *peer, const struct hca_swqe *wqe,
+			    bool (*fill)(struct hca_cursor *to, void *from, u32 length),
+			    void *from)
 {
 	union rdma_network_hdr hdr;
 	enum rdma_network_type type = hca_mad_header(&hdr, wqe);
-	struct hca_cursor from = {
-		.hca = qp->hca,
-		.pd = to_hca_pd(qp->ib.pd),
-		.sge = wqe->sge,
-		.num_sge = wqe->num_sge,
-	};
 	struct hca_cursor to = {
 		.hca = peer->hca,
 		.pd = to_hca_pd(peer->ib.pd),
@@ -103,22 +102,86 @@ static bool hca_mad_deliver(struct hca_qp *qp, struct hca_qp *peer, struct hca_s
 	if (room < sizeof(hdr) + wqe->length) {
 		hca_complain(peer->hca, HCA_RULE_RECV_LENGTH, "a datagram of %u", wqe->length);
 		cqe.wc.status = IB_WC_LOC_LEN_ERR;
-	} else if (!hca_fill(&to, &hdr, sizeof(hdr)) ||
-		   hca_move(&to, &from, wqe->length) != HCA_BOTH_FINE) {
+	} else if (!hca_fill(&to, &hdr, sizeof(hdr)) || !fill(&to, from, wqe->length)) {
 		cqe.wc.status = IB_WC_LOC_PROT_ERR;
 	}
 	hca_cq_add(to_hca_cq(peer->ib.recv_cq), &cqe);
 	return true;
 }
 
+static bool hca_mad_move(struct hca_cursor *to, void *from, u32 length)
+{
+	return hca_move(to, from, length) == HCA_BOTH_FINE;
+}
+
+static bool hca_mad_fill(struct hca_cursor *to, void *from, u32 length)
+{
+	return hca_fill(to, from, length);
+}
+
+static struct hca_cursor hca_mad_sent(const struct hca_qp *qp, const struct hca_swqe *wqe)
+{
+	return (struct hca_cursor) {
+		.hca = qp->hca,
+		.pd = to_hca_pd(qp->ib.pd),
+		.sge = wqe->sge,
+		.num_sge = wqe->num_sge,
+	};
+}
+
+static bool hca_mad_deliver(struct hca_qp *qp, struct hca_qp *peer, struct hca_swqe *wqe)
+{
+	struct hca_cursor from = hca_mad_sent(qp, wqe);
+
+	return hca_mad_receive(peer, wqe, hca_mad_move, &from);
+}
+
+/*
+ * A request for a connection is answered by a rejection, as that of rdma_reject(), and does not
+ * reach the other end. Any other datagram takes its course: returns false.
+ */
+static bool hca_mad_reject(struct hca_qp *qp, const struct hca_swqe *wqe)
+{
+	struct hca_cursor from = hca_mad_sent(qp, wqe);
+	struct hca_swqe back = *wqe;
+	union {
+		struct ib_mad_hdr hdr;
+		struct cm_req_msg req;
+		struct cm_rej_msg rej;
+		u8 octets[IB_MGMT_MAD_SIZE];
+	} mad = {};
+	u32 asking;
+
+	if (wqe->length != sizeof(mad) || !hca_look(&from, &mad, sizeof(mad)) ||
+	    mad.hdr.mgmt_class != IB_MGMT_CLASS_CM || mad.hdr.attr_id != CM_REQ_ATTR_ID)
+		return false;
+	asking = IBA_GET(CM_REQ_LOCAL_COMM_ID, &mad.req);
+	memset(mad.octets + sizeof(mad.hdr), 0, sizeof(mad) - sizeof(mad.hdr));
+	mad.hdr.attr_id = CM_REJ_ATTR_ID;
+	IBA_SET(CM_REJ_REMOTE_COMM_ID, &mad.rej, asking);
+	IBA_SET(CM_REJ_REASON, &mad.rej, IB_CM_REJ_CONSUMER_DEFINED);
+	swap(back.ud.sgid, back.ud.dgid);
+	return hca_mad_receive(qp, &back, hca_mad_fill, &mad);
+}
+
 /* Executes a Send of QP1. */
 void hca_send_mad(struct hca_qp *qp, struct hca_swqe *wqe)
 {
 	struct hca_qp *peer = wqe->fault == HCA_FAULT_FAIL ? NULL : hca_mad_peer(wqe);
-	bool delivered = false;
+	bool delivered = false, rejected = false;
 	unsigned long flags;
 
 	hca_add(qp->hca, HCA_CNT_MADS, 1);
+	if (wqe->fault == HCA_FAULT_REJECT) {
+		spin_lock_irqsave(&hca_mad_lock, flags);
+		rejected = hca_mad_reject(qp, wqe);
+		spin_unlock_irqrestore(&hca_mad_lock, flags);
+	}
+	if (rejected) {
+		if (peer)
+			hca_qp_put(peer);
+		return;
+	}
 	if (peer) {
 		spin_lock_irqsave(&hca_mad_lock, flags);
 		if ((peer->state == IB_QPS_RTR || peer->state == IB_QPS_RTS) &&

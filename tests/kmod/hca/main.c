@@ -38,6 +38,7 @@ void hca_dealloc_driver(struct ib_device *ib)
 	list_del_init(&hca->entry);
 	spin_unlock_irq(&hca_devices_lock);
 	hca_count_exit(hca);
+	cancel_work_sync(&hca->fault.work);
 	if (!IS_ERR_OR_NULL(hca->pdev)) {
 		hca_dma_exit(hca);
 		platform_device_unregister(hca->pdev);

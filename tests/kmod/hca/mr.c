@@ -438,35 +438,44 @@ enum hca_side hca_move(struct hca_cursor *to, struct hca_cursor *from, u32 lengt
 	return side;
 }
 
-/* The same from memory of the device itself. */
-bool hca_fill(struct hca_cursor *to, const void *from, u32 length)
+/* The same to memory of the device itself, or from there. */
+static bool hca_copy(struct hca_cursor *at, void *own, u32 length, bool write)
 {
 	unsigned long flags, dma_flags;
-	dma_addr_t sink;
-	bool fine;
-	void *t;
+	dma_addr_t addr;
+	void *reached;
 	u32 n;
 
-	hca_advance(to, 0);
+	hca_advance(at, 0);
 	while (length) {
 		n = min_t(u32, length, PAGE_SIZE);
+		reached = NULL;
 		read_lock_irqsave(&hca_keys_lock, flags);
-		fine = hca_translate(to, length, &sink, &n);
-		if (fine) {
+		if (hca_translate(at, length, &addr, &n)) {
 			hca_dma_lock(&dma_flags);
-			t = hca_dma_reach(to->hca, sink, &n, true);
-			if (t)
-				memcpy(t, from, n);
-			else
-				fine = false;
+			reached = hca_dma_reach(at->hca, addr, &n, write);
+			if (reached && write)
+				memcpy(reached, own, n);
+			else if (reached)
+				memcpy(own, reached, n);
 			hca_dma_unlock(dma_flags);
 		}
 		read_unlock_irqrestore(&hca_keys_lock, flags);
-		if (!fine)
+		if (!reached)
 			return false;
-		hca_advance(to, n);
-		from += n;
+		hca_advance(at, n);
+		own += n;
 		length -= n;
 	}
 	return true;
+}
+
+bool hca_fill(struct hca_cursor *to, const void *from, u32 length)
+{
+	return hca_copy(to, (void *)from, length, true);
+}
+
+bool hca_look(struct hca_cursor *from, void *to, u32 length)
+{
+	return hca_copy(from, to, length, false);
 }

@@ -54,7 +54,7 @@ struct hca_rwqe *hca_rq_take(struct hca_rq *rq)
 	unsigned long flags;
 
 	spin_lock_irqsave(&rq->lock, flags);
-	if (rq->head != rq->tail)
+	if (rq->head != rq->tail && !rq->dead)
 		wqe = &rq->wqe[rq->ring[rq->tail++ & rq->mask]];
 	if (rq->limit && rq->head - rq->tail < rq->limit) {
 		/* Once, until it is set again (IBTA 10.2.9.1). */
@@ -98,6 +98,10 @@ static int hca_rq_post(struct hca_rq *rq, const struct ib_recv_wr *wr, enum hca_
 		return -EINVAL;
 	}
 	spin_lock_irqsave(&rq->lock, flags);
+	if (rq->dead) {
+		spin_unlock_irqrestore(&rq->lock, flags);
+		return -EIO;
+	}
 	if (!rq->spares) {
 		spin_unlock_irqrestore(&rq->lock, flags);
 		hca_complain(rq->hca, overflow, "of %u", rq->max_wr);

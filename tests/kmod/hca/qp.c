@@ -132,8 +132,10 @@ void hca_qp_error(struct hca_qp *qp, int event)
 
 	spin_lock_irqsave(&qp->lock, flags);
 	ends = qp->state != IB_QPS_ERR && qp->state != IB_QPS_RESET;
-	if (ends)
+	if (ends) {
 		qp->state = IB_QPS_ERR;
+		qp->failed = true;
+	}
 	spin_unlock_irqrestore(&qp->lock, flags);
 	if (!ends)
 		return;
@@ -143,8 +145,9 @@ void hca_qp_error(struct hca_qp *qp, int event)
 	hca_iw_drop(qp);
 }
 
-/* Ends all that complete to a queue that has failed. */
-void hca_qps_of_dead_cq(struct hca_cq *cq)
+/* Ends those that are concerned when something has failed, and tells their consumers. */
+static void hca_qps_fail(bool (*concerned)(const struct hca_qp *qp, const void *failed),
+			 const void *failed)
 {
 	struct hca_qp *qp;
 	unsigned long qpn;
@@ -153,10 +156,63 @@ void hca_qps_of_dead_cq(struct hca_cq *cq)
 		qp = hca_qp_find(qpn);
 		if (!qp)
 			continue;
-		if (qp->ib.send_cq == &cq->ib || qp->ib.recv_cq == &cq->ib)
+		if (concerned(qp, failed))
 			hca_qp_error(qp, IB_EVENT_QP_FATAL);
 		hca_qp_put(qp);
 	}
+}
+
+static bool hca_completes_to(const struct hca_qp *qp, const void *cq)
+{
+	return qp->ib.send_cq == cq || qp->ib.recv_cq == cq;
+}
+
+static bool hca_receives_from(const struct hca_qp *qp, const void *srq)
+{
+	return qp->ib.srq == srq;
+}
+
+static bool hca_is_of(const struct hca_qp *qp, const void *hca)
+{
+	return qp->hca == hca;
+}
+
+/* Ends all that complete to a queue that has failed. */
+void hca_qps_of_dead_cq(struct hca_cq *cq)
+{
+	hca_qps_fail(hca_completes_to, &cq->ib);
+}
+
+/* The same of a shared Receive Queue. */
+void hca_qps_of_dead_srq(struct hca_srq *srq)
+{
+	hca_qps_fail(hca_receives_from, &srq->ib);
+}
+
+/* The same of a device. */
+void hca_qps_of_dead_device(struct hca_dev *hca)
+{
+	hca_qps_fail(hca_is_of, hca);
+}
+
+/*
+ * A reference to the oldest connected Queue Pair of a device, with shared Receives or
+ * with its own; NULL if there is none.
+ */
+struct hca_qp *hca_qp_of(struct hca_dev *hca, bool shared)
+{
+	struct hca_qp *qp;
+	unsigned long qpn;
+
+	xa_for_each(&hca_qps, qpn, qp) {
+		qp = hca_qp_find(qpn);
+		if (!qp)
+			continue;
+		if (qp->hca == hca && !qp->ib.srq == !shared && READ_ONCE(qp->state) == IB_QPS_RTS)
+			return qp;
+		hca_qp_put(qp);
+	}
+	return NULL;
 }
 
 /*
@@ -387,7 +443,7 @@ int hca_modify_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct ib
 	struct hca_qp *qp = to_hca_qp(ib);
 	enum ib_qp_state from, to;
 	unsigned long flags;
-	bool ends = false, iwarp = qp->hca->profile->iwarp;
+	bool ends = false, expected, iwarp = qp->hca->profile->iwarp;
 	int error = -EINVAL;
 
 	might_sleep();
@@ -420,11 +476,13 @@ int hca_modify_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct ib
 	ends = to == IB_QPS_ERR;
 	qp->state = to;
 out:
+	/* What has ended by itself cannot be connected, which the consumer could not know. */
+	expected = from == IB_QPS_ERR && qp->failed;
 	spin_unlock_irqrestore(&qp->lock, flags);
-	if (error)
+	if (error && !expected)
 		hca_complain(qp->hca, HCA_RULE_MODIFY, "from %d to %d with %#x: %d", from, to, mask,
 			     error);
-	else if (ends || to == IB_QPS_RTS)
+	else if (!error && (ends || to == IB_QPS_RTS))
 		queue_work(hca_bh_wq, &qp->engine);
 	if (!error && (ends || to == IB_QPS_RESET))
 		hca_iw_drop(qp);

@@ -227,6 +227,7 @@ static int hca_destroy_srq(struct ib_srq *ib, struct ib_udata *udata)
 	}
 	/* Nobody is told of what is taken here. */
 	srq->rq.limit = 0;
+	srq->rq.dead = false;
 	cancel_work_sync(&srq->limit_work);
 	while ((recv = hca_rq_take(&srq->rq)))
 		hca_sges_use(srq->rq.hca, recv->sge, recv->num_sge, -1);
