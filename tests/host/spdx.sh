@@ -6,7 +6,7 @@ set -eu
 # What git has, and what it would take; without git all that no build makes.
 files() {
 	[ -e .git ] && git -c safe.directory='*' ls-files -z --cached --others --exclude-standard 2>/dev/null ||
-		find . -type f ! -path './.git/*' ! -path '*/target/*' ! -name '*_generated.rs' \
+		find . -type f ! -path './.git' ! -path './.git/*' ! -path '*/target/*' ! -name '*_generated.rs' \
 			! -name '*.o' ! -name '*.ko' ! -name '*.mod*' ! -name '.*.cmd' ! -name '*.pyc' \
 			! -name '*.symvers' ! -name 'modules.order' -print0
 }
