@@ -41,6 +41,7 @@ use crate::endpoint::{
     Received, //
 };
 use crate::kext::memalloc::NoFs;
+use crate::kext::prelude::*;
 use crate::kext::ratelimit::pr_warn_ratelimited;
 use crate::kext::waiting::wait_unless;
 use crate::link::assembly::{
@@ -96,9 +97,6 @@ use crate::sunrpc::{
     SendError,
     XdrBuf, //
 };
-use kernel::page::PAGE_SIZE;
-use kernel::prelude::*;
-use kernel::sync::Arc;
 
 /// Octets of the longest Call that is taken in: as much in chunks as in parts. A slot's memory is
 /// one piece, and stays as large as the longest Call that it has had.

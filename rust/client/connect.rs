@@ -11,23 +11,11 @@ use crate::client::transport::{
 use crate::endpoint::ConnectionEvents;
 use crate::endpoint::Endpoint;
 use crate::kext::delayed_work::DelayedWork;
-use crate::kext::errno::{
-    EADDRINUSE,
-    EADDRNOTAVAIL,
-    ECONNABORTED,
-    ECONNREFUSED,
-    ECONNRESET,
-    EHOSTUNREACH,
-    ENETUNREACH,
-    ENOKEY,
-    ENOTCONN,
-    EOPNOTSUPP,
-    EPROTO, //
-};
 use crate::kext::memalloc::{
     NoFs,
     NoReclaim, //
 };
+use crate::kext::prelude::*;
 use crate::kext::ratelimit::pr_warn_ratelimited;
 use crate::kext::time::{
     seconds,
@@ -57,8 +45,6 @@ use crate::sunrpc::{
     RememberedServer,
     RpcTask, //
 };
-use kernel::prelude::*;
-use kernel::sync::Arc;
 
 /// The wait before the second attempt, in jiffies. SUNRPC doubles it with each further
 /// failure, up to the transport's maximum.

@@ -3,15 +3,10 @@
 //! The progress of connecting.
 
 use crate::endpoint::EndpointEvents;
+use crate::kext::prelude::*;
 use crate::kext::time::jiffies;
 use crate::link::Link;
 use crate::rdma::cm::AbortHandle;
-use kernel::prelude::*;
-use kernel::sync::{
-    new_spinlock,
-    Arc,
-    SpinLock, //
-};
 
 /// The progress of connecting.
 #[pin_data]

@@ -36,6 +36,7 @@ use crate::kext::delayed_work::{
     DelayedWork,
     DelayedWorkItem, //
 };
+use crate::kext::prelude::*;
 use crate::kext::waiting::Waiting;
 use crate::link::assembly::Whole;
 use crate::link::channel::CHECK_INTERVAL;
@@ -67,12 +68,7 @@ use crate::sunrpc::{
     XprtHandle, //
 };
 use connecting::Connecting;
-use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
-use kernel::sync::{
-    new_mutex,
-    Arc, //
-};
 use reverse_slots::ReverseSlots;
 use transport::{
     ABANDON_WORK,

@@ -3,18 +3,12 @@
 //! Slots for the Calls of a server.
 
 use crate::endpoint::EndpointEvents;
+use crate::kext::prelude::*;
 use crate::link::sizing::REVERSE_RECEIVES;
 use crate::requester::call::Call;
 use crate::requester::Host;
 use crate::responder::call;
 use crate::sunrpc::Slot;
-use kernel::page::PAGE_SIZE;
-use kernel::prelude::*;
-use kernel::sync::{
-    new_spinlock,
-    Arc,
-    SpinLock, //
-};
 
 /// The number of slots: one for each Call that can be received. More than credits, because a
 /// slot comes back some time after the Reply was sent, and the peer may send the next Call as soon

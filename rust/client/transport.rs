@@ -15,6 +15,7 @@ use crate::kext::delayed_work::{
     impl_has_delayed_work_ext,
     DelayedWork, //
 };
+use crate::kext::prelude::*;
 use crate::observe::trace;
 use crate::requester::{
     self,
@@ -22,11 +23,6 @@ use crate::requester::{
 };
 use crate::responder::stats::Stats;
 use crate::sunrpc::XprtHandle;
-use kernel::prelude::*;
-use kernel::sync::{
-    Arc,
-    Mutex, //
-};
 
 /// The work of connecting.
 pub(super) const CONNECT_WORK: u64 = 0;

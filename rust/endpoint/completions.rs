@@ -2,6 +2,7 @@
 
 //! Completions of an endpoint's Send Queue.
 
+use crate::kext::prelude::*;
 use crate::{
     endpoint::{
         gate::SendGate,
@@ -19,10 +20,6 @@ use crate::{
             Sent, //
         }, //
     }, //
-};
-use kernel::{
-    prelude::*,
-    sync::ArcBorrow, //
 };
 
 impl<H: EndpointEvents> SendQueueOwner for Endpoint<H> {

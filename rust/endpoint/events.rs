@@ -2,14 +2,11 @@
 
 //! The events of a connection and of its endpoint, for the owner of the connection.
 
+use crate::kext::prelude::*;
 use crate::{
     endpoint::Received,
     observe::trace,
     rdma::cm::CmEvents, //
-};
-use kernel::{
-    prelude::*,
-    sync::Arc, //
 };
 
 /// Receives the events of an established connection.

@@ -7,7 +7,7 @@ use crate::endpoint::{
     Endpoint,
     EndpointEvents, //
 };
-use kernel::sync::atomic::Relaxed;
+use crate::kext::prelude::*;
 
 /// The use of a Send Queue at a moment.
 #[derive(Clone, Copy, Debug)]

@@ -2,6 +2,7 @@
 
 //! The beginning and the end of an endpoint.
 
+use crate::kext::prelude::*;
 use crate::{
     endpoint::{
         quota::SENDS,
@@ -20,7 +21,6 @@ use crate::{
             DelayedWork,
             DelayedWorkItem, //
         },
-        errno::ENOTCONN,
         memalloc::NoFs, //
     },
     observe::trace,
@@ -37,17 +37,7 @@ use crate::{
     },
     sys, //
 };
-use kernel::{
-    prelude::*,
-    sync::{
-        atomic::{
-            Full,
-            Relaxed, //
-        },
-        Arc, //
-    },
-    time::Msecs, //
-};
+use kernel::time::Msecs;
 
 impl<H: EndpointEvents> Endpoint<H> {
     /// Makes the verbs objects, maps the buffers and posts the Receives.

@@ -82,6 +82,7 @@ pub(crate) use transfer::{
 
 pub(crate) use crate::rdma::send_queue::PostError;
 
+use crate::kext::prelude::*;
 use crate::{
     endpoint::receive_pool::{
         Membership,
@@ -105,18 +106,9 @@ use crate::{
     }, //
 };
 use gate::SendGate;
-use kernel::{
-    prelude::*,
-    sync::{
-        atomic::Atomic,
-        new_condvar,
-        new_mutex,
-        new_spinlock,
-        Arc,
-        CondVar,
-        Mutex,
-        SpinLock, //
-    }, //
+use kernel::sync::{
+    new_condvar,
+    CondVar, //
 };
 use objects::Objects;
 use receive_gate::ReceiveGate;

@@ -2,6 +2,7 @@
 
 //! The verbs objects of an endpoint.
 
+use crate::kext::prelude::*;
 use crate::{
     endpoint::receive_pool::{
         Membership,
@@ -15,7 +16,6 @@ use crate::{
         protection_domain::ProtectionDomain, //
     }, //
 };
-use kernel::sync::Arc;
 
 /// The objects that must be torn down in order.
 pub(super) struct Objects<H: CmEvents, M: PoolMember> {

@@ -23,6 +23,7 @@
 //! The sums are the module's, over all devices: it is one memory that they take. They are not
 //! locked, and touched for Calls and Replies with chunks only.
 
+use crate::kext::prelude::*;
 use crate::{
     endpoint::{
         gate::{
@@ -37,13 +38,6 @@ use crate::{
         SendMemory,
         SendQueueOwner, //
     }, //
-};
-use kernel::sync::{
-    atomic::{
-        Atomic,
-        Relaxed, //
-    },
-    Arc, //
 };
 
 /// A sum over all connections.

@@ -2,6 +2,7 @@
 
 //! The receiving half of an endpoint.
 
+use crate::kext::prelude::*;
 use crate::{
     endpoint::{
         receive_pool::{
@@ -14,7 +15,6 @@ use crate::{
     },
     kext::{
         delayed_work::DelayedWork,
-        errno::ENOTCONN,
         memalloc::NoFs, //
     },
     observe::trace,
@@ -26,18 +26,6 @@ use crate::{
             Receives, //
         },
         shared_receive_queue::SharedReceive, //
-    }, //
-};
-use kernel::{
-    prelude::*,
-    sync::{
-        atomic::{
-            Acquire,
-            Relaxed,
-            Release, //
-        },
-        Arc,
-        ArcBorrow, //
     }, //
 };
 

@@ -2,19 +2,16 @@
 
 //! The gate of an endpoint's Receive Queue.
 
-use crate::{
-    kext::errno::ENOTCONN,
-    rdma::{
-        cm::QueuePairUser,
-        receive_buffer::{
-            Own,
-            ReceiveBuffer,
-            Receives, //
-        }, //
+use crate::kext::prelude::*;
+use crate::rdma::{
+    cm::QueuePairUser,
+    receive_buffer::{
+        Own,
+        ReceiveBuffer,
+        Receives, //
     }, //
 };
 use core::iter;
-use kernel::prelude::*;
 
 /// The gate of the Receive Queue.
 pub(super) struct ReceiveGate<O: Receives> {

@@ -53,6 +53,7 @@ pub(crate) use self::state::{
     PoolLevel, //
 };
 
+use crate::kext::prelude::*;
 use crate::{
     kext::ratelimit::pr_warn_ratelimited,
     rdma::{
@@ -61,14 +62,6 @@ use crate::{
             DeviceLimits, //
         },
         receive_buffer::RECEIVE_BATCH, //
-    }, //
-};
-use kernel::{
-    prelude::*,
-    sync::{
-        new_mutex,
-        Arc,
-        Mutex, //
     }, //
 };
 

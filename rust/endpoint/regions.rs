@@ -2,13 +2,13 @@
 
 //! The memory regions of an endpoint.
 
+use crate::kext::prelude::*;
 use crate::{
     endpoint::{
         Endpoint,
         EndpointEvents, //
     },
     kext::{
-        errno::ENOTCONN,
         host_key::random,
         page_fragment::PageFragment, //
     },
@@ -27,13 +27,6 @@ use crate::{
     }, //
 };
 use core::iter::Peekable;
-use kernel::{
-    prelude::*,
-    sync::{
-        Arc,
-        ArcBorrow, //
-    }, //
-};
 
 impl From<Direction> for trace::Direction {
     fn from(direction: Direction) -> Self {

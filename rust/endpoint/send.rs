@@ -2,6 +2,7 @@
 
 //! The sending half of an endpoint: messages, registrations and fences.
 
+use crate::kext::prelude::*;
 use crate::{
     endpoint::{
         gate::{
@@ -14,10 +15,7 @@ use crate::{
         EndpointEvents,
         Quota, //
     },
-    kext::{
-        delayed_work::DelayedWork,
-        errno::ENOTCONN, //
-    },
+    kext::delayed_work::DelayedWork,
     observe::trace,
     rdma::{
         cm::QueuePairUser,
@@ -34,13 +32,6 @@ use core::{
     ops::{
         Deref,
         DerefMut, //
-    }, //
-};
-use kernel::{
-    prelude::*,
-    sync::{
-        atomic::Relaxed,
-        Arc, //
     }, //
 };
 

@@ -14,15 +14,13 @@
 //! gate, begins none when the gate is closed, and the shutdown waits for the last one before it
 //! destroys the QP.
 
+use crate::kext::prelude::*;
 use crate::{
     endpoint::{
         Endpoint,
         EndpointEvents, //
     },
-    kext::{
-        errno::ENOTCONN,
-        page_fragment::PageFragment, //
-    },
+    kext::page_fragment::PageFragment,
     proto::chunk::Segment,
     rdma::{
         cm::QueuePairUser,
@@ -33,11 +31,6 @@ use crate::{
             RemoteAddress, //
         }, //
     }, //
-};
-use kernel::{
-    page::PAGE_SIZE,
-    prelude::*,
-    sync::Arc, //
 };
 
 pub(crate) use crate::rdma::rw::Load;

@@ -10,12 +10,11 @@
 //! A [`Directory`] owns a reference to the object. The object, if it owns the directory in turn,
 //! must drop it before it can itself be freed.
 
+use crate::kext::prelude::*;
 use crate::sys;
 use kernel::{
     fmt,
-    prelude::*,
-    seq_file::SeqFile,
-    sync::Arc, //
+    seq_file::SeqFile, //
 };
 
 /// Prints lines of `name: value` into a file.

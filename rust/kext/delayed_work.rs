@@ -7,14 +7,10 @@
 //!
 //! C header: [`include/linux/workqueue.h`](srctree/include/linux/workqueue.h)
 
+use crate::kext::prelude::*;
 use crate::sys;
-use core::marker::PhantomData;
 use kernel::{
-    prelude::*,
-    sync::{
-        Arc,
-        LockClassKey, //
-    },
+    sync::LockClassKey,
     types::Opaque, //
 };
 

@@ -2,16 +2,8 @@
 
 //! A place for a value that one puts there and another takes out, without a lock.
 
+use crate::kext::prelude::*;
 use core::cell::UnsafeCell;
-use kernel::{
-    prelude::*,
-    sync::atomic::{
-        Acquire,
-        Atomic,
-        Relaxed,
-        Release, //
-    }, //
-};
 
 /// There is no value.
 const EMPTY: u32 = 0;

@@ -4,11 +4,9 @@
 //!
 //! C header: [`include/linux/sched/mm.h`](srctree/include/linux/sched/mm.h)
 
+use crate::kext::prelude::*;
 use crate::sys;
-use core::{
-    marker::PhantomData,
-    ptr, //
-};
+use core::ptr;
 use kernel::{
     alloc::{
         flags::__GFP_ZERO,

@@ -17,6 +17,7 @@ pub(crate) mod module_ref;
 pub(crate) mod net;
 pub(crate) mod num;
 pub(crate) mod page_fragment;
+pub(crate) mod prelude;
 pub(crate) mod ratelimit;
 pub(crate) mod time;
 pub(crate) mod waiting;

@@ -2,12 +2,9 @@
 
 //! Network namespaces and socket addresses.
 
+use crate::kext::prelude::*;
 use crate::sys;
-use core::{
-    marker::PhantomData,
-    ptr, //
-};
-use kernel::prelude::*;
+use core::ptr;
 
 /// A network namespace that lives at least as long as the object it was taken from.
 #[derive(Clone, Copy)]

@@ -2,11 +2,9 @@
 
 //! A piece of a page.
 
+use crate::kext::prelude::*;
 use crate::sys;
-use core::{
-    mem::offset_of,
-    ptr::NonNull, //
-};
+use core::mem::offset_of;
 
 /// Some bytes within one page.
 ///

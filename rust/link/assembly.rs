@@ -33,16 +33,7 @@ use crate::kext::memalloc::{
     self,
     NoFs, //
 };
-use kernel::prelude::*;
-use kernel::sync::atomic::{
-    Atomic,
-    Relaxed, //
-};
-use kernel::sync::{
-    new_spinlock,
-    Arc,
-    SpinLock, //
-};
+use crate::kext::prelude::*;
 use kernel::task::might_sleep;
 
 /// The longest RPC message that may come in parts, in octets: three messages of the size that ours

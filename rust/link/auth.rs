@@ -15,6 +15,7 @@
 
 use crate::kext::host_key;
 use crate::kext::memalloc::NoFs;
+use crate::kext::prelude::*;
 use crate::link::assembly::{
     Share,
     Whole, //
@@ -38,12 +39,6 @@ use crate::proto::auth::{
 };
 use crate::proto::session::Role;
 use crate::sunrpc::AddressText;
-use kernel::prelude::*;
-use kernel::sync::{
-    new_mutex,
-    Arc,
-    Mutex, //
-};
 
 /// The wishes of an administrator for connections that are made now.
 #[derive(Clone, Copy, Debug)]

@@ -68,6 +68,7 @@ use crate::endpoint::{
 };
 use crate::kext::completion::Completion;
 use crate::kext::debugfs::lines;
+use crate::kext::prelude::*;
 use crate::kext::time::HZ;
 use crate::link::assembly::{
     self,
@@ -126,21 +127,9 @@ use crate::proto::v2::{
     Direction,
     RdmaError, //
 };
-use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
-use kernel::sync::atomic::{
-    Acquire,
-    Atomic,
-    Relaxed,
-    Release, //
-};
 use kernel::sync::lock::spinlock::SpinLockBackend;
 use kernel::sync::lock::Guard;
-use kernel::sync::{
-    new_spinlock,
-    Arc,
-    SpinLock, //
-};
 
 /// The largest messages that an end which may speak Version Two sends and receives, in octets, if
 /// the administrator does not want larger ones. A READ or WRITE of 8 KiB is one such message, which

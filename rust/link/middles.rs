@@ -8,6 +8,7 @@ use crate::endpoint::{
     SendBuffer, //
 };
 use crate::kext::memalloc;
+use crate::kext::prelude::*;
 use crate::link::assembly::MAX_WHOLE;
 use crate::proto::continuation::Split;
 use crate::proto::message;
@@ -15,8 +16,6 @@ use crate::proto::v2::{
     Direction,
     Middle, //
 };
-use kernel::prelude::*;
-use kernel::sync::Arc;
 
 /// In how many parts an RPC message is sent at most, or may come: 32 KiB in messages of the size
 /// that a peer has who names none (5.2.2).

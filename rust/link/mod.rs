@@ -27,11 +27,11 @@ use crate::endpoint::{
     SendBuffer,
     RECEIVE_BATCH, //
 };
-use crate::kext::errno::EOPNOTSUPP;
 use crate::kext::net::{
     Net,
     SockAddr, //
 };
+use crate::kext::prelude::*;
 use crate::kext::ratelimit::pr_warn_ratelimited;
 use crate::proto::cm_private::CmPrivate;
 use crate::proto::connection::receives::Receives;
@@ -71,9 +71,6 @@ use channel::{
     MESSAGE_SIZE, //
 };
 use core::ffi::CStr;
-use kernel::page::PAGE_SIZE;
-use kernel::prelude::*;
-use kernel::sync::Arc;
 use kernel::time::delay::fsleep;
 use kernel::time::{
     Delta,

@@ -6,9 +6,9 @@ use crate::endpoint::{
     Sizes,
     RECEIVE_BATCH, //
 };
+use crate::kext::prelude::*;
 use crate::proto::props::Properties;
 use crate::rdma::device::DeviceLimits;
-use kernel::page::PAGE_SIZE;
 
 /// The largest payload of one RPC, in octets: what NFS caps its read and write sizes at.
 pub(crate) const MAX_PAYLOAD: usize = 1 << 20;
@@ -186,7 +186,6 @@ mod tests {
     use crate::kext::errno::EOPNOTSUPP;
     use crate::link::middles::MAX_PARTS;
     use crate::proto::window::most_parts;
-    use kernel::prelude::*;
 
     const DEVICE: DeviceLimits = DeviceLimits {
         memory_management: true,

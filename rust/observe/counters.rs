@@ -2,10 +2,7 @@
 
 //! Counters of events, for statistics. No decision of the module depends on them.
 
-use kernel::sync::atomic::{
-    Atomic,
-    Relaxed, //
-};
+use crate::kext::prelude::*;
 
 /// A counter.
 pub(crate) struct Counter(Atomic<u64>);

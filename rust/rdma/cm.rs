@@ -32,20 +32,11 @@ pub(crate) use self::{
     }, //
 };
 
+use crate::kext::prelude::*;
 use crate::{
-    kext::{
-        errno::{
-            ECONNABORTED,
-            ECONNREFUSED,
-            ECONNRESET,
-            EHOSTUNREACH,
-            ENETUNREACH,
-            ENOTCONN, //
-        },
-        net::{
-            Net,
-            SockAddr, //
-        }, //
+    kext::net::{
+        Net,
+        SockAddr, //
     },
     rdma::{
         device::{
@@ -58,10 +49,7 @@ use crate::{
     sys, //
 };
 use core::{
-    ptr::{
-        self,
-        NonNull, //
-    },
+    ptr,
     slice, //
 };
 use kernel::{
@@ -69,8 +57,6 @@ use kernel::{
         from_err_ptr,
         to_result, //
     },
-    prelude::*,
-    sync::Arc,
     time::Msecs, //
 };
 

@@ -13,18 +13,13 @@
 //! somebody waits for one. Such are the mutex of an endpoint's verbs objects and `turnover` of a
 //! pool of Receives. For memory a handler waits in `NOFS` scopes only.
 
+use crate::kext::prelude::*;
 use crate::{
     rdma::device::Device,
     sys, //
 };
-use core::ptr::{
-    self,
-    NonNull, //
-};
-use kernel::{
-    error::from_err_ptr,
-    prelude::*, //
-};
+use core::ptr;
+use kernel::error::from_err_ptr;
 
 /// A completion as a handler sees it.
 ///

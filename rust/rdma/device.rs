@@ -4,11 +4,9 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
+use crate::kext::prelude::*;
 use crate::sys;
-use core::{
-    ffi::CStr,
-    ptr::NonNull, //
-};
+use core::ffi::CStr;
 use kernel::{
     ffi::c_char,
     fmt, //

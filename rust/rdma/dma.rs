@@ -2,18 +2,14 @@
 
 //! Memory of our own that a device sends from or receives into.
 
+use crate::kext::prelude::*;
 use crate::{
     rdma::device::Device,
     sys, //
 };
 use core::{
     cell::Cell,
-    ptr::NonNull,
     slice, //
-};
-use kernel::{
-    page::PAGE_SIZE,
-    prelude::*, //
 };
 
 /// Which way the data goes.

@@ -23,20 +23,12 @@
 //! 5. The keeper ends: buffers are unmapped, and its handles go. What others hold on to is plain
 //!    memory.
 
+use crate::kext::prelude::*;
 use crate::{
     rdma::completion::Completion,
     sys, //
 };
 use core::ops::Deref;
-use kernel::{
-    prelude::*,
-    sync::{
-        new_spinlock,
-        Arc,
-        ArcBorrow,
-        SpinLock, //
-    }, //
-};
 
 /// The subject of work requests: a Send buffer, a Receive buffer, a fence.
 ///

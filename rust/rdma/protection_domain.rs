@@ -4,16 +4,12 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
+use crate::kext::prelude::*;
 use crate::{
     rdma::device::Device,
     sys, //
 };
-use core::ptr::NonNull;
-use kernel::{
-    error::from_err_ptr,
-    prelude::*,
-    sync::Arc, //
-};
+use kernel::error::from_err_ptr;
 
 /// A protection domain. Everything that is made in it holds a reference to it.
 ///

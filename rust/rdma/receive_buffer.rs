@@ -8,6 +8,7 @@
 //! gives it away; it comes back with the completion of its Receive. In between, and if it is just
 //! dropped, the memory is the queue's, see [`posting`](crate::rdma::posting).
 
+use crate::kext::prelude::*;
 use crate::{
     rdma::{
         completion::Completion,
@@ -28,22 +29,7 @@ use crate::{
     },
     sys, //
 };
-use core::{
-    marker::PhantomData,
-    ptr, //
-};
-use kernel::{
-    prelude::*,
-    sync::{
-        atomic::{
-            Acquire,
-            Atomic,
-            Relaxed, //
-        },
-        Arc,
-        ArcBorrow, //
-    }, //
-};
+use core::ptr;
 
 /// The largest number of Receives that are posted together.
 pub(crate) const RECEIVE_BATCH: u32 = 16;

@@ -7,6 +7,7 @@
 //! A region of which that last step is not known can't be used again; it is deregistered instead,
 //! which fences it as well.
 
+use crate::kext::prelude::*;
 use crate::{
     kext::page_fragment::PageFragment,
     rdma::{
@@ -27,27 +28,12 @@ use crate::{
 };
 use core::{
     iter::Peekable,
-    marker::PhantomData,
     mem::ManuallyDrop,
-    ptr::{
-        self,
-        NonNull, //
-    }, //
+    ptr, //
 };
-use kernel::{
-    error::{
-        from_err_ptr,
-        to_result, //
-    },
-    prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Arc,
-        ArcBorrow, //
-    }, //
+use kernel::error::{
+    from_err_ptr,
+    to_result, //
 };
 
 /// Octets of a page, in which a region is laid out.

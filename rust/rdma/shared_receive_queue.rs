@@ -22,6 +22,7 @@
 //! Many a device takes back what is in the CQ of a QP that is destroyed, and the Receives that this
 //! was about would be lost. So the completions are waited for before too, when the QP is in error.
 
+use crate::kext::prelude::*;
 use crate::{
     rdma::{
         completion::{
@@ -45,30 +46,11 @@ use crate::{
     },
     sys, //
 };
-use core::{
-    marker::PhantomData,
-    ptr::{
-        self,
-        NonNull, //
-    }, //
-};
+use core::ptr;
 use kernel::{
     error::{
         from_err_ptr,
         to_result, //
-    },
-    prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        new_mutex,
-        new_spinlock,
-        Arc,
-        ArcBorrow,
-        Mutex,
-        SpinLock, //
     },
     xarray::{
         AllocKind,

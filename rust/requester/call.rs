@@ -8,6 +8,7 @@ use crate::endpoint::{
     RegionHandle, //
 };
 use crate::kext::completion::Completion;
+use crate::kext::prelude::*;
 use crate::link::assembly::Whole;
 use crate::link::sizing::MAX_SEGMENTS;
 use crate::proto::chunk::Segment;
@@ -15,17 +16,6 @@ use crate::proto::format::Asked;
 use crate::requester::verdict::Verdict;
 use crate::requester::Host;
 use crate::sunrpc::Pinned;
-use kernel::prelude::*;
-use kernel::sync::atomic::{
-    Atomic,
-    Relaxed, //
-};
-use kernel::sync::{
-    new_mutex,
-    new_spinlock,
-    Mutex,
-    SpinLock, //
-};
 
 /// The most regions that one Call registers: two chunks of the largest size. What needs more can't
 /// be sent.

@@ -9,6 +9,7 @@ use crate::endpoint::{
     RegionHandle,
     SendBuffer, //
 };
+use crate::kext::prelude::*;
 use crate::link::middles::{
     Middles,
     Unmade, //
@@ -50,8 +51,6 @@ use crate::sunrpc::{
     SendRqst,
     XdrBuf, //
 };
-use kernel::prelude::*;
-use kernel::sync::Arc;
 
 /// A Call that is being written.
 pub(super) struct Marshal<'a, T: Host> {

@@ -46,6 +46,7 @@ use crate::endpoint::{
     Received, //
 };
 use crate::kext::debugfs::lines;
+use crate::kext::prelude::*;
 use crate::link::assembly::Whole;
 use crate::link::Link;
 use crate::observe::trace::Number;
@@ -58,17 +59,7 @@ use crate::sunrpc::{
     Transport, //
 };
 use call::Call;
-use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
-use kernel::sync::atomic::{
-    Atomic,
-    Relaxed, //
-};
-use kernel::sync::{
-    new_spinlock,
-    Arc,
-    SpinLock, //
-};
 use stats::Stats;
 
 /// A transport that has a Requester.

@@ -3,6 +3,7 @@
 //! Taking a Reply in.
 
 use crate::endpoint::Received;
+use crate::kext::prelude::*;
 use crate::kext::time::HZ;
 use crate::kext::waiting::Waiting;
 use crate::link::assembly::Whole;
@@ -26,9 +27,6 @@ use crate::requester::call::{
 use crate::requester::verdict::Verdict;
 use crate::requester::Host;
 use crate::sunrpc::Pinned;
-use kernel::prelude::*;
-use kernel::sync::atomic::Relaxed;
-use kernel::sync::Arc;
 
 /// The shortest wait before a connection is replaced on which nothing came that is of use,
 /// or that had to end for what came instead of a Reply, in jiffies.

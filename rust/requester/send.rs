@@ -3,6 +3,7 @@
 //! Sending a Call: the choice of its form, and the post.
 
 use crate::endpoint::PostError;
+use crate::kext::prelude::*;
 use crate::link::middles::Middles;
 use crate::link::sizing::MAX_SEGMENTS;
 use crate::link::{
@@ -33,9 +34,6 @@ use crate::sunrpc::{
     SendRqst,
     XdrBuf, //
 };
-use kernel::page::PAGE_SIZE;
-use kernel::prelude::*;
-use kernel::sync::Arc;
 
 /// Sends one Call. The caller holds the transport's send lock. Returns whether it was posted; if
 /// not, it never will be.

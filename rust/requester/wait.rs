@@ -2,13 +2,13 @@
 
 //! Waiting for room: SUNRPC is told to try again, and called when there is room.
 
+use crate::kext::prelude::*;
 use crate::kext::waiting::wait_unless;
 use crate::link::Link;
 use crate::observe::trace;
 use crate::proto::v2::Direction as RpcDirection;
 use crate::requester::Host;
 use crate::sunrpc::SendError;
-use kernel::sync::Arc;
 
 /// The Send Queue is full, or there are too few Send buffers: SUNRPC shall call again when there is
 /// room for a message in so many `parts` with `regions` registrations.

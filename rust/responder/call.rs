@@ -20,7 +20,7 @@ use crate::endpoint::{
     SendBuffer,
     Transfer, //
 };
-use crate::kext::errno::ENOTCONN;
+use crate::kext::prelude::*;
 use crate::link::assembly::Whole;
 use crate::observe::trace::RefusalReason;
 use crate::proto::chunk::Segment;
@@ -47,9 +47,6 @@ use crate::sunrpc::svc::{
     Pages,
     ServerTransport, //
 };
-use kernel::page::PAGE_SIZE;
-use kernel::prelude::*;
-use kernel::sync::Arc;
 
 /// Results of one Call that may go into Write chunks, as many as there may be chunks.
 const MAX_RESULTS: usize = 16;

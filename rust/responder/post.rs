@@ -8,6 +8,7 @@ use crate::endpoint::{
     PostError,
     SendBuffer, //
 };
+use crate::kext::prelude::*;
 use crate::link::channel::Channel;
 use crate::link::middles::{
     Middles,
@@ -20,8 +21,6 @@ use crate::proto::session::{
 };
 use crate::proto::v2::Direction;
 use crate::responder::reply::Ready;
-use kernel::prelude::*;
-use kernel::sync::Arc;
 
 /// Posts a Reply, or an error. Returns its place, see [`Endpoint::post_reply`].
 ///

@@ -9,9 +9,9 @@ use crate::endpoint::{
     SendBuffer,
     Transfer, //
 };
-use crate::kext::errno::ENOTCONN;
 use crate::kext::memalloc;
 use crate::kext::page_fragment::PageFragment;
+use crate::kext::prelude::*;
 use crate::link::middles::{
     most_parts,
     Middles,
@@ -49,9 +49,6 @@ use crate::sunrpc::svc::{
     ServerTransport, //
 };
 use crate::sunrpc::XdrBuf;
-use kernel::page::PAGE_SIZE;
-use kernel::prelude::*;
-use kernel::sync::Arc;
 
 /// A Reply that is ready to be posted.
 pub(crate) struct Ready<H: EndpointEvents> {

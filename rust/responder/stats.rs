@@ -3,6 +3,7 @@
 //! The traces of a Responder's work: trace events, and counters.
 
 use crate::endpoint::Load;
+use crate::kext::prelude::*;
 use crate::observe::counters::counters;
 use crate::observe::trace::{
     self,
@@ -16,11 +17,6 @@ use crate::sunrpc::svc::counters::{
     ServerCounter, //
 };
 use kernel::error::Error;
-use kernel::sync::atomic::{
-    Atomic,
-    Relaxed, //
-};
-use kernel::sync::Arc;
 
 counters! {
     /// The counters of one connection.

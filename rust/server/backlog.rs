@@ -24,23 +24,12 @@ use crate::endpoint::{
     PostError,
     Pull, //
 };
-use crate::kext::errno::ENOTCONN;
+use crate::kext::prelude::*;
 use crate::link::channel::Channel;
 use crate::responder::call::Pulling;
 use crate::responder::post;
 use crate::responder::reply::Ready;
 use crate::responder::stats::Stats;
-use kernel::prelude::*;
-use kernel::sync::atomic::{
-    Atomic,
-    Full,
-    Relaxed, //
-};
-use kernel::sync::{
-    new_spinlock,
-    Arc,
-    SpinLock, //
-};
 
 /// The messages and transfers to be posted.
 pub(super) enum Outgoing<H: EndpointEvents> {

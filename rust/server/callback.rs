@@ -14,8 +14,8 @@ use crate::endpoint::{
     EndpointEvents,
     Received, //
 };
-use crate::kext::errno::EOPNOTSUPP;
 use crate::kext::memalloc::NoFs;
+use crate::kext::prelude::*;
 use crate::kext::waiting::Waiting;
 use crate::link::assembly::Whole;
 use crate::link::Link;
@@ -40,10 +40,7 @@ use crate::sunrpc::{
     Transport,
     XprtHandle, //
 };
-use kernel::page::PAGE_SIZE;
-use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
-use kernel::sync::Arc;
 use kernel::time::delay::fsleep;
 use kernel::time::Delta;
 

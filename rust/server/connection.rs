@@ -21,11 +21,8 @@ use crate::kext::delayed_work::{
     DelayedWork,
     DelayedWorkItem, //
 };
-use crate::kext::errno::{
-    ENOTCONN,
-    EOPNOTSUPP, //
-};
 use crate::kext::memalloc::NoFs;
+use crate::kext::prelude::*;
 use crate::kext::ratelimit::pr_warn_ratelimited;
 use crate::kext::waiting::{
     wait_unless,
@@ -70,20 +67,9 @@ use crate::sunrpc::{
     tunables,
     AddressText, //
 };
-use kernel::page::PAGE_SIZE;
-use kernel::prelude::*;
-use kernel::sync::atomic::{
-    Atomic,
-    Full,
-    Relaxed,
-    Release, //
-};
 use kernel::sync::{
-    Arc,
     CondVar,
-    CondVarTimeoutResult,
-    Mutex,
-    SpinLock, //
+    CondVarTimeoutResult, //
 };
 use kernel::time::{
     msecs_to_jiffies,

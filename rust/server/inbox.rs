@@ -11,6 +11,7 @@ use crate::endpoint::{
     Received,
     SendBuffer, //
 };
+use crate::kext::prelude::*;
 use crate::link::assembly::Whole;
 use crate::responder::call::{
     xid_of,
@@ -18,17 +19,6 @@ use crate::responder::call::{
     Pulling, //
 };
 use crate::sunrpc::svc::SvcXprt;
-use kernel::prelude::*;
-use kernel::sync::atomic::{
-    Atomic,
-    Full,
-    Relaxed, //
-};
-use kernel::sync::{
-    new_spinlock,
-    Arc,
-    SpinLock, //
-};
 
 /// Something for a thread to do.
 pub(super) enum Work<H: EndpointEvents> {

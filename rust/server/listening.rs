@@ -19,6 +19,7 @@ use crate::kext::delayed_work::{
     DelayedWorkItem, //
 };
 use crate::kext::net::SockAddr;
+use crate::kext::prelude::*;
 use crate::kext::time::HZ;
 use crate::observe::trace::{
     self,
@@ -37,14 +38,6 @@ use crate::sunrpc::svc::{
     SvcXprt, //
 };
 use core::mem;
-use kernel::prelude::*;
-use kernel::sync::{
-    new_mutex,
-    new_spinlock,
-    Arc,
-    Mutex,
-    SpinLock, //
-};
 
 /// Connections that may wait to be accepted; further ones are rejected.
 const MAX_REQUESTS: usize = 128;

@@ -5,9 +5,9 @@
 //! C headers: [`include/linux/sunrpc/addr.h`](srctree/include/linux/sunrpc/addr.h),
 //! [`include/linux/sunrpc/xprt.h`](srctree/include/linux/sunrpc/xprt.h)
 
+use crate::kext::prelude::*;
 use crate::{
     kext::{
-        errno::EAFNOSUPPORT,
         net::SockAddr,
         num, //
     },
@@ -16,7 +16,6 @@ use crate::{
 use core::ptr;
 use kernel::{
     fmt,
-    prelude::*,
     str::CString, //
 };
 

@@ -8,10 +8,8 @@ use super::{
     slot::Slot,
     transport::Transport, //
 };
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
+
+use crate::kext::prelude::*;
 
 /// Octets of XID and direction, which the service needs to answer a Call.
 #[cfg(CONFIG_SUNRPC_BACKCHANNEL)]

@@ -14,6 +14,7 @@ use super::{
     },
     tunables, //
 };
+use crate::kext::prelude::*;
 use crate::{
     kext::{
         module_ref::ModuleRef,
@@ -22,17 +23,11 @@ use crate::{
     sys, //
 };
 use core::{
-    marker::PhantomData,
     mem,
-    ptr::{
-        self,
-        NonNull, //
-    }, //
+    ptr, //
 };
 use kernel::{
     error::to_result,
-    prelude::*,
-    sync::Arc,
     types::ScopeGuard, //
 };
 

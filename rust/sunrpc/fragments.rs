@@ -3,6 +3,7 @@
 //! The memory of an RPC message, page by page, in the form that a device needs.
 
 use super::xdr_buf::XdrBuf;
+use crate::kext::prelude::*;
 use crate::{
     kext::{
         num,
@@ -10,11 +11,6 @@ use crate::{
     },
     sys, //
 };
-use core::{
-    marker::PhantomData,
-    ptr::NonNull, //
-};
-use kernel::page::PAGE_SIZE;
 
 /// A selection of the parts of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,7 +232,6 @@ mod tests {
         Message,
         SHAPES, //
     };
-    use kernel::prelude::*;
 
     #[test]
     fn fragments_are_the_message() -> Result {

@@ -11,6 +11,7 @@ use super::{
     task::RpcTask,
     transport::Transport, //
 };
+use crate::kext::prelude::*;
 use crate::{
     kext::{
         net::{
@@ -22,22 +23,7 @@ use crate::{
     },
     sys, //
 };
-use core::ptr::{
-    self,
-    NonNull, //
-};
-use kernel::{
-    prelude::*,
-    sync::{
-        atomic::{
-            Acquire,
-            Atomic,
-            Relaxed,
-            Release, //
-        },
-        Arc, //
-    }, //
-};
+use core::ptr;
 
 /// The handle of the `rpc_xprt` by which SUNRPC knows a transport.
 ///

@@ -13,20 +13,16 @@ use super::{
     task::RpcTask,
     transport::Transport, //
 };
+use crate::kext::prelude::*;
 use crate::{
     kext::time::HZ,
     sys, //
 };
 use core::{
-    marker::PhantomData,
     mem::ManuallyDrop,
     ptr, //
 };
-use kernel::{
-    prelude::*,
-    seq_file::SeqFile,
-    sync::Arc, //
-};
+use kernel::seq_file::SeqFile;
 
 /// The shortest timeout of an RPC, in jiffies. It leaves time to make a new connection.
 const MIN_TIMEOUT: usize = 10 * HZ;

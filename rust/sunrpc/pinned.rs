@@ -8,21 +8,11 @@ use super::{
     transport::Transport,
     xdr_buf::XdrBuf, //
 };
+use crate::kext::prelude::*;
 use crate::sys;
 use core::{
     cell::Cell,
-    marker::PhantomData,
     mem, //
-};
-use kernel::{
-    prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Arc, //
-    }, //
 };
 
 /// An RPC that waits for a Reply. Its request, task and memory cannot go away while this object

@@ -8,23 +8,12 @@ use super::{
     transport::Transport,
     xdr_buf::XdrBuf, //
 };
+use crate::kext::prelude::*;
 use crate::{
-    kext::{
-        errno::{
-            EBADSLT,
-            ENOBUFS,
-            ENOTCONN, //
-        },
-        time, //
-    },
+    kext::time,
     sys, //
 };
-use kernel::{
-    page::PAGE_SIZE,
-    prelude::*,
-    sync::Arc,
-    types::Opaque, //
-};
+use kernel::types::Opaque;
 
 /// A reason why a message was not sent. It tells SUNRPC what to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,6 +19,7 @@ use super::{
     address::AddressText,
     tunables, //
 };
+use crate::kext::prelude::*;
 use crate::{
     kext::net::{
         Net,
@@ -30,13 +31,6 @@ use crate::{
         Table, //
     },
     sys, //
-};
-use kernel::{
-    prelude::*,
-    sync::atomic::{
-        Atomic,
-        Full, //
-    }, //
 };
 
 /// The number of servers that are remembered. The oldest entry makes room for a new one.

@@ -9,6 +9,7 @@ use super::{
     transport::Transport,
     xdr_buf::XdrBuf, //
 };
+use crate::kext::prelude::*;
 use crate::sys;
 use core::{
     cell::UnsafeCell,
@@ -17,17 +18,6 @@ use core::{
 };
 use kernel::{
     alloc::Flags,
-    page::PAGE_SIZE,
-    prelude::*,
-    sync::{
-        atomic::{
-            Acquire,
-            Atomic,
-            Relaxed,
-            Release, //
-        },
-        Arc, //
-    },
     types::Opaque, //
 };
 

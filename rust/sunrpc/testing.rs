@@ -6,17 +6,12 @@ use super::xdr_buf::{
     XdrBuf,
     XDR_UNIT, //
 };
+use crate::kext::prelude::*;
 use crate::{
     kext::num,
     sys, //
 };
-use kernel::{
-    page::{
-        Page,
-        PAGE_SIZE, //
-    },
-    prelude::*, //
-};
+use kernel::page::Page;
 
 /// The octet that memory contains before it is written to.
 pub(super) const UNTOUCHED: u8 = 0xee;

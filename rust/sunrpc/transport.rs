@@ -13,11 +13,8 @@ use super::{
     svc::ServerTransport,
     task::RpcTask, //
 };
-use kernel::{
-    prelude::*,
-    seq_file::SeqFile,
-    sync::Arc, //
-};
+use crate::kext::prelude::*;
+use kernel::seq_file::SeqFile;
 
 /// A transport that SUNRPC uses as an `rpc_xprt`.
 ///

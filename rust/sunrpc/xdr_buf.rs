@@ -4,6 +4,7 @@
 //!
 //! C header: [`include/linux/sunrpc/xdr.h`](srctree/include/linux/sunrpc/xdr.h)
 
+use crate::kext::prelude::*;
 use crate::{
     kext::{
         num,
@@ -11,14 +12,8 @@ use crate::{
     },
     sys, //
 };
-use core::ptr::{
-    self,
-    NonNull, //
-};
-use kernel::{
-    page::PAGE_SIZE,
-    types::Opaque, //
-};
+use core::ptr;
+use kernel::types::Opaque;
 
 /// A `struct xdr_buf`: the three parts of an RPC message, in the order in which they are sent.
 ///
@@ -293,7 +288,6 @@ mod tests {
         Message,
         SHAPES, //
     };
-    use kernel::prelude::*;
 
     #[test]
     fn parts_have_their_sizes() -> Result {

@@ -2,10 +2,7 @@
 
 //! A decision whether to wait for an event of a device, from experience.
 
-use kernel::sync::atomic::{
-    Atomic,
-    Relaxed, //
-};
+use crate::kext::prelude::*;
 
 /// The number of waits in vain, in a row, after which waiting is given up.
 const MOST: u32 = 3;

@@ -10,6 +10,7 @@ use super::{
         PoolLevel, //
     }, //
 };
+use crate::kext::prelude::*;
 use crate::{
     kext::{
         ratelimit::pr_warn_ratelimited,
@@ -33,23 +34,9 @@ use crate::{
     }, //
 };
 use core::iter;
-use kernel::{
-    prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        new_mutex,
-        new_spinlock,
-        Arc,
-        Mutex,
-        SpinLock, //
-    },
-    time::{
-        msecs_to_jiffies,
-        Msecs, //
-    }, //
+use kernel::time::{
+    msecs_to_jiffies,
+    Msecs, //
 };
 
 /// The time to wait until a device tells that a QP uses no more Receives.

@@ -9,6 +9,7 @@
 //! from the message.
 
 use super::Channel;
+use crate::kext::prelude::*;
 use crate::{
     endpoint::{
         EndpointEvents,
@@ -29,7 +30,6 @@ use crate::{
         v1::DecodeError, //
     }, //
 };
-use kernel::sync::atomic::Acquire;
 
 /// The meaning of a received message for the owner of the connection.
 pub(crate) enum Delivery<'a> {

@@ -7,16 +7,14 @@
 //! [`ReceiveOwner`] under the channel's lock, so in its order.
 
 use super::Channel;
+use crate::kext::prelude::*;
 use crate::{
     endpoint::{
         receive_pool::Need,
         Endpoint,
         EndpointEvents, //
     },
-    kext::{
-        errno::EPROTO,
-        memalloc::NoFs, //
-    },
+    kext::memalloc::NoFs,
     proto::{
         connection::receives::Receives,
         credits::{
@@ -24,10 +22,6 @@ use crate::{
             Overrun, //
         }, //
     }, //
-};
-use kernel::{
-    prelude::*,
-    sync::Arc, //
 };
 
 /// The owner of the messages that arrive.

@@ -3,20 +3,12 @@
 //! The state that the handler of a CM id and the waiting owner share: how far the connection has
 //! come.
 
-use crate::kext::errno::ESHUTDOWN;
+use crate::kext::prelude::*;
 use kernel::{
-    prelude::*,
     sync::{
-        atomic::{
-            Atomic,
-            Full, //
-        },
         new_condvar,
-        new_mutex,
-        Arc,
         CondVar,
-        CondVarTimeoutResult,
-        Mutex, //
+        CondVarTimeoutResult, //
     },
     time::{
         msecs_to_jiffies,

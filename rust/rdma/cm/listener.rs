@@ -21,6 +21,7 @@ use super::{
     CmId,
     Context, //
 };
+use crate::kext::prelude::*;
 use crate::{
     kext::net::{
         Net,
@@ -31,19 +32,12 @@ use crate::{
 };
 use core::{
     mem::ManuallyDrop,
-    ptr::{
-        self,
-        NonNull, //
-    },
+    ptr,
     slice, //
 };
-use kernel::{
-    error::{
-        from_err_ptr,
-        to_result, //
-    },
-    prelude::*,
-    sync::Arc, //
+use kernel::error::{
+    from_err_ptr,
+    to_result, //
 };
 
 /// Requests that the CM keeps for us, by device, before it rejects further ones.

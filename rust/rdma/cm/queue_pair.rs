@@ -9,6 +9,7 @@
 //! work requests, what is posted to it, the Shared Receive Queue, and the object that its events go
 //! to; it gives them up when it is destroyed and its completions were handled.
 
+use crate::kext::prelude::*;
 use crate::{
     kext::Completion,
     rdma::{
@@ -39,16 +40,9 @@ use crate::{
 };
 use core::{
     mem::ManuallyDrop,
-    ptr::{
-        self,
-        NonNull, //
-    }, //
+    ptr, //
 };
-use kernel::{
-    error::to_result,
-    prelude::*,
-    sync::Arc, //
-};
+use kernel::error::to_result;
 
 /// Receives the events of a QP.
 pub(crate) trait QueuePairEvents: Send + Sync + 'static {

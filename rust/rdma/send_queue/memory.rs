@@ -11,6 +11,7 @@ use super::{
         WritesOf, //
     }, //
 };
+use crate::kext::prelude::*;
 use crate::{
     kext::handover::Handover,
     rdma::{
@@ -36,17 +37,6 @@ use core::{
     ops::{
         Deref,
         DerefMut, //
-    }, //
-};
-use kernel::{
-    prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Arc,
-        ArcBorrow, //
     }, //
 };
 

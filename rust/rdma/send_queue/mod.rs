@@ -47,21 +47,15 @@ use self::{
     },
     ring::Ring, //
 };
-use crate::{
-    kext::errno::ENOTCONN,
-    rdma::{
-        cm::{
-            Drained,
-            QueuePairUser, //
-        },
-        posting::Posting,
-        region::Registration,
-        rw::ReadWrites, //
-    }, //
-};
-use kernel::{
-    prelude::*,
-    sync::Arc, //
+use crate::kext::prelude::*;
+use crate::rdma::{
+    cm::{
+        Drained,
+        QueuePairUser, //
+    },
+    posting::Posting,
+    region::Registration,
+    rw::ReadWrites, //
 };
 
 /// A Send that was posted.

@@ -6,11 +6,11 @@ use super::{
     read_slot::ReadsDone,
     types::Sent, //
 };
+use crate::kext::prelude::*;
 use crate::rdma::{
     completion::Completion,
     region::RegionOwner, //
 };
-use kernel::sync::ArcBorrow;
 
 /// To be told of completions of a Send Queue. All run in the context of completion handlers.
 pub(crate) trait SendQueueOwner: RegionOwner {

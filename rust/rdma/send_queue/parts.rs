@@ -33,11 +33,8 @@ use super::{
     },
     SendQueue, //
 };
-use core::ptr::{
-    self,
-    NonNull, //
-};
-use kernel::prelude::*;
+use crate::kext::prelude::*;
+use core::ptr;
 
 impl<O: SendQueueOwner> SendQueue<O> {
     /// Begins `writes` and a Send behind them, which have to be posted in parts. Returns what trace

@@ -6,6 +6,7 @@ use super::{
     owner::SendQueueOwner,
     types::ReadsOf, //
 };
+use crate::kext::prelude::*;
 use crate::{
     kext::handover::Handover,
     rdma::{
@@ -15,13 +16,6 @@ use crate::{
             Posting, //
         }, //
     }, //
-};
-use kernel::sync::{
-    atomic::{
-        Atomic,
-        Relaxed, //
-    },
-    ArcBorrow, //
 };
 
 /// A place for Reads that are posted. It stays in memory as long as the QP: a device may complete

@@ -16,10 +16,8 @@ use super::{
     },
     SendQueue, //
 };
-use core::ptr::{
-    self,
-    NonNull, //
-};
+use crate::kext::prelude::*;
+use core::ptr;
 
 impl<O: SendQueueOwner> SendQueue<O> {
     /// Posts Reads, or begins to.

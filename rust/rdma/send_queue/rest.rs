@@ -8,6 +8,7 @@ use super::{
     read_slot::ReadSlot,
     types::SendOptions, //
 };
+use crate::kext::prelude::*;
 use crate::{
     rdma::{
         completion::Completion,
@@ -19,17 +20,7 @@ use crate::{
     },
     sys, //
 };
-use core::{
-    marker::PhantomData,
-    ptr::{
-        self,
-        NonNull, //
-    }, //
-};
-use kernel::{
-    prelude::*,
-    sync::ArcBorrow, //
-};
+use core::ptr;
 
 /// The work request that follows the last of the linked ones.
 pub(super) enum Last<O: SendQueueOwner> {

@@ -24,6 +24,7 @@ use crate::kext::delayed_work::{
     new_delayed_work_ext,
     DelayedWork, //
 };
+use crate::kext::prelude::*;
 use crate::link::auth::{
     AuthParameters,
     AuthWanted, //
@@ -71,17 +72,7 @@ use crate::sunrpc::{
     tunables,
     AddressText, //
 };
-use kernel::prelude::*;
-use kernel::sync::atomic::{
-    Atomic,
-    Relaxed, //
-};
-use kernel::sync::{
-    new_condvar,
-    new_mutex,
-    new_spinlock,
-    Arc, //
-};
+use kernel::sync::new_condvar;
 
 /// Receives that are not for Calls: one for each Reply to a Call of ours, and a batch that is not
 /// posted.

@@ -15,6 +15,7 @@ use crate::kext::delayed_work::{
     DelayedWork,
     DelayedWorkItem, //
 };
+use crate::kext::prelude::*;
 use crate::kext::waiting::Waiting;
 use crate::link::channel::incoming::Delivery;
 use crate::observe::trace::{
@@ -51,16 +52,10 @@ use crate::sunrpc::svc::{
     ServerTransport,
     SvcXprt, //
 };
-use kernel::prelude::*;
-use kernel::sync::atomic::{
-    Full,
-    Relaxed, //
-};
 use kernel::sync::barrier::{
     self,
     smp_mb, //
 };
-use kernel::sync::Arc;
 
 impl Connection {
     /// Takes a message in. Calls go to a thread, which decodes them; what a Requester of ours waits

@@ -15,16 +15,14 @@ use crate::kext::debugfs::{
     File,
     Inspect, //
 };
+use crate::kext::prelude::*;
 use crate::kext::ratelimit::pr_warn_ratelimited;
 use crate::observe::trace::{
     self,
     Number, //
 };
 use crate::sunrpc::AddressText;
-use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
-use kernel::sync::atomic::Relaxed;
-use kernel::sync::Arc;
 
 /// Says whether a connection was accepted. If so, SUNRPC is about to know it, and will free it: so
 /// it can be looked into from now on.

@@ -6,6 +6,7 @@ use super::ops::{
     ListenOps,
     ListenTransport, //
 };
+use crate::kext::prelude::*;
 use crate::{
     sunrpc::{
         class::callback_setup_callback,
@@ -13,11 +14,7 @@ use crate::{
     },
     sys, //
 };
-use core::marker::PhantomData;
-use kernel::{
-    error::to_result,
-    prelude::*, //
-};
+use kernel::error::to_result;
 
 /// The registration of the server's transport classes. Listeners are `L`s, and transports for Calls
 /// to clients are `C`s. Dropped, it is undone.

@@ -12,21 +12,14 @@ use super::{
         SvcXprt, //
     }, //
 };
+use crate::kext::prelude::*;
 use crate::{
     kext::net::SockAddr,
     sys, //
 };
 use core::{
-    marker::PhantomData,
     mem::ManuallyDrop,
-    ptr::{
-        self,
-        NonNull, //
-    }, //
-};
-use kernel::{
-    prelude::*,
-    sync::Arc, //
+    ptr, //
 };
 
 /// A transport that listens.

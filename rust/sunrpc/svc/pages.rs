@@ -3,14 +3,10 @@
 //! Pages for RDMA Reads to fill and RDMA Writes to send. They are taken out of a `svc_rqst`, or
 //! allocated.
 
+use crate::kext::prelude::*;
 use crate::{
     kext::page_fragment::PageFragment,
     sys, //
-};
-use core::ptr::NonNull;
-use kernel::{
-    page::PAGE_SIZE,
-    prelude::*, //
 };
 
 /// Pages, with one reference to each. The references are given back when this is dropped.

@@ -10,21 +10,12 @@ use super::{
     pages::Pages,
     xprt::SvcXprt, //
 };
+use crate::kext::prelude::*;
 use crate::{
     sunrpc::XdrBuf,
     sys, //
 };
-use core::{
-    marker::PhantomData,
-    ptr::{
-        self,
-        NonNull, //
-    }, //
-};
-use kernel::{
-    page::PAGE_SIZE,
-    prelude::*, //
-};
+use core::ptr;
 
 /// A thread that looks for a Call. While it exists no other thread does.
 ///

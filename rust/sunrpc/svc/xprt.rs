@@ -2,30 +2,20 @@
 
 //! The `svc_xprt` of a transport of the server.
 
+use crate::kext::prelude::*;
 use crate::{
-    kext::{
-        errno::EAFNOSUPPORT,
-        net::{
-            Net,
-            SockAddr, //
-        }, //
+    kext::net::{
+        Net,
+        SockAddr, //
     },
     sys, //
 };
 use core::{
     cell::Cell,
-    marker::PhantomData,
     mem,
     ptr, //
 };
-use kernel::{
-    prelude::*,
-    sync::{
-        new_spinlock,
-        SpinLock, //
-    },
-    types::Opaque, //
-};
+use kernel::types::Opaque;
 
 /// A service and a namespace, for which a transport is made.
 #[derive(Clone, Copy)]
