@@ -71,19 +71,10 @@ pub(crate) struct Client {
 }
 
 impl_has_delayed_work_ext! {
-    impl HasDelayedWork<0> for Client { self.connect_work }
-}
-
-impl_has_delayed_work_ext! {
-    impl HasDelayedWork<1> for Client { self.region_work }
-}
-
-impl_has_delayed_work_ext! {
-    impl HasDelayedWork<2> for Client { self.check_work }
-}
-
-impl_has_delayed_work_ext! {
-    impl HasDelayedWork<3> for Client { self.abandon_work }
+    impl HasDelayedWork<CONNECT_WORK> for Client { self.connect_work }
+    impl HasDelayedWork<REGION_WORK> for Client { self.region_work }
+    impl HasDelayedWork<CHECK_WORK> for Client { self.check_work }
+    impl HasDelayedWork<ABANDON_WORK> for Client { self.abandon_work }
 }
 
 impl Client {

@@ -65,10 +65,12 @@ pub(crate) trait DelayedWorkItem<const ID: u64 = 0>: Sized {
     fn run(this: Arc<Self>);
 }
 
-/// Implements [`HasDelayedWork`] for a type and one of its fields. Generic parameters of the type
+/// Implements [`HasDelayedWork`] for types and one of their fields each. Generic parameters of a type
 /// stand in braces behind `impl`.
 macro_rules! impl_has_delayed_work_ext {
-    (impl$({$($generics:tt)*})? HasDelayedWork<$id:literal> for $ty:ty { self.$field:ident }) => {
+    (
+        $(impl$({$($generics:tt)*})? HasDelayedWork<$id:tt> for $ty:ty { self.$field:ident })*
+    ) => {$(
         // The safety argument is made here, so that users of the macro need no `unsafe` code.
         #[allow(unsafe_code)]
         // SAFETY: `work_of` returns the address of the field, and `object_of` inverts that by
@@ -88,7 +90,7 @@ macro_rules! impl_has_delayed_work_ext {
                 unsafe { ::kernel::container_of!(work, Self, $field) }
             }
         }
-    };
+    )*};
 }
 #[allow(unused_imports)]
 pub(crate) use impl_has_delayed_work_ext;

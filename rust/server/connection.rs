@@ -166,10 +166,7 @@ pub(crate) struct Connection {
 
 impl_has_delayed_work_ext! {
     impl HasDelayedWork<0> for Connection { self.check }
-}
-
-impl_has_delayed_work_ext! {
-    impl HasDelayedWork<1> for Connection { self.leave }
+    impl HasDelayedWork<LEAVE_WORK> for Connection { self.leave }
 }
 
 impl ReceiveOwner for Connection {
@@ -370,7 +367,7 @@ impl Connection {
     fn quota() -> Quota {
         Quota {
             own: TRANSFER_MEMORY / PAGE_SIZE,
-            all: tunables::transfer_memory() / PAGE_SIZE as u64,
+            all: u64::from(tunables::transfer_megabytes()) * ((1 << 20) / PAGE_SIZE as u64),
         }
     }
 
@@ -391,7 +388,7 @@ impl Connection {
             let _scope = NoFs::enter();
             // Without memory, or when there may be no more, those that there are have to do: some
             // of them are out, and will come back.
-            let _ = endpoint.add_send_buffers(SEND_STEP, tunables::send_buffers());
+            let _ = endpoint.add_send_buffers(SEND_STEP, tunables::send_buffers().into());
         }
         Self::lend(endpoint).or_else(|| {
             // Whoever gives one back, or ends a transfer, takes the same lock.

@@ -43,63 +43,72 @@ impl Drop for Tunables {
     }
 }
 
-/// Reads a variable that an administrator may change at any time.
-///
-/// # Safety
-///
-/// `value` is valid.
-unsafe fn read(value: *const u32) -> u32 {
-    // SAFETY: The caller guarantees that the pointer is valid. Sysctls and module parameters are
-    // written as aligned words, so a volatile read finds a value that was set.
-    unsafe { value.read_volatile() }
+/// Makes a function for each variable, which an administrator may change at any time.
+macro_rules! tunables {
+    ($($(#[$doc:meta])* $vis:vis fn $name:ident = $variable:ident;)*) => {$(
+        $(#[$doc])*
+        $vis fn $name() -> u32 {
+            // SAFETY: The variable is static. Sysctls and module parameters are written as aligned
+            // words, so a volatile read finds a value that was set.
+            unsafe { (&raw const sys::$variable).read_volatile() }
+        }
+    )*};
 }
 
-/// Returns the number of slots of a new transport: 4 to 16384.
-pub(crate) fn slot_table_entries() -> u32 {
-    // SAFETY: The variable is static.
-    unsafe { read(&raw const sys::rpcrdma_sysctl_slot_table_entries) }
+tunables! {
+    /// Returns the number of slots of a new transport: 4 to 16384.
+    pub(crate) fn slot_table_entries = rpcrdma_sysctl_slot_table_entries;
+
+    /// Returns the size of the largest inline message that a new connection receives: 1024 to 65536
+    /// octets.
+    pub(crate) fn max_inline_read = rpcrdma_sysctl_max_inline_read;
+
+    /// Returns the size of the largest inline message that a new connection sends: 1024 to 65536
+    /// octets.
+    pub(crate) fn max_inline_write = rpcrdma_sysctl_max_inline_write;
+
+    /// Returns the highest version that a new connection of the client offers: 1 or 2.
+    pub(crate) fn client_version = rpcrdma_parameter_client_version;
+
+    /// Returns the number of times that the version to offer was set, modulo 2^32.
+    pub(super) fn client_version_settings = rpcrdma_parameter_client_version_set;
+
+    /// Returns the highest version that a new connection of the server accepts: 1 or 2.
+    pub(crate) fn server_version = rpcrdma_parameter_server_version;
+
+    /// Returns the C value of [`client_host_auth`].
+    fn client_host_auth_value = rpcrdma_parameter_client_host_auth;
+
+    /// Returns the C value of [`server_host_auth`].
+    fn server_host_auth_value = rpcrdma_parameter_server_host_auth;
+
+    /// Returns the number of octets that make host authentication material longer, for tests.
+    pub(crate) fn host_auth_padding = rpcrdma_parameter_host_auth_padding;
+
+    /// Returns the number of unanswered Calls that the peer of a new connection of the server may
+    /// have: 4 to 16384.
+    pub(crate) fn max_requests = rpcrdma_sysctl_svc_max_requests;
+
+    /// Returns the size of the largest inline message of a new connection of the server, in either
+    /// direction: 1024 to 65536 octets.
+    pub(crate) fn max_request_size = rpcrdma_sysctl_svc_max_req_size;
+
+    /// Returns the memory that RDMA Reads and Writes of all connections of the server may have
+    /// together: one MiB or more.
+    pub(crate) fn transfer_megabytes = rpcrdma_sysctl_svc_transfer_memory;
+
+    /// Returns the number of Send buffers that all connections of the server may have together,
+    /// beyond the first ones of each.
+    pub(crate) fn send_buffers = rpcrdma_sysctl_svc_send_buffers;
+
+    /// Returns the number of RDMA Reads that a new connection of the server may have under way at
+    /// once: 1 to 255.
+    pub(crate) fn max_outbound_reads = rpcrdma_sysctl_svc_max_outbound_reads;
 }
 
-/// Returns the size of the largest inline message that a new connection receives: 1024 to 65536
-/// octets.
-pub(crate) fn max_inline_read() -> u32 {
-    // SAFETY: The variable is static.
-    unsafe { read(&raw const sys::rpcrdma_sysctl_max_inline_read) }
-}
-
-/// Returns the size of the largest inline message that a new connection sends: 1024 to 65536
-/// octets.
-pub(crate) fn max_inline_write() -> u32 {
-    // SAFETY: The variable is static.
-    unsafe { read(&raw const sys::rpcrdma_sysctl_max_inline_write) }
-}
-
-/// Returns the highest version that a new connection of the client offers: 1 or 2.
-pub(crate) fn client_version() -> u32 {
-    // SAFETY: The variable is static.
-    unsafe { read(&raw const sys::rpcrdma_parameter_client_version) }
-}
-
-/// Returns the number of times that the version to offer was set, modulo 2^32.
-pub(super) fn client_version_settings() -> u32 {
-    // SAFETY: The variable is static.
-    unsafe { read(&raw const sys::rpcrdma_parameter_client_version_set) }
-}
-
-/// Returns the highest version that a new connection of the server accepts: 1 or 2.
-pub(crate) fn server_version() -> u32 {
-    // SAFETY: The variable is static.
-    unsafe { read(&raw const sys::rpcrdma_parameter_server_version) }
-}
-
-/// Returns the mode that a parameter of host authentication has.
-///
-/// # Safety
-///
-/// `value` is valid.
-unsafe fn host_auth(value: *const u32) -> Mode {
-    // SAFETY: The caller guarantees that the pointer is valid.
-    match unsafe { read(value) } {
+/// Returns the mode of host authentication that a value of C stands for.
+fn host_auth(value: u32) -> Mode {
+    match value {
         sys::rpcrdma_host_auth_RPCRDMA_HOST_AUTH_OFF => Mode::Off,
         sys::rpcrdma_host_auth_RPCRDMA_HOST_AUTH_OFFER => Mode::Offer,
         _ => Mode::Require,
@@ -108,53 +117,10 @@ unsafe fn host_auth(value: *const u32) -> Mode {
 
 /// Returns the mode of host authentication of servers, on new connections of the client.
 pub(crate) fn client_host_auth() -> Mode {
-    // SAFETY: The variable is static.
-    unsafe { host_auth(&raw const sys::rpcrdma_parameter_client_host_auth) }
+    host_auth(client_host_auth_value())
 }
 
 /// Returns the mode of host authentication of clients, on new connections of the server.
 pub(crate) fn server_host_auth() -> Mode {
-    // SAFETY: The variable is static.
-    unsafe { host_auth(&raw const sys::rpcrdma_parameter_server_host_auth) }
-}
-
-/// Returns the number of octets that make host authentication material longer, for tests.
-pub(crate) fn host_auth_padding() -> u32 {
-    // SAFETY: The variable is static.
-    unsafe { read(&raw const sys::rpcrdma_parameter_host_auth_padding) }
-}
-
-/// Returns the number of unanswered Calls that the peer of a new connection of the server may have:
-/// 4 to 16384.
-pub(crate) fn max_requests() -> u32 {
-    // SAFETY: The variable is static.
-    unsafe { read(&raw const sys::rpcrdma_sysctl_svc_max_requests) }
-}
-
-/// Returns the size of the largest inline message of a new connection of the server, in either
-/// direction: 1024 to 65536 octets.
-pub(crate) fn max_request_size() -> u32 {
-    // SAFETY: The variable is static.
-    unsafe { read(&raw const sys::rpcrdma_sysctl_svc_max_req_size) }
-}
-
-/// Returns the memory that RDMA Reads and Writes of all connections of the server may have
-/// together, in octets: a MiB or more.
-pub(crate) fn transfer_memory() -> u64 {
-    // SAFETY: The variable is static.
-    u64::from(unsafe { read(&raw const sys::rpcrdma_sysctl_svc_transfer_memory) }) << 20
-}
-
-/// Returns the number of Send buffers that all connections of the server may have together, beyond
-/// the first ones of each.
-pub(crate) fn send_buffers() -> u64 {
-    // SAFETY: The variable is static.
-    u64::from(unsafe { read(&raw const sys::rpcrdma_sysctl_svc_send_buffers) })
-}
-
-/// Returns the number of RDMA Reads that a new connection of the server may have under way at once:
-/// 1 to 255.
-pub(crate) fn max_outbound_reads() -> u32 {
-    // SAFETY: The variable is static.
-    unsafe { read(&raw const sys::rpcrdma_sysctl_svc_max_outbound_reads) }
+    host_auth(server_host_auth_value())
 }
