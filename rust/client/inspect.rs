@@ -8,6 +8,7 @@
 
 use crate::client::transport::Client;
 use crate::kext::debugfs::{
+    files,
     lines,
     File,
     Inspect, //
@@ -15,28 +16,7 @@ use crate::kext::debugfs::{
 use kernel::seq_file::SeqFile;
 
 impl Inspect for Client {
-    const FILES: &'static [File<Self>] = &[
-        File {
-            name: c"state",
-            show: state,
-        },
-        File {
-            name: c"limits",
-            show: limits,
-        },
-        File {
-            name: c"credits",
-            show: credits,
-        },
-        File {
-            name: c"regions",
-            show: regions,
-        },
-        File {
-            name: c"counters",
-            show: counters,
-        },
-    ];
+    const FILES: &'static [File<Self>] = files![state, limits, credits, regions, counters,];
 }
 
 /// Whom the transport talks to, and what was agreed.
@@ -49,27 +29,8 @@ fn state(client: &Client, m: &SeqFile) {
         "port": peer.port(),
     );
     let Some(link) = link else { return };
-    let channel = link.channel();
-    let agreement = channel.agreement();
-    lines!(m,
-        "device": link.device().to_str().unwrap_or("?"),
-        "version": agreement.version.number(),
-        "dialect": agreement.dialect_name(),
-        "inline_send": agreement.terms.send_size,
-        "inline_receive": agreement.terms.receive_size,
-    );
-    agreement.show_two(m);
-    if agreement.peer.is_none() {
-        let told = &channel.in_one().peer;
-        lines!(m,
-            "peer_send_size": told.send_size,
-            "peer_receive_size": told.receive_size,
-            "peer_remote_invalidation": u8::from(told.remote_invalidation),
-        );
-    }
-    if let Some(what) = channel.authentication() {
-        lines!(m, "host_authentication": what);
-    }
+    lines!(m, "device": link.device().to_str().unwrap_or("?"));
+    link.channel().show(m);
 }
 
 /// Prints the sizes that the connection was made with.

@@ -24,6 +24,17 @@ macro_rules! lines {
     };
 }
 
+/// Makes the list of an object's files. Each has the name of the function that writes it.
+macro_rules! files {
+    ($($show:ident),* $(,)?) => {
+        &[$($crate::kext::debugfs::File {
+            name: kernel::c_str!(stringify!($show)),
+            show: $show,
+        },)*]
+    };
+}
+
+pub(crate) use files;
 pub(crate) use lines;
 
 /// The number by which debugfs names a directory, and trace events name a connection. Both kinds of

@@ -60,6 +60,7 @@
 //! are old, or too many.
 
 pub(crate) mod incoming;
+mod inspect;
 pub(crate) mod receives;
 
 use crate::endpoint::{
@@ -67,7 +68,6 @@ use crate::endpoint::{
     EndpointEvents, //
 };
 use crate::kext::completion::Completion;
-use crate::kext::debugfs::lines;
 use crate::kext::prelude::*;
 use crate::kext::time::HZ;
 use crate::link::assembly::{
@@ -127,7 +127,6 @@ use crate::proto::v2::{
     Direction,
     RdmaError, //
 };
-use kernel::seq_file::SeqFile;
 use kernel::sync::lock::spinlock::SpinLockBackend;
 use kernel::sync::lock::Guard;
 
@@ -365,19 +364,6 @@ impl Channel {
             Some(AuthVerdict::Refuse(why)) => Some(why),
             _ => None,
         }
-    }
-
-    /// Returns what has become of the authentication of the peer, for whoever shows it; [`None`]
-    /// where there can't be any.
-    pub(crate) fn authentication(&self) -> Option<&'static str> {
-        let verdict = self.state.lock().verdict;
-        self.may_speak_two.then_some(match verdict {
-            _ if !self.authenticates => "off",
-            None => "pending",
-            Some(AuthVerdict::Accept) => "accepted",
-            Some(AuthVerdict::Ignore) => "none",
-            Some(AuthVerdict::Refuse(_)) => "refused",
-        })
     }
 
     /// Returns whether the connection ends before anything else is sent.
@@ -731,26 +717,6 @@ impl Channel {
     /// Returns what the peer has granted in Version One.
     pub(crate) fn call_limit(&self) -> u32 {
         self.state.lock().connection.grant().limit()
-    }
-
-    /// Writes how many messages were counted into a file of debugfs, where messages are. Returns
-    /// whether they are.
-    pub(crate) fn show_windows(&self, m: &SeqFile) -> bool {
-        if !self.rules().counts_messages {
-            return false;
-        }
-        let state = self.state.lock();
-        let (outgoing, incoming) = state.connection.session.windows();
-        let (sent, send_limit) = (outgoing.sent(), outgoing.limit());
-        let (received, receive_left) = (incoming.received(), incoming.remaining());
-        drop(state);
-        lines!(m,
-            "messages_sent": sent,
-            "send_limit": send_limit,
-            "messages_received": received,
-            "receive_left": receive_left,
-        );
-        true
     }
 }
 

@@ -5,7 +5,10 @@
 use crate::{
     kext::debugfs::Number,
     proto::{
-        auth,
+        auth::{
+            AuthFailure,
+            AuthVerdict, //
+        },
         error::Fault,
         format::{
             CallFormat,
@@ -199,15 +202,6 @@ unsafe impl Field for ReplyFormat {
     }
 }
 
-// SAFETY: The string is static, so it is valid as long as needed.
-unsafe impl Field for Fault {
-    type Raw = *const c_char;
-
-    fn raw(self) -> *const c_char {
-        fault_name(self).as_char_ptr()
-    }
-}
-
 /// The reason why a message is refused, or why a Call cannot be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RefusalReason {
@@ -231,126 +225,108 @@ pub(crate) enum RefusalReason {
     NoResources,
 }
 
-// SAFETY: The string is static, so it is valid as long as needed.
-unsafe impl Field for RefusalReason {
-    type Raw = *const c_char;
+/// Implements [`Field`] for types whose values have names.
+macro_rules! named_fields {
+    ($($type:ty: { $($value:pat => $name:expr,)* })*) => {$(
+        // SAFETY: The strings are static, so they are valid as long as needed.
+        unsafe impl Field for $type {
+            type Raw = *const c_char;
 
-    fn raw(self) -> *const c_char {
-        let name = match self {
-            Self::Fault(fault) => fault_name(fault),
-            Self::NotACall => c"not-a-call",
-            Self::ReadList => c"read-list",
-            Self::CallTooLong => c"call-too-long",
-            Self::TooManySegments => c"segments-beyond-resources",
-            Self::ReplyTooLong => c"reply-too-long",
-            Self::OtherCall => c"other-call-in-chunk",
-            Self::NoCredit => c"no-credit",
-            Self::NoResources => c"no-resources",
-        };
-        name.as_char_ptr()
-    }
+            fn raw(self) -> *const c_char {
+                let name: &CStr = match self {
+                    $($value => $name,)*
+                };
+                name.as_char_ptr()
+            }
+        }
+    )*};
 }
 
-// SAFETY: The string is static, so it is valid as long as needed.
-unsafe impl Field for RdmaError {
-    type Raw = *const c_char;
-
-    fn raw(self) -> *const c_char {
-        let name = match self {
-            Self::Version { .. } => c"VERS",
-            Self::BadXdr => c"BAD_XDR",
-            Self::BadProperty => c"BAD_PROPVAL",
-            Self::HeaderType => c"INVAL_HTYPE",
-            Self::Continuation => c"INVAL_CONT",
-            Self::ReadChunks { .. } => c"READ_CHUNKS",
-            Self::WriteChunks { .. } => c"WRITE_CHUNKS",
-            Self::Segments { .. } => c"SEGMENTS",
-            Self::WriteResource { .. } => c"WRITE_RESOURCE",
-            Self::ReplyResource { .. } => c"REPLY_RESOURCE",
-            Self::VersionMismatch => c"VERS_MISMATCH",
-            Self::System => c"SYSTEM",
-        };
-        name.as_char_ptr()
+named_fields! {
+    Fault: {
+        Self::Runt => c"runt",
+        Self::Version(_) => c"version",
+        Self::Truncated => c"truncated",
+        Self::ItemTooLong => c"item-too-long",
+        Self::BadDiscriminator(_) => c"bad-discriminator",
+        Self::BadProcedure(_) => c"bad-procedure",
+        Self::ObsoleteMsgp => c"obsolete-msgp",
+        Self::ObsoleteDone => c"obsolete-done",
+        Self::BadErrorCode(_) => c"bad-error-code",
+        Self::BadVersionRange => c"bad-version-range",
+        Self::TooManySegments => c"too-many-segments",
+        Self::TooManyChunks => c"too-many-chunks",
+        Self::ChunkTooLong => c"chunk-too-long",
+        Self::OffsetOverflow => c"offset-overflow",
+        Self::UnalignedPosition(_) => c"unaligned-position",
+        Self::UnexpectedPositionZero => c"unexpected-position-zero",
+        Self::NoPayload => c"no-payload",
+        Self::TrailingBytes => c"trailing-bytes",
+        Self::XidMismatch => c"xid-mismatch",
+        Self::BadDirection(_) => c"bad-direction",
+        Self::ReadListInReply => c"read-list-in-reply",
+        Self::ChunkMismatch => c"chunk-mismatch",
+        Self::ZeroCredits => c"zero-credits",
+        Self::NoSpace => c"no-space",
+        Self::UnorderedPosition(_) => c"unordered-position",
+        Self::UnexpectedPosition(_) => c"unexpected-position",
+        Self::BadProperty(_) => c"bad-property",
+        Self::UnknownHandle(_) => c"unknown-handle",
     }
-}
 
-// SAFETY: The string is static, so it is valid as long as needed.
-unsafe impl Field for Reason {
-    type Raw = *const c_char;
-
-    fn raw(self) -> *const c_char {
-        let name = match self {
-            Self::Silent => c"silent",
-            Self::NoCommonVersion => c"no-common-version",
-            Self::UnknownDialect => c"unknown-dialect",
-            Self::Overrun => c"overrun",
-            Self::OtherVersion => c"other-version",
-            Self::BadReply => c"bad-reply",
-            Self::Refused => c"refused",
-            Self::TooManyErrors => c"too-many-errors",
-            Self::Stalled => c"stalled",
-            Self::Starved => c"starved",
-            Self::NotAuthenticated => c"not-authenticated",
-            Self::Owner => c"owner",
-        };
-        name.as_char_ptr()
+    RefusalReason: {
+        Self::Fault(fault) => return fault.raw(),
+        Self::NotACall => c"not-a-call",
+        Self::ReadList => c"read-list",
+        Self::CallTooLong => c"call-too-long",
+        Self::TooManySegments => c"segments-beyond-resources",
+        Self::ReplyTooLong => c"reply-too-long",
+        Self::OtherCall => c"other-call-in-chunk",
+        Self::NoCredit => c"no-credit",
+        Self::NoResources => c"no-resources",
     }
-}
 
-// SAFETY: The string is static, so it is valid as long as needed.
-unsafe impl Field for auth::AuthVerdict {
-    type Raw = *const c_char;
-
-    fn raw(self) -> *const c_char {
-        let name = match self {
-            Self::Accept => c"accepted",
-            Self::Ignore => c"none",
-            Self::Refuse(why) => match why {
-                auth::AuthFailure::Absent => c"refused-absent",
-                auth::AuthFailure::Malformed => c"refused-malformed",
-                auth::AuthFailure::TooLong => c"refused-too-long",
-                auth::AuthFailure::TooMany => c"refused-too-many",
-                auth::AuthFailure::WrongKey => c"refused-wrong-key",
-                auth::AuthFailure::ByPeer => c"refused-by-peer",
-                auth::AuthFailure::Version => c"refused-version",
-                auth::AuthFailure::NoKey => c"refused-no-key",
-                auth::AuthFailure::NoMemory => c"refused-no-memory",
-            },
-        };
-        name.as_char_ptr()
+    RdmaError: {
+        Self::Version { .. } => c"VERS",
+        Self::BadXdr => c"BAD_XDR",
+        Self::BadProperty => c"BAD_PROPVAL",
+        Self::HeaderType => c"INVAL_HTYPE",
+        Self::Continuation => c"INVAL_CONT",
+        Self::ReadChunks { .. } => c"READ_CHUNKS",
+        Self::WriteChunks { .. } => c"WRITE_CHUNKS",
+        Self::Segments { .. } => c"SEGMENTS",
+        Self::WriteResource { .. } => c"WRITE_RESOURCE",
+        Self::ReplyResource { .. } => c"REPLY_RESOURCE",
+        Self::VersionMismatch => c"VERS_MISMATCH",
+        Self::System => c"SYSTEM",
     }
-}
 
-/// Returns the name by which an event shows a fault.
-fn fault_name(fault: Fault) -> &'static CStr {
-    match fault {
-        Fault::Runt => c"runt",
-        Fault::Version(_) => c"version",
-        Fault::Truncated => c"truncated",
-        Fault::ItemTooLong => c"item-too-long",
-        Fault::BadDiscriminator(_) => c"bad-discriminator",
-        Fault::BadProcedure(_) => c"bad-procedure",
-        Fault::ObsoleteMsgp => c"obsolete-msgp",
-        Fault::ObsoleteDone => c"obsolete-done",
-        Fault::BadErrorCode(_) => c"bad-error-code",
-        Fault::BadVersionRange => c"bad-version-range",
-        Fault::TooManySegments => c"too-many-segments",
-        Fault::TooManyChunks => c"too-many-chunks",
-        Fault::ChunkTooLong => c"chunk-too-long",
-        Fault::OffsetOverflow => c"offset-overflow",
-        Fault::UnalignedPosition(_) => c"unaligned-position",
-        Fault::UnexpectedPositionZero => c"unexpected-position-zero",
-        Fault::NoPayload => c"no-payload",
-        Fault::TrailingBytes => c"trailing-bytes",
-        Fault::XidMismatch => c"xid-mismatch",
-        Fault::BadDirection(_) => c"bad-direction",
-        Fault::ReadListInReply => c"read-list-in-reply",
-        Fault::ChunkMismatch => c"chunk-mismatch",
-        Fault::ZeroCredits => c"zero-credits",
-        Fault::NoSpace => c"no-space",
-        Fault::UnorderedPosition(_) => c"unordered-position",
-        Fault::UnexpectedPosition(_) => c"unexpected-position",
-        Fault::BadProperty(_) => c"bad-property",
-        Fault::UnknownHandle(_) => c"unknown-handle",
+    Reason: {
+        Self::Silent => c"silent",
+        Self::NoCommonVersion => c"no-common-version",
+        Self::UnknownDialect => c"unknown-dialect",
+        Self::Overrun => c"overrun",
+        Self::OtherVersion => c"other-version",
+        Self::BadReply => c"bad-reply",
+        Self::Refused => c"refused",
+        Self::TooManyErrors => c"too-many-errors",
+        Self::Stalled => c"stalled",
+        Self::Starved => c"starved",
+        Self::NotAuthenticated => c"not-authenticated",
+        Self::Owner => c"owner",
+    }
+
+    AuthVerdict: {
+        Self::Accept => c"accepted",
+        Self::Ignore => c"none",
+        Self::Refuse(AuthFailure::Absent) => c"refused-absent",
+        Self::Refuse(AuthFailure::Malformed) => c"refused-malformed",
+        Self::Refuse(AuthFailure::TooLong) => c"refused-too-long",
+        Self::Refuse(AuthFailure::TooMany) => c"refused-too-many",
+        Self::Refuse(AuthFailure::WrongKey) => c"refused-wrong-key",
+        Self::Refuse(AuthFailure::ByPeer) => c"refused-by-peer",
+        Self::Refuse(AuthFailure::Version) => c"refused-version",
+        Self::Refuse(AuthFailure::NoKey) => c"refused-no-key",
+        Self::Refuse(AuthFailure::NoMemory) => c"refused-no-memory",
     }
 }

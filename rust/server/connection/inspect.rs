@@ -10,6 +10,7 @@
 use super::Connection;
 use crate::endpoint::Endpoint;
 use crate::kext::debugfs::{
+    files,
     lines,
     Directory,
     File,
@@ -24,10 +25,15 @@ use crate::observe::trace::{
 use crate::sunrpc::AddressText;
 use kernel::seq_file::SeqFile;
 
+/// Says that no connection was made of a request.
+pub(in crate::server) fn refused(number: Number, peer: &AddressText, error: Error) {
+    let (address, port, error) = (peer.address_c(), peer.port_c(), error.to_errno());
+    trace::accept(number, address, port, c"", 0, 0, 0, 0, false, error);
+}
+
 /// Says whether a connection was accepted. If so, SUNRPC is about to know it, and will free it: so
 /// it can be looked into from now on.
 pub(super) fn accepted(number: Number, peer: &AddressText, accepted: &Result<Arc<Connection>>) {
-    let (address, port) = (peer.address_c(), peer.port_c());
     let connection = match accepted {
         Ok(connection) => connection,
         Err(error) => {
@@ -36,9 +42,7 @@ pub(super) fn accepted(number: Number, peer: &AddressText, accepted: &Result<Arc
                     "client {peer} is refused: all Receives are in use, see shared_receives\n"
                 );
             }
-            let error = error.to_errno();
-            trace::accept(number, address, port, c"", 0, 0, 0, 0, false, error);
-            return;
+            return refused(number, peer, *error);
         }
     };
     let endpoint = connection.endpoint();
@@ -47,8 +51,8 @@ pub(super) fn accepted(number: Number, peer: &AddressText, accepted: &Result<Arc
     let agreed = connection.channel.in_one().agreed();
     trace::accept(
         number,
-        address,
-        port,
+        peer.address_c(),
+        peer.port_c(),
         device,
         agreed.send_inline,
         agreed.receive_inline,
@@ -79,40 +83,8 @@ impl Connection {
 }
 
 impl Inspect for Connection {
-    const FILES: &'static [File<Self>] = &[
-        File {
-            name: c"state",
-            show: state,
-        },
-        File {
-            name: c"limits",
-            show: limits,
-        },
-        File {
-            name: c"credits",
-            show: credits,
-        },
-        File {
-            name: c"receives",
-            show: receives,
-        },
-        File {
-            name: c"send_queue",
-            show: send_queue,
-        },
-        File {
-            name: c"transfers",
-            show: transfers,
-        },
-        File {
-            name: c"callback",
-            show: callback,
-        },
-        File {
-            name: c"counters",
-            show: counters,
-        },
-    ];
+    const FILES: &'static [File<Self>] =
+        files![state, limits, credits, receives, send_queue, transfers, callback, counters,];
 }
 
 /// Whom the connection leads to, and what was agreed.
@@ -129,25 +101,9 @@ fn state(connection: &Connection, m: &SeqFile) {
     if let Some(endpoint) = connection.endpoint() {
         lines!(m, "device": endpoint.device_name().to_str().unwrap_or("?"));
     }
-    let (agreement, told) = (connection.channel.agreement(), connection.channel.in_one());
-    lines!(m,
-        "version": agreement.version.number(),
-        "dialect": agreement.dialect_name(),
-        "inline_send": agreement.terms.send_size,
-        "inline_receive": agreement.terms.receive_size,
-        "remote_invalidation": u8::from(told.agreed().remote_invalidation),
-    );
-    agreement.show_two(m);
-    if agreement.peer.is_none() {
-        lines!(m,
-            "peer_send_size": told.peer.send_size,
-            "peer_receive_size": told.peer.receive_size,
-            "peer_remote_invalidation": u8::from(told.peer.remote_invalidation),
-        );
-    }
-    if let Some(what) = connection.channel.authentication() {
-        lines!(m, "host_authentication": what);
-    }
+    let agreed = connection.channel.in_one().agreed();
+    lines!(m, "remote_invalidation": u8::from(agreed.remote_invalidation));
+    connection.channel.show(m);
 }
 
 /// Prints the sizes that the connection was made with.
