@@ -6,10 +6,15 @@
 //! C header: [`include/rdma/rdma_cm.h`](srctree/include/rdma/rdma_cm.h)
 
 mod context;
+mod id;
 mod listener;
 mod queue_pair;
 
-use self::queue_pair::QueuePair;
+use self::{
+    context::Phase,
+    id::Id,
+    queue_pair::QueuePair, //
+};
 pub(crate) use self::{
     context::{
         AbortHandle,
@@ -48,15 +53,9 @@ use crate::{
     },
     sys, //
 };
-use core::{
-    ptr,
-    slice, //
-};
+use core::ptr;
 use kernel::{
-    error::{
-        from_err_ptr,
-        to_result, //
-    },
+    error::to_result,
     time::Msecs, //
 };
 
@@ -70,14 +69,16 @@ const MARGIN: Msecs = 1_000;
 
 /// A CM id of the active side, with its handler.
 ///
+/// The fields are dropped in this order.
+///
 /// # Invariants
 ///
-/// `id` is an id whose context is `context`, not yet destroyed.
+/// The context of `id` is `context`.
 pub(crate) struct CmId<H: CmEvents> {
-    /// The C object.
-    id: NonNull<sys::rdma_cm_id>,
     /// The QP.
     qp: Option<QueuePair>,
+    /// The id.
+    id: Id,
     /// The object that the handler works on.
     context: Arc<Context<H>>,
 }
@@ -93,20 +94,12 @@ impl<H: CmEvents> CmId<H> {
     /// What the CM reports, `ENOMEM` above all.
     pub(crate) fn new(net: Net<'_>, handler: Arc<H>) -> Result<Self> {
         let context = Context::new(handler)?;
-        // SAFETY: `net` is live; the context outlives the id, which `Drop` destroys before it lets
-        // go of the context.
-        let id = from_err_ptr(unsafe {
-            sys::rdma_create_id(
-                net.as_ptr(),
-                Some(Self::event_callback),
-                Arc::as_ptr(&context).cast_mut().cast(),
-                sys::rdma_ucm_port_space_RDMA_PS_TCP,
-                sys::ib_qp_type_IB_QPT_RC,
-            )
-        })?;
+        let pointer = Arc::as_ptr(&context).cast_mut().cast();
+        // SAFETY: `pointer` is what the handler wants, and goes after the id.
+        let id = unsafe { Id::new(net, Some(Self::event_callback), pointer) }?;
         Ok(Self {
-            id: NonNull::new(id).ok_or(ENOMEM)?,
             qp: None,
+            id,
             context,
         })
     }
@@ -126,14 +119,23 @@ impl<H: CmEvents> CmId<H> {
         context.handler().event(event.event, event.status);
         match event.event {
             sys::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED
-            | sys::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED => context.set_done(),
+            | sys::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED => {
+                context.set(Phase::Done);
+            }
             sys::rdma_cm_event_type_RDMA_CM_EVENT_ESTABLISHED => {
-                // SAFETY: The id is live, and has a device with a port now.
-                let limits = NonNull::new(id).and_then(|id| unsafe { device_limits(id) });
-                let iwarp = limits.is_some_and(|limits| limits.iwarp);
-                // SAFETY: For this event the connection arm is the valid one.
-                let accepted = unsafe { Self::accepted(&event.param.conn, iwarp) };
-                context.set_established(accepted);
+                // SAFETY: For this event the connection arm is the valid one. The id is live, and
+                // has a device with a port now.
+                let accepted = unsafe {
+                    let conn = &event.param.conn;
+                    // The CM names the two numbers of iWARP the other way round.
+                    let reads = if sys::rdma_protocol_iwarp((*id).device, (*id).port_num) {
+                        conn.responder_resources
+                    } else {
+                        conn.initiator_depth
+                    };
+                    Accepted::new(conn, reads)
+                };
+                context.set(Phase::Established(Some(accepted)));
                 context.handler().connection_established();
             }
             sys::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_ERROR => context.fail(EHOSTUNREACH),
@@ -148,31 +150,6 @@ impl<H: CmEvents> CmId<H> {
         }
         // The id is always destroyed by its owner. The CM waits for that where a device goes away.
         0
-    }
-
-    /// Copies what came with an acceptance.
-    ///
-    /// # Safety
-    ///
-    /// `conn` must be the parameters of an event being handled.
-    unsafe fn accepted(conn: &sys::rdma_conn_param, iwarp: bool) -> Accepted {
-        // The CM names the two numbers of iWARP the other way round.
-        let reads = if iwarp {
-            conn.responder_resources
-        } else {
-            conn.initiator_depth
-        };
-        if conn.private_data.is_null() {
-            return Accepted::new(&[], reads);
-        }
-        // SAFETY: The CM gives `private_data_len` octets, which stay as they are during the event.
-        let data = unsafe {
-            slice::from_raw_parts(
-                conn.private_data.cast::<u8>(),
-                usize::from(conn.private_data_len),
-            )
-        };
-        Accepted::new(data, reads)
     }
 
     /// Begins a step with `begin` and waits for its event.
@@ -269,49 +246,25 @@ impl<H: CmEvents> CmId<H> {
         &self.context
     }
 
-    /// The C object.
-    fn as_ptr(&self) -> *mut sys::rdma_cm_id {
-        self.id.as_ptr()
-    }
-
-    /// The device, once the address has been resolved.
+    /// Returns the device, once the address has been resolved.
     pub(crate) fn device(&self) -> Option<Device> {
-        // SAFETY: The id holds its device.
-        unsafe { Device::get(self.raw_device()?) }
+        Some(self.id.device()?.0)
     }
 
-    /// The device, once the address has been resolved.
-    fn raw_device(&self) -> Option<NonNull<sys::ib_device>> {
-        // SAFETY: The id is live.
-        NonNull::new(unsafe { (*self.id.as_ptr()).device })
-    }
-
-    /// Our address, once that of the peer has been resolved.
+    /// Returns our address, once that of the peer has been resolved.
     pub(crate) fn local(&self) -> SockAddr<'_> {
-        // SAFETY: The id is live, and its addresses are of the size of a `sockaddr_storage`.
-        unsafe { SockAddr::copy(&raw const (*self.id.as_ptr()).route.addr.src_addr) }
+        self.id.local()
     }
 
-    /// The limits of the device, once the address has been resolved.
+    /// Returns the limits of the device, once the address has been resolved.
     pub(crate) fn device_limits(&self) -> Option<DeviceLimits> {
-        // SAFETY: The id is live. With the device it was given a port of it.
-        unsafe { device_limits(self.id) }
-    }
-
-    /// The port of the device, once the address has been resolved.
-    pub(crate) fn port(&self) -> Option<u32> {
-        self.raw_device()?;
-        // SAFETY: The id is live.
-        Some(unsafe { (*self.id.as_ptr()).port_num })
+        self.id.device_limits()
     }
 
     /// Returns the name of the device, once the address has been resolved.
     pub(crate) fn device_name(&self) -> DeviceName {
-        match self.raw_device() {
-            // SAFETY: The id holds its device, and `self` the id.
-            Some(device) => unsafe { DeviceName::of(device) },
-            None => DeviceName::NONE,
-        }
+        let device = self.device();
+        device.map_or(DeviceName::NONE, |device| device.name())
     }
 
     /// Makes the QP of the connection, whose events go to `events`. The route must be resolved.
@@ -328,11 +281,10 @@ impl<H: CmEvents> CmId<H> {
         if self.qp.is_some() {
             return Err(EEXIST);
         }
-        let device = self.device().ok_or(ENODEV)?;
-        let port = self.port().ok_or(ENODEV)?;
+        let (device, port) = self.id.device().ok_or(ENODEV)?;
         // SAFETY: The id is ours, and destroyed after `self.qp` was dropped; that waits for this,
         // and so does the end of the device. It has no QP.
-        let qp = unsafe { QueuePair::new(self.id, device, port, parameters, events) }?;
+        let qp = unsafe { QueuePair::new(self.id.as_ptr(), device, port, parameters, events) }?;
         self.qp = Some(qp);
         Ok(())
     }
@@ -369,28 +321,7 @@ impl<H: CmEvents> CmId<H> {
     pub(crate) fn heard_of_peer(&self) {
         // SAFETY: The id exists. The CM takes its own locks, and looks itself whether there is a
         // handshake to be ended.
-        unsafe { sys::rdma_notify(self.as_ptr(), sys::ib_event_type_IB_EVENT_COMM_EST) };
-    }
-}
-
-/// The limits of the device of a CM id; [`None`] if it has none yet.
-///
-/// # Safety
-///
-/// The id is live. If it has a device, it was given a port of that too.
-unsafe fn device_limits(id: NonNull<sys::rdma_cm_id>) -> Option<DeviceLimits> {
-    // SAFETY: The caller guarantees that the id is live.
-    let (device, port) = unsafe { ((*id.as_ptr()).device, (*id.as_ptr()).port_num) };
-    // SAFETY: The id holds its device, and the caller guarantees the port.
-    Some(unsafe { DeviceLimits::read(NonNull::new(device)?, port) })
-}
-
-impl<H: CmEvents> Drop for CmId<H> {
-    fn drop(&mut self) {
-        self.destroy_queue_pair();
-        // SAFETY: By the type invariant the id is ours and not yet destroyed. This waits for the
-        // handler.
-        unsafe { sys::rdma_destroy_id(self.id.as_ptr()) };
+        unsafe { sys::rdma_notify(self.id.as_ptr(), sys::ib_event_type_IB_EVENT_COMM_EST) };
     }
 }
 

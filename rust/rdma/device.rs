@@ -92,10 +92,9 @@ impl DeviceLimits {
     ///
     /// # Safety
     ///
-    /// `device` must point to a device that stays registered during the call, and have that port.
-    pub(crate) unsafe fn read(device: NonNull<sys::ib_device>, port: u32) -> Self {
-        // SAFETY: The caller guarantees that `device` is live; the attributes do not change after
-        // registration.
+    /// The device has that port.
+    pub(super) unsafe fn read(device: &Device, port: u32) -> Self {
+        // SAFETY: The device is registered; its attributes do not change after registration.
         let attrs = unsafe { &(*device.as_ptr()).attrs };
         Self {
             memory_management: attrs.device_cap_flags
@@ -111,7 +110,7 @@ impl DeviceLimits {
             send_sges: limit(attrs.max_send_sge),
             inbound_reads: u8::try_from(attrs.max_qp_rd_atom).unwrap_or(u8::MAX),
             outbound_reads: u8::try_from(attrs.max_qp_init_rd_atom).unwrap_or(u8::MAX),
-            // SAFETY: The caller guarantees device and port.
+            // SAFETY: The device is registered. The caller guarantees the port.
             iwarp: unsafe { sys::rdma_protocol_iwarp(device.as_ptr(), port) },
         }
     }

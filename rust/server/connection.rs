@@ -6,7 +6,10 @@ mod accept;
 mod handlers;
 mod inspect;
 
-pub(super) use self::accept::check_parameters;
+pub(super) use self::{
+    accept::check_parameters,
+    inspect::refused, //
+};
 use crate::endpoint::receive_pool::Need;
 use crate::endpoint::{
     Endpoint,

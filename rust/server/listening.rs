@@ -31,7 +31,10 @@ use crate::rdma::cm::{
     Listener,
     RequestId, //
 };
-use crate::server::Connection;
+use crate::server::connection::{
+    refused,
+    Connection, //
+};
 use crate::sunrpc::svc::{
     ListenTransport,
     Server,
@@ -97,12 +100,11 @@ enum Place {
 impl Place {
     /// It is useless. Returns whether another one is to be made now.
     fn lose(&mut self) -> bool {
+        if let Self::Making { lost } = self {
+            // Who makes it will see.
+            *lost = true;
+        }
         match mem::replace(self, Self::Closed) {
-            Self::Making { .. } => {
-                // Who makes it will see.
-                *self = Self::Making { lost: true };
-                false
-            }
             Self::Kept(listener) => {
                 *self = Self::Lost {
                     former: Some(listener),
@@ -119,11 +121,8 @@ impl Place {
 }
 
 impl_has_delayed_work_ext! {
-    impl HasDelayedWork<0> for Listening { self.reject }
-}
-
-impl_has_delayed_work_ext! {
-    impl HasDelayedWork<1> for Listening { self.renew }
+    impl HasDelayedWork<REJECT_WORK> for Listening { self.reject }
+    impl HasDelayedWork<RENEW_WORK> for Listening { self.renew }
 }
 
 impl DelayedWorkItem<REJECT_WORK> for Listening {
@@ -156,12 +155,7 @@ impl DelayedWorkItem<RENEW_WORK> for Listening {
             Ok(listener) => {
                 // Otherwise nobody wants to listen any more.
                 if Self::keep(&this, listener).is_ok() && told {
-                    let text = address.text();
-                    pr_notice!(
-                        "listening at {} port {} again\n",
-                        text.address(),
-                        text.port()
-                    );
+                    pr_notice!("listening at {} again\n", address.text());
                 }
             }
             Err(error) => Self::retry(&this, address, error, told),
@@ -222,19 +216,10 @@ impl Listening {
         DelayedWork::<Self, RENEW_WORK>::schedule(this, RETRY);
         drop(place);
         if !told {
-            let text = address.text();
             pr_warn!(
-                "nothing listens at {} port {} until a device has that address: {error:?}\n",
-                text.address(),
-                text.port()
+                "nothing listens at {} until a device has that address: {error:?}\n",
+                address.text()
             );
-        }
-    }
-
-    /// The listening id is useless; a handler says so.
-    fn lose(this: &Arc<Self>) {
-        if this.place.lock().lose() {
-            DelayedWork::<Self, RENEW_WORK>::schedule(this, 0);
         }
     }
 
@@ -270,20 +255,8 @@ impl ConnectionRequests for Listening {
         let len = requests.len();
         if len >= MAX_REQUESTS || len >= requests.capacity() {
             drop(requests);
-            let peer = incoming.remote().text();
-            trace::accept(
-                // It gets none.
-                Number::Server(0),
-                peer.address_c(),
-                peer.port_c(),
-                c"",
-                0,
-                0,
-                0,
-                0,
-                false,
-                EBUSY.to_errno(),
-            );
+            // It gets no number.
+            refused(Number::Server(0), &incoming.remote().text(), EBUSY);
             return Err(incoming);
         }
         // There is room.
@@ -303,12 +276,10 @@ impl ConnectionRequests for Listening {
         DelayedWork::<Self, REJECT_WORK>::schedule(this, 0);
     }
 
-    fn device_gone(this: &Arc<Self>) {
-        Self::lose(this);
-    }
-
-    fn address_moved(this: &Arc<Self>) {
-        Self::lose(this);
+    fn address_lost(this: &Arc<Self>) {
+        if this.place.lock().lose() {
+            DelayedWork::<Self, RENEW_WORK>::schedule(this, 0);
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! come.
 
 use crate::kext::prelude::*;
+use crate::sys;
 use kernel::{
     sync::{
         new_condvar,
@@ -55,16 +56,33 @@ pub(crate) struct Accepted {
 }
 
 impl Accepted {
-    /// Copies private data, of which no more than [`MAX_PRIVATE_DATA`] octets can be there.
-    /// `reads` RDMA Reads of ours are answered at once.
-    pub(super) fn new(data: &[u8], reads: u8) -> Self {
+    /// What comes without private data.
+    pub(super) const NOTHING: Self = Self {
+        data: [0; MAX_PRIVATE_DATA],
+        len: 0,
+        reads: 0,
+    };
+
+    /// Copies what came with an event. Private data has no more than [`MAX_PRIVATE_DATA`] octets.
+    ///
+    /// # Safety
+    ///
+    /// `conn` belongs to an event that is being handled.
+    pub(super) unsafe fn new(conn: &sys::rdma_conn_param, reads: u8) -> Self {
         let mut accepted = Self {
-            data: [0; MAX_PRIVATE_DATA],
-            len: data.len().min(MAX_PRIVATE_DATA),
             reads,
+            ..Self::NOTHING
         };
-        for (to, from) in accepted.data.iter_mut().zip(data) {
-            *to = *from;
+        if !conn.private_data.is_null() {
+            accepted.len = usize::from(conn.private_data_len).min(MAX_PRIVATE_DATA);
+            // SAFETY: The CM gives `private_data_len` octets, which stay as they are during the
+            // event. There is room for `len` of them.
+            unsafe {
+                accepted
+                    .data
+                    .as_mut_ptr()
+                    .copy_from_nonoverlapping(conn.private_data.cast(), accepted.len);
+            }
         }
         accepted
     }
@@ -85,7 +103,7 @@ impl Accepted {
     clippy::large_enum_variant,
     reason = "there is one per connection, and an event can't wait for memory"
 )]
-enum Phase {
+pub(super) enum Phase {
     /// A step was begun, its event has not come.
     Waiting,
     /// The step was done.
@@ -142,16 +160,6 @@ impl<H: CmEvents> Context<H> {
         &self.handler
     }
 
-    /// The step that is waited for is done.
-    pub(super) fn set_done(&self) {
-        self.set(Phase::Done);
-    }
-
-    /// The peer has accepted.
-    pub(super) fn set_established(&self, accepted: Accepted) {
-        self.set(Phase::Established(Some(accepted)));
-    }
-
     /// A step is about to begin.
     ///
     /// # Errors
@@ -195,15 +203,17 @@ impl<H: CmEvents> Context<H> {
         }
     }
 
-    /// Ends a step, unless it has failed.
-    fn set(&self, phase: Phase) {
+    /// Ends a step, unless it has failed. Returns whether there was a connection.
+    pub(super) fn set(&self, phase: Phase) -> bool {
         let mut now = self.phase.lock();
+        let established = matches!(*now, Phase::Established(_));
         // A failure is final: a step that another thread is just beginning must not hide it.
         if !matches!(*now, Phase::Failed(_)) {
             *now = phase;
         }
         drop(now);
         self.changed.notify_all();
+        established
     }
 
     /// The device goes away, which ends everything.
@@ -214,15 +224,7 @@ impl<H: CmEvents> Context<H> {
 
     /// A failure ends the step that is waited for, or the connection.
     pub(super) fn fail(&self, error: Error) {
-        let mut now = self.phase.lock();
-        let established = matches!(*now, Phase::Established(_));
-        let first = !matches!(*now, Phase::Failed(_));
-        if first {
-            *now = Phase::Failed(error);
-        }
-        drop(now);
-        self.changed.notify_all();
-        if established {
+        if self.set(Phase::Failed(error)) {
             self.lost();
         }
     }

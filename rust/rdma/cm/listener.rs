@@ -15,7 +15,8 @@
 //! that keeps this module.
 
 use super::{
-    device_limits,
+    context::Phase,
+    id::Id,
     Accepted,
     CmEvents,
     CmId,
@@ -32,13 +33,9 @@ use crate::{
 };
 use core::{
     mem::ManuallyDrop,
-    ptr,
-    slice, //
+    ptr, //
 };
-use kernel::error::{
-    from_err_ptr,
-    to_result, //
-};
+use kernel::error::to_result;
 
 /// Requests that the CM keeps for us, by device, before it rejects further ones.
 const BACKLOG: c_int = 128;
@@ -62,14 +59,10 @@ pub(crate) trait ConnectionRequests: Send + Sync + Sized + 'static {
     /// succeeds, so its owner drops it.
     fn withdrawn(this: &Arc<Self>, id: RequestId);
 
-    /// The device at whose address we listen goes away, and the listener is to be dropped soon, but
-    /// not in here: this runs in the CM's handler. A listener at all addresses does not hear of
-    /// this.
-    fn device_gone(this: &Arc<Self>);
-
-    /// The address at which we listen has moved to another device, where only a new listener would
-    /// hear of requests. Runs in the CM's handler.
-    fn address_moved(this: &Arc<Self>);
+    /// The device at whose address we listen goes away, or the address has moved to another device,
+    /// where only a new listener would hear of requests. The listener is to be dropped soon, but
+    /// not in here: this runs in the CM's handler. One at all addresses hears of neither.
+    fn address_lost(this: &Arc<Self>);
 }
 
 /// A name for a request. It can't be used for anything but comparison.
@@ -78,12 +71,14 @@ pub(crate) struct RequestId(*mut sys::rdma_cm_id);
 
 /// A connection that a peer asks for.
 ///
+/// The fields are dropped in this order.
+///
 /// # Invariants
 ///
-/// `id` is the id of a connection request, not yet destroyed. Its context is `listener`.
+/// The context of `id` is `_listener`.
 pub(crate) struct ConnectRequest<L: ConnectionRequests> {
-    /// The C object.
-    id: NonNull<sys::rdma_cm_id>,
+    /// The id.
+    id: Id,
     /// The peer's private data.
     private: Accepted,
     /// The number of RDMA Reads that the peer answers at a time.
@@ -93,11 +88,8 @@ pub(crate) struct ConnectRequest<L: ConnectionRequests> {
     /// Set when its device goes away.
     withdrawn: bool,
     /// The receiver of the withdrawal of the request.
-    listener: ManuallyDrop<Arc<L>>,
+    _listener: Arc<L>,
 }
-
-// SAFETY: The CM takes its own locks, and nobody else has the id.
-unsafe impl<L: ConnectionRequests> Send for ConnectRequest<L> {}
 
 impl<L: ConnectionRequests> ConnectRequest<L> {
     /// The peer's private data.
@@ -115,23 +107,19 @@ impl<L: ConnectionRequests> ConnectRequest<L> {
         self.answer_depth
     }
 
-    /// The peer's address.
+    /// Returns the peer's address.
     pub(crate) fn remote(&self) -> SockAddr<'_> {
-        // SAFETY: The id is live, and its addresses are of the size of a `sockaddr_storage`.
-        unsafe { SockAddr::copy(&raw const (*self.id.as_ptr()).route.addr.dst_addr) }
+        self.id.remote()
     }
 
-    /// Our address.
+    /// Returns our address.
     pub(crate) fn local(&self) -> SockAddr<'_> {
-        // SAFETY: As for `remote`.
-        unsafe { SockAddr::copy(&raw const (*self.id.as_ptr()).route.addr.src_addr) }
+        self.id.local()
     }
 
-    /// The limits of the device that it came over.
+    /// Returns the limits of the device that it came over.
     pub(crate) fn device_limits(&self) -> Option<DeviceLimits> {
-        // SAFETY: The id is live. The CM has given it the device and a port of that before it told
-        // of the request.
-        unsafe { device_limits(self.id) }
+        self.id.device_limits()
     }
 
     /// Returns whether this is the request with that id.
@@ -147,14 +135,6 @@ impl<L: ConnectionRequests> ConnectRequest<L> {
     /// Returns whether its device goes away.
     pub(crate) fn is_withdrawn(&self) -> bool {
         self.withdrawn
-    }
-
-    /// Gives up the ownership of the id.
-    fn into_raw(self) -> NonNull<sys::rdma_cm_id> {
-        let mut this = ManuallyDrop::new(self);
-        // SAFETY: Neither is used after this: `this` is not dropped.
-        unsafe { ManuallyDrop::drop(&mut this.listener) };
-        this.id
     }
 
     /// Handles the events of an id that nobody has accepted yet. Only one matters: that its device
@@ -182,16 +162,6 @@ impl<L: ConnectionRequests> ConnectRequest<L> {
     }
 }
 
-impl<L: ConnectionRequests> Drop for ConnectRequest<L> {
-    fn drop(&mut self) {
-        // Waits for the handler.
-        // SAFETY: By the type invariant the id is ours and not yet destroyed.
-        unsafe { sys::rdma_destroy_id(self.id.as_ptr()) };
-        // SAFETY: It is not used after this.
-        unsafe { ManuallyDrop::drop(&mut self.listener) };
-    }
-}
-
 impl<H: CmEvents> CmId<H> {
     /// Takes over an id that asks to be accepted. From now on its events go to `handler`: also a
     /// connection that never comes about is reported as lost.
@@ -204,7 +174,7 @@ impl<H: CmEvents> CmId<H> {
         handler: Arc<H>,
     ) -> Result<Self> {
         let context = Context::new(handler)?;
-        context.set_established(Accepted::new(&[], 0));
+        context.set(Phase::Established(Some(Accepted::NOTHING)));
         // SAFETY: The id is live and ours. The CM reads both members under the lock that is taken
         // here. The context outlives the id, see `new`.
         unsafe {
@@ -214,10 +184,9 @@ impl<H: CmEvents> CmId<H> {
             (*id).event_handler = Some(Self::event_callback);
             sys::rdma_unlock_handler(id);
         }
-        let id = incoming.into_raw();
         Ok(Self {
-            id,
             qp: None,
+            id: incoming.id,
             context,
         })
     }
@@ -274,18 +243,17 @@ impl<H: CmEvents> CmId<H> {
 
 /// A CM id that listens.
 ///
+/// The fields are dropped in this order.
+///
 /// # Invariants
 ///
-/// `id` listens, with `handler` as its context, and is not yet destroyed.
+/// `id` listens, with `_handler` as its context.
 pub(crate) struct Listener<L: ConnectionRequests> {
-    /// The C object.
-    id: NonNull<sys::rdma_cm_id>,
-    /// The receiver of requests. Kept until the id is destroyed.
-    handler: ManuallyDrop<Arc<L>>,
+    /// The id.
+    id: Id,
+    /// The receiver of requests.
+    _handler: Arc<L>,
 }
-
-// SAFETY: The CM takes its own locks.
-unsafe impl<L: ConnectionRequests> Send for Listener<L> {}
 
 impl<L: ConnectionRequests> Listener<L> {
     /// Listens at `address` of `net`.
@@ -294,20 +262,14 @@ impl<L: ConnectionRequests> Listener<L> {
     ///
     /// What the CM reports: `EADDRINUSE`, `EADDRNOTAVAIL`, `ENODEV`, `ENOMEM`.
     pub(crate) fn new(net: Net<'_>, address: SockAddr<'_>, handler: Arc<L>) -> Result<Self> {
-        // SAFETY: `net` is live; the handler outlives the id, which `Drop` destroys first.
-        let id = from_err_ptr(unsafe {
-            sys::rdma_create_id(
-                net.as_ptr(),
-                Some(Self::event_callback),
-                Arc::as_ptr(&handler).cast_mut().cast(),
-                sys::rdma_ucm_port_space_RDMA_PS_TCP,
-                sys::ib_qp_type_IB_QPT_RC,
-            )
-        })?;
+        let pointer = Arc::as_ptr(&handler).cast_mut().cast();
+        // SAFETY: `pointer` is what the handler wants, and goes after the id.
+        let id = unsafe { Id::new(net, Some(Self::event_callback), pointer) }?;
         let this = Self {
-            id: NonNull::new(id).ok_or(ENOMEM)?,
-            handler: ManuallyDrop::new(handler),
+            id,
+            _handler: handler,
         };
+        let id = this.id.as_ptr();
         // An IPv6 listener leaves the port to an IPv4 one.
         // SAFETY: The id is live.
         to_result(unsafe { sys::rdma_set_afonly(id, 1) })?;
@@ -318,10 +280,9 @@ impl<L: ConnectionRequests> Listener<L> {
         Ok(this)
     }
 
-    /// The address it listens at, the port filled in.
+    /// Returns the address it listens at, the port filled in.
     pub(crate) fn local(&self) -> SockAddr<'_> {
-        // SAFETY: The id is live, and its addresses are of the size of a `sockaddr_storage`.
-        unsafe { SockAddr::copy(&raw const (*self.id.as_ptr()).route.addr.src_addr) }
+        self.id.local()
     }
 
     /// # Safety
@@ -344,61 +305,37 @@ impl<L: ConnectionRequests> Listener<L> {
         });
         match event.event {
             sys::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_REQUEST => {}
-            sys::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL => {
-                L::device_gone(&handler);
-                return 0;
-            }
-            sys::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_CHANGE => {
-                L::address_moved(&handler);
+            sys::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL
+            | sys::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_CHANGE => {
+                L::address_lost(&handler);
                 return 0;
             }
             _ => return 0,
         }
         // SAFETY: For this event the connection arm is the valid one.
         let conn = unsafe { &*event.param.conn };
-        let private = if conn.private_data.is_null() {
-            Accepted::new(&[], 0)
-        } else {
-            // SAFETY: The CM gives `private_data_len` octets, which stay as they are during the
-            // event.
-            let data = unsafe {
-                slice::from_raw_parts(
-                    conn.private_data.cast::<u8>(),
-                    usize::from(conn.private_data_len),
-                )
-            };
-            Accepted::new(data, 0)
-        };
+        // SAFETY: It belongs to this event.
+        let private = unsafe { Accepted::new(conn, 0) };
         // SAFETY: The id is live, and the CM reads these members under the handler lock, which it
         // holds now.
         unsafe { (*id.as_ptr()).event_handler = Some(ConnectRequest::<L>::pending_callback) };
-        // INVARIANT: The event gives us the id, unless we return something else than zero. Its
-        // context is that of the listener.
+        // SAFETY: The event gives us the id, unless we return something else than zero.
+        let id = unsafe { Id::from_raw(id) };
+        // INVARIANT: The context of the id is that of the listener.
         let incoming = ConnectRequest {
             id,
             private,
             read_depth: conn.initiator_depth,
             answer_depth: conn.responder_resources,
             withdrawn: false,
-            listener: ManuallyDrop::new(Arc::clone(&handler)),
+            _listener: Arc::clone(&handler),
         };
         match handler.requested(incoming) {
             Ok(()) => 0,
             Err(incoming) => {
-                // The CM destroys the id itself then.
-                incoming.into_raw();
+                incoming.id.leave_to_cm();
                 1
             }
         }
-    }
-}
-
-impl<L: ConnectionRequests> Drop for Listener<L> {
-    fn drop(&mut self) {
-        // Waits for the handler.
-        // SAFETY: By the type invariant the id is ours and not yet destroyed.
-        unsafe { sys::rdma_destroy_id(self.id.as_ptr()) };
-        // SAFETY: It is not used after this.
-        unsafe { ManuallyDrop::drop(&mut self.handler) };
     }
 }

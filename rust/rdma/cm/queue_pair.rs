@@ -284,7 +284,7 @@ impl<R: SharedReceives> Queues<R> {
 /// (or that of `srq`), and its events to `events`.
 pub(super) struct QueuePair {
     /// The CM id.
-    id: NonNull<sys::rdma_cm_id>,
+    id: *mut sys::rdma_cm_id,
     /// The first user. Always present until `drop`.
     user: Option<QueuePairUser>,
     /// Completed when there is no user any more.
@@ -332,7 +332,7 @@ impl QueuePair {
     /// The id is live until the value was dropped, has no QP, and a resolved route, on a port of
     /// `device`. The value is dropped before a client of the device has given that up.
     pub(super) unsafe fn new<O: QueuePairEvents, R: SharedReceives<Member = O>>(
-        id: NonNull<sys::rdma_cm_id>,
+        id: *mut sys::rdma_cm_id,
         device: Device,
         port: u32,
         parameters: QueuePairParameters<R>,
@@ -358,14 +358,12 @@ impl QueuePair {
         let mut create = || {
             // SAFETY: The id exists, as do PD, CQs and SRQ, which the `QueuePair` keeps as long as
             // the QP exists. The core checks that the PD is of the id's device.
-            to_result(unsafe {
-                sys::rdma_create_qp(id.as_ptr(), pd.as_ptr(), &raw mut attributes)
-            })?;
+            to_result(unsafe { sys::rdma_create_qp(id, pd.as_ptr(), &raw mut attributes) })?;
             // SAFETY: `rdma_create_qp` has set the QP of the id.
-            NonNull::new(unsafe { (*id.as_ptr()).qp }).ok_or(EINVAL)
+            NonNull::new(unsafe { (*id).qp }).ok_or(EINVAL)
         };
         // SAFETY: The id exists and has a QP, which nothing else uses yet.
-        let undo = || unsafe { sys::rdma_destroy_qp(id.as_ptr()) };
+        let undo = || unsafe { sys::rdma_destroy_qp(id) };
         let (qp, srq) = if let Some(srq) = srq {
             let (qp, place) = srq.enter(events.clone(), create, undo)?;
             let srq: Arc<dyn MemberOf> = srq;
@@ -445,7 +443,7 @@ impl Drop for QueuePair {
         drop(user);
         self.unused.wait();
         // SAFETY: By the type invariant the id exists and has the QP, which nothing uses any more.
-        let mut destroy = || unsafe { sys::rdma_destroy_qp(self.id.as_ptr()) };
+        let mut destroy = || unsafe { sys::rdma_destroy_qp(self.id) };
         match &self.srq {
             Some((srq, place)) => srq.leave(address, *place, &mut destroy),
             None => destroy(),
