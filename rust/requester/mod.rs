@@ -83,16 +83,17 @@ pub(crate) trait Host: Transport<Call = Call<Self>> {
     fn want_regions(this: &Arc<Self>);
 
     /// A Call of the other direction has arrived: `message`, or `whole` if it came in parts, of
-    /// which `message` is the last.
+    /// which `message` is the last. Nobody looks at it where there can be none.
     fn reverse_call(
-        this: &Arc<Self>,
-        message: Received<Self::Wire>,
-        version: Version,
-        whole: Option<Whole>,
-    );
+        _this: &Arc<Self>,
+        _message: Received<Self::Wire>,
+        _version: Version,
+        _whole: Option<Whole>,
+    ) {
+    }
 
     /// A Call of the other direction has arrived, with a header that makes no sense.
-    fn reverse_error(this: &Arc<Self>, message: &Received<Self::Wire>, error: &DecodeError);
+    fn reverse_error(_this: &Arc<Self>, _message: &Received<Self::Wire>, _error: &DecodeError) {}
 
     /// The peer has begun a sequence of messages, or a Call waits for its credits: schedules a
     /// [check](crate::link::channel::Channel::check). Must not sleep.

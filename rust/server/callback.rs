@@ -20,8 +20,6 @@ use crate::kext::waiting::Waiting;
 use crate::link::assembly::Whole;
 use crate::link::Link;
 use crate::proto::connection::incoming::Answer;
-use crate::proto::message::Version;
-use crate::proto::v1::DecodeError;
 use crate::requester::call::Call;
 use crate::requester::reply::Ended;
 use crate::requester::{
@@ -31,7 +29,6 @@ use crate::requester::{
 };
 use crate::sunrpc::svc::ServerTransport;
 use crate::sunrpc::{
-    BcReply,
     CallbackTransport,
     RpcTask,
     SendError,
@@ -40,7 +37,6 @@ use crate::sunrpc::{
     Transport,
     XprtHandle, //
 };
-use kernel::seq_file::SeqFile;
 use kernel::time::delay::fsleep;
 use kernel::time::Delta;
 
@@ -183,17 +179,6 @@ impl<C: CallbackWire> Host for Callback<C> {
         }
     }
 
-    // The connection gives us no Calls.
-    fn reverse_call(
-        _this: &Arc<Self>,
-        _message: Received<C>,
-        _version: Version,
-        _whole: Option<Whole>,
-    ) {
-    }
-
-    fn reverse_error(_this: &Arc<Self>, _message: &Received<C>, _error: &DecodeError) {}
-
     // The connection does it for sequences. A client that lets no Call out harms itself; and a Call
     // may be under way when the connection is freed, which must not leave anything behind that runs
     // later.
@@ -238,11 +223,6 @@ impl<C: CallbackWire> Transport for Callback<C> {
         sent.map(|_| ())
     }
 
-    fn send_bc_reply(_this: &Arc<Self>, _rqst: BcReply<'_, Self::Call>) -> Result<(), SendError> {
-        // No Call was given to a service on behalf of this transport.
-        Err(SendError::Io)
-    }
-
     fn connect(this: &Arc<Self>, _task: &RpcTask) {
         // Only the client can make a connection. Whoever does not give up by himself has to wait
         // for that.
@@ -256,31 +236,11 @@ impl<C: CallbackWire> Transport for Callback<C> {
     }
 
     // The connection is the client's, who notices by himself that it does not work.
-    fn timer(_this: &Arc<Self>) {}
-
     fn inject_disconnect(this: &Arc<Self>) {
         this.connection.end();
     }
 
     // Only mounts have such a line.
-    fn print_stats(&self, _m: &SeqFile) {}
-
-    fn bc_setup(_this: &Arc<Self>, _requests: u32) -> Result {
-        Err(EOPNOTSUPP)
-    }
-
-    fn bc_maxpayload(&self) -> usize {
-        0
-    }
-
-    fn bc_num_slots(&self) -> u32 {
-        0
-    }
-
-    fn bc_free_rqst(_this: &Arc<Self>, _slot: Arc<Slot<Self::Call>>) {}
-
-    fn bc_destroy(_this: &Arc<Self>) {}
-
     fn destroy(this: &Arc<Self>) {
         this.connection.end_callback();
         this.requester.set_link(None);

@@ -55,13 +55,6 @@ pub(crate) trait Transport: Send + Sync + Sized + 'static {
     /// See [`SendError`].
     fn send_request(this: &Arc<Self>, rqst: SendRqst<'_, Self>) -> Result<(), SendError>;
 
-    /// Sends the Reply of a reverse-direction Call. The caller holds the send lock.
-    ///
-    /// # Errors
-    ///
-    /// See [`SendError`].
-    fn send_bc_reply(this: &Arc<Self>, rqst: BcReply<'_, Self::Call>) -> Result<(), SendError>;
-
     /// Starts to connect. `task` holds the send lock; see [`XprtHandle::lock_connect`].
     fn connect(this: &Arc<Self>, task: &RpcTask);
 
@@ -70,32 +63,13 @@ pub(crate) trait Transport: Send + Sync + Sized + 'static {
 
     /// Handles the timeout of an RPC that waits for its Reply. Its Call was sent on the present
     /// connection.
-    fn timer(this: &Arc<Self>);
+    fn timer(_this: &Arc<Self>) {}
 
     /// Ends the connection as if the peer had done it, for a test. The caller holds the send lock.
     fn inject_disconnect(this: &Arc<Self>);
 
     /// Prints the transport's line of `/proc/self/mountstats`.
-    fn print_stats(&self, m: &SeqFile);
-
-    /// Prepares for reverse-direction Calls, `requests` of them at a time.
-    ///
-    /// # Errors
-    ///
-    /// With an error, there is no service for such Calls.
-    fn bc_setup(this: &Arc<Self>, requests: u32) -> Result;
-
-    /// Returns the size of the largest reverse-direction message, in octets.
-    fn bc_maxpayload(&self) -> usize;
-
-    /// Returns the number of reverse-direction Calls that there may be at a time.
-    fn bc_num_slots(&self) -> u32;
-
-    /// Takes a slot back that [`enqueue_bc_call`](super::enqueue_bc_call) lent. Must not sleep.
-    fn bc_free_rqst(this: &Arc<Self>, slot: Arc<Slot<Self::Call>>);
-
-    /// Notes that there will be no service for reverse-direction Calls any more.
-    fn bc_destroy(this: &Arc<Self>);
+    fn print_stats(&self, _m: &SeqFile) {}
 
     /// Ends the transport. No other function is called from now on.
     ///
@@ -104,6 +78,42 @@ pub(crate) trait Transport: Send + Sync + Sized + 'static {
     /// transport. The handle goes with it. If another reference is left, the memory is never freed,
     /// and the module cannot be unloaded.
     fn destroy(this: &Arc<Self>);
+
+    // The other functions are for Calls in the reverse direction. Without them, there are none.
+
+    /// Sends the Reply of a reverse-direction Call. The caller holds the send lock.
+    ///
+    /// # Errors
+    ///
+    /// See [`SendError`].
+    fn send_bc_reply(_this: &Arc<Self>, _rqst: BcReply<'_, Self::Call>) -> Result<(), SendError> {
+        Err(SendError::Io)
+    }
+
+    /// Prepares for reverse-direction Calls, `requests` of them at a time.
+    ///
+    /// # Errors
+    ///
+    /// With an error, there is no service for such Calls.
+    fn bc_setup(_this: &Arc<Self>, _requests: u32) -> Result {
+        Err(EOPNOTSUPP)
+    }
+
+    /// Returns the size of the largest reverse-direction message, in octets.
+    fn bc_maxpayload(&self) -> usize {
+        0
+    }
+
+    /// Returns the number of reverse-direction Calls that there may be at a time.
+    fn bc_num_slots(&self) -> u32 {
+        0
+    }
+
+    /// Takes a slot back that [`enqueue_bc_call`](super::enqueue_bc_call) lent. Must not sleep.
+    fn bc_free_rqst(_this: &Arc<Self>, _slot: Arc<Slot<Self::Call>>) {}
+
+    /// Notes that there will be no service for reverse-direction Calls any more.
+    fn bc_destroy(_this: &Arc<Self>) {}
 }
 
 /// A transport that makes its own connections.
