@@ -15,34 +15,29 @@ use crate::{
 /// A selection of the parts of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parts {
-    /// The head.
-    pub(crate) head: bool,
+    /// Head and tail.
+    inline: bool,
     /// The pages.
-    pub(crate) pages: bool,
-    /// The tail.
-    pub(crate) tail: bool,
+    pages: bool,
 }
 
 impl Parts {
     /// The pages only: the payload that a Read or Write chunk carries.
     pub(crate) const PAGES: Self = Self {
-        head: false,
+        inline: false,
         pages: true,
-        tail: false,
     };
 
     /// The whole message.
     pub(crate) const ALL: Self = Self {
-        head: true,
+        inline: true,
         pages: true,
-        tail: true,
     };
 
     /// Head and tail: what is left when the pages travel in a chunk of their own.
     pub(crate) const HEAD_AND_TAIL: Self = Self {
-        head: true,
+        inline: true,
         pages: false,
-        tail: true,
     };
 }
 
@@ -50,14 +45,13 @@ impl XdrBuf {
     /// Returns the memory of some parts of the message, page by page and in order.
     pub(crate) fn fragments(&self, parts: Parts) -> Fragments<'_> {
         let (pages, page_offset, _) = self.page_list();
-        let take =
-            |wanted: bool, (start, len): (*mut u8, usize)| (start, if wanted { len } else { 0 });
+        let take = |(start, len)| (start, if parts.inline { len } else { 0 });
         Fragments {
-            head: take(parts.head, self.head()),
+            head: take(self.head()),
             pages,
             page_offset,
             page_left: if parts.pages { self.page_len() } else { 0 },
-            tail: take(parts.tail, self.tail()),
+            tail: take(self.tail()),
             _buf: PhantomData,
         }
     }

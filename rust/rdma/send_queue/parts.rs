@@ -84,7 +84,7 @@ impl<O: SendQueueOwner> SendQueue<O> {
             let place = match &rest.last {
                 // It is signaled to the slot already.
                 Last::Read(slot) if ends => {
-                    let place = self.ring.posted_last(count, None);
+                    let place = self.ring.posted(count, true, None);
                     place.inspect(|place| slot.posted(*place))
                 }
                 _ => {
@@ -113,7 +113,7 @@ impl<O: SendQueueOwner> SendQueue<O> {
         request.signal();
         memory.slot().posted(self.ring.next(), name);
         self.ring
-            .posted_last(1, Some(memory))
+            .posted(1, true, Some(memory))
             .ok_or(PostError::Refused)?;
         // SAFETY: The Send is valid for the call, and the QP keeps what it refers to.
         unsafe { self.post(request.link()) }

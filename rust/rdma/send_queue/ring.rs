@@ -147,12 +147,6 @@ impl<B> Ring<B> {
         self.push(requests, true, None, true)
     }
 
-    /// Notes the last part of a chain, which is signaled. Returns its place, to be given to
-    /// [`Self::retire`].
-    pub(super) fn posted_last(&mut self, requests: u32, buffer: Option<B>) -> Option<u64> {
-        self.push(requests, true, buffer, false)
-    }
-
     /// Notes what was posted. Returns its place.
     fn push(
         &mut self,
@@ -349,7 +343,7 @@ mod tests {
         assert!(before < begun);
         let first = queue.posted_part(4).ok_or(EINVAL)?;
         let second = queue.posted_part(4).ok_or(EINVAL)?;
-        let place = queue.posted_last(1, Some(1)).ok_or(EINVAL)?;
+        let place = queue.posted(1, true, Some(1)).ok_or(EINVAL)?;
         assert!(begun < first && first < second && second < place);
         assert_eq!(queue.used().0, 11);
         // The first part, and what was posted before it; not the second, nor what comes last.
@@ -368,7 +362,7 @@ mod tests {
     fn the_last_part_retires_all() -> Result {
         let mut queue = Ring::<u32>::new(16)?;
         queue.posted_part(4).ok_or(EINVAL)?;
-        let place = queue.posted_last(4, None).ok_or(EINVAL)?;
+        let place = queue.posted(4, true, None).ok_or(EINVAL)?;
         queue.retire(place, |_| ());
         assert!(queue.has_room(16, 0));
         queue.retire_part(|_| ());
@@ -390,7 +384,7 @@ mod tests {
         queue.retire_part(|b| drop(freed.push_within_capacity(b)));
         assert_eq!(queue.used().0, 1);
         queue.posted_part(4).ok_or(EINVAL)?;
-        let last = queue.posted_last(1, Some(1)).ok_or(EINVAL)?;
+        let last = queue.posted(1, true, Some(1)).ok_or(EINVAL)?;
         queue.retire(fence, |b| drop(freed.push_within_capacity(b)));
         assert_eq!((queue.used().0, freed.len()), (5, 0));
         assert!(queue.has_retired(fence) && !queue.has_retired(last));
@@ -409,7 +403,7 @@ mod tests {
         queue.posted_part(4).ok_or(EINVAL)?;
         queue.posted_part(4).ok_or(EINVAL)?;
         let fence = queue.posted(1, true, None).ok_or(EINVAL)?;
-        let last = queue.posted_last(1, Some(1)).ok_or(EINVAL)?;
+        let last = queue.posted(1, true, Some(1)).ok_or(EINVAL)?;
         queue.retire_part(|b| drop(freed.push_within_capacity(b)));
         assert_eq!(queue.used().0, 6);
         queue.retire_part(|b| drop(freed.push_within_capacity(b)));
