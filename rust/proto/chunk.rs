@@ -37,17 +37,7 @@ pub(crate) use self::{
     }, //
 };
 
-use super::{
-    error::{
-        Fault,
-        Result, //
-    },
-    xdr::{
-        Reader,
-        Writer,
-        UNIT, //
-    }, //
-};
+use crate::proto::prelude::*;
 
 /// The encoded size of a plain segment: handle, length, and two words of offset.
 pub(crate) const SEGMENT_LEN: usize = 16;

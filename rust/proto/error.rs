@@ -3,7 +3,7 @@
 //! Faults of messages.
 
 /// The result of the codecs.
-pub(crate) type Result<T = ()> = core::result::Result<T, Fault>;
+pub(crate) type Result<T = (), E = Fault> = core::result::Result<T, E>;
 
 /// The reason why bytes are not a valid message, or why a message cannot be written.
 ///

@@ -30,13 +30,8 @@ pub(crate) use self::{
     }, //
 };
 
-use super::{
-    error::{
-        Fault,
-        Result, //
-    },
-    message::Version, //
-};
+use super::message::Version;
+use crate::proto::prelude::*;
 
 /// The sizes in octets of the three parts of an RPC message, as the RPC layer stores it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -30,6 +30,7 @@ pub(crate) mod credits;
 pub(crate) mod error;
 pub(crate) mod format;
 pub(crate) mod message;
+mod prelude;
 pub(crate) mod props;
 pub(crate) mod rules;
 pub(crate) mod session;

@@ -5,18 +5,8 @@
 //! One table describes all properties. The types, the defaults, the encoder and the decoder are
 //! generated from it.
 
-use super::{
-    error::{
-        Fault,
-        Result, //
-    },
-    xdr::{
-        pad_len,
-        Reader,
-        Writer,
-        UNIT, //
-    }, //
-};
+use super::xdr::pad_len;
+use crate::proto::prelude::*;
 use core::ffi::CStr;
 
 /// Generates all code that depends on the table of properties.

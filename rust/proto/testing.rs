@@ -3,26 +3,15 @@
 //! Helpers that several test modules share.
 
 use super::{
-    chunk::{
-        Limits,
-        ReadSegment,
-        Segment, //
-    },
-    error::{
-        Fault,
-        Result, //
-    },
+    chunk::ReadSegment,
     message::{
         Reply,
         Version, //
     },
     v1,
-    v2,
-    xdr::{
-        Reader,
-        Writer, //
-    }, //
+    v2, //
 };
+use crate::proto::prelude::*;
 
 /// The size of the largest test message.
 const CAPACITY: usize = 512;

@@ -5,10 +5,7 @@
 //! Neither of them indexes. A read past the end fails with [`Fault::Truncated`], a write past the
 //! end with [`Fault::NoSpace`]. In both cases the position is left as it was before the call.
 
-use super::error::{
-    Fault,
-    Result, //
-};
+use crate::proto::prelude::*;
 
 /// The size of an XDR unit in octets.
 pub(crate) const UNIT: usize = 4;

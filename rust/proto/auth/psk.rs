@@ -31,16 +31,13 @@
 //!   any other host.
 
 use super::{
-    super::{
-        error::Fault,
-        session::Role,
-        xdr::Writer, //
-    },
+    super::session::Role,
     AuthFailure,
     AuthVerdict,
     Policy,
     Token, //
 };
+use crate::proto::prelude::*;
 
 /// The size of a nonce in octets.
 pub(crate) const NONCE_LEN: usize = 32;

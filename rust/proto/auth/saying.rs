@@ -3,10 +3,8 @@
 //! Splitting a message of the authentication exchange into CONNPROP messages
 //! (draft-ietf-nfsv4-rpcrdma-version-two-07, 6.3.3).
 
-use super::{
-    super::xdr::UNIT,
-    Say, //
-};
+use super::Say;
+use crate::proto::prelude::*;
 
 /// The size in octets of a CONNPROP message without any property.
 const EMPTY: usize = 20;

@@ -3,23 +3,11 @@
 //! Write chunks and the Reply chunk (RFC 8166, 3.4.6 and 4.3.3): counted arrays of segments.
 
 use super::{
-    super::{
-        error::{
-            Fault,
-            Result, //
-        },
-        xdr::{
-            Reader,
-            Writer,
-            UNIT, //
-        }, //
-    },
     list_len,
     place::Place,
-    Limits,
-    Segment,
     SEGMENT_LEN, //
 };
+use crate::proto::prelude::*;
 
 /// A checked Write chunk or Reply chunk: a counted array of segments.
 ///

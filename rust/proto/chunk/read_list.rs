@@ -3,23 +3,12 @@
 //! The Read list (RFC 8166, 3.4.5 and 4.3.1).
 
 use super::{
-    super::{
-        error::{
-            Fault,
-            Result, //
-        },
-        xdr::{
-            Reader,
-            Writer, //
-        }, //
-    },
     list_len,
     place::Place,
-    Limits,
     ReadSegment,
-    Segment,
     READ_ENTRY_LEN, //
 };
+use crate::proto::prelude::*;
 
 /// A checked Read list.
 ///

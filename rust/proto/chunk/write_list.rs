@@ -3,24 +3,12 @@
 //! The Write list (RFC 8166, 3.4.6 and 4.3.2).
 
 use super::{
-    super::{
-        error::{
-            Fault,
-            Result, //
-        },
-        xdr::{
-            Reader,
-            Writer,
-            UNIT, //
-        }, //
-    },
     chunk_len,
     place::Place,
     put_chunk,
-    Chunk,
-    Limits,
-    Segment, //
+    Chunk, //
 };
+use crate::proto::prelude::*;
 
 /// A checked Write list.
 ///

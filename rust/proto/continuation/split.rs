@@ -2,13 +2,8 @@
 
 //! Splitting an RPC message into parts.
 
-use super::super::{
-    error::{
-        Fault,
-        Result, //
-    },
-    v2::MIDDLE_LEN, //
-};
+use super::super::v2::MIDDLE_LEN;
+use crate::proto::prelude::*;
 
 /// The division of an RPC message into parts.
 ///

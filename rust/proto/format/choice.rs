@@ -5,10 +5,6 @@
 use super::{
     super::{
         continuation::Split,
-        error::{
-            Fault,
-            Result, //
-        },
         message, //
     },
     CallFormat,
@@ -18,6 +14,7 @@ use super::{
     ReplyFormat,
     Version, //
 };
+use crate::proto::prelude::*;
 
 /// The smallest inline part of an RPC message in octets: transaction ID and direction.
 const MIN_RPC_LEN: u32 = 8;

@@ -4,13 +4,10 @@
 //! 3.5, and 4.5.1 and 6.6.3 of the draft of Version Two.
 
 use super::{
-    super::{
-        chunk::Segment,
-        xdr::UNIT, //
-    },
     received::Call,
     uncut, //
 };
+use crate::proto::prelude::*;
 
 /// Where what is read goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,19 +6,14 @@ use super::{
     super::{
         chunk::{
             self,
-            ReadSegment,
-            Segment, //
-        },
-        error::{
-            Fault,
-            Result, //
+            ReadSegment, //
         },
         v1,
-        v2,
-        xdr::UNIT, //
+        v2, //
     },
     Version, //
 };
+use crate::proto::prelude::*;
 
 /// The header of a Call.
 #[derive(Clone, Copy, Debug)]

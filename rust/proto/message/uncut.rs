@@ -2,10 +2,7 @@
 
 //! Which part of a Call has to reach SUNRPC in one piece.
 
-use super::super::xdr::{
-    Reader,
-    UNIT, //
-};
+use crate::proto::prelude::*;
 
 /// The size of the fixed part of an RPC Call: XID, direction, version of RPC, program, its
 /// version, and procedure.

@@ -3,18 +3,15 @@
 //! Which protocol a connection speaks (draft-ietf-nfsv4-rpcrdma-version-two-07, 4.3).
 
 use super::{
-    super::{
-        error::Fault,
-        v2::{
-            self,
-            htype,
-            Body,
-            Prefix,
-            RdmaError,
-            NO_XID,
-            PREFIX_LEN,
-            VERSION, //
-        }, //
+    super::v2::{
+        self,
+        htype,
+        Body,
+        Prefix,
+        RdmaError,
+        NO_XID,
+        PREFIX_LEN,
+        VERSION, //
     },
     answer::{
         self,
@@ -28,6 +25,7 @@ use super::{
     Stage,
     MAX_STRANGERS, //
 };
+use crate::proto::prelude::*;
 
 /// The version number of Version One.
 const VERSION_ONE: u32 = 1;

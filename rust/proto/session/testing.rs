@@ -4,13 +4,8 @@
 
 use super::{
     super::{
-        chunk::Limits,
         cm_private::CmPrivate,
         connection::InOne,
-        error::{
-            Fault,
-            Result, //
-        },
         props::{
             Advertised,
             Properties, //
@@ -26,6 +21,7 @@ use super::{
     Role,
     Session, //
 };
+use crate::proto::prelude::*;
 
 /// The transaction ID of the examples.
 pub(in crate::proto) const XID: u32 = 0x1234_5678;

@@ -3,14 +3,6 @@
 //! Decoding and checking of received Version One messages.
 
 use super::{
-    super::{
-        chunk::Limits,
-        error::{
-            Fault,
-            Result, //
-        },
-        xdr::Reader, //
-    },
     error_code,
     procedure,
     Body,
@@ -23,6 +15,7 @@ use super::{
     MIN_HEADER_LEN,
     VERSION, //
 };
+use crate::proto::prelude::*;
 
 /// Decodes a received message.
 ///

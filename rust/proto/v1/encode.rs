@@ -3,17 +3,9 @@
 //! Encoding of Version One messages.
 
 use super::{
-    super::{
-        chunk::{
-            self,
-            ReadSegment,
-            Segment, //
-        },
-        error::{
-            Fault,
-            Result, //
-        },
-        xdr::Writer, //
+    super::chunk::{
+        self,
+        ReadSegment, //
     },
     error_code,
     procedure,
@@ -21,6 +13,7 @@ use super::{
     RdmaError,
     VERSION, //
 };
+use crate::proto::prelude::*;
 
 /// The header of a Call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

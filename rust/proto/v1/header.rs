@@ -3,19 +3,15 @@
 //! Views of a received Version One header that passed all checks.
 
 use super::{
-    super::{
-        chunk::{
-            Chunk,
-            Limits,
-            ReadList,
-            WriteList, //
-        },
-        error::Result,
-        xdr::Reader, //
+    super::chunk::{
+        Chunk,
+        ReadList,
+        WriteList, //
     },
     Direction,
     RdmaError, //
 };
+use crate::proto::prelude::*;
 
 /// The chunk lists of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,17 +3,11 @@
 //! Helpers that several test modules of Version One share.
 
 use super::{
-    super::{
-        error::{
-            Fault,
-            Result, //
-        },
-        testing::Bytes,
-        xdr::Writer, //
-    },
+    super::testing::Bytes,
     CallHeader,
     ReplyHeader, //
 };
+use crate::proto::prelude::*;
 
 /// The transaction ID of the examples.
 pub(super) const XID: u32 = 0x1234_5678;

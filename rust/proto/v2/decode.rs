@@ -9,20 +9,10 @@ use super::{
     super::{
         chunk::{
             Chunk,
-            Limits,
             ReadList,
-            Segment,
             WriteList, //
         },
-        error::{
-            Fault,
-            Result, //
-        },
-        props::Advertised,
-        xdr::{
-            Reader,
-            UNIT, //
-        }, //
+        props::Advertised, //
     },
     htype,
     Direction,
@@ -31,6 +21,7 @@ use super::{
     RdmaError,
     VERSION, //
 };
+use crate::proto::prelude::*;
 
 /// The chunks of a Call, and the handle that may be invalidated remotely.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,18 +6,9 @@ use super::{
     super::{
         chunk::{
             self,
-            ReadSegment,
-            Segment, //
+            ReadSegment, //
         },
-        error::{
-            Fault,
-            Result, //
-        },
-        props::Advertised,
-        xdr::{
-            Writer,
-            UNIT, //
-        }, //
+        props::Advertised, //
     },
     htype,
     Direction,
@@ -27,6 +18,7 @@ use super::{
     PREFIX_LEN,
     VERSION, //
 };
+use crate::proto::prelude::*;
 
 /// The size in octets of the header of a MIDDLE message, in front of a part of the RPC message.
 pub(crate) const MIDDLE_LEN: usize = PREFIX_LEN + UNIT;

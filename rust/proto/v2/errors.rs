@@ -2,16 +2,7 @@
 
 //! Errors in RDMA2_ERROR messages (draft-ietf-nfsv4-rpcrdma-version-two-07, 6.3.1 and 7).
 
-use super::super::{
-    error::{
-        Fault,
-        Result, //
-    },
-    xdr::{
-        Reader,
-        Writer, //
-    }, //
-};
+use crate::proto::prelude::*;
 
 /// The error codes (8.4).
 mod code {

@@ -4,17 +4,13 @@
 
 use super::{
     super::{
-        chunk::{
-            Limits,
-            ReadSegment,
-            Segment, //
-        },
-        error::Result,
+        chunk::ReadSegment,
         testing::Bytes, //
     },
     decode,
     Header, //
 };
+use crate::proto::prelude::*;
 
 /// The transaction ID of the examples.
 pub(super) const XID: u32 = 0x1234_5678;
