@@ -76,6 +76,18 @@ void rpcrdma_host_auth_exit(void);
 /* rust/sys/log.c */
 void rpcrdma_log_debug(const void *arguments);
 
+/* A tunable in a table of sysctls, from @least to @most. */
+#define RPCRDMA_TUNABLE(name, variable, least, most)		\
+	{							\
+		.procname	= name,				\
+		.data		= &(variable),			\
+		.maxlen		= sizeof(unsigned int),		\
+		.mode		= 0644,				\
+		.proc_handler	= proc_douintvec_minmax,	\
+		.extra1		= &(least),			\
+		.extra2		= &(most),			\
+	}
+
 /* rust/sys/sysctl.c */
 extern unsigned int rpcrdma_sysctl_slot_table_entries;
 extern unsigned int rpcrdma_sysctl_max_inline_read;

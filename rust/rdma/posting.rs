@@ -127,29 +127,19 @@ impl Keeper {
             },
             GFP_KERNEL,
         );
-        let mut table = self.table.lock();
         let address = Arc::as_ptr(owner).addr();
-        let kept = entry.map_err(Error::from).and_then(|entry| {
-            if table
-                .owner
-                .as_ref()
-                .is_some_and(|(known, _)| *known != address)
-            {
-                return Err(EINVAL);
-            }
-            Ok(entry)
-        });
-        let entry = match kept {
-            Ok(entry) => entry,
-            Err(error) => {
+        let mut table = self.table.lock();
+        let known = table.owner.as_ref().map_or(address, |(known, _)| *known);
+        let entry = match entry {
+            Ok(entry) if known == address => entry,
+            other => {
                 // There is room for all.
                 let _ = table.vacant.push_within_capacity(place);
-                return Err(error);
+                drop(table);
+                return Err(other.err().map_or(EINVAL, Error::from));
             }
         };
-        if table.owner.is_none() {
-            table.owner = Some((address, owner.clone()));
-        }
+        table.owner.get_or_insert_with(|| (address, owner.clone()));
         if let Some(kept) = table.kept.get_mut(place as usize) {
             *kept = Some(entry.clone());
         }

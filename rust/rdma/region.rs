@@ -7,6 +7,9 @@
 //! A region of which that last step is not known can't be used again; it is deregistered instead,
 //! which fences it as well.
 
+mod mapping;
+
+use self::mapping::Mapping;
 use crate::kext::prelude::*;
 use crate::{
     kext::page_fragment::PageFragment,
@@ -31,13 +34,10 @@ use core::{
     mem::ManuallyDrop,
     ptr, //
 };
-use kernel::error::{
-    from_err_ptr,
-    to_result, //
-};
+use kernel::error::from_err_ptr;
 
 /// Octets of a page, in which a region is laid out.
-const PAGE: u32 = kernel::page::PAGE_SIZE as u32;
+const PAGE: u32 = PAGE_SIZE as u32;
 
 /// The offset that the peer is told of a region whose memory begins at `address` for the device.
 ///
@@ -46,22 +46,6 @@ const PAGE: u32 = kernel::page::PAGE_SIZE as u32;
 /// that of the CPU, and a bounce buffer begins where there is room.
 fn peer_offset(tag: u32, address: u64) -> u64 {
     (u64::from(tag) << 32) | (address & u64::from(PAGE - 1))
-}
-
-/// A table of `depth` entries.
-///
-/// # Errors
-///
-/// `ENOMEM`.
-fn table(depth: u32) -> Result<KVVec<sys::scatterlist>> {
-    let mut sg = KVVec::with_capacity(usize::try_from(depth)?, GFP_KERNEL)?;
-    for _ in 0..depth {
-        sg.push_within_capacity(pin_init::zeroed::<sys::scatterlist>())
-            .map_err(|_| ENOMEM)?;
-    }
-    // SAFETY: `sg` has `depth` entries.
-    unsafe { sys::sg_init_table(sg.as_mut_ptr(), depth) };
-    Ok(sg)
 }
 
 /// Memory that a peer may use: what it needs to know for that.
@@ -162,9 +146,7 @@ impl<O: RegionOwner> Completes for Fence<O> {
 ///
 /// # Invariants
 ///
-/// - `mr` is an MR of the endpoint's PD, or null after `deregister`.
-/// - `sg` has `depth` initialised entries; its first `entries` are mapped for `device` if `device`
-///   is set.
+/// `mr` is an MR of the endpoint's PD, or null after `deregister`.
 pub(crate) struct Region<O: RegionOwner> {
     /// The completion of its LOCAL_INV; on success called for the last of a chain only. Always
     /// there but in tests of the mapping.
@@ -173,15 +155,8 @@ pub(crate) struct Region<O: RegionOwner> {
     mr: *mut sys::ib_mr,
     /// The PD of the MR, which is given up with that.
     pd: Option<Arc<ProtectionDomain>>,
-    /// The pages, one entry each. For the largest payload they are more than two pages, which need
-    /// not lie side by side.
-    sg: KVVec<sys::scatterlist>,
-    /// The number of entries in use.
-    entries: c_int,
-    /// Which way they are mapped.
-    direction: Direction,
-    /// For whom they are mapped.
-    device: Option<NonNull<sys::ib_device>>,
+    /// Its pages.
+    mapping: Mapping,
     /// Where it stands in its round.
     state: RegionState,
     /// The description for the peer, from [`Self::map`] on.
@@ -213,13 +188,13 @@ impl<O: RegionOwner> Region<O> {
         if !qp.is_in(&pd) {
             return Err(EINVAL);
         }
-        let sg = table(depth)?;
+        let mapping = Mapping::new(depth)?;
         // SAFETY: The PD is live.
         let mr = from_err_ptr(unsafe {
             sys::ib_alloc_mr(pd.as_ptr(), sys::ib_mr_type_IB_MR_TYPE_MEM_REG, depth)
         })?;
         // Without memory for it, the region is dropped, and the MR with it.
-        let mut region = Self::of(mr, sg);
+        let mut region = Self::of(mr, mapping);
         region.pd = Some(pd);
         let mut region = KBox::new(region, GFP_KERNEL)?;
         region.fence = Some(qp.keep(owner, Fence::new())?);
@@ -227,15 +202,12 @@ impl<O: RegionOwner> Region<O> {
     }
 
     /// The region of an MR, which it takes over.
-    fn of(mr: *mut sys::ib_mr, sg: KVVec<sys::scatterlist>) -> Self {
+    fn of(mr: *mut sys::ib_mr, mapping: Mapping) -> Self {
         Self {
             fence: None,
             mr,
             pd: None,
-            sg,
-            entries: 0,
-            direction: Direction::ToDevice,
-            device: None,
+            mapping,
             state: RegionState::Clean,
             remote: RemoteMemory::default(),
             register_wr: sys::ib_reg_wr::zeroed(),
@@ -245,7 +217,7 @@ impl<O: RegionOwner> Region<O> {
 
     /// Returns the number of mapped pages.
     pub(crate) fn pages(&self) -> u32 {
-        self.entries.unsigned_abs()
+        self.mapping.pages()
     }
 
     /// Returns what a peer needs to know to use the memory.
@@ -284,29 +256,8 @@ impl<O: RegionOwner> Region<O> {
         if self.state != RegionState::Clean || self.mr.is_null() {
             return Err(EINVAL);
         }
-        self.direction = direction;
-        let mut most = self.sg.len();
-        let total = loop {
-            let mut rest = fragments.clone();
-            let total = self.fill(&mut rest, most, longest)?;
-            let Some(placed) = self.place()? else {
-                *fragments = rest;
-                break total;
-            };
-            // What is mapped and not registered must not stay so: where a bounce buffer is copied
-            // back to it, what the next region has received there would be lost.
-            self.unmap();
-            // The second time there may be a gap elsewhere. One fragment has none.
-            let fewer = if most == self.sg.len() {
-                self.whole(placed).max(1)
-            } else {
-                1
-            };
-            if fewer >= self.pages() as usize {
-                return Err(EIO);
-            }
-            most = fewer;
-        };
+        // SAFETY: The MR is ours, and nothing is registered under it.
+        let total = unsafe { self.mapping.map(self.mr, fragments, direction, longest) }?;
         // SAFETY: The MR is ours; nothing is registered under it, so its key and address may
         // change. A fresh key makes late use of the former one fail.
         unsafe {
@@ -324,128 +275,9 @@ impl<O: RegionOwner> Region<O> {
         Ok(())
     }
 
-    /// Enters fragments into the table, `most` and `longest` octets at most, as long as they are
-    /// one run of memory. Returns how many octets these are.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` and `EMSGSIZE`, see [`Self::map`].
-    fn fill(
-        &mut self,
-        fragments: &mut Peekable<impl Iterator<Item = PageFragment>>,
-        most: usize,
-        longest: u32,
-    ) -> Result<u32> {
-        let mut count = 0;
-        let mut total: u32 = 0;
-        while count < most {
-            let Some(next) = fragments.peek() else { break };
-            if count > 0 && next.offset() != 0 {
-                break;
-            }
-            let longer = total.checked_add(next.len());
-            let Some(longer) = longer.filter(|len| *len <= longest) else {
-                if count > 0 {
-                    break;
-                }
-                return Err(EMSGSIZE);
-            };
-            total = longer;
-            let ends_in_page = next.offset() + next.len() != PAGE;
-            let entry = self.sg.get_mut(count).ok_or(EINVAL)?;
-            // SAFETY: `entry` is an initialised entry of the table; the fragment names memory of
-            // one page.
-            unsafe { sys::sg_set_page(entry, next.page(), next.len(), next.offset()) };
-            fragments.next();
-            count += 1;
-            if ends_in_page {
-                break;
-            }
-        }
-        if count == 0 {
-            return Err(EINVAL);
-        }
-        self.entries = c_int::try_from(count)?;
-        Ok(total)
-    }
-
-    /// Returns how many of the table's fragments lie within the first `octets` octets of it.
-    fn whole(&self, octets: u32) -> usize {
-        let ends = self
-            .sg
-            .iter()
-            .take(self.pages() as usize)
-            .scan(0_u32, |end, entry| {
-                *end = end.saturating_add(entry.length);
-                Some(*end)
-            });
-        ends.take_while(|end| *end <= octets).count()
-    }
-
-    /// Maps the fragments in the table for the device, and enters their addresses into the MR.
-    /// [`None`] if all of them are one run of memory to the device; else how many octets from the
-    /// first one on are. Then the MR is of no use, and what is mapped has to be unmapped.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM` if there is no room to map the memory, or what the device reports. Then nothing is
-    /// mapped.
-    fn place(&mut self) -> Result<Option<u32>> {
-        // SAFETY: The MR is ours.
-        let device = NonNull::new(unsafe { (*self.mr).device }).ok_or(ENODEV)?;
-        // SAFETY: The first `entries` entries were set by `fill`, from fragments whose makers vouch
-        // for their pages; the device stays as long as the PD.
-        let mapped = unsafe {
-            sys::ib_dma_map_sg(
-                device.as_ptr(),
-                self.sg.as_mut_ptr(),
-                self.entries,
-                self.direction.as_raw(),
-            )
-        };
-        if mapped <= 0 {
-            // The RDMA core does not say why. All that can be wrong with pages of an RPC is that
-            // there are too many.
-            return Err(ENOMEM);
-        }
-        self.device = Some(device);
-
-        // SAFETY: The MR is ours and not registered; the table holds `mapped` mapped entries.
-        let placed = unsafe {
-            sys::ib_map_mr_sg(self.mr, self.sg.as_mut_ptr(), mapped, ptr::null_mut(), PAGE)
-        };
-        if placed == mapped {
-            return Ok(None);
-        }
-        if placed < 0 {
-            self.unmap();
-            to_result(placed)?;
-            return Err(EIO);
-        }
-        // SAFETY: The MR is ours.
-        let octets = unsafe { (*self.mr).length };
-        // The last one that was placed may not be there as a whole.
-        Ok(Some(u32::try_from(octets).unwrap_or(0)))
-    }
-
-    /// Ends the DMA mapping; the CPU may then look at the memory.
-    fn unmap(&mut self) {
-        if let Some(device) = self.device.take() {
-            // SAFETY: By the type invariant these entries are mapped for that device.
-            unsafe {
-                sys::ib_dma_unmap_sg(
-                    device.as_ptr(),
-                    self.sg.as_mut_ptr(),
-                    self.entries,
-                    self.direction.as_raw(),
-                )
-            };
-        }
-    }
-
     /// The region is known to be fenced (or was never posted): makes it clean.
     pub(crate) fn clean(&mut self) {
-        self.unmap();
+        self.mapping.unmap();
         self.state = RegionState::Clean;
     }
 
@@ -458,7 +290,7 @@ impl<O: RegionOwner> Region<O> {
             // nothing left to try.
             unsafe { sys::ib_dereg_mr(mr) };
         }
-        self.unmap();
+        self.mapping.unmap();
         self.pd = None;
         self.state = RegionState::Clean;
     }
@@ -480,7 +312,7 @@ impl<O: RegionOwner> Region<O> {
             return None;
         }
         self.state = RegionState::Registered;
-        let access = match self.direction {
+        let access = match self.mapping.direction() {
             Direction::ToDevice => sys::ib_access_flags_IB_ACCESS_REMOTE_READ,
             // The wire protocol needs REMOTE_WRITE alone; the verbs demand LOCAL_WRITE with it.
             Direction::FromDevice => {
@@ -644,7 +476,7 @@ mod tests {
                 unsafe { PageFragment::new(NonNull::new_unchecked(page.as_ptr()), *offset, *len) }
             })
             .peekable();
-        let mut region = Region::<Nobody>::of(&raw mut mr, table(depth)?);
+        let mut region = Region::<Nobody>::of(&raw mut mr, Mapping::new(depth)?);
         let mut made = KVec::new();
         let mut mapped = Ok(());
         while mapped.is_ok() && fragments.peek().is_some() {

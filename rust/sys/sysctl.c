@@ -20,33 +20,12 @@ static unsigned int max_inline = 65536;
 static struct ctl_table_header *header;
 
 static const struct ctl_table table[] = {
-	{
-		.procname	= "rdma_slot_table_entries",
-		.data		= &rpcrdma_sysctl_slot_table_entries,
-		.maxlen		= sizeof(unsigned int),
-		.mode		= 0644,
-		.proc_handler	= proc_douintvec_minmax,
-		.extra1		= &min_slots,
-		.extra2		= &max_slots,
-	},
-	{
-		.procname	= "rdma_max_inline_read",
-		.data		= &rpcrdma_sysctl_max_inline_read,
-		.maxlen		= sizeof(unsigned int),
-		.mode		= 0644,
-		.proc_handler	= proc_douintvec_minmax,
-		.extra1		= &min_inline,
-		.extra2		= &max_inline,
-	},
-	{
-		.procname	= "rdma_max_inline_write",
-		.data		= &rpcrdma_sysctl_max_inline_write,
-		.maxlen		= sizeof(unsigned int),
-		.mode		= 0644,
-		.proc_handler	= proc_douintvec_minmax,
-		.extra1		= &min_inline,
-		.extra2		= &max_inline,
-	},
+	RPCRDMA_TUNABLE("rdma_slot_table_entries", rpcrdma_sysctl_slot_table_entries,
+			min_slots, max_slots),
+	RPCRDMA_TUNABLE("rdma_max_inline_read", rpcrdma_sysctl_max_inline_read,
+			min_inline, max_inline),
+	RPCRDMA_TUNABLE("rdma_max_inline_write", rpcrdma_sysctl_max_inline_write,
+			min_inline, max_inline),
 };
 
 /**
