@@ -41,7 +41,7 @@
 mod completions;
 mod events;
 mod gate;
-mod level;
+mod inspect;
 mod life;
 mod objects;
 mod quota;

@@ -23,6 +23,7 @@
 //! The sums are the module's, over all devices: it is one memory that they take. They are not
 //! locked, and touched for Calls and Replies with chunks only.
 
+use crate::kext::debugfs::lines;
 use crate::kext::prelude::*;
 use crate::{
     endpoint::{
@@ -39,6 +40,7 @@ use crate::{
         SendQueueOwner, //
     }, //
 };
+use kernel::seq_file::SeqFile;
 
 /// A sum over all connections.
 pub(super) struct Sum {
@@ -183,31 +185,27 @@ impl<H: EndpointEvents> Drop for Charge<H> {
     }
 }
 
-/// The budgets in use at a moment, for debugfs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct QuotaUse {
-    /// Pages of RDMA Reads and Writes of the connection.
-    pub(crate) pages: usize,
-    /// Those of all connections, and the most that they have been.
-    pub(crate) all_pages: (u64, u64),
-    /// Send buffers that all connections have beyond their first ones, and the most that these have
-    /// been.
-    pub(crate) all_sends: (u64, u64),
-}
-
 impl<H: EndpointEvents> Endpoint<H> {
     /// Returns whether no further Call may be taken in until some pages do not count any more.
     pub(crate) fn is_full(&self, quota: &Quota) -> bool {
         !self.send.lock().may_take_in(quota)
     }
 
-    /// Returns the budgets in use.
-    pub(crate) fn quota_use(&self) -> QuotaUse {
-        QuotaUse {
-            pages: self.send.lock().pages,
-            all_pages: PAGES.seen(),
-            all_sends: SENDS.seen(),
-        }
+    /// Writes the budgets in use into a file of debugfs: pages of RDMA Reads and Writes of the
+    /// connection and of all connections, and the Send buffers that all connections have beyond
+    /// their first ones; and the most that the sums have been.
+    pub(crate) fn show_quota(&self, quota: &Quota, m: &SeqFile) {
+        let pages = self.send.lock().pages;
+        let ((all_pages, most_pages), (all_sends, most_sends)) = (PAGES.seen(), SENDS.seen());
+        lines!(m,
+            "pages": pages,
+            "limit": quota.own,
+            "all_pages": all_pages,
+            "most_pages": most_pages,
+            "all_limit": quota.all,
+            "all_sends": all_sends,
+            "most_sends": most_sends,
+        );
     }
 }
 

@@ -48,10 +48,7 @@ pub(super) use self::pool::{
     PoolMember,
     ReceivePool, //
 };
-pub(crate) use self::state::{
-    Need,
-    PoolLevel, //
-};
+pub(crate) use self::state::Need;
 
 use crate::kext::prelude::*;
 use crate::{

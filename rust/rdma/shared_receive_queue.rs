@@ -108,17 +108,6 @@ struct Member<M> {
     place: u32,
 }
 
-/// The use of a Shared Receive Queue at a moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SharedReceivesUse {
-    /// QPs that share it.
-    pub(crate) members: u32,
-    /// Receives that are posted and may be used, or are in use by a message that is arriving.
-    pub(crate) posted: u32,
-    /// Receives that the device has lost, and that were not recovered yet.
-    pub(crate) lost: u32,
-}
-
 /// The state of a queue that handlers of its completions and events use.
 #[pin_data]
 pub(crate) struct Shared<R: SharedReceives> {
@@ -346,14 +335,10 @@ impl<R: SharedReceives> SharedReceiveQueue<R> {
         Some(member.user.clone())
     }
 
-    /// Returns the use of the queue.
-    pub(crate) fn level(&self) -> SharedReceivesUse {
-        let order = self.shared.order.lock();
-        SharedReceivesUse {
-            members: order.members(),
-            posted: order.posted(),
-            lost: order.lost(),
-        }
+    /// Returns the number of Receives that are posted and may be used, or are in use by a message
+    /// that is arriving.
+    pub(crate) fn posted(&self) -> u32 {
+        self.shared.order.lock().posted()
     }
 
     /// Returns whether the device has reported that the SRQ has failed.

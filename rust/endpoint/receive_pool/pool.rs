@@ -6,13 +6,13 @@ use super::{
     patience::Patience,
     state::{
         Demand,
-        Need,
-        PoolLevel, //
+        Need, //
     }, //
 };
 use crate::kext::prelude::*;
 use crate::{
     kext::{
+        debugfs::lines,
         ratelimit::pr_warn_ratelimited,
         time::seconds,
         Completion as Wait, //
@@ -34,9 +34,12 @@ use crate::{
     }, //
 };
 use core::iter;
-use kernel::time::{
-    msecs_to_jiffies,
-    Msecs, //
+use kernel::{
+    seq_file::SeqFile,
+    time::{
+        msecs_to_jiffies,
+        Msecs, //
+    }, //
 };
 
 /// The time to wait until a device tells that a QP uses no more Receives.
@@ -123,20 +126,6 @@ impl<M: PoolMember> State<M> {
         self.refills += 1;
         Ok(())
     }
-
-    /// Returns the use of the queue.
-    fn level(&self) -> PoolLevel {
-        let use_of = self.queue.as_ref().map(|queue| queue.level());
-        PoolLevel {
-            connections: use_of.map_or(0, |level| level.members),
-            asked: self.demand.wanted,
-            buffers: self.demand.made,
-            limit: self.demand.limit,
-            posted: use_of.map_or(0, |level| level.posted),
-            lost: use_of.map_or(0, |level| level.lost),
-            refills: self.refills,
-        }
-    }
 }
 
 impl<M: PoolMember> ReceivePool<M> {
@@ -190,21 +179,34 @@ impl<M: PoolMember> ReceivePool<M> {
             && self.queue().is_ok_and(|queue| !queue.has_failed())
     }
 
-    /// Returns the use of the pool.
-    pub(crate) fn level(&self) -> PoolLevel {
-        self.state.lock().level()
+    /// Writes the use of the pool into a file of debugfs: connections that share it, and the
+    /// Receives that they have asked for; buffers that there are, and may be; Receives that are
+    /// posted and may be used, or are in use by a message that is arriving; those that the device
+    /// has lost, and that were not recovered yet; and the batches that were posted.
+    pub(crate) fn show(&self, m: &SeqFile) {
+        let state = self.state.lock();
+        let queue = state.queue.as_ref();
+        lines!(m,
+            "pool_connections": queue.map_or(0, |queue| queue.members()),
+            "pool_asked": state.demand.wanted,
+            "pool_buffers": state.demand.made,
+            "pool_limit": state.demand.limit,
+            "pool_posted": queue.map_or(0, |queue| queue.posted()),
+            "pool_lost": queue.map_or(0, |queue| queue.lost()),
+            "pool_refills": state.refills,
+        );
     }
 
     /// Tells that Receives were posted. The lock is held, so that events come in order.
     fn trace(&self, state: &State<M>) {
-        let level = state.level();
+        let queue = state.queue.as_ref();
         trace::shared_receives(
             self.device_name.as_c_str(),
-            level.asked,
-            level.buffers,
-            level.posted,
-            level.limit,
-            level.lost,
+            state.demand.wanted,
+            state.demand.made,
+            queue.map_or(0, |queue| queue.posted()),
+            state.demand.limit,
+            queue.map_or(0, |queue| queue.lost()),
         );
     }
 

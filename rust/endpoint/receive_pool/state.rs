@@ -15,25 +15,6 @@ pub(crate) enum Need {
     More,
 }
 
-/// The use of a Shared Receive Queue at a moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PoolLevel {
-    /// Connections that share it.
-    pub(crate) connections: u32,
-    /// Receives that they have asked for.
-    pub(crate) asked: u32,
-    /// Buffers that there are.
-    pub(crate) buffers: u32,
-    /// Buffers that there may be.
-    pub(crate) limit: u32,
-    /// Receives that are posted and may be used, or are in use by a message that is arriving.
-    pub(crate) posted: u32,
-    /// Receives that the device has lost, and that were not recovered yet.
-    pub(crate) lost: u32,
-    /// The number of batches of Receives that were posted while there was a pool.
-    pub(crate) refills: u64,
-}
-
 /// The demand for Receives of one queue.
 pub(super) struct Demand {
     /// The largest number of buffers.

@@ -146,21 +146,7 @@ fn receives(connection: &Connection, m: &SeqFile) {
     let Some(endpoint) = connection.endpoint() else {
         return;
     };
-    let Some(now) = endpoint.receive_use() else {
-        lines!(m, "shared": 0, "own": endpoint.sizes().receives);
-        return;
-    };
-    lines!(m,
-        "shared": 1,
-        "asked": now.asked,
-        "pool_connections": now.pool.connections,
-        "pool_asked": now.pool.asked,
-        "pool_buffers": now.pool.buffers,
-        "pool_limit": now.pool.limit,
-        "pool_posted": now.pool.posted,
-        "pool_lost": now.pool.lost,
-        "pool_refills": now.pool.refills,
-    );
+    endpoint.show_receives(m);
 }
 
 /// Prints the use of the Send Queue, and the items that wait for it.
@@ -168,14 +154,8 @@ fn send_queue(connection: &Connection, m: &SeqFile) {
     let Some(endpoint) = connection.endpoint() else {
         return;
     };
-    let now = endpoint.send_queue_use();
+    endpoint.show_send_queue(m);
     lines!(m,
-        "posted": now.posted,
-        "reserved": now.reserved,
-        "buffers": now.buffers,
-        "free_buffers": now.free_buffers,
-        "transfers": now.transfers,
-        "pulls": now.pulls,
         "waiting": connection.backlog.len(),
         "starved": u8::from(connection.starved.load(Relaxed)),
     );
@@ -187,17 +167,7 @@ fn transfers(connection: &Connection, m: &SeqFile) {
     let Some(endpoint) = connection.endpoint() else {
         return;
     };
-    let now = endpoint.quota_use();
-    let quota = Connection::quota();
-    lines!(m,
-        "pages": now.pages,
-        "limit": quota.own,
-        "all_pages": now.all_pages.0,
-        "most_pages": now.all_pages.1,
-        "all_limit": quota.all,
-        "all_sends": now.all_sends.0,
-        "most_sends": now.all_sends.1,
-    );
+    endpoint.show_quota(&Connection::quota(), m);
 }
 
 /// Calls to the peer, if there may be any.
