@@ -20,6 +20,9 @@
 //! same share: who has more gives back what it can, which is what its peer was not promised yet or
 //! has used.
 //!
+//! If a device takes no Receives, those are missing that were promised, and nobody can tell whose
+//! they are. So all connections of the pool end; the next ones have another pool.
+//!
 //! When a connection ends, what it has asked for is not wanted any more, and buffers go as they
 //! come back. What is posted stays until somebody uses it up.
 //!

@@ -329,6 +329,11 @@ impl<R: SharedReceives> SharedReceiveQueue<R> {
     /// for which others wait that are lost, if it is still there.
     pub(crate) fn most_silent(&self) -> Option<Arc<R::Member>> {
         let place = self.shared.order.lock().oldest()?;
+        self.user_at(place)
+    }
+
+    /// Returns the user of the QP that has a place, if there is one.
+    fn user_at(&self, place: u32) -> Option<Arc<R::Member>> {
         let key = *self.shared.keys.lock().get(place as usize)?;
         let members = self.shared.members.lock();
         let member = members.get(key).filter(|member| member.place == place)?;
@@ -339,6 +344,15 @@ impl<R: SharedReceives> SharedReceiveQueue<R> {
     /// that is arriving.
     pub(crate) fn posted(&self) -> u32 {
         self.shared.order.lock().posted()
+    }
+
+    /// Calls a function for the user of each QP that shares the Receives. Sleeps, since a reference
+    /// to a user may be the last.
+    pub(crate) fn for_each_user(&self, mut function: impl FnMut(Arc<R::Member>)) {
+        let places = self.shared.keys.lock().len();
+        for user in (0..places as u32).filter_map(|place| self.user_at(place)) {
+            function(user);
+        }
     }
 
     /// Returns whether the device has reported that the SRQ has failed.

@@ -13,6 +13,12 @@ use crate::kext::prelude::*;
 use crate::{
     kext::{
         debugfs::lines,
+        delayed_work::{
+            impl_has_delayed_work_ext,
+            new_delayed_work_ext,
+            DelayedWork,
+            DelayedWorkItem, //
+        },
         ratelimit::pr_warn_ratelimited,
         time::seconds,
         Completion as Wait, //
@@ -57,7 +63,7 @@ pub(crate) trait PoolMember: Sized + Send + Sync + 'static {
         completion: Completion<'_>,
     );
 
-    /// The connection ends, for others' sake. Sleeps.
+    /// The connection ends, for the sake of those that share the Receives. Sleeps.
     fn give_way(this: &Arc<Self>);
 }
 
@@ -80,6 +86,9 @@ pub(crate) struct ReceivePool<M: PoolMember> {
     tells: Option<Patience>,
     /// Set when the device takes no more Receives for the queue.
     broken: Atomic<bool>,
+    /// Ends the connections then. Whoever posts may run anywhere.
+    #[pin]
+    ending: DelayedWork<Self>,
     /// Until which second connections make do with their share. Zero if nobody was denied more yet.
     short_until: Atomic<u64>,
 }
@@ -159,6 +168,7 @@ impl<M: PoolMember> ReceivePool<M> {
                 buffer_size,
                 tells: tells.then(Patience::new),
                 broken: Atomic::new(false),
+                ending <- new_delayed_work_ext!("rpcrdma::ReceivePool::ending"),
                 short_until: Atomic::new(0),
             }),
             GFP_KERNEL,
@@ -211,7 +221,8 @@ impl<M: PoolMember> ReceivePool<M> {
     }
 
     /// Ends the pool. There are no members any more, so no QP uses its queue.
-    pub(super) fn close(&self) {
+    pub(super) fn close(self: &Arc<Self>) {
+        DelayedWork::disable_sync(self);
         let posting = self.state.lock().queue.take();
         let queue = self.queue.lock().take();
         drop(posting);
@@ -247,7 +258,9 @@ impl<M: PoolMember> ReceivePool<M> {
     /// `ENOSPC` if there would be more than there may be, `ENOMEM`, or what the device reports.
     pub(crate) fn ask(self: &Arc<Self>, count: u32, need: Need) -> Result {
         self.ask_later(count, need)?;
-        let filled = self.fill();
+        // Who has come since the others were told to end would miss what they miss.
+        let works = !self.broken.load(Relaxed);
+        let filled = if works { self.fill() } else { Err(EIO) };
         if filled.is_err() {
             self.release(count);
         }
@@ -318,8 +331,8 @@ impl<M: PoolMember> ReceivePool<M> {
     ///
     /// # Errors
     ///
-    /// What the device reports.
-    fn post_idle(&self) -> Result {
+    /// What the device reports. Then the pool's connections end.
+    fn post_idle(self: &Arc<Self>) -> Result {
         let mut state = self.state.lock();
         if state.lost() > 0 {
             state.recover();
@@ -328,6 +341,7 @@ impl<M: PoolMember> ReceivePool<M> {
             if let Err(error) = state.post() {
                 drop(state);
                 self.broken.store(true, Relaxed);
+                DelayedWork::schedule(self, 0);
                 kernel::pr_err_once!("a device refuses Receives for its Shared Receive Queue\n");
                 return Err(error);
             }
@@ -382,7 +396,7 @@ impl<M: PoolMember> ReceivePool<M> {
     }
 
     /// Takes a buffer back that a message was in. Any context in which spinlocks may be taken.
-    pub(crate) fn recycle(&self, buffer: SharedReceive<Self>) {
+    pub(crate) fn recycle(self: &Arc<Self>, buffer: SharedReceive<Self>) {
         let mut state = self.state.lock();
         let spare = state.demand.made > state.demand.target(state.lost());
         // What is idle makes one more batch, which was promised maybe, before anything goes.
@@ -400,9 +414,22 @@ impl<M: PoolMember> ReceivePool<M> {
         let _ = state.idle.push_within_capacity(buffer);
         if state.idle.len() >= RECEIVE_BATCH as usize {
             drop(state);
-            // It is said when it fails, and new connections get another pool.
+            // It is said when it fails, and then connections get another pool.
             let _ = self.post_idle();
         }
+    }
+}
+
+impl_has_delayed_work_ext! {
+    impl{M: PoolMember} HasDelayedWork<0> for ReceivePool<M> { self.ending }
+}
+
+impl<M: PoolMember> DelayedWorkItem for ReceivePool<M> {
+    /// The device takes no more Receives. Those that are missing were promised to peers, whose
+    /// messages would wait for them forever. So each connection ends; the next one has another pool.
+    fn run(this: Arc<Self>) {
+        let Ok(queue) = this.queue() else { return };
+        queue.for_each_user(|member| M::give_way(&member));
     }
 }
 
