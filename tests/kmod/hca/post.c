@@ -118,10 +118,25 @@ static int hca_rq_post(struct hca_rq *rq, const struct ib_recv_wr *wr, enum hca_
 	return 0;
 }
 
-/* Faults leave QP1 alone: the connection manager does not get over them. */
-static int hca_recv_fault(struct hca_dev *hca, enum ib_qp_type type)
+/*
+ * Faults leave alone what the kernel's core does not get over: QP1, and the markers of
+ * ib_drain_rq() and ib_drain_sq(), with which it warns of a device that refuses them.
+ */
+static int hca_recv_fault(struct hca_dev *hca, enum ib_qp_type type, enum ib_qp_state state,
+			  const struct ib_recv_wr *wr)
 {
-	return type == IB_QPT_RC && hca_fault(hca, HCA_FAULT_POST_RECV) ? -ENOMEM : 0;
+	bool marker = state == IB_QPS_ERR && !wr->num_sge;
+
+	return type == IB_QPT_RC && !marker && hca_fault(hca, HCA_FAULT_POST_RECV) ? -ENOMEM : 0;
+}
+
+/* The same for the Send Queue. The Queue Pair's lock is held. */
+static int hca_send_fault(struct hca_qp *qp, const struct ib_send_wr *wr)
+{
+	bool marker = qp->state == IB_QPS_ERR && wr->opcode == IB_WR_RDMA_WRITE && !wr->num_sge;
+
+	return qp->ib.qp_type == IB_QPT_RC && !marker && hca_fault(qp->hca, HCA_FAULT_POST_SEND) ?
+	       -ENOMEM : 0;
 }
 
 int hca_post_recv(struct ib_qp *ib, const struct ib_recv_wr *wr, const struct ib_recv_wr **bad)
@@ -141,7 +156,7 @@ int hca_post_recv(struct ib_qp *ib, const struct ib_recv_wr *wr, const struct ib
 		return -EINVAL;
 	}
 	for (; wr; wr = wr->next, n++) {
-		error = hca_recv_fault(qp->hca, ib->qp_type);
+		error = hca_recv_fault(qp->hca, ib->qp_type, state, wr);
 		if (!error)
 			error = hca_rq_post(&qp->rq, wr, HCA_RULE_RQ_OVERFLOW);
 		if (error) {
@@ -169,7 +184,7 @@ int hca_post_srq_recv(struct ib_srq *ib, const struct ib_recv_wr *wr, const stru
 	u32 n = 0;
 
 	for (; wr; wr = wr->next, n++) {
-		error = hca_recv_fault(srq->rq.hca, IB_QPT_RC);
+		error = hca_recv_fault(srq->rq.hca, IB_QPT_RC, IB_QPS_RTS, wr);
 		if (!error)
 			error = hca_rq_post(&srq->rq, wr, HCA_RULE_SRQ_OVERFLOW);
 		if (error) {
@@ -336,8 +351,9 @@ int hca_post_send(struct ib_qp *ib, const struct ib_send_wr *wr, const struct ib
 
 	spin_lock_irqsave(&qp->lock, flags);
 	for (; wr; wr = wr->next) {
-		error = ib->qp_type == IB_QPT_RC && hca_fault(qp->hca, HCA_FAULT_POST_SEND) ?
-			-ENOMEM : hca_sq_post(qp, wr);
+		error = hca_send_fault(qp, wr);
+		if (!error)
+			error = hca_sq_post(qp, wr);
 		if (error) {
 			*bad = wr;
 			break;
