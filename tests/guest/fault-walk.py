@@ -7,24 +7,27 @@
 # soak-variants: 4.2@ours-ours 4.2@ours-ours-one 3@ours-ours 3@ours-ours-one
 # soak-variants: iwarp-4.2@ours-ours iwarp-4.2@ours-ours-one irdma-iwarp-3@ours-ours
 # soak-variants: bnxt_re-4.2@ours-ours small-4.2@ours-ours small-4.2@ours-ours-one
-# soak-smoke: uml-kasan
-# soak-smoke-variants: 4.2@ours-ours 4.2@ours-ours-one iwarp-4.2@ours-ours
+# soak-smoke: uml-kasan debug
+# soak-smoke-variants: slot-4.2@ours-ours granule-4.2@ours-ours-one iwarp-slot-4.2@ours-ours
+# soak-smoke-variants: iwarp-granule-4.2@ours-ours-one
 # kernels: uml
 # timeout: 200 7200
-# rounds: 24 0
+# rounds: 24 0 24 200
 """The N-th event of a kind goes wrong, for each N until there is no N-th any more.
 
-What can go wrong is in `tests/kmod/hca/fault.c`. At each point a mount is made, used and given up.
-Its data are right, an operation that must not happen twice has happened once, and it takes no
-longer than a reconnect. `$ROUNDS` points are chosen by chance, the same in each run; 0 is all of
-them. The line of a point names it: `POINTS="write/lost/17 send/*"` in the environment runs only
-these. The variant is the version of NFS, behind the device's profile if it is not the usual one.
+What can go wrong is in `tests/kmod/hca/fault.c`. Data are right, an operation that must not happen
+twice has happened once, and it takes no longer than a reconnect. The walk has stages: a mount is
+made, is used, is used while it connects anew, and is given up; and the device has an incident at
+some moment of all that. In the second and third many points share a mount. `$ROUNDS` points are
+chosen by chance, the same in each run; 0 is all of them. The line of a point names it. In the
+environment, `POINTS="use/write/lost/17 mount/send/*"` runs only these, and `PART="2/5"` the second
+fifth. The variant is the version of NFS, behind the device's profile and its model of memory if
+these are not the usual ones; where the kernel has no such models, memory is reached directly.
 """
 
 import fnmatch
 import os
 import random
-import shlex
 import subprocess
 import sys
 import time
@@ -34,55 +37,32 @@ import hca  # noqa: E402
 import hca_device  # noqa: E402
 import nfs_server  # noqa: E402
 from case import main  # noqa: E402
-from common import (Failure, Mount, check, log, module_refs, pattern,  # noqa: E402
-                    rounds, run, show_endings, slowness, wait_for)
-from faults import connects  # noqa: E402
+from common import (check, drop_caches, log, module_refs, pattern, rounds,  # noqa: E402
+                    show_endings, wait_for)
+from fault_points import FAULTS, INCIDENTS, MOMENTS, STAGES, WRONG, Point  # noqa: E402
+from faults import connects, fail_sunrpc  # noqa: E402
+from quick_mount import QuickMount  # noqa: E402
 
 EXPORT = nfs_server.EXPORT
-PROFILE, _, VERSION = os.environ["VARIANT"].rpartition("-")
-#: What goes wrong, by kind of event.
-FAULTS = {
-    "post_send": ("fail",),
-    "post_recv": ("fail",),
-    "send": ("fail", "lost", "remote", "late"),
-    "read": ("fail", "lost", "half", "remote", "late"),
-    "write": ("fail", "lost", "half", "remote", "late"),
-    "reg_mr": ("fail", "late"),
-    "local_inv": ("fail", "late"),
-    "mad": ("fail", "twice", "late", "reject"),
-    "create": ("fail",),
-    "modify": ("fail",),
-    "any": ("qp_fatal", "shared_fatal", "srq_error", "port_down", "device_fatal", "removal"),
-}
-#: Where a device is gone afterwards. It comes back soon.
-GONE = ("device_fatal", "removal")
-#: An incident of a device happens at so many moments of a mount: at each event it would be thousands.
-MOMENTS = 40
-#: Where a mount may fail with an error: the first connection could not be made.
-MAY_FAIL = ("create", "modify", "mad", "post_recv", "any")
-#: So many are the first messages of a connection, one of each end: without them there is none.
-FIRST = 2
-#: Seconds that one mount may take with its use: the first reconnect has no delay.
-LIMIT = 5
-#: Where the connection manager sends again, or another attempt to connect comes later. Or where a
-#: Call was sent again while nfsd was busy with the first: NFS waits for 15 seconds then.
-LONG_LIMIT = 60
+WORDS = os.environ["VARIANT"].split("-")
+VERSION = WORDS.pop()
+MEMORY = WORDS.pop() if WORDS and WORDS[-1] in ("bounce", "slot", "granule") else "direct"
+PROFILE = "-".join(WORDS)
+#: Receives are posted by the dozen, and one refused is like the next: each of so many is tried.
+EACH = {"post_recv": 8}
+#: So many points share a mount, or are between two mounts that nothing disturbs.
+SHARE = 16
 DATA = pattern("walk", 300_000)
 #: A directory for each connection of the server.
 SERVER = "/sys/kernel/debug/rpcrdma/server"
-#: Points that have shown something: the first message of a connection is refused.
-ALWAYS = [("post_send", "fail", 1)]
+#: Points that have shown something, if there are so many: the first message of a connection is
+#: refused, and the first of a batch of shared Receives.
+ALWAYS = [("mount", "post_send", "fail", 1), ("mount", "post_recv", "fail", 193)]
 
 
 def connections():
     """How many connections the server has."""
     return len(os.listdir(SERVER))
-
-
-def exported(name):
-    """A file as the server has it."""
-    with open(f"{EXPORT}/{name}", "rb") as f:
-        return f.read()
 
 
 def use(mount, tag):
@@ -105,107 +85,131 @@ def use(mount, tag):
     os.rmdir(f"{path}/{tag}.dir")
 
 
-def once(tag, version):
-    """Mounts, uses and unmounts; how many connections there were, and the time up to the unmount.
-
-    The server's copy is looked at afterwards: before, that would recall the client's delegation,
-    and NFS takes ten seconds to notice that the connection for the recall was lost. Nor does the
-    time of the unmount count: for ten seconds NFS tries to destroy a client whose session it could
-    not destroy, because the Reply was lost.
-    """
-    began = time.monotonic()
-    with Mount(version, options="retry=0") as mount:
+def use_again(mount, tag):
+    """The same, and the connection is lost at the first Call."""
+    fail_sunrpc(1, 1)
+    try:
         use(mount, tag)
-        made = connects(mount)
-        took = time.monotonic() - began
-    check(exported(f"{tag}.old") == DATA, "other data at the server")
-    os.unlink(f"{EXPORT}/{tag}.old")
-    left = [name for name in os.listdir(EXPORT) if name.startswith(f"{tag}.")]
-    check(not left, f"{left} is still there")
-    return made, took
+    finally:
+        fail_sunrpc(1, 0)
 
 
-class Comeback:
-    """Makes the device again when it is gone.
+def left_behind(tag):
+    """Says what is wrong with the server's copy, which goes.
 
-    It is a process from before the mount: one that was begun later would have files of the mount to
-    close, for which it would wait.
+    To be called when nothing is mounted: before, this would recall the client's delegation, and NFS
+    takes ten seconds to notice that the connection for the recall was lost.
     """
+    wrong = []
+    try:
+        with open(f"{EXPORT}/{tag}.old", "rb") as f:
+            if f.read() != DATA:
+                wrong.append("other data at the server")
+    except OSError as e:
+        wrong.append(str(e))
+    left = [name for name in os.listdir(EXPORT) if name.startswith(f"{tag}.")]
+    if left != [f"{tag}.old"]:
+        wrong.append(f"{left} are at the server")
+    for name in left:
+        subprocess.run(["rm", "-rf", f"{EXPORT}/{name}"], check=False)
+    return "; ".join(wrong)
 
-    def __init__(self):
-        # A driver takes longer than this to start a card anew.
-        add = shlex.join(hca_device.addition(PROFILE))
-        self.process = subprocess.Popen(
-            ["sh", "-c", f"while [ -e {hca.path('fault')} ]; do sleep 0.02; done; sleep 0.3; {add}"])
 
-    def end(self):
-        """Waits until the device is back, and returns whether it was gone."""
-        try:
-            reached = hca.fault()["fired"]
-        except OSError:
-            reached = True
-        if not reached and self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-            return False
-        check(self.process.wait(LIMIT * slowness()) == 0, "the device cannot be made again")
-        return True
+def undisturbed():
+    """A mount from begin to end."""
+    with QuickMount(VERSION) as mount:
+        use(mount, "after")
+    wrong = left_behind("after")
+    check(not wrong, wrong)
+
+
+def has_run(point, function):
+    """Has a point's event go wrong in what a function does, and says what came of it."""
+    point.run(PROFILE, function)
+    if point.fired:
+        log(f"{point.name}: {point.took:.1f} s, {point.made} connections {point.said}")
 
 
 class Walk:
     """What was seen of all points."""
 
-    def __init__(self, version):
-        self.version = version
+    def __init__(self):
         self.idle, self.held = module_refs(), connections()
-        self.points = self.refused = self.slowest = 0
-        self.most = {}
-        self.wrong = []
+        self.reached, self.wrong = [], []
+        self.since = 0
 
-    def point(self, kind, action, number):
-        """One point; returns whether it was reached."""
-        name = f"{kind}/{action}/{number}"
-        began = time.monotonic()
-        said = ""
-        hca.arm(kind, action, number)
-        comeback = Comeback() if action in GONE else None
-        try:
-            made, took = once("walk", self.version)
-            self.most[kind, action] = max(made, self.most.get((kind, action), 0))
-        except (Failure, OSError, subprocess.SubprocessError) as e:
-            said = str(e)
-            made, took = 0, time.monotonic() - began
-        whole = time.monotonic() - began
-        fired = comeback.end() if comeback else hca.fault()["fired"]
-        hca.arm("send", "none", 0)
-        if not fired:
-            check(not said, f"{name}, which was not reached: {said}")
-            return False
-        self.points += 1
-        self.slowest = max(self.slowest, whole)
-        log(f"{name}: {took:.1f} s, {made} connections {said}")
-        if took > LIMIT * slowness():
-            show_endings()
-        try:
-            mount_failed = said.startswith("mount ")
-            may_fail = kind in MAY_FAIL or (kind in ("send", "post_send") and number <= FIRST)
-            check(not said or (mount_failed and may_fail), said)
-            self.refused += mount_failed
-            limit = LONG_LIMIT if kind in MAY_FAIL else LIMIT
-            check(took < limit * slowness(), f"took {took:.1f} s")
-            check(whole < LONG_LIMIT * slowness(), f"took {whole:.1f} s with the unmount")
-            once("after", self.version)
-            self.released(kind in ("mad", "create") and action == "fail")
-            check(not hca.complaints(), f"complaints: {hca.complaints()}")
-        except (Failure, OSError, subprocess.SubprocessError) as e:
-            for leftover in os.listdir(EXPORT):
-                if leftover.startswith("walk."):
-                    subprocess.run(["rm", "-rf", f"{EXPORT}/{leftover}"], check=False)
-            self.wrong.append(f"{name}: {e}")
-            log(f"WRONG: {self.wrong[-1]}")
+    def seen(self, point, later=""):
+        """Notes a point; `later` is what was wrong afterwards."""
+        wrong = point.judge() or later
+        broken = hca.complaints()
+        if broken:
+            wrong = f"{wrong} complaints: {broken}"
             hca.reset("complaints")
+        if point.fired:
+            self.reached.append(point)
+        if wrong:
+            self.wrong.append(f"{point.name}: {wrong}")
+            log(f"WRONG: {self.wrong[-1]}")
+            show_endings()
+
+    def outer(self, point):
+        """A mount or an unmount goes wrong."""
+        def whole():
+            with QuickMount(VERSION) as mount:
+                use(mount, point.tag)
+                return connects(mount)
+
+        def unmount():
+            mount.umount()
+            return 0
+        if point.stage != "unmount":
+            has_run(point, whole)
+        else:
+            with QuickMount(VERSION) as mount:
+                use(mount, point.tag)
+                has_run(point, unmount)
+        at_server = left_behind(point.tag)
+        self.seen(point, "" if point.said else at_server)
+        unheard = point.kind in ("mad", "create") and point.action == "fail"
+        self.at_rest([point], unheard or point.stage == "unmount")
+
+    def inner(self, points):
+        """The use of one mount goes wrong in several ways, one after another."""
+        done = []
+        try:
+            with QuickMount(VERSION) as mount:
+                for point in points:
+                    function = use if point.stage == "use" else use_again
+                    before = connects(mount)
+                    # So each use is like the first.
+                    drop_caches()
+                    has_run(point, lambda: function(mount, point.tag) or connects(mount) - before)
+                    done.append(point)
+                    if point.judge():
+                        break
+        except WRONG as e:
+            self.wrong.append(f"{points[0].name} to {points[-1].name}: {e}")
+            log(f"WRONG: {self.wrong[-1]}")
+        for point in done:
+            at_server = left_behind(point.tag)
+            self.seen(point, "" if point.said else at_server)
+        self.at_rest(done, any(p.kind in ("mad", "create") for p in done))
+        if len(done) not in (0, len(points)):
+            self.inner(points[len(done):])
+
+    def at_rest(self, points, unheard):
+        """Nothing is left of a mount, and now and then another one shows that all is well."""
+        self.since += SHARE if points and points[0].stage == "whole" else len(points)
+        try:
+            self.released(unheard)
+            if self.since >= SHARE:
+                undisturbed()
+                self.released(False)
+                self.since = 0
+        except WRONG as e:
+            self.wrong.append(f"after {points[0].name} to {points[-1].name}: {e}")
+            log(f"WRONG: {self.wrong[-1]}")
             self.idle = max(self.idle, module_refs())
-        return True
 
     def released(self, unheard):
         """Waits until no transport is left, but for a connection of the server that is `unheard`.
@@ -220,37 +224,85 @@ class Walk:
             most = self.idle + 2 * max(held - self.held, 0)
             check(left <= most, f"{left - self.idle} references are left")
             self.idle, self.held = max(self.idle, left), held
-        wait_for("release of the transport", 10, lambda: module_refs() <= self.idle)
+        wait_for("release of the transport", 10, lambda: module_refs() <= self.idle, 0.01)
+
+    def walk(self, points):
+        """All of them."""
+        for stage in STAGES:
+            some = [point for point in points if point.stage == stage]
+            if stage not in ("use", "again"):
+                for point in some:
+                    self.outer(point)
+                continue
+            for n in range(0, len(some), SHARE):
+                self.inner(some[n:n + SHARE])
 
 
-def chosen(walk):
+def counted():
+    """How many events of each kind there are in each stage, if none goes wrong."""
+    events = {}
+
+    def count(stage, function):
+        hca.arm("send", "none", 0)
+        function()
+        events[stage] = hca.fault()
+        log(f"events of {stage}: { {kind: events[stage][kind] for kind in FAULTS} }")
+    # What is made only once.
+    undisturbed()
+    mount = QuickMount(VERSION)
+    count("mount", mount.mount)
+    use(mount, "first")
+    for stage, function in (("use", use), ("again", use_again)):
+        drop_caches()
+        count(stage, lambda: function(mount, stage))
+    count("unmount", mount.umount)
+    for tag in ("first", "use", "again"):
+        wrong = left_behind(tag)
+        check(not wrong, wrong)
+    # Of a use with a lost connection only what has to do with that.
+    for kind in events["again"]:
+        fresh = events["again"][kind] - events["use"][kind]
+        events["again"][kind] = min(max(fresh, 0) + 4, events["again"][kind])
+    events["whole"] = {"any": sum(events[stage]["any"] for stage in ("mount", "use", "unmount"))}
+    return events
+
+
+def chosen(events):
     """The points that are run: all of them, or as many as there are rounds, by chance."""
-    hca.arm("send", "none", 0)
-    once("count", walk.version)
-    counts = hca.fault()
-    log(f"events of one mount: {counts}")
-    points = [(kind, action, number + 1) for kind, actions in FAULTS.items() for action in actions
-              for number in range(0, counts[kind], max(counts[kind] // MOMENTS, 1) if kind == "any" else 1)]
+    points = [(stage, kind, action, number + 1) for stage in STAGES[:-1]
+              for kind, actions in FAULTS.items() for action in actions
+              for number in range(0, events[stage][kind], EACH.get(kind, 1))]
+    moments = events["whole"]["any"]
+    points += [("whole", "any", action, number + 1) for action in INCIDENTS
+               for number in range(0, moments, max(moments // MOMENTS, 1))]
     log(f"{len(points)} points")
     if os.environ.get("POINTS"):
-        return [(k, a, n) for k, a, n in points
-                if any(fnmatch.fnmatch(f"{k}/{a}/{n}", p) for p in os.environ["POINTS"].split())]
+        patterns = os.environ["POINTS"].split()
+        return [point for point in points
+                if any(fnmatch.fnmatch("/".join(map(str, point)), p) for p in patterns)]
+    if os.environ.get("PART"):
+        which, of = map(int, os.environ["PART"].split("/"))
+        return points[which - 1::of]
     if not rounds():
         return points
     # Of each kind of fault as many.
     rng = random.Random(f"{os.environ['VARIANT']} {os.environ.get('SEED', 1)}")
-    kinds = [(kind, action) for kind, actions in FAULTS.items() for action in actions]
+    kinds = sorted({point[:3] for point in points})
     rng.shuffle(kinds)
-    some = list(ALWAYS)
+    some = set(ALWAYS).intersection(points)
     for n in range(rounds()):
-        kind, action = kinds[n % len(kinds)]
-        some.append((kind, action, rng.randint(1, max(counts[kind], 1))))
-    return some
+        some.add(rng.choice([point for point in points if point[:3] == kinds[n % len(kinds)]]))
+    return sorted(some, key=points.index)
 
 
 def server():
     """Makes a device of the variant's profile."""
-    hca_device.make(PROFILE)
+    try:
+        hca_device.make(PROFILE, MEMORY)
+    except OSError as e:
+        # The kernel's devices have no operations of their own.
+        print(f"{MEMORY}: {e}", flush=True)
+        hca_device.make(PROFILE)
     nfs_server.main()
 
 
@@ -258,12 +310,23 @@ def client():
     """Walks."""
     for n in range(200):
         os.makedirs(f"{EXPORT}/many/{n:04}-{'x' * (n % 100)}", exist_ok=True)
-    walk = Walk(VERSION)
     hca.reset("complaints")
-    reached = sum(walk.point(*point) for point in chosen(walk))
-    log(f"{reached} points, {walk.refused} mounts refused, the slowest took {walk.slowest:.1f} s")
-    log(f"most connections: {walk.most}")
-    check(reached, "no event went wrong")
+    began = time.monotonic()
+    points = [Point(*point) for point in chosen(counted())]
+    walk = Walk()
+    walk.walk(points)
+    undisturbed()
+    took = time.monotonic() - began
+    most = {}
+    for point in walk.reached:
+        most[point.kind] = max(point.made, most.get(point.kind, 0))
+    log(f"most connections, by kind: {most}")
+    by_stage = {stage: sum(p.stage == stage for p in walk.reached) for stage in STAGES}
+    slowest = max(walk.reached, key=lambda p: p.took, default=Point("", "", "", 0))
+    log(f"{len(points)} points chosen, slowest {slowest.name} with {slowest.took:.1f} s, "
+        f"{sum(p.refused for p in walk.reached)} mounts refused")
+    log(f"{len(walk.reached)} points reached in {took:.0f} s, {len(walk.wrong)} wrong: {by_stage}")
+    check(walk.reached, "no event went wrong")
     check(not walk.wrong, f"{len(walk.wrong)} points: {walk.wrong}")
 
 
