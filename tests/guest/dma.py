@@ -11,6 +11,9 @@
 # soak-variants: bounce@ours-ours-one slot@ours-ours-one granule@ours-ours-one
 # soak-variants: iwarp-bounce@ours-ours iwarp-granule@ours-ours
 # soak-variants: iwarp-slot@ours-ours-one
+# soak-smoke: debug
+# soak-smoke-variants: bounce@ours-ours slot@ours-ours granule@ours-ours-one
+# soak-smoke-variants: iwarp-slot@ours-ours-one iwarp-granule@ours-ours
 # timeout: 120 240
 """Direct I/O from memory at any offset, pages, names and links; then each mapping fails once.
 

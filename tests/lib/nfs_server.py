@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The server guest: exports a tmpfs over RDMA and does what the client guest asks.
+"""The server guest: exports a file system over RDMA and does what the client guest asks.
 
 Prints `READY` when the export can be mounted. Options:
   --threads N   how many nfsd threads (8)
@@ -17,8 +17,8 @@ import subprocess
 import threading
 import traceback
 
-from common import (CONTROL_PORT, NFS_PORT, ROOT, make_root, no_name_service, read, rnr_counters,
-                    run, sent_bytes, sleepers, start_rpcbind, status, write)
+from common import (CONTROL_PORT, NFS_PORT, ROOT, make_root, no_name_service, one_guest, read,
+                    rnr_counters, run, sent_bytes, sleepers, start_rpcbind, status, write)
 
 EXPORT = f"{ROOT}/export"
 NFSD = "/proc/fs/nfsd"
@@ -26,6 +26,24 @@ NFSD = "/proc/fs/nfsd"
 SECRET = os.environ.get("CONTROL_SECRET", "")
 #: Processes started by `control_hold_*`, by name.
 HELD = {}
+
+
+def make_filesystem():
+    """Mounts what is exported: tmpfs, or ext4 where the kernel checks each DMA mapping.
+
+    For a hole in a file of tmpfs nfsd sends the kernel's page of zeros. The check takes that for a
+    mistake and says nothing more, see Documentation/reports/dma-debug-zero-page.rst.
+    """
+    disabled = "/sys/kernel/debug/dma-api/disabled"
+    if not one_guest() or not os.path.exists(disabled) or read(disabled).strip() == "Y":
+        run("mount", "-t", "tmpfs", "-o", "size=75%,nr_inodes=1m", "tmpfs", EXPORT)
+        return
+    # Its blocks take memory when they are written.
+    image = f"{ROOT}/export.ext4"
+    run("truncate", "-s", "1G", image)
+    run("mkfs.ext4", "-q", "-O", "^has_journal", "-E", "lazy_itable_init=1", image)
+    run("mount", "-o", "loop,discard", image, EXPORT)
+    os.rmdir(f"{EXPORT}/lost+found")
 
 
 def export_setup(flavour="sys"):
@@ -40,7 +58,7 @@ def export_setup(flavour="sys"):
         run("mount", "-t", "nfsd", "nfsd", NFSD)
     os.makedirs(EXPORT, exist_ok=True)
     if not os.path.ismount(EXPORT):
-        run("mount", "-t", "tmpfs", "-o", "size=75%,nr_inodes=1m", "tmpfs", EXPORT)
+        make_filesystem()
     os.chmod(EXPORT, 0o1777)
     start_rpcbind()
     # The client tracking daemon: without it every start has a grace period,
