@@ -167,45 +167,36 @@ pub(super) fn received(
         again: false,
     };
     let taken = call::take(version, arrived, &mut None, Backchannel, &this.responder);
-    match taken {
+    let (message, refusal) = match taken {
         Taken::Ready(call, Backchannel) => {
-            deliver(this, version, call, inline_len, |call, to| {
+            return deliver(this, version, call, inline_len, |call, to| {
                 to.copy_from_slice(call.message().get(..to.len())?);
                 Some(())
             });
         }
         Taken::Pull(pull) => {
             let load = pull.load();
-            match endpoint.post_pull(pull) {
+            return match endpoint.post_pull(pull) {
                 Ok(()) => this.responder.reads_posted(xid, load),
                 Err((PostError::Full, _)) => give_up(this, xid, v2::RdmaError::System),
                 // The connection is at its end.
                 Err(_) => Client::lost(this),
-            }
+            };
         }
         Taken::Crowded(arrived) => {
             let max = endpoint.sizes().segments;
-            let refusal = Refusal::Segments { max };
-            let error = message::Call::decode(version, arrived.message.bytes())
-                .and_then(|call| call::error(&refusal, &call));
-            drop(arrived);
-            let (answer, why) = refusal.traced(version);
-            this.responder.refused(xid, answer, why, inline_len);
-            give_up(this, xid, error.unwrap_or(v2::RdmaError::System));
+            (Some(arrived.message), Refusal::Segments { max })
         }
-        Taken::Refused(message, refusal) => {
-            let error = message
-                .and_then(|message| {
-                    let call = message::Call::decode(version, message.bytes())?;
-                    call::error(&refusal, &call)
-                })
-                // For want of memory; another time there may be enough.
-                .unwrap_or(v2::RdmaError::System);
-            let (answer, why) = refusal.traced(version);
-            this.responder.refused(xid, answer, why, inline_len);
-            give_up(this, xid, error);
-        }
-    }
+        Taken::Refused(message, refusal) => (message, refusal),
+    };
+    let error = message.and_then(|message| {
+        let call = message::Call::decode(version, message.bytes())?;
+        call::error(&refusal, &call)
+    });
+    let (answer, why) = refusal.traced(version);
+    this.responder.refused(xid, answer, why, inline_len);
+    // For want of memory; another time there may be enough.
+    give_up(this, xid, error.unwrap_or(v2::RdmaError::System));
 }
 
 /// The RDMA Reads of a Call have completed. If they are not `done`, the connection is lost. Sleeps.

@@ -7,7 +7,6 @@ use crate::{
     endpoint::{
         quota::SENDS,
         receive_pool::{
-            Membership,
             ReceivePool,
             ReceivePools, //
         },
@@ -76,12 +75,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         self.send.lock().queue.open(open);
         self.make_send_buffers(&qp, self.sizes.first_sends, None)?;
 
-        let own_receives = if self.shared.is_some() {
-            0
-        } else {
-            self.sizes.receives
-        };
-        for _ in 0..own_receives {
+        for _ in 0..self.sizes.own_receives(self.shares_receives()) {
             let buffer = qp.receive_buffer(self, self.sizes.receive_size)?;
             // There is room for all.
             let _ = self.receive.lock().idle.push_within_capacity(buffer);
@@ -98,11 +92,9 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// ends the handshake. If that was lost, nothing would be said to the peer until it was sent
     /// again, which takes seconds.
     fn heard_of_peer(&self) {
-        let guard = self.objects.lock();
-        let Some(objects) = (*guard).as_ref() else {
-            return;
-        };
-        objects.cm.heard_of_peer();
+        if let Some(objects) = &*self.objects.lock() {
+            objects.cm.heard_of_peer();
+        }
     }
 
     /// Cuts off a peer that has taken what is not its own: from now on its QP takes no Receive,
@@ -149,11 +141,10 @@ impl<H: EndpointEvents> Endpoint<H> {
         // Handlers and writeback may wait for the lock.
         let _scope = NoFs::enter();
         let guard = self.objects.lock();
-        let Some(objects) = (*guard).as_ref() else {
-            return;
-        };
-        objects.cm.fail_queue_pair();
-        objects.cm.disconnect();
+        if let Some(objects) = &*guard {
+            objects.cm.fail_queue_pair();
+            objects.cm.disconnect();
+        }
     }
 
     /// First half of the end: no more posting, no more completions.
@@ -303,39 +294,25 @@ pub(crate) struct EndpointOwner<H: EndpointEvents> {
 impl<H: EndpointEvents> EndpointOwner<H> {
     /// Makes an endpoint on a CM id whose route is resolved. All Receives are posted.
     ///
+    /// With `sharing`, it shares Receives with others of these pools, so many for each device at
+    /// most. There are none for it yet, see [`Endpoint::ask_for_receives`]. Where the device can't
+    /// share it has its own.
+    ///
     /// # Errors
     ///
     /// `ENOMEM`, `ENODEV`, or what the device reports.
-    pub(crate) fn new(cm: CmId<H>, sizes: Sizes) -> Result<Self> {
-        Self::with_membership(cm, sizes, None)
-    }
-
-    /// As [`Self::new`], but with Receives shared with others of `pools`, `limit` for each device
-    /// at most. There are none for it yet, see [`Endpoint::ask_for_receives`]. Where the device
-    /// can't share it has its own.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Self::new`].
-    pub(crate) fn sharing(
+    pub(crate) fn new(
         cm: CmId<H>,
         sizes: Sizes,
-        pools: &Arc<ReceivePools<Endpoint<H>>>,
-        limit: u32,
+        sharing: Option<(&Arc<ReceivePools<Endpoint<H>>>, u32)>,
     ) -> Result<Self> {
-        let device = cm.device().ok_or(ENODEV)?;
-        let limits = cm.device_limits().ok_or(ENODEV)?;
-        let membership = pools.join(&device, &limits, sizes.receive_size, limit)?;
-        drop(device);
-        Self::with_membership(cm, sizes, membership)
-    }
-
-    /// See [`Self::new`] and [`Self::sharing`].
-    fn with_membership(
-        cm: CmId<H>,
-        sizes: Sizes,
-        membership: Option<Membership<Endpoint<H>>>,
-    ) -> Result<Self> {
+        let membership = if let Some((pools, limit)) = sharing {
+            let device = cm.device().ok_or(ENODEV)?;
+            let limits = cm.device_limits().ok_or(ENODEV)?;
+            pools.join(&device, &limits, sizes.receive_size, limit)?
+        } else {
+            None
+        };
         // From here on `drop` undoes what is done.
         let owner = Self {
             endpoint: Endpoint::allocate(cm, sizes, membership)?,
@@ -358,10 +335,7 @@ impl<H: EndpointEvents> EndpointOwner<H> {
     ) -> Result<Accepted> {
         let mut objects = self.endpoint.objects.lock();
         let objects = (*objects).as_mut().ok_or(ENOTCONN)?;
-        let limits = objects.cm.device_limits().ok_or(ENODEV)?;
-        objects
-            .cm
-            .connect(private_data, &limits, read_depth, timeout)
+        objects.cm.connect(private_data, read_depth, timeout)
     }
 
     /// Accepts the connection that the CM id asked for. Sends may be posted afterwards.
@@ -382,7 +356,7 @@ impl<H: EndpointEvents> EndpointOwner<H> {
 
     /// Begins the end of the connection, without waiting: what is posted is flushed.
     pub(crate) fn disconnect(&self) {
-        if let Some(objects) = (*self.endpoint.objects.lock()).as_ref() {
+        if let Some(objects) = &*self.endpoint.objects.lock() {
             objects.cm.disconnect();
         }
     }

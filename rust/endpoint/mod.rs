@@ -177,13 +177,13 @@ impl<H: EndpointEvents> Endpoint<H> {
         membership: Option<Membership<Self>>,
     ) -> Result<Arc<Self>> {
         let shared = membership.as_ref().map(|member| member.pool().clone());
-        let own_receives = if shared.is_some() { 0 } else { sizes.receives };
+        let own_receives = sizes.own_receives(shared.is_some());
         let idle = KVVec::with_capacity(usize::try_from(own_receives)?, GFP_KERNEL)?;
         let pool = Pool::new(sizes.regions)?;
         let send = SendGate::new(&sizes)?;
         let receive = ReceiveGate { qp: None, idle };
         let context = cm.context().clone();
-        let device_name = cm.device_name();
+        let device_name = cm.device().ok_or(ENODEV)?.name();
         let objects = Objects {
             membership,
             pd: None,

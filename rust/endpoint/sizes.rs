@@ -38,6 +38,15 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
+    /// Returns the number of Receives of an endpoint of its own, if it shares Receives or not.
+    pub(super) fn own_receives(&self, shares: bool) -> u32 {
+        if shares {
+            0
+        } else {
+            self.receives
+        }
+    }
+
     /// Returns the number of buffers, regions and others that are made for the QP at most.
     pub(super) fn postings(&self) -> u32 {
         [self.receives, self.sends, self.regions]

@@ -176,13 +176,10 @@ impl<H: EndpointEvents> Link<H> {
         // The CM has chosen it just now.
         let local = cm.local().text();
 
+        let name = cm.device().ok_or(ENODEV)?.name();
         let limits = cm.device_limits().ok_or(ENODEV)?;
         let (wanted, sizes) = sizing::choose(&parameters.wanted, &limits).map_err(|unfit| {
-            pr_warn_ratelimited!(
-                "NFS/RDMA can't use device {}: {}\n",
-                cm.device_name(),
-                unfit.text()
-            );
+            pr_warn_ratelimited!("NFS/RDMA can't use device {name}: {}\n", unfit.text());
             EOPNOTSUPP
         })?;
 
@@ -203,7 +200,7 @@ impl<H: EndpointEvents> Link<H> {
             read_depth = limits.outbound_reads.min(REVERSE_READS);
         }
         let (segments, receives) = (sizes.segments, sizes.receives);
-        let owner = EndpointOwner::new(cm, sizes)?;
+        let owner = EndpointOwner::new(cm, sizes, None)?;
         let accepted = owner.connect(&own.encode(), read_depth, CONNECT_TIMEOUT)?;
         let channel = Channel::new(&ChannelParameters {
             number: handler.number(),

@@ -46,8 +46,7 @@ use crate::{
     rdma::{
         device::{
             Device,
-            DeviceLimits,
-            DeviceName, //
+            DeviceLimits, //
         },
         shared_receive_queue::SharedReceives, //
     },
@@ -203,11 +202,11 @@ impl<H: CmEvents> CmId<H> {
     pub(crate) fn connect(
         &mut self,
         private_data: &[u8],
-        limits: &DeviceLimits,
         read_depth: u8,
         timeout: Msecs,
     ) -> Result<Accepted> {
         let len = u8::try_from(private_data.len()).map_err(|_| EINVAL)?;
+        let limits = self.device_limits().ok_or(ENODEV)?;
         let mut parameters = sys::rdma_conn_param {
             private_data: private_data.as_ptr().cast(),
             private_data_len: len,
@@ -259,12 +258,6 @@ impl<H: CmEvents> CmId<H> {
     /// Returns the limits of the device, once the address has been resolved.
     pub(crate) fn device_limits(&self) -> Option<DeviceLimits> {
         self.id.device_limits()
-    }
-
-    /// Returns the name of the device, once the address has been resolved.
-    pub(crate) fn device_name(&self) -> DeviceName {
-        let device = self.device();
-        device.map_or(DeviceName::NONE, |device| device.name())
     }
 
     /// Makes the QP of the connection, whose events go to `events`. The route must be resolved.

@@ -134,14 +134,6 @@ const NAME_LEN: usize = 64;
 pub(crate) struct DeviceName([u8; NAME_LEN]);
 
 impl DeviceName {
-    /// The name of no device.
-    pub(crate) const NONE: Self = {
-        let mut name = [0; NAME_LEN];
-        // INVARIANT: The last octet is NUL.
-        [name[0], name[1], name[2], name[3]] = *b"none";
-        Self(name)
-    };
-
     /// Copies the name of a device. While that is being changed, the copy may have octets of both
     /// names.
     ///

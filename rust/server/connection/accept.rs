@@ -218,11 +218,8 @@ impl Connection {
         plan: Plan,
         pools: &Arc<ReceivePools<Endpoint<Self>>>,
     ) -> Result<EndpointOwner<Self>> {
-        let owner = if plan.shared > 0 {
-            EndpointOwner::sharing(cm, plan.sizes, pools, plan.shared)?
-        } else {
-            EndpointOwner::new(cm, plan.sizes)?
-        };
+        let sharing = (plan.shared > 0).then_some((pools, plan.shared));
+        let owner = EndpointOwner::new(cm, plan.sizes, sharing)?;
         let told = plan.in_one.own.encode();
         self.prepare(&owner, plan.credits)
             .and_then(|()| owner.accept(&told, plan.read_depth, plan.answer_depth))
