@@ -22,7 +22,10 @@ use core::{
     mem::ManuallyDrop,
     ptr, //
 };
-use kernel::seq_file::SeqFile;
+use kernel::{
+    error::from_result,
+    seq_file::SeqFile, //
+};
 
 /// The shortest timeout of an RPC, in jiffies. It leaves time to make a new connection.
 const MIN_TIMEOUT: usize = 10 * HZ;
@@ -210,14 +213,11 @@ impl<T: Transport> Ops<T> {
         let (this, slot) = unsafe { (Self::state((*rqst).rq_xprt), Slot::<T::Call>::of(rqst)) };
         // SAFETY: The slot is lent, and SUNRPC asks for the buffers on behalf of its task. The
         // flags are those of the task's context.
-        match unsafe { slot.provide_buffers(sys::rpc_task_gfp_mask()) } {
-            Ok(0) => 0,
-            Ok(grown) => {
-                this.grown(grown);
-                0
-            }
-            Err(error) => error.to_errno(),
-        }
+        let grown = unsafe { slot.provide_buffers(sys::rpc_task_gfp_mask()) };
+        from_result(|| {
+            this.grown(grown?);
+            Ok(0)
+        })
     }
 
     /// Takes the buffers from the task, which gives them up (`buf_free`).
@@ -446,10 +446,8 @@ impl<T: Transport> Ops<T> {
     unsafe extern "C" fn bc_setup_callback(xprt: *mut sys::rpc_xprt, requests: c_uint) -> c_int {
         // SAFETY: The transport has these operations, and SUNRPC does not release it during the
         // call.
-        match T::bc_setup(&*unsafe { Self::state(xprt) }, requests) {
-            Ok(()) => 0,
-            Err(error) => error.to_errno(),
-        }
+        let this = unsafe { Self::state(xprt) };
+        from_result(|| T::bc_setup(&this, requests).map(|()| 0))
     }
 
     /// Returns the size of the largest reverse-direction message (`bc_maxpayload`).

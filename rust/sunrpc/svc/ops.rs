@@ -21,6 +21,7 @@ use core::{
     mem::ManuallyDrop,
     ptr, //
 };
+use kernel::error::from_result;
 
 /// A transport that listens.
 pub(crate) trait ListenTransport: Send + Sync + Sized + 'static {
@@ -321,10 +322,8 @@ impl<T: ServerTransport> ConnectionOps<T> {
         let this = unsafe { owner::<T>((*rqst.as_ptr()).rq_xprt) };
         // SAFETY: This is `xpo_sendto` of that transport, and the request is not used otherwise
         // until it returns.
-        match T::sendto(&this, unsafe { ReplyRqst::from_raw(rqst) }) {
-            Ok(()) => 0,
-            Err(error) => error.to_errno(),
-        }
+        let reply = unsafe { ReplyRqst::from_raw(rqst) };
+        from_result(|| T::sendto(&this, reply).map(|()| 0))
     }
 
     /// # Safety
