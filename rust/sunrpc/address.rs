@@ -16,7 +16,8 @@ use crate::{
 use core::ptr;
 use kernel::{
     fmt,
-    str::CString, //
+    str::CString,
+    sync::rcu, //
 };
 
 impl SockAddr<'_> {
@@ -99,8 +100,7 @@ impl AddressText {
             address: [0; Self::MAX],
             port: [0; Self::MAX_PORT],
         };
-        // SAFETY: No preconditions.
-        unsafe { sys::rcu_read_lock() };
+        let guard = rcu::read_lock();
         for (string, to) in [
             (DISPLAY_ADDR, &mut this.address[..]),
             (DISPLAY_PORT, &mut this.port[..]),
@@ -124,8 +124,7 @@ impl AddressText {
                 *to = byte;
             }
         }
-        // SAFETY: Matches the `rcu_read_lock` above.
-        unsafe { sys::rcu_read_unlock() };
+        drop(guard);
         this
     }
 }

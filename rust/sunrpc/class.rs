@@ -28,6 +28,10 @@ use core::{
 };
 use kernel::{
     error::to_result,
+    sync::barrier::{
+        self,
+        smp_mb, //
+    },
     types::ScopeGuard, //
 };
 
@@ -109,7 +113,7 @@ unsafe fn callback_setup<T: CallbackTransport>(
         (*args.bc_xprt).xpt_bc_xprt = xprt;
         // SUNRPC marks the server's transport as dead first, and then closes ours if it finds it.
         // So with the barrier either SUNRPC finds the new transport, or this sees the mark.
-        sys::smp_mb();
+        smp_mb(barrier::Full);
         if svc::is_dead(args.bc_xprt) {
             Ops::<T>::close_callback(xprt);
         }

@@ -24,6 +24,10 @@ use crate::{
     sys, //
 };
 use core::ptr;
+use kernel::sync::lock::{
+    spinlock::SpinLockBackend,
+    Guard, //
+};
 
 /// The handle of the `rpc_xprt` by which SUNRPC knows a transport.
 ///
@@ -58,27 +62,17 @@ impl Waiting for XprtHandle {
     }
 }
 
-/// A guard of one of SUNRPC's spinlocks.
-pub(super) struct SpinGuard(*mut sys::spinlock_t);
+/// The guard of one of SUNRPC's spinlocks.
+type SpinGuard<'a> = Guard<'a, (), SpinLockBackend>;
 
-impl SpinGuard {
-    /// Takes the lock.
-    ///
-    /// # Safety
-    ///
-    /// `lock` is valid until the guard is dropped.
-    pub(super) unsafe fn lock(lock: *mut sys::spinlock_t) -> Self {
-        // SAFETY: The caller guarantees that the lock is valid.
-        unsafe { sys::spin_lock(lock) };
-        Self(lock)
-    }
-}
-
-impl Drop for SpinGuard {
-    fn drop(&mut self) {
-        // SAFETY: The guard stands for the lock being held.
-        unsafe { sys::spin_unlock(self.0) }
-    }
+/// Takes one of SUNRPC's spinlocks.
+///
+/// # Safety
+///
+/// `lock` is valid until the guard is dropped.
+pub(super) unsafe fn lock<'a>(lock: *mut sys::spinlock_t) -> SpinGuard<'a> {
+    // SAFETY: The caller guarantees it.
+    unsafe { SpinLock::from_raw(lock) }.lock()
 }
 
 /// The statistics that SUNRPC keeps of a transport. Times are in jiffies.
@@ -136,17 +130,15 @@ impl XprtHandle {
     }
 
     /// Takes the lock of the receive queue.
-    pub(super) fn lock_queue(&self) -> SpinGuard {
-        // SAFETY: The lock is valid as long as the handle, and all users of the guard keep the
-        // handle until they have dropped it.
-        unsafe { SpinGuard::lock(&raw mut (*self.as_ptr()).queue_lock) }
+    pub(super) fn lock_queue(&self) -> SpinGuard<'_> {
+        // SAFETY: The lock is valid as long as the handle.
+        unsafe { lock(&raw mut (*self.as_ptr()).queue_lock) }
     }
 
     /// Takes the lock of the transport's state.
-    fn lock_transport(&self) -> SpinGuard {
-        // SAFETY: The lock is valid as long as the handle, and all users of the guard, which are in
-        // this file, drop it before they return.
-        unsafe { SpinGuard::lock(&raw mut (*self.as_ptr()).transport_lock) }
+    fn lock_transport(&self) -> SpinGuard<'_> {
+        // SAFETY: The lock is valid as long as the handle.
+        unsafe { lock(&raw mut (*self.as_ptr()).transport_lock) }
     }
 
     /// Finds the RPC that waits for a Reply with this XID, and pins it.

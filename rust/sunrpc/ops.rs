@@ -4,7 +4,10 @@
 
 use super::{
     address,
-    handle::XprtHandle,
+    handle::{
+        lock,
+        XprtHandle, //
+    },
     send::{
         BcReply,
         SendRqst, //
@@ -24,7 +27,11 @@ use core::{
 };
 use kernel::{
     error::from_result,
-    seq_file::SeqFile, //
+    seq_file::SeqFile,
+    sync::barrier::{
+        self,
+        smp_mb, //
+    }, //
 };
 
 /// The shortest timeout of an RPC, in jiffies. It leaves time to make a new connection.
@@ -107,8 +114,7 @@ impl<T: Transport> Ops<T> {
     /// `xprt` has these operations, is not released during the call, and has the state `this`.
     unsafe fn serve_backlog(xprt: *mut sys::rpc_xprt, this: &Arc<T>) {
         loop {
-            // SAFETY: No preconditions.
-            unsafe { sys::smp_mb() };
+            smp_mb(barrier::Full);
             // SAFETY: The caller guarantees that the transport is valid. The length is a hint, read
             // without the queue's lock.
             if unsafe { ptr::read_volatile(&raw const (*xprt).backlog.qlen) } == 0 {
@@ -376,7 +382,7 @@ impl<T: Transport> Ops<T> {
         // SAFETY: The transport is in a valid `struct rpcrdma_xprt` (*State*). `transport_lock`
         // protects the timeouts against other calls of this function.
         unsafe {
-            sys::spin_lock(&raw mut (*xprt).transport_lock);
+            let guard = lock(&raw mut (*xprt).transport_lock);
             if connect < (*xprt).connect_timeout {
                 let initial = connect.max(MIN_TIMEOUT);
                 // The other fields are zero, as in `DEFAULT_TIMEOUT`.
@@ -388,7 +394,7 @@ impl<T: Transport> Ops<T> {
             if reconnect < (*xprt).max_reconnect_timeout {
                 (*xprt).max_reconnect_timeout = reconnect;
             }
-            sys::spin_unlock(&raw mut (*xprt).transport_lock);
+            drop(guard);
         }
     }
 
