@@ -23,3 +23,6 @@ pub mod workload;
 
 #[cfg(test)]
 mod properties;
+
+#[cfg(test)]
+mod standard;
