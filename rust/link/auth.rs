@@ -10,8 +10,9 @@
 //! so next to nobody waits for it. What the peer says is kept here until it is complete, in memory
 //! that counts like that of RPC messages in parts ([`super::assembly`]), and given back then. A
 //! token is shorter than what each connection may keep, so none is refused because others keep
-//! much, or have said half of theirs. What is to be sent, a [`Speech`], is handed to the channel,
-//! which has a spinlock around it.
+//! much, or have said half of theirs. What is to be sent, a [`Next`], is handed to the channel,
+//! which keeps it in a [`Settlement`](crate::proto::auth::settlement::Settlement) under its
+//! spinlock.
 
 use crate::kext::host_key;
 use crate::kext::memalloc::NoFs;
@@ -27,15 +28,14 @@ use crate::proto::auth::psk::{
     PreSharedKey,
     MAC_LEN, //
 };
-use crate::proto::auth::saying::Saying;
 use crate::proto::auth::{
     AuthFailure,
     AuthVerdict,
     Exchange,
     Mode,
-    Say,
     Step,
-    Store, //
+    Store,
+    Token, //
 };
 use crate::proto::session::Role;
 use crate::sunrpc::AddressText;
@@ -117,65 +117,41 @@ impl Store for Kept {
     }
 }
 
-/// The material that is sent, or its rest.
-pub(super) struct Speech {
-    /// The material.
-    pub(super) bytes: KVec<u8>,
-    /// The progress of sending it.
-    pub(super) saying: Saying,
-}
-
-impl Speech {
-    /// A message that tells nothing: that somebody is here.
-    pub(super) fn greeting() -> Self {
-        Self {
-            bytes: KVec::new(),
-            saying: Saying::greeting(),
-        }
-    }
-
-    /// Makes the memory for what the protocol wants said. Sleeps.
-    fn new(say: &Say) -> Result<Self> {
-        let mut bytes = KVec::new();
-        if let Some(token) = &say.token {
-            // Writeback may wait for this very connection.
-            let _nofs = NoFs::enter();
-            bytes = KVec::from_elem(0, token.len(), GFP_KERNEL)?;
-            token.write(&mut bytes).ok_or(EINVAL)?;
-        }
-        Ok(Self {
-            bytes,
-            saying: Saying::new(say),
-        })
-    }
-}
-
 /// The next steps of the owner.
 #[derive(Default)]
 pub(super) struct Next {
-    /// The material to send, in place of any that was to be sent before.
-    pub(super) speech: Option<Speech>,
-    /// The verdict on the peer from now on.
-    pub(super) verdict: Option<AuthVerdict>,
+    /// What the exchange has decided.
+    pub(super) step: Step,
+    /// The token in it, if there is one.
+    pub(super) bytes: Option<KVec<u8>>,
 }
 
 impl Next {
-    /// Makes the steps of those of the protocol. Sleeps.
-    fn new(step: &Step) -> Self {
-        match step.say.as_ref().map(Speech::new).transpose() {
-            Ok(speech) => Self {
-                speech,
-                verdict: step.verdict,
-            },
-            Err(_) => Self {
-                speech: None,
-                verdict: Some(match step.verdict {
-                    Some(AuthVerdict::Refuse(why)) => AuthVerdict::Refuse(why),
-                    _ => AuthVerdict::Refuse(AuthFailure::NoMemory),
-                }),
-            },
+    /// Makes the memory for what the exchange wants said. If there is none, the peer is refused.
+    /// Sleeps.
+    fn new(mut step: Step) -> Self {
+        let token = step.say.as_ref().and_then(|say| say.token.as_ref());
+        let bytes = token.map(written).transpose();
+        if bytes.is_err() {
+            step.say = None;
+            if !matches!(step.verdict, Some(AuthVerdict::Refuse(_))) {
+                step.verdict = Some(AuthVerdict::Refuse(AuthFailure::NoMemory));
+            }
+        }
+        Self {
+            step,
+            bytes: bytes.ok().flatten(),
         }
     }
+}
+
+/// Returns the octets of a token. Sleeps.
+fn written(token: &Token) -> Result<KVec<u8>> {
+    // Writeback may wait for this very connection.
+    let _nofs = NoFs::enter();
+    let mut bytes = KVec::from_elem(0, token.len(), GFP_KERNEL)?;
+    token.write(&mut bytes).ok_or(EINVAL)?;
+    Ok(bytes)
 }
 
 /// The state behind the mutex.
@@ -246,7 +222,7 @@ impl Auth {
         let Some(state) = &mut *guard else {
             return Next::default();
         };
-        let next = Next::new(&act(state));
+        let next = Next::new(act(state));
         if !state.exchange.is_collecting() {
             state.kept.token = None;
         }

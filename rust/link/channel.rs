@@ -79,15 +79,17 @@ use crate::link::assembly::{
 use crate::link::auth::{
     Auth,
     AuthParameters,
-    Next,
-    Speech, //
+    Next, //
 };
 use crate::observe::trace::{
     self,
     Number, //
 };
+use crate::proto::auth::settlement::{
+    Heard,
+    Settlement, //
+};
 use crate::proto::auth::{
-    is_refusal,
     AuthFailure,
     AuthVerdict, //
 };
@@ -106,21 +108,16 @@ use crate::proto::connection::{
 use crate::proto::credits::Overrun;
 use crate::proto::format::Asked;
 use crate::proto::message::Version;
-use crate::proto::props::{
-    Advertised,
-    Properties, //
-};
+use crate::proto::props::Properties;
 use crate::proto::rules::Rules;
 use crate::proto::session::{
     Action,
     Config,
     Control,
-    Dialect,
     Outbound,
     Reason,
     Refusal,
     Role,
-    Session,
     Timer, //
 };
 use crate::proto::v2::{
@@ -173,12 +170,38 @@ struct State {
     in_transit: u32,
     /// Where the latest of them is in the Send Queue.
     latest: u64,
-    /// The rest of our authentication material.
-    speech: Option<Speech>,
-    /// The verdict on the peer, when it is known.
-    verdict: Option<AuthVerdict>,
+    /// What is to be said for authentication, and the verdict on the peer.
+    settlement: Settlement<KVec<u8>>,
     /// Set if the connection has come so far that [`Channel::wait`] ends.
     decided: bool,
+}
+
+impl State {
+    /// Has the connection of a peer end that is refused and has been told so.
+    fn close_refused(&mut self) {
+        self.settlement.close(&mut self.connection.session);
+    }
+
+    /// Sends one CONNPROP message of our own, see [`Settlement::speak`]. Returns whether anything
+    /// has changed.
+    fn speak<H: EndpointEvents>(&mut self, endpoint: &Arc<Endpoint<H>>) -> bool {
+        let session = &mut self.connection.session;
+        if !self.settlement.has_more(session) {
+            return false;
+        }
+        let buffer = endpoint.control_buffer();
+        let room = buffer.as_ref().map_or(0, |buffer| buffer.len());
+        let (changed, posted) = self.settlement.speak(session, room, |message| {
+            let mut buffer = buffer?;
+            let len = message.encode(&mut buffer).ok()?;
+            endpoint.post_signaled(buffer, len).ok()
+        });
+        if let Some(sequence) = posted {
+            self.latest = sequence;
+            self.in_transit = self.in_transit.saturating_add(1);
+        }
+        changed
+    }
 }
 
 /// The protocol state of one connection.
@@ -192,8 +215,6 @@ pub(crate) struct Channel {
     may_speak_two: bool,
     /// Set if there is host authentication.
     authenticates: bool,
-    /// Set if Version One is no choice, because there is no host authentication in it.
-    only_two: bool,
     /// The authentication of the peer.
     #[pin]
     auth: Auth,
@@ -245,11 +266,8 @@ impl Channel {
         // Asked once: an administrator may take the key away at any time.
         let may_speak_two = parameters.highest == Version::Two;
         let on = may_speak_two && parameters.auth.is_on();
-        let low = if parameters.auth.wanted.is_required() {
-            Version::Two
-        } else {
-            Version::One
-        };
+        let only_two = parameters.auth.wanted.is_required();
+        let low = if only_two { Version::Two } else { Version::One };
         let config = Config {
             role: parameters.role,
             low: low.number(),
@@ -273,8 +291,7 @@ impl Channel {
             connection,
             in_transit: 0,
             latest: 0,
-            speech: None,
-            verdict: None,
+            settlement: Settlement::new(parameters.role, on, only_two),
             decided: false,
         };
         let this = Arc::pin_init(
@@ -283,7 +300,6 @@ impl Channel {
                 role: parameters.role,
                 may_speak_two,
                 authenticates: on,
-                only_two: parameters.auth.wanted.is_required(),
                 auth <- Auth::new(parameters.role, &parameters.auth, on, share.clone()),
                 settled: Atomic::new(settled),
                 state <- new_spinlock!(state, "rpcrdma::Channel::state"),
@@ -303,41 +319,32 @@ impl Channel {
 
     /// Takes in what the authentication wants to be done. [`Self::act`] does it.
     fn follow(&self, next: Next) {
-        let Next { speech, verdict } = next;
+        let Next { step, bytes } = next;
         let mut state = self.change();
-        // To a peer that is refused nothing else is said.
-        let replace = speech.is_some() || matches!(verdict, Some(AuthVerdict::Refuse(_)));
-        let former = if replace {
-            core::mem::replace(&mut state.speech, speech)
-        } else {
-            None
-        };
-        if let Some(verdict) = verdict {
-            state.verdict = Some(verdict);
-            if !matches!(verdict, AuthVerdict::Refuse(_)) {
-                self.settled.store(true, Release);
-            }
-        }
+        let former = state.settlement.follow(&step, bytes);
+        self.publish_verdict(&state, step.verdict);
         drop(state);
         drop(former);
+    }
+
+    /// Publishes whether the peer may send and be sent RPC messages, if there is a new verdict.
+    fn publish_verdict(&self, state: &State, verdict: Option<AuthVerdict>) {
         if let Some(verdict) = verdict {
+            self.settled.store(state.settlement.is_settled(), Release);
             trace::host_auth(self.number, verdict);
         }
     }
 
     /// The peer has told properties, or something of its authentication. Sleeps.
     fn told(&self, host_auth: Option<&[u8]>, last: bool) {
-        if self.authenticates {
-            if !self.settled.load(Relaxed) {
-                self.follow(self.auth.receive(host_auth, last));
-            }
-        } else if self.role == Role::Client && host_auth.is_some_and(is_refusal) {
-            // The server wants something that we do not have.
-            self.settled.store(false, Release);
-            self.follow(Next {
-                speech: None,
-                verdict: Some(AuthVerdict::Refuse(AuthFailure::ByPeer)),
-            });
+        let heard = self.state.lock().settlement.hear(host_auth);
+        match heard {
+            Heard::Nothing => {}
+            Heard::Ask => self.follow(self.auth.receive(host_auth, last)),
+            Heard::Refused => self.follow(Next {
+                step: Settlement::<KVec<u8>>::refused(),
+                bytes: None,
+            }),
         }
     }
 
@@ -354,13 +361,13 @@ impl Channel {
     /// Returns whether the peer, a client, has to prove who it is, and has not yet. If so, the
     /// owner calls [`Self::check`].
     pub(crate) fn awaits_proof(&self) -> bool {
-        self.role == Role::Server && self.only_two && !self.settled.load(Relaxed)
+        self.state.lock().settlement.awaits_proof()
     }
 
     /// Why the peer is refused, if it is: connecting to it again is no use.
     pub(crate) fn refusal(&self) -> Option<AuthFailure> {
-        let state = self.state.lock();
-        match state.verdict {
+        let verdict = self.state.lock().settlement.verdict();
+        match verdict {
             Some(AuthVerdict::Refuse(why)) => Some(why),
             _ => None,
         }
@@ -455,12 +462,7 @@ impl Channel {
     /// Notes whether there is anything for [`Self::act`] to do. Receives that come back are not:
     /// [`Connection::is_quiet`] has taken account of them.
     fn note_quiet(&self, state: &State) {
-        let settled = match state.verdict {
-            Some(AuthVerdict::Refuse(_)) => false,
-            Some(_) => true,
-            None => !self.authenticates,
-        };
-        let said = settled && state.speech.is_none() && state.in_transit == 0 && state.decided;
+        let said = state.settlement.is_done() && state.in_transit == 0 && state.decided;
         self.is_quiet
             .store(said && state.connection.is_quiet(), Relaxed);
     }
@@ -490,12 +492,10 @@ impl Channel {
             }
         }
         loop {
-            if state.speech.is_none() && matches!(state.verdict, Some(AuthVerdict::Refuse(_))) {
-                state.connection.session.close_unauthenticated();
-            }
+            state.close_refused();
             // First, since it carries credits as well as a GRANT; and a client without
             // authentication takes whatever comes first for an acceptance.
-            let spoken = self.speak(endpoint, &mut state);
+            let spoken = state.speak(endpoint);
             self.poll(endpoint, &mut state, &mut outcome);
             if !spoken {
                 break;
@@ -542,63 +542,18 @@ impl Channel {
                 },
                 Action::Connected(dialect) => {
                     outcome.agreed = true;
-                    if dialect != Dialect::Two && state.verdict.is_none() {
-                        // There is no host authentication elsewhere, and it is not required.
-                        state.speech = None;
-                        state.verdict = Some(AuthVerdict::Ignore);
-                        self.settled.store(true, Release);
-                        if self.authenticates {
-                            trace::host_auth(self.number, AuthVerdict::Ignore);
-                        }
-                    }
+                    let verdict = state.settlement.connected(dialect);
+                    self.publish_verdict(state, verdict);
                 }
                 Action::Agreed(_) => outcome.agreed = true,
                 Action::Wake => outcome.wake = true,
                 Action::Close(reason) => {
                     trace::closing(self.number, reason);
-                    if reason == Reason::NoCommonVersion && self.only_two && state.verdict.is_none()
-                    {
-                        let verdict = AuthVerdict::Refuse(AuthFailure::Version);
-                        state.verdict = Some(verdict);
-                        trace::host_auth(self.number, verdict);
-                    }
+                    let verdict = state.settlement.closing(reason);
+                    self.publish_verdict(state, verdict);
                     outcome.close = Some(reason);
                 }
             }
-        }
-    }
-
-    /// Sends one CONNPROP message of our own, if there is one to be sent. Returns whether anything
-    /// has changed. What can't be sent now is sent when there are credits, or a Send has completed.
-    fn speak<H: EndpointEvents>(&self, endpoint: &Arc<Endpoint<H>>, state: &mut State) -> bool {
-        if !self.authenticates {
-            return false;
-        }
-        let pending =
-            state.verdict.is_none() && state.connection.session.dialect() == Some(Dialect::Two);
-        if state.speech.is_none() && pending && !state.connection.session.has_told() {
-            // The client can't go on before it has an answer (section 4.3), and has not said all.
-            state.speech = Some(Speech::greeting());
-        }
-        let Some(speech) = state.speech.as_mut() else {
-            return false;
-        };
-        let posted = say(&mut state.connection.session, speech, endpoint);
-        match posted {
-            Some((sequence, more)) => {
-                state.latest = sequence;
-                state.in_transit = state.in_transit.saturating_add(1);
-                if !more {
-                    state.speech = None;
-                }
-                true
-            }
-            // A peer that is refused is told so at once, or not at all.
-            None if matches!(state.verdict, Some(AuthVerdict::Refuse(_))) => {
-                state.speech = None;
-                true
-            }
-            None => false,
         }
     }
 
@@ -726,32 +681,6 @@ fn send_control<H: EndpointEvents>(endpoint: &Arc<Endpoint<H>>, control: &Contro
     let mut buffer = endpoint.control_buffer()?;
     let len = control.encode(&mut buffer).ok()?;
     endpoint.post_signaled(buffer, len).ok()
-}
-
-/// Posts the next CONNPROP message of what is to be said. Returns its place in the Send Queue, and
-/// whether there is another one to be sent.
-fn say<H: EndpointEvents>(
-    session: &mut Session,
-    speech: &mut Speech,
-    endpoint: &Arc<Endpoint<H>>,
-) -> Option<(u64, bool)> {
-    let (own, limit) = (*session.own(), session.max_properties());
-    let mut buffer = endpoint.control_buffer()?;
-    let piece = speech.saying.next(buffer.len().min(limit as usize))?;
-    let material = speech.bytes.get(piece.start..piece.end)?;
-    let told = Advertised {
-        host_auth: (!material.is_empty()).then_some(material),
-        ..if piece.properties {
-            Advertised::all(&own)
-        } else {
-            Advertised::NOTHING
-        }
-    };
-    let message = session.prepare_properties(told, piece.last)?;
-    let len = message.encode(&mut buffer).ok()?;
-    let sequence = endpoint.post_signaled(buffer, len).ok()?;
-    session.commit_properties(piece.last);
-    Some((sequence, speech.saying.sent(&piece)))
 }
 
 /// A message that may be sent and is about to be posted. Dropped without [`Self::commit`], it was

@@ -24,6 +24,7 @@
 
 pub(crate) mod psk;
 pub(crate) mod saying;
+pub(crate) mod settlement;
 #[cfg(any(test, rpcrdma_kunit))]
 mod testing;
 

@@ -17,6 +17,7 @@ mod proto;
 #[path = "../../rust/kext/waiting.rs"]
 mod waiting;
 
+mod host;
 pub mod oracle;
 pub mod pair;
 pub mod workload;

@@ -20,7 +20,12 @@ use std::collections::{
     VecDeque, //
 };
 
+use crate::host::{
+    Host,
+    Wish, //
+};
 use crate::proto::{
+    auth::Mode,
     chunk::{
         Limits,
         Segment, //
@@ -40,7 +45,6 @@ use crate::proto::{
     },
     error::Fault,
     props::{
-        Advertised,
         Properties,
         ReverseLevel, //
     },
@@ -89,8 +93,7 @@ use self::{
         payload,
         End,
         Outcome,
-        Todo,
-        IN_ONE, //
+        Todo, //
     },
     patient::{
         Bounds,
@@ -102,6 +105,7 @@ use self::{
     trouble::Trouble, //
 };
 
+pub(crate) use self::end::IN_ONE;
 pub use self::seen::{
     Mishaps,
     Seen, //
@@ -192,6 +196,7 @@ impl Pair {
             assembly: vec![],
             record: Record::after(start),
             patience: Patience::default(),
+            host: Host::new(config.role, &Wish::OFF),
             trouble: Trouble::default(),
         });
         if let Some(bounds) = bounds {
@@ -314,10 +319,10 @@ impl Pair {
             }
             Some(Action::Connected(dialect)) => {
                 end.connected = true;
-                end.trouble.note_dialect(dialect);
+                end.trouble.dialect = Some(dialect);
+                let _ = end.host.settlement.connected(dialect);
             }
-            Some(Action::Agreed(_)) => end.trouble.settled = true,
-            Some(Action::Wake) => {}
+            Some(Action::Agreed(_) | Action::Wake) => {}
             Some(Action::Close(reason)) => self.close(at, reason),
         }
         true

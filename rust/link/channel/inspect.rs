@@ -34,7 +34,7 @@ impl Channel {
     /// Returns what has become of the authentication of the peer, [`None`] where there can't be
     /// any.
     fn authentication(&self) -> Option<&'static str> {
-        let verdict = self.state.lock().verdict;
+        let verdict = self.state.lock().settlement.verdict();
         self.may_speak_two.then_some(match verdict {
             _ if !self.authenticates => "off",
             None => "pending",

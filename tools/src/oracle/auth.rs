@@ -2,23 +2,25 @@
 
 //! Host authentication, whatever a peer says.
 
-use crate::proto::{
-    auth::{
-        psk::{
-            Address,
-            Crypto,
-            Ends,
-            PreSharedKey, //
-        },
-        AuthVerdict,
-        Exchange,
-        Step,
-        Store,
-        MAX_MESSAGES,
-        MAX_TOKEN, //
+use crate::{
+    host::{
+        addresses,
+        Kept, //
     },
-    session::Role,
-    xdr::Reader, //
+    proto::{
+        auth::{
+            psk::{
+                Crypto,
+                PreSharedKey, //
+            },
+            AuthVerdict,
+            Exchange,
+            Step,
+            MAX_MESSAGES, //
+        },
+        session::Role,
+        xdr::Reader, //
+    }, //
 };
 
 /// Signs with something that no input of a fuzzer knows, and proves no one.
@@ -36,28 +38,6 @@ impl Crypto for Unknown {
     }
 }
 
-/// Keeps a token; looks whether there is a place for everything.
-#[derive(Default)]
-struct Kept(Vec<u8>);
-
-impl Store for Kept {
-    fn begin(&mut self, len: u32) -> Option<()> {
-        assert!(len <= MAX_TOKEN, "what a peer says is bounded");
-        self.0 = vec![0; len as usize];
-        Some(())
-    }
-
-    fn put(&mut self, offset: u32, piece: &[u8]) -> Option<()> {
-        let place = self.0[offset as usize..].get_mut(..piece.len());
-        place.expect("there is room").copy_from_slice(piece);
-        Some(())
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
 /// What a peer says in its CONNPROP messages: each begins with two octets that say how long its
 /// material is, if it has any, and whether it is the last one.
 pub fn auth(bytes: &[u8]) {
@@ -67,11 +47,7 @@ pub fn auth(bytes: &[u8]) {
         (Role::Server, false),
         (Role::Server, true),
     ] {
-        let ends = Ends {
-            client: Address::new("192.0.2.1"),
-            server: Address::new("192.0.2.2"),
-        };
-        let policy = PreSharedKey::new(role, required, Unknown, [7; 32], ends, 0);
+        let policy = PreSharedKey::new(role, required, Unknown, [7; 32], addresses(), 0);
         let mut exchange = Exchange::new(role, policy);
         let _ = exchange.open();
         let mut kept = Kept::default();

@@ -5,7 +5,7 @@
 use super::*;
 
 /// What holds in Version One.
-pub(super) const IN_ONE: InOne = InOne {
+pub(crate) const IN_ONE: InOne = InOne {
     own: CmPrivate::DEFAULT,
     peer: CmPrivate::DEFAULT,
     calls: 16,
@@ -62,6 +62,8 @@ pub(super) struct End {
     pub(super) record: Record,
     /// What it has if it waits.
     pub(super) patience: Patience,
+    /// Its authentication, and that of the peer.
+    pub(super) host: Host,
     /// What is wrong with it.
     pub(super) trouble: Trouble,
 }
@@ -92,6 +94,7 @@ impl End {
         self.connected = false;
         self.in_transit = 0;
         self.record = Record::after(start);
+        self.host = Host::new(self.role, &Wish::OFF);
         self.trouble = Trouble::default();
         self.assembly.clear();
         if let Some(bounds) = self.patience.bounds {

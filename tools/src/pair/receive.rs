@@ -21,9 +21,8 @@ use crate::proto::{
 impl End {
     /// Handles a message.
     pub(super) fn handle(&mut self, incoming: &Incoming<'_>, message: &[u8]) {
-        if incoming.needs_acceptance() {
-            // A peer that has not said who it is, but goes on, does not want to.
-            self.trouble.settled = true;
+        if !self.host.receive(incoming) {
+            return;
         }
         match incoming {
             Incoming::Nothing | Incoming::Properties { .. } => {}

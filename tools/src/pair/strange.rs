@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::proto::{
+    props::Advertised,
     v1,
     v2::{
         self,

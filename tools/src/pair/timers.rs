@@ -31,23 +31,12 @@ impl End {
         self.role == Role::Server && !(self.todo.is_empty() && self.is_idle())
     }
 
-    /// Returns whether this is a server that refuses clients which do not prove who they are, and
-    /// waits for that of its client.
-    fn awaits_proof(&self) -> bool {
-        let Trouble {
-            settled,
-            is_required,
-            ..
-        } = self.trouble;
-        self.role == Role::Server && is_required && !settled
-    }
-
     /// Returns whether the connection would last for ever without a check.
     fn needs_checks(&self) -> bool {
         self.connection.session.is_closing()
             || self.connection.session.is_peer_in_sequence()
             || self.connection.session.is_starved()
-            || self.awaits_proof()
+            || self.host.settlement.awaits_proof() && !self.host.settlement.is_refused()
     }
 }
 
@@ -111,12 +100,11 @@ impl Pair {
         }
         let pending = Pending {
             message: end.waits(),
-            proof: end.awaits_proof(),
+            proof: end.host.settlement.awaits_proof(),
         };
         let found = end.connection.check(pending);
         if found.unproved {
-            end.trouble.owner.reasons.push(Reason::NotAuthenticated);
-            end.connection.session.close_unauthenticated();
+            end.host.skipped();
             self.mishaps.unproved += 1;
         }
         if let Some(timer) = found.expired {

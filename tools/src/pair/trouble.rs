@@ -20,8 +20,9 @@ const RANGES: [(u32, u32); 5] = [(1, 2), (1, 2), (1, 2), (2, 2), (1, 1)];
 /// answered.
 const LEAST_AUTHENTICATED: u32 = 3;
 
-/// Of which host authentication material is made.
-const MATERIAL: [u8; 16] = [0x5a; 16];
+/// The longest CONNPROP message of an end that authenticates itself, in octets: short, so that there
+/// are many.
+const ROOM: usize = 96;
 
 /// What is wrong with an end on one connection, and what its owner knows.
 #[derive(Clone, Debug, Default)]
@@ -36,16 +37,8 @@ pub(super) struct Trouble {
     pub(super) strange: Option<Strange>,
     /// Whether one of the ends has been told something that the other one has not said.
     pub(super) misled: bool,
-    /// Of an end that authenticates itself: how many CONNPROP messages are still to be sent.
-    pub(super) sayings: u32,
-    /// Whether the peer has told its properties, or does not want to.
-    pub(super) settled: bool,
-    /// Whether that matters.
-    authenticates: bool,
-    /// Whether a peer that does not authenticate itself is refused.
-    pub(super) is_required: bool,
     /// What is spoken.
-    dialect: Option<Dialect>,
+    pub(super) dialect: Option<Dialect>,
     /// What its owner has found.
     pub(super) owner: Owner,
 }
@@ -60,22 +53,12 @@ impl Trouble {
     pub(super) fn is_deaf(&self) -> bool {
         self.deaf && !self.closed
     }
-
-    /// Takes note of what is spoken. There is no host authentication but in Version Two.
-    pub(super) fn note_dialect(&mut self, dialect: Dialect) {
-        self.dialect = Some(dialect);
-        if dialect != Dialect::Two {
-            self.sayings = 0;
-            self.settled = true;
-        }
-    }
 }
 
 impl End {
     /// Returns whether it may send RPC messages, unless its session forbids it.
     pub(super) fn may_send(&self) -> bool {
-        let trouble = &self.trouble;
-        !trouble.is_mute() && trouble.sayings == 0 && (trouble.settled || !trouble.authenticates)
+        !self.trouble.is_mute() && self.host.settlement.is_done()
     }
 }
 
@@ -91,11 +74,18 @@ impl Pair {
         }
         self.reconnect();
         for (end, config) in self.ends.iter_mut().zip(&self.configs) {
-            end.trouble.authenticates = config.authenticate;
-            // There is no host authentication in Version One.
-            end.trouble.is_required = config.authenticate && config.low == 2;
             if config.authenticate {
-                end.trouble.sayings = 1 + schedule.any() % 3;
+                let what = schedule.any();
+                let wish = Wish {
+                    // There is no host authentication in Version One.
+                    mode: match config.low {
+                        2 => Mode::Require,
+                        _ => Mode::Offer,
+                    },
+                    key: u64::from(what >= 240),
+                    fill: what % 3 * 40,
+                };
+                end.host = Host::new(config.role, &wish);
             }
         }
         let what = schedule.any();
@@ -196,6 +186,7 @@ impl Pair {
         let client = &self.configs[0];
         let is_explained = match reason {
             _ if self.ends[at].trouble.owner.reasons.contains(&reason) => true,
+            Reason::NotAuthenticated => self.ends[at].host.settlement.is_refused(),
             // A client that has been misled counts as another version does.
             Reason::Overrun => {
                 let dialects = self.ends.each_ref().map(|end| end.trouble.dialect);
@@ -219,6 +210,7 @@ impl Pair {
             "the peer is not told"
         );
         self.mishaps.closed += 1;
+        let _ = self.ends[at].host.settlement.closing(reason);
         self.hang_up(at);
     }
 
@@ -243,27 +235,13 @@ impl Pair {
 
     /// Has an end that authenticates itself say more.
     pub(super) fn speak(&mut self, at: usize) -> bool {
-        let own = self.configs[at].own;
         let end = &mut self.ends[at];
-        if end.trouble.sayings == 0 {
-            return false;
+        let (changed, message) = end.host.speak(&mut end.connection.session, ROOM);
+        if let Some(message) = message {
+            end.in_transit += 1;
+            self.mishaps.sayings += 1;
+            self.post(at, message);
         }
-        let last = end.trouble.sayings == 1;
-        let told = match last {
-            true => Advertised::all(&own),
-            false => Advertised {
-                host_auth: Some(&MATERIAL),
-                ..Advertised::NOTHING
-            },
-        };
-        let Some(message) = end.connection.session.prepare_properties(told, last) else {
-            return false;
-        };
-        end.connection.session.commit_properties(last);
-        end.trouble.sayings -= 1;
-        end.in_transit += 1;
-        self.mishaps.sayings += 1;
-        self.post(at, encoded(|buf| message.encode(buf)));
-        true
+        changed
     }
 }

@@ -11,106 +11,48 @@ use proptest::{
 };
 
 use crate::{
+    host::{
+        self,
+        Host, //
+    },
     oracle,
+    pair::IN_ONE,
     proto::{
         auth::{
-            psk::{
-                Address,
-                Crypto,
-                Ends,
-                PreSharedKey, //
-            },
-            saying::Saying,
             AuthFailure,
             AuthVerdict,
-            Exchange,
-            Mode,
-            Say,
-            Step,
-            Store,
-            MAX_TOKEN, //
+            Mode, //
         },
         chunk::Limits,
-        props::{
-            Advertised,
-            Properties, //
+        connection::{
+            incoming::Incoming,
+            receives::Receives,
+            Connection,
+            Reception, //
         },
+        props::Properties,
         session::{
             Action,
             Config,
-            Event,
-            Role,
-            Session, //
-        },
-        v2::MAX_FIRST, //
+            Role, //
+        }, //
     }, //
 };
 
 /// The largest message that either end sends before it knows more.
 const INLINE: usize = 4096;
 
-/// Depends on key and data as a MAC does, and is worth nothing.
-#[derive(Clone, Copy)]
-struct Toy(u64);
-
-impl Crypto for Toy {
-    fn mac(&self, data: &[u8]) -> Option<[u8; 32]> {
-        let mut out = [0; 32];
-        for (part, place) in out.chunks_mut(8).enumerate() {
-            let mut hash = self.0 ^ 0xcbf2_9ce4_8422_2325 ^ part as u64;
-            for octet in data {
-                hash = (hash ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3);
-                hash ^= hash >> 29;
-            }
-            place.copy_from_slice(&hash.to_be_bytes());
-        }
-        Some(out)
-    }
-
-    fn is_equal(&self, one: &[u8; 32], other: &[u8; 32]) -> bool {
-        one == other
-    }
-}
-
-/// Keeps a token.
-#[derive(Default)]
-struct Kept(Vec<u8>);
-
-impl Store for Kept {
-    fn begin(&mut self, len: u32) -> Option<()> {
-        assert!(len <= MAX_TOKEN, "what a peer says is bounded");
-        self.0 = vec![0; len as usize];
-        Some(())
-    }
-
-    fn put(&mut self, offset: u32, piece: &[u8]) -> Option<()> {
-        let rest = self.0.get_mut(offset as usize..)?;
-        rest.get_mut(..piece.len())?.copy_from_slice(piece);
-        Some(())
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-/// What one end wants.
+/// What one end wants, and how many Receives it has.
 #[derive(Clone, Copy, Debug)]
 struct Wish {
-    mode: Mode,
-    key: u64,
-    fill: u32,
+    host: host::Wish,
     receives: u32,
 }
 
-/// One end of a connection, with everything that its owner does.
+/// One end of a connection.
 struct End {
-    session: Session,
-    exchange: Option<Exchange<PreSharedKey<Toy>>>,
-    kept: Kept,
-    speech: Option<(Vec<u8>, Saying)>,
-    verdict: Option<AuthVerdict>,
-    own: Properties,
+    connection: Connection,
+    host: Host,
     /// Messages on their way to this end.
     wire: VecDeque<Vec<u8>>,
     /// Whether the first message was one of properties.
@@ -121,81 +63,37 @@ struct End {
 
 impl End {
     fn new(role: Role, wish: &Wish) -> Self {
-        let own = Properties::DEFAULT;
+        let mode = wish.host.mode;
         let config = Config {
             role,
-            low: if wish.mode == Mode::Require { 2 } else { 1 },
+            low: if mode == Mode::Require { 2 } else { 1 },
             high: 2,
             earlier: false,
-            own,
-            authenticate: wish.mode != Mode::Off,
-            receives: wish.receives,
+            own: Properties::DEFAULT,
+            authenticate: mode != Mode::Off,
+            receives: 0,
             credits_in_one: 1,
             limits: Limits::DEFAULT,
             read_chunks: 2,
             write_chunks: 2,
             max_assembly: 4096,
         };
-        let ends = Ends {
-            client: Address::new("192.0.2.1"),
-            server: Address::new("192.0.2.2"),
-        };
-        let nonce = [match role {
-            Role::Client => 1,
-            Role::Server => 2,
-        }; 32];
-        let required = wish.mode == Mode::Require;
-        let exchange = (wish.mode != Mode::Off).then(|| {
-            let policy = PreSharedKey::new(role, required, Toy(wish.key), nonce, ends, wish.fill);
-            Exchange::new(role, policy)
-        });
-        let mut end = Self {
-            session: Session::after(&config, 0),
-            exchange,
-            kept: Kept::default(),
-            speech: None,
-            verdict: None,
-            own,
+        Self {
+            connection: Connection::new(&config, Receives::fixed(wish.receives + 1), IN_ONE),
+            host: Host::new(role, &wish.host),
             wire: VecDeque::new(),
             first: None,
             closed: false,
-        };
-        if let Some(mut exchange) = end.exchange {
-            let step = exchange.open();
-            end.exchange = Some(exchange);
-            end.follow(&step);
         }
-        end
     }
 
-    fn follow(&mut self, step: &Step) {
-        let refused = matches!(step.verdict, Some(AuthVerdict::Refuse(_)));
-        if step.say.is_some() || refused {
-            self.speech = step.say.as_ref().map(|say: &Say| {
-                let mut bytes = vec![0; say.token.map_or(0, |token| token.len())];
-                if let Some(token) = &say.token {
-                    token.write(&mut bytes).expect("it fits");
-                }
-                (bytes, Saying::new(say))
-            });
-        }
-        self.verdict = step.verdict.or(self.verdict);
-    }
-
-    fn is_refused(&self) -> bool {
-        matches!(self.verdict, Some(AuthVerdict::Refuse(_)))
+    fn verdict(&self) -> Option<AuthVerdict> {
+        self.host.settlement.verdict()
     }
 
     /// May send and be sent RPC messages.
     fn is_settled(&self) -> bool {
-        let trusts = match &self.exchange {
-            None => !self.is_refused(),
-            Some(_) => matches!(
-                self.verdict,
-                Some(AuthVerdict::Accept | AuthVerdict::Ignore)
-            ),
-        };
-        trusts && self.session.dialect().is_some()
+        self.host.settlement.is_settled() && self.connection.version().is_some()
     }
 
     fn receive(&mut self) -> bool {
@@ -205,22 +103,10 @@ impl End {
         if self.closed {
             return true;
         }
-        let event = self.session.handle_received(&message);
-        let is_properties = matches!(event, Event::Properties { .. });
+        let incoming = self.connection.received(&message, &Reception::default());
+        let is_properties = matches!(incoming, Incoming::Properties { .. });
         self.first = self.first.or(Some(is_properties));
-        let Event::Properties { host_auth, last } = event else {
-            return true;
-        };
-        match &mut self.exchange {
-            Some(exchange) => {
-                let step = exchange.receive(host_auth, last, &mut self.kept);
-                self.follow(&step);
-            }
-            None if host_auth.is_some_and(crate::proto::auth::is_refusal) => {
-                self.verdict = Some(AuthVerdict::Refuse(AuthFailure::ByPeer));
-            }
-            None => {}
-        }
+        self.host.receive(&incoming);
         true
     }
 
@@ -228,62 +114,32 @@ impl End {
     fn act(&mut self) -> Vec<Vec<u8>> {
         let mut posted = vec![];
         loop {
-            if self.speech.is_none() && self.is_refused() {
-                self.session.close_unauthenticated();
+            let (changed, message) = self.host.speak(&mut self.connection.session, INLINE);
+            if message.is_some() {
+                self.connection.session.handle_sent();
             }
-            let message = self.speak();
-            let spoken = message.is_some();
             posted.extend(message);
-            while let Some(action) = self.session.poll_action() {
+            while let Some(action) = self.connection.poll() {
                 match action {
                     Action::Send(control) => {
                         let mut buf = [0; 128];
                         let len = control.encode(&mut buf).expect("it fits");
                         posted.push(buf[..len].to_vec());
-                        self.session.commit(&control);
-                        self.session.handle_sent();
+                        self.connection.session.commit(&control);
+                        self.connection.session.handle_sent();
                     }
-                    Action::Close(_) => self.closed = true,
-                    _ => {}
+                    Action::Connected(dialect) => drop(self.host.settlement.connected(dialect)),
+                    Action::Close(reason) => {
+                        let _ = self.host.settlement.closing(reason);
+                        self.closed = true;
+                    }
+                    Action::Agreed(_) | Action::Wake => {}
                 }
             }
-            let dropped = !spoken && self.is_refused() && self.speech.take().is_some();
-            if !spoken && !dropped {
+            if !changed {
                 return posted;
             }
         }
-    }
-
-    fn speak(&mut self) -> Option<Vec<u8>> {
-        self.exchange.as_ref()?;
-        let pending = self.verdict.is_none() && self.session.dialect().is_some();
-        if self.speech.is_none() && pending && !self.session.has_told() {
-            self.speech = Some((vec![], Saying::greeting()));
-        }
-        let (bytes, saying) = self.speech.as_mut()?;
-        let limit = match self.session.dialect() {
-            None => MAX_FIRST as usize,
-            Some(_) => INLINE,
-        };
-        let piece = saying.next(limit)?;
-        let material = &bytes[piece.start..piece.end];
-        let told = Advertised {
-            host_auth: (!material.is_empty()).then_some(material),
-            ..match piece.properties {
-                true => Advertised::all(&self.own),
-                false => Advertised::NOTHING,
-            }
-        };
-        let message = self.session.prepare_properties(told, piece.last)?;
-        self.session.commit_properties(piece.last);
-        self.session.handle_sent();
-        let mut buf = vec![0; limit];
-        let len = message.encode(&mut buf).expect("it fits");
-        buf.truncate(len);
-        if !saying.sent(&piece) {
-            self.speech = None;
-        }
-        Some(buf)
     }
 }
 
@@ -309,7 +165,12 @@ fn run(wishes: [Wish; 2], order: &[bool], damage: Option<(bool, usize, usize)>) 
                 }
             }
             count[this] += 1;
-            let receives = ends[1 - this].session.windows().1.must_be_posted();
+            let receives = ends[1 - this]
+                .connection
+                .session
+                .windows()
+                .1
+                .must_be_posted();
             ends[1 - this].wire.push_back(message);
             assert!(
                 ends[1 - this].wire.len() <= receives as usize,
@@ -331,9 +192,7 @@ fn mode() -> impl Strategy<Value = Mode> {
 fn wish() -> impl Strategy<Value = Wish> {
     let fill = prop_oneof![Just(0), 0_u32..200, 0_u32..20_000];
     (mode(), 0_u64..2, fill, 3_u32..12).prop_map(|(mode, key, fill, receives)| Wish {
-        mode,
-        key,
-        fill,
+        host: host::Wish { mode, key, fill },
         receives,
     })
 }
@@ -347,7 +206,7 @@ proptest! {
     ) {
         let order = [&order[..], &[false, true]].concat();
         let [client, server] = run(wishes, &order, None);
-        let [c, s] = wishes;
+        let [c, s] = wishes.map(|wish| wish.host);
         let settled = (client.is_settled(), server.is_settled());
         // Else a client that asks for nothing would go on before it knows.
         prop_assert_eq!(client.first, Some(true));
@@ -359,10 +218,10 @@ proptest! {
         if expected {
             prop_assert_eq!(settled, (true, true));
             prop_assert!(!client.closed && !server.closed);
-            prop_assert_eq!(client.session.terms().send_size, 4096);
+            prop_assert_eq!(client.connection.session.terms().send_size, 4096);
             if c.mode != Mode::Off && s.mode != Mode::Off {
-                prop_assert_eq!(client.verdict, Some(AuthVerdict::Accept));
-                prop_assert_eq!(server.verdict, Some(AuthVerdict::Accept));
+                prop_assert_eq!(client.verdict(), Some(AuthVerdict::Accept));
+                prop_assert_eq!(server.verdict(), Some(AuthVerdict::Accept));
             }
         } else {
             // Whoever does not refuse the other one is told, or loses the connection.
@@ -370,7 +229,7 @@ proptest! {
             prop_assert!(client.closed || server.closed);
             prop_assert!(!client.is_settled() || s.mode != Mode::Require);
             if s.mode == Mode::Require && c.mode == Mode::Off {
-                prop_assert_eq!(client.verdict, Some(AuthVerdict::Refuse(AuthFailure::ByPeer)));
+                prop_assert_eq!(client.verdict(), Some(AuthVerdict::Refuse(AuthFailure::ByPeer)));
             }
         }
     }
@@ -411,14 +270,15 @@ proptest! {
         at in 0_usize..200,
         order in vec(any::<bool>(), 1..10),
     ) {
-        let wish = Wish { mode: Mode::Require, key: 1, fill: 0, receives: 8 };
+        let host = host::Wish { mode: Mode::Require, key: 1, fill: 0 };
+        let wish = Wish { host, receives: 8 };
         let order = [&order[..], &[false, true]].concat();
         let [client, server] = run([wish; 2], &order, None);
         prop_assert!(client.is_settled() && server.is_settled());
         let [client, server] = run([wish; 2], &order, Some((which, message, at)));
         for end in [client, server] {
-            prop_assert_ne!(end.verdict, Some(AuthVerdict::Ignore));
-            prop_assert!(!end.is_settled() || end.verdict == Some(AuthVerdict::Accept));
+            prop_assert_ne!(end.verdict(), Some(AuthVerdict::Ignore));
+            prop_assert!(!end.is_settled() || end.verdict() == Some(AuthVerdict::Accept));
         }
     }
 }

@@ -7,8 +7,15 @@ use super::{
     SEGMENT,
     XID, //
 };
+use crate::pair::IN_ONE;
 use crate::proto::{
     chunk::Limits,
+    connection::{
+        incoming::Incoming,
+        receives::Receives,
+        Connection,
+        Reception, //
+    },
     props::{
         Advertised,
         Properties, //
@@ -16,10 +23,8 @@ use crate::proto::{
     session::{
         Action,
         Config,
-        Event,
         Outbound,
-        Role,
-        Session, //
+        Role, //
     },
     v2::{
         self,
@@ -236,13 +241,13 @@ pub fn decode_two(bytes: &[u8]) -> u64 {
     sum
 }
 
-/// Two sessions that speak Version Two with each other.
+/// Two connections that speak Version Two with each other.
 #[derive(Clone, Debug)]
 pub struct Conversation {
     /// The client's.
-    client: Session,
+    client: Connection,
     /// The server's.
-    server: Session,
+    server: Connection,
 }
 
 impl Default for Conversation {
@@ -261,15 +266,16 @@ impl Default for Conversation {
             write_chunks: 16,
             max_assembly: 1 << 20,
         };
+        let receives = Receives::fixed(129);
         Self {
-            client: Session::after(&config(Role::Client), 0),
-            server: Session::after(&config(Role::Server), 0),
+            client: Connection::new(&config(Role::Client), receives, IN_ONE),
+            server: Connection::new(&config(Role::Server), receives, IN_ONE),
         }
     }
 }
 
 impl Conversation {
-    /// Has one RPC made: a small Call and a small Reply, as far as the sessions are concerned.
+    /// Has one RPC made: a small Call and a small Reply, as far as the connections are concerned.
     /// Returns how many messages were sent, GRANTs included.
     ///
     /// # Panics
@@ -289,8 +295,9 @@ impl Conversation {
                 parts: 1,
                 chunks: false,
             };
-            let credits = from.prepare_send(&outbound).expect("there are credits");
-            from.commit_send(outbound.parts);
+            let begun = from.begin(&outbound).expect("there are credits");
+            let credits = begun.expect("messages are counted");
+            from.commit(&outbound);
             let mut buf = [0; 64];
             let header = match direction {
                 Direction::Call => CallInline {
@@ -312,8 +319,11 @@ impl Conversation {
             let at = header.expect("it fits");
             buf[at..at + 4].copy_from_slice(&XID.to_be_bytes());
             buf[at + 7] = u8::from(direction == Direction::Reply);
-            let event = to.handle_received(&buf);
-            assert!(matches!(event, Event::Message { .. }));
+            let incoming = to.received(&buf, &Reception::default());
+            assert!(matches!(
+                incoming,
+                Incoming::Call { .. } | Incoming::Answer(_)
+            ));
             sent += 1;
             settle(to, from, &mut sent);
         }
@@ -321,9 +331,9 @@ impl Conversation {
     }
 }
 
-/// Has everything sent that two sessions want to be sent.
+/// Has everything sent that two connections want to be sent.
 #[inline]
-fn settle(one: &mut Session, other: &mut Session, sent: &mut u32) {
+fn settle(one: &mut Connection, other: &mut Connection, sent: &mut u32) {
     loop {
         let before = *sent;
         flush(one, other, sent);
@@ -334,16 +344,16 @@ fn settle(one: &mut Session, other: &mut Session, sent: &mut u32) {
     }
 }
 
-/// Has everything sent that a session wants to be sent.
+/// Has everything sent that a connection wants to be sent.
 #[inline]
-fn flush(from: &mut Session, to: &mut Session, sent: &mut u32) {
-    while let Some(action) = from.poll_action() {
+fn flush(from: &mut Connection, to: &mut Connection, sent: &mut u32) {
+    while let Some(action) = from.poll() {
         if let Action::Send(control) = action {
             let mut buf = [0; 96];
             let len = control.encode(&mut buf).expect("it fits");
-            to.handle_received(&buf[..len]);
-            from.commit(&control);
-            from.handle_sent();
+            to.received(&buf[..len], &Reception::default());
+            from.session.commit(&control);
+            from.session.handle_sent();
             *sent += 1;
         }
     }
