@@ -191,8 +191,4 @@ pub(crate) struct CallPlan {
     pub(crate) parts: u32,
     /// The largest number of messages in which the Reply may come.
     pub(crate) reply_parts: u32,
-    /// The number of octets that the Write chunk must hold.
-    pub(crate) write_len: u32,
-    /// The number of octets that the Reply chunk must hold.
-    pub(crate) reply_len: u32,
 }

@@ -10,6 +10,7 @@
 pub(crate) mod plan;
 mod received;
 mod sent;
+mod shortage;
 mod uncut;
 
 pub(crate) use self::{
@@ -23,6 +24,10 @@ pub(crate) use self::{
         reply_header_len,
         CallHeader,
         ReplyHeader, //
+    },
+    shortage::{
+        shortage,
+        OfferedChunk, //
     }, //
 };
 

@@ -312,7 +312,7 @@ where
             version: v2::VERSION,
             credits,
             error: match error {
-                EMSGSIZE => shortage::<H, R>(rqst, &call.header()?)?,
+                EMSGSIZE => shortage::<H, R>(rqst, &call.header()?, terms.inline_max)?,
                 _ => v2::RdmaError::System,
             },
         }
@@ -321,21 +321,22 @@ where
     .ok()
 }
 
-/// Returns what a Call of Version Two has offered too little of for its Reply: sections 7.3.4 and
-/// 7.3.5.
-fn shortage<H, R>(rqst: &R, call: &message::Call<'_>) -> Option<v2::RdmaError>
+/// Returns what a Call of Version Two has offered too little, or too much, of for its Reply, see
+/// [`message::shortage`].
+fn shortage<H, R>(rqst: &R, call: &message::Call<'_>, threshold: usize) -> Option<v2::RdmaError>
 where
     H: EndpointEvents,
     R: ReplySource<H>,
 {
     let results = rqst.call().results();
-    for ((chunk, &(_, len)), index) in call.write.iter().zip(results).zip(1..) {
-        if len > chunk.total() {
-            return Some(v2::RdmaError::WriteResource { index, needed: len });
-        }
-    }
-    let needed = u32::try_from(rest_len(results, rqst.reply().len()).ok()?).ok()?;
-    Some(v2::RdmaError::ReplyResource { needed })
+    let mut lengths = results.iter().map(|&(_, len)| len);
+    let offered = call.write.iter().map(move |chunk| message::OfferedChunk {
+        segments: chunk.len(),
+        room: chunk.total(),
+        result: lengths.next(),
+    });
+    let rest = u32::try_from(rest_len(results, rqst.reply().len()).ok()?).ok()?;
+    Some(message::shortage(offered, rest, threshold))
 }
 
 /// Fills in the message and prepares the Writes.

@@ -44,16 +44,6 @@ pub(crate) fn choose(shape: &CallShape) -> Result<CallPlan> {
     };
     let (offer, (call, header_len, inline_len, parts)) = choose_both(shape)?;
 
-    let reply = shape.reply.sizes;
-    let rest_len = round_up(reply.head)?
-        .checked_add(round_up(reply.tail)?)
-        .ok_or(Fault::NoSpace)?;
-    let (write_len, reply_len) = match offer.format {
-        ReplyFormat::Inline => (0, 0),
-        ReplyFormat::WriteChunk => (reply.pages, 0),
-        ReplyFormat::ReplyChunk => (0, round_up(reply.total()?)?),
-        ReplyFormat::WriteAndReplyChunk => (reply.pages, rest_len),
-    };
     Ok(CallPlan {
         call,
         reply: offer.format,
@@ -61,8 +51,6 @@ pub(crate) fn choose(shape: &CallShape) -> Result<CallPlan> {
         inline_len,
         parts,
         reply_parts: offer.parts,
-        write_len,
-        reply_len,
     })
 }
 
@@ -403,7 +391,6 @@ mod tests {
         assert_eq!(plan.header_len, 28);
         assert_eq!(plan.inline_len, 996);
         assert_eq!(plan.header_len.saturating_add(plan.inline_len), 1024);
-        assert_eq!((plan.write_len, plan.reply_len), (0, 0));
 
         assert_eq!(
             formats(small(997), small(996))?,
@@ -548,10 +535,8 @@ mod tests {
         // 1024 = 28 + 24 + 972 again, with the chunk in the Write list.
         let plan = choose(&shape(small(0), with_pages(900, 4096, 72, true)))?;
         assert_eq!(plan.reply, ReplyFormat::WriteChunk);
-        assert_eq!((plan.write_len, plan.reply_len), (4096, 0));
         let plan = choose(&shape(small(0), with_pages(900, 4096, 73, true)))?;
         assert_eq!(plan.reply, ReplyFormat::WriteAndReplyChunk);
-        assert_eq!((plan.write_len, plan.reply_len), (4096, 976));
         Ok(())
     }
 
@@ -674,17 +659,6 @@ mod tests {
             formats(small(100), reply)?.1,
             ReplyFormat::WriteAndReplyChunk
         );
-        Ok(())
-    }
-
-    #[test]
-    fn reply_chunk_holds_whole_units() -> Result {
-        for (head, reply_len) in [(1001, 1004), (1002, 1004), (1003, 1004), (1004, 1004)] {
-            assert_eq!(choose(&shape(small(0), small(head)))?.reply_len, reply_len);
-        }
-        // Head and tail may each be padded to whole units.
-        let plan = choose(&shape(small(0), with_pages(1001, 4095, 5, true)))?;
-        assert_eq!((plan.write_len, plan.reply_len), (4095, 1004 + 8));
         Ok(())
     }
 

@@ -334,6 +334,13 @@ impl<T: ServerTransport> ConnectionOps<T> {
         offset: c_uint,
         len: c_uint,
     ) -> c_int {
+        // SAFETY: The request is that of the Call which this thread handles, and SUNRPC has
+        // authenticated it before.
+        let flavor = unsafe { (*rqst).rq_cred.cr_flavor };
+        if covers_message(flavor) {
+            // The offset is one in what is about to be wrapped.
+            return 0;
+        }
         // SAFETY: `CallRqst` has put the context there, a `T::Context`, and only this thread uses
         // it.
         let context = unsafe { &mut *(*rqst).rq_xprt_ctxt.cast::<T::Context>() };
@@ -382,5 +389,38 @@ impl<T: ServerTransport> ConnectionOps<T> {
         // reference back, once.
         let this = ManuallyDrop::into_inner(unsafe { owner::<T>(xprt) });
         T::free(&this);
+    }
+}
+
+/// The largest flavor of RFC 5531 and its successors. Above it are the pseudoflavors of RPCSEC_GSS.
+const MAX_FLAVOR: u32 = 8;
+
+/// The pseudoflavors without integrity and privacy, of Kerberos, LIPKEY and SPKM-3 (RFC 2623,
+/// RFC 2847).
+const UNPROTECTED: [u32; 3] = [390_003, 390_006, 390_009];
+
+/// Returns whether a checksum or a cipher covers the messages of a flavor. Nothing may be reduced
+/// from such messages, whatever the Requester has offered (RFC 8166 section 8.2.2.3, section
+/// 11.2.2.3 of the draft).
+fn covers_message(flavor: u32) -> bool {
+    flavor > MAX_FLAVOR && !UNPROTECTED.contains(&flavor)
+}
+
+#[cfg(rpcrdma_kunit)]
+#[kernel::prelude::kunit_tests(rpcrdma_svc_ops)]
+mod tests {
+    use super::*;
+
+    /// RFC 8166 section 8.2.2.3: a result is not reduced if integrity or privacy are in use.
+    #[test]
+    fn nothing_is_reduced_from_protected_replies() {
+        // AUTH_NONE, AUTH_SYS, and Kerberos for authentication only.
+        for flavor in [0, 1, 7, 390_003] {
+            assert!(!covers_message(flavor));
+        }
+        // Kerberos, LIPKEY and SPKM-3 with integrity, and with privacy.
+        for flavor in [390_004, 390_005, 390_007, 390_008, 390_010, 390_011] {
+            assert!(covers_message(flavor));
+        }
     }
 }

@@ -259,20 +259,13 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &CallPlan) {
         ReplyFormat::WriteChunk | ReplyFormat::WriteAndReplyChunk => {
             assert!(shape.ddp_allowed && shape.reply.ddp_eligible && reply.pages > 0);
             assert!(shape.usable.write);
-            assert!(plan.write_len >= reply.pages);
             shape.reply.payload_segments
         }
         ReplyFormat::Inline | ReplyFormat::ReplyChunk => 0,
     });
     let reply_chunk = segments(match plan.reply {
-        ReplyFormat::ReplyChunk => {
-            assert!(plan.reply_len >= reply.total().unwrap());
-            shape.reply.whole_segments
-        }
-        ReplyFormat::WriteAndReplyChunk => {
-            assert!(plan.reply_len >= reply.head + reply.tail);
-            shape.reply.rest_segments
-        }
+        ReplyFormat::ReplyChunk => shape.reply.whole_segments,
+        ReplyFormat::WriteAndReplyChunk => shape.reply.rest_segments,
         ReplyFormat::Inline | ReplyFormat::WriteChunk => 0,
     });
 
