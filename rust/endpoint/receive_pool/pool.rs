@@ -73,9 +73,6 @@ pub(crate) struct ReceivePool<M: PoolMember> {
     /// The demand for Receives, and those that are not posted.
     #[pin]
     state: SpinLock<State<M>>,
-    /// The queue, from its making until the pool is closed.
-    #[pin]
-    queue: Mutex<Option<Queue<M>>>,
     /// The address of the device.
     device: usize,
     /// The name of the device.
@@ -98,7 +95,7 @@ type Queue<M> = Arc<SharedReceiveQueue<ReceivePool<M>>>;
 
 /// The state that the lock of a pool protects.
 struct State<M: PoolMember> {
-    /// The queue, while Receives are posted.
+    /// The queue, from its making until the pool is closed.
     queue: Option<Queue<M>>,
     /// The demand for Receives.
     demand: Demand,
@@ -162,7 +159,6 @@ impl<M: PoolMember> ReceivePool<M> {
         let pool = Arc::pin_init(
             pin_init!(Self {
                 state <- new_spinlock!(state, "rpcrdma::ReceivePool::state"),
-                queue <- new_mutex!(None, "rpcrdma::ReceivePool::queue"),
                 device: device.as_ptr().addr(),
                 device_name,
                 buffer_size,
@@ -176,8 +172,7 @@ impl<M: PoolMember> ReceivePool<M> {
         // On iWARP a QP may have several messages under way, and begin them in another order than
         // the peer.
         let queue = SharedReceiveQueue::new(pd, limit, tells, &pool)?;
-        pool.state.lock().queue = Some(queue.clone());
-        *pool.queue.lock() = Some(queue);
+        pool.state.lock().queue = Some(queue);
         Ok(pool)
     }
 
@@ -223,9 +218,7 @@ impl<M: PoolMember> ReceivePool<M> {
     /// Ends the pool. There are no members any more, so no QP uses its queue.
     pub(super) fn close(self: &Arc<Self>) {
         DelayedWork::disable_sync(self);
-        let posting = self.state.lock().queue.take();
-        let queue = self.queue.lock().take();
-        drop(posting);
+        let queue = self.state.lock().queue.take();
         // The last reference to the queue, which destroys it: no QP uses it, and nobody posts. The
         // memory of a message stays as long as somebody looks at it.
         drop(queue);
@@ -237,7 +230,7 @@ impl<M: PoolMember> ReceivePool<M> {
     ///
     /// `ENODEV` when there are no members any more.
     pub(crate) fn queue(&self) -> Result<Queue<M>> {
-        Ok(self.queue.lock().as_ref().ok_or(ENODEV)?.clone())
+        self.state.lock().queue.clone().ok_or(ENODEV)
     }
 
     /// Waits until the device has told that a QP in error uses no more of the Receives, whereupon
