@@ -27,6 +27,11 @@ pub(crate) use core::{
     ptr::NonNull, //
 };
 pub(crate) use kernel::{
+    error::{
+        from_err_ptr,
+        from_result,
+        to_result, //
+    },
     page::PAGE_SIZE,
     prelude::*,
     sync::{

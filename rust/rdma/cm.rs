@@ -53,10 +53,7 @@ use crate::{
     sys, //
 };
 use core::ptr;
-use kernel::{
-    error::to_result,
-    time::Msecs, //
-};
+use kernel::time::Msecs;
 
 /// The number of times that the CM sends again before it gives up on a silent peer. Few, so that a
 /// peer that has moved is noticed soon: SUNRPC does the rest.

@@ -19,7 +19,6 @@ use crate::{
     sys, //
 };
 use core::ptr;
-use kernel::error::from_err_ptr;
 
 /// A completion as a handler sees it.
 ///

@@ -9,7 +9,6 @@ use crate::{
     rdma::device::Device,
     sys, //
 };
-use kernel::error::from_err_ptr;
 
 /// A protection domain. Everything that is made in it holds a reference to it.
 ///

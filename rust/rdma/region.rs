@@ -34,7 +34,6 @@ use core::{
     mem::ManuallyDrop,
     ptr, //
 };
-use kernel::error::from_err_ptr;
 
 /// Octets of a page, in which a region is laid out.
 const PAGE: u32 = PAGE_SIZE as u32;

@@ -6,6 +6,7 @@
 //!
 //! The core maps the memory, registers it where the device wants that, and makes the work requests.
 
+use crate::kext::prelude::*;
 use crate::{
     kext::page_fragment::PageFragment,
     rdma::{
@@ -17,10 +18,6 @@ use crate::{
 use core::{
     mem::MaybeUninit,
     ptr, //
-};
-use kernel::{
-    error::to_result,
-    prelude::*, //
 };
 
 /// Pages of a memory region at most: the core takes it that there are so many if the device can do

@@ -47,15 +47,9 @@ use crate::{
     sys, //
 };
 use core::ptr;
-use kernel::{
-    error::{
-        from_err_ptr,
-        to_result, //
-    },
-    xarray::{
-        AllocKind,
-        XArray, //
-    }, //
+use kernel::xarray::{
+    AllocKind,
+    XArray, //
 };
 
 /// To be told of the Receives of a Shared Receive Queue.

@@ -27,7 +27,6 @@ use core::{
     ptr, //
 };
 use kernel::{
-    error::to_result,
     sync::barrier::{
         self,
         smp_mb, //

@@ -26,7 +26,6 @@ use core::{
     ptr, //
 };
 use kernel::{
-    error::from_result,
     seq_file::SeqFile,
     sync::barrier::{
         self,

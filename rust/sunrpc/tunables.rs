@@ -4,13 +4,10 @@
 //! those of the server in `svc_rdma` there, and the module parameters under
 //! `/sys/module/rpcrdma/parameters`.
 
+use crate::kext::prelude::*;
 use crate::{
     proto::auth::Mode,
     sys, //
-};
-use kernel::{
-    error::to_result,
-    prelude::*, //
 };
 
 /// The registration of the sysctls. Dropped, it is undone.

@@ -14,7 +14,6 @@ use crate::{
     },
     sys, //
 };
-use kernel::error::from_err_ptr;
 
 /// A CM id. Dropped, it is destroyed, which waits for its handler; the CM rejects a peer that waits
 /// for an answer.

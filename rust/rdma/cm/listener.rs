@@ -35,7 +35,6 @@ use core::{
     mem::ManuallyDrop,
     ptr, //
 };
-use kernel::error::to_result;
 
 /// Requests that the CM keeps for us, by device, before it rejects further ones.
 const BACKLOG: c_int = 128;

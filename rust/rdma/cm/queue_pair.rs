@@ -42,7 +42,6 @@ use core::{
     mem::ManuallyDrop,
     ptr, //
 };
-use kernel::error::to_result;
 
 /// Receives the events of a QP.
 pub(crate) trait QueuePairEvents: Send + Sync + 'static {

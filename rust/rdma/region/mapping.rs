@@ -13,7 +13,6 @@ use core::{
     iter::Peekable,
     ptr, //
 };
-use kernel::error::to_result;
 
 /// The pages of a region.
 ///

@@ -14,7 +14,6 @@ use crate::{
     },
     sys, //
 };
-use kernel::error::to_result;
 
 /// The registration of the server's transport classes. Listeners are `L`s, and transports for Calls
 /// to clients are `C`s. Dropped, it is undone.

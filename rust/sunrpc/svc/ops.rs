@@ -21,7 +21,6 @@ use core::{
     mem::ManuallyDrop,
     ptr, //
 };
-use kernel::error::from_result;
 
 /// A transport that listens.
 pub(crate) trait ListenTransport: Send + Sync + Sized + 'static {
