@@ -89,11 +89,11 @@ use crate::{
         ReceivePool, //
     },
     kext::{
+        completion::Completion as Wait,
         delayed_work::{
             new_delayed_work_ext,
             DelayedWork, //
-        },
-        Completion as Wait, //
+        }, //
     },
     observe::trace,
     rdma::{

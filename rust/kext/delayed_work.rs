@@ -92,7 +92,6 @@ macro_rules! impl_has_delayed_work_ext {
         }
     )*};
 }
-#[allow(unused_imports)]
 pub(crate) use impl_has_delayed_work_ext;
 
 /// Makes a [`DelayedWork`] with a lock class of its own.
@@ -104,7 +103,6 @@ macro_rules! new_delayed_work_ext {
         )
     };
 }
-#[allow(unused_imports)]
 pub(crate) use new_delayed_work_ext;
 
 impl<T: HasDelayedWork<ID>, const ID: u64> DelayedWork<T, ID> {
@@ -198,7 +196,7 @@ impl<T: HasDelayedWork<ID>, const ID: u64> DelayedWork<T, ID> {
 #[kunit_tests(rpcrdma_kext_delayed_work)]
 mod tests {
     use super::*;
-    use crate::kext::Completion;
+    use crate::kext::completion::Completion;
     use kernel::sync::atomic::{
         Atomic,
         Relaxed, //

@@ -21,13 +21,3 @@ pub(crate) mod prelude;
 pub(crate) mod ratelimit;
 pub(crate) mod time;
 pub(crate) mod waiting;
-
-#[allow(unused_imports)]
-pub(crate) use self::{
-    completion::Completion,
-    delayed_work::{
-        DelayedWork,
-        HasDelayedWork, //
-    },
-    page_fragment::PageFragment, //
-};

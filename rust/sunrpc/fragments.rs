@@ -7,7 +7,7 @@ use crate::kext::prelude::*;
 use crate::{
     kext::{
         num,
-        PageFragment, //
+        page_fragment::PageFragment, //
     },
     sys, //
 };

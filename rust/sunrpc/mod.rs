@@ -112,7 +112,6 @@ mod transport;
 pub(crate) mod tunables;
 mod xdr_buf;
 
-#[allow(unused_imports)]
 pub(crate) use self::{
     address::AddressText,
     backchannel::enqueue_bc_call,
@@ -121,10 +120,7 @@ pub(crate) use self::{
         Fragments,
         Parts, //
     },
-    handle::{
-        XprtHandle,
-        XprtStats, //
-    },
+    handle::XprtHandle,
     pinned::Pinned,
     send::{
         BcReply,

@@ -12,6 +12,7 @@ use super::{
 use crate::kext::prelude::*;
 use crate::{
     kext::{
+        completion::Completion as Wait,
         debugfs::lines,
         delayed_work::{
             impl_has_delayed_work_ext,
@@ -20,8 +21,7 @@ use crate::{
             DelayedWorkItem, //
         },
         ratelimit::pr_warn_ratelimited,
-        time::seconds,
-        Completion as Wait, //
+        time::seconds, //
     },
     observe::trace,
     rdma::{

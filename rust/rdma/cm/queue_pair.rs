@@ -11,7 +11,7 @@
 
 use crate::kext::prelude::*;
 use crate::{
-    kext::Completion,
+    kext::completion::Completion,
     rdma::{
         completion::CompletionQueue,
         device::Device,
