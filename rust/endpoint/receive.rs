@@ -44,7 +44,7 @@ type OwnReceive<H> = ReceiveBuffer<Own<Endpoint<H>>>;
 
 impl<H: EndpointEvents> Receives for Endpoint<H> {
     fn received(this: ArcBorrow<'_, Self>, buffer: OwnReceive<H>, completion: Completion<'_>) {
-        Self::taken_in(this.into(), ReceivedIn::Own(buffer), completion);
+        Self::taken_in(this, ReceivedIn::Own(buffer), completion);
     }
 }
 
@@ -54,7 +54,7 @@ impl<H: EndpointEvents> PoolMember for Endpoint<H> {
         buffer: SharedReceive<ReceivePool<Self>>,
         completion: Completion<'_>,
     ) {
-        Self::taken_in(this, ReceivedIn::Shared(buffer), completion);
+        Self::taken_in(this.as_arc_borrow(), ReceivedIn::Shared(buffer), completion);
     }
 
     fn give_way(this: &Arc<Self>) {
@@ -99,7 +99,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     }
 
     /// A Receive has completed.
-    fn taken_in(this: Arc<Self>, buffer: ReceivedIn<H>, completion: Completion<'_>) {
+    fn taken_in(this: ArcBorrow<'_, Self>, buffer: ReceivedIn<H>, completion: Completion<'_>) {
         // What is no message has left in the buffer what was there before, maybe what another peer
         // has sent.
         if !completion.ok() || !completion.is_message() {
@@ -112,7 +112,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             if completion.ok() {
                 // The QP is in order, and no credits stop an RDMA Write with immediate data: its
                 // peer would go on taking Receives that others share.
-                this.cut_off();
+                Arc::from(this).cut_off();
             }
             this.context.lost();
             return;
@@ -128,7 +128,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             len,
             invalidated: completion.invalidated_rkey(),
             counted: false,
-            endpoint: this.clone(),
+            endpoint: this.into(),
         };
         H::received(this.context.handler(), message);
     }

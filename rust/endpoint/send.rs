@@ -188,6 +188,36 @@ impl<H: EndpointEvents> Endpoint<H> {
         self.post_in_parts(&mut [], message, len, regions)
     }
 
+    /// Posts the first `len` octets of `message`, and nothing else. Returns whether the Send is
+    /// signaled.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::post_message`].
+    pub(crate) fn post_alone(
+        self: &Arc<Self>,
+        mut message: SendBuffer<H>,
+        len: usize,
+    ) -> Result<bool, PostError> {
+        let mut gate = self.send.lock();
+        if !gate.queue.is_open() {
+            return Err(PostError::Closed);
+        }
+        if !gate.queue.has_room(1, 0) {
+            return Err(PostError::Full);
+        }
+        let send = SendOptions {
+            len,
+            ..SendOptions::default()
+        };
+        let memory = message.take().ok_or(PostError::Refused);
+        let posted = memory.and_then(|memory| gate.queue.post_send(memory, send, iter::empty()));
+        match posted {
+            Ok(posted) => Ok(posted.signaled),
+            Err(error) => Err(self.end_if_refused(error)),
+        }
+    }
+
     /// As [`Self::post_message`]; `parts` are posted before, each with its length. What is posted
     /// is taken out of `parts`, which may have empty places.
     ///
@@ -292,6 +322,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     ///
     /// The caller holds the gate's lock, and may hold others. The gate is open, so the end of the
     /// endpoint, which waits for the work item, is still to come.
+    #[cold]
     fn end_if_refused(self: &Arc<Self>, error: PostError) -> PostError {
         if error == PostError::Refused {
             self.broken.store(true, Relaxed);

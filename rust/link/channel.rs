@@ -106,7 +106,10 @@ use crate::proto::connection::{
     Terms, //
 };
 use crate::proto::credits::Overrun;
-use crate::proto::format::Asked;
+use crate::proto::format::{
+    Asked,
+    InlineThresholds, //
+};
 use crate::proto::message::Version;
 use crate::proto::props::Properties;
 use crate::proto::rules::Rules;
@@ -235,6 +238,9 @@ pub(crate) struct Channel {
     /// The number of the version that is spoken; zero while it is not known. Written under the
     /// lock.
     version: Atomic<u32>,
+    /// The inline thresholds of Version Two, one in each half, or zero while they are not
+    /// known. Written under the lock.
+    sizes: Atomic<u64>,
     /// Set if [`Channel::check`] has work to do. Written under the lock.
     needs_check: Atomic<bool>,
     /// Set if [`Channel::act`] has nothing to do. Written under the lock: cleared by whoever may
@@ -308,6 +314,7 @@ impl Channel {
                 in_one: parameters.in_one,
                 terms_in_one: Terms::of_one(&parameters.in_one, parameters.role),
                 version: Atomic::new(version),
+                sizes: Atomic::new(0),
                 needs_check: Atomic::new(false),
                 is_quiet: Atomic::new(false),
             }),
@@ -411,6 +418,37 @@ impl Channel {
         }
     }
 
+    /// Returns the inline thresholds for the messages that are sent next, if they are known. Asks
+    /// without the lock.
+    #[inline]
+    pub(crate) fn thresholds(&self) -> Option<InlineThresholds> {
+        let version = self.version()?;
+        let (call, reply) = if version.rules().has_properties {
+            match self.sizes.load(Relaxed) {
+                0 => return None,
+                // CAST: The halves of the word.
+                sizes => ((sizes >> 32) as u32, sizes as u32),
+            }
+        } else {
+            (self.terms_in_one.send_size, self.terms_in_one.receive_size)
+        };
+        Some(InlineThresholds {
+            version,
+            call,
+            reply,
+        })
+    }
+
+    /// Publishes the inline thresholds of Version Two, which have changed.
+    #[cold]
+    fn publish_thresholds(&self, connection: &Connection) {
+        let terms = connection.terms();
+        if terms.version.rules().has_properties {
+            let sizes = u64::from(terms.send_size) << 32 | u64::from(terms.receive_size);
+            self.sizes.store(sizes, Relaxed);
+        }
+    }
+
     /// Returns whether [`Self::check`] is to be called every [`CHECK_INTERVAL`].
     pub(crate) fn needs_check(&self) -> bool {
         self.needs_check.load(Relaxed)
@@ -443,6 +481,7 @@ impl Channel {
     fn publish(&self, connection: &Connection) {
         let version = connection.version().map_or(0, Version::number);
         if version != 0 && version != self.version.load(Relaxed) {
+            self.publish_thresholds(connection);
             self.version.store(version, Release);
         }
         let needs_check = connection.needs_check();
@@ -580,12 +619,14 @@ impl Channel {
     }
 
     /// Begins to send a message, which is ready to be posted. Nothing else that is counted is sent
-    /// before what is returned is dropped. Must not sleep meanwhile.
+    /// before what is returned is dropped. Must not sleep meanwhile. A message that is sent gives
+    /// [`Self::act`] nothing to do, see [`Connection::is_quiet`].
     ///
     /// # Errors
     ///
     /// See [`Refusal`]. Who has to wait is told so by [`OwnerWork::wake`], which may have come
     /// already; so whatever is done to wait, [`Self::admits`] is to be asked afterwards.
+    #[inline]
     pub(crate) fn begin<H: EndpointEvents>(
         &self,
         endpoint: &Endpoint<H>,
@@ -600,16 +641,22 @@ impl Channel {
                 credits: None,
             });
         }
-        let mut state = self.change();
+        let mut state = self.state.lock();
         if counts_messages {
             self.update_offer(&mut state, endpoint);
         }
-        let credits = state.connection.begin(&message)?;
-        Ok(Sending {
-            state: Some(state),
-            message,
-            credits,
-        })
+        match state.connection.begin(&message) {
+            Ok(credits) => Ok(Sending {
+                state: Some(state),
+                message,
+                credits,
+            }),
+            Err(refusal) => {
+                // Who has to wait is told so by `act`.
+                self.is_quiet.store(false, Relaxed);
+                Err(refusal)
+            }
+        }
     }
 
     /// Returns whether [`Self::begin`] would succeed.

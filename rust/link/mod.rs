@@ -349,6 +349,36 @@ impl<H: EndpointEvents> Link<H> {
         posted.map_err(Unposted::Post)
     }
 
+    /// Posts a message that is all of an RPC message and has no chunks. Returns whether the Send is
+    /// signaled.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::post`].
+    #[inline]
+    pub(crate) fn post_alone(
+        &self,
+        direction: Direction,
+        mut message: SendBuffer<H>,
+        len: usize,
+    ) -> Result<bool, Unposted> {
+        let sending = self.channel.begin(
+            &self.endpoint,
+            Outbound {
+                direction,
+                parts: 1,
+                chunks: false,
+            },
+        )?;
+        if let Some(credits) = sending.credits() {
+            message::set_credits(&mut message, credits);
+        }
+        let posted = self.endpoint.post_alone(message, len);
+        let posted = posted.map_err(Unposted::Post)?;
+        sending.commit();
+        Ok(posted)
+    }
+
     /// Returns the device's name.
     pub(crate) fn device(&self) -> &CStr {
         self.endpoint.device_name()

@@ -58,10 +58,12 @@ pub(crate) struct Segment {
 
 impl Segment {
     /// Reads a segment and checks that it lies within the offset space.
+    #[inline]
     fn get(reader: &mut Reader<'_>) -> Result<Self> {
+        let [a, b, c, d, e, f, g, h] = *reader.array()?;
         let segment = Self {
-            handle: reader.u32()?,
-            length: reader.u32()?,
+            handle: u32::from_be_bytes([a, b, c, d]),
+            length: u32::from_be_bytes([e, f, g, h]),
             offset: reader.u64()?,
         };
         segment.check()?;
@@ -69,6 +71,7 @@ impl Segment {
     }
 
     /// Checks that the region does not run past the end of the offset space.
+    #[inline]
     fn check(&self) -> Result {
         match self.offset.checked_add(u64::from(self.length)) {
             Some(_) => Ok(()),
@@ -84,10 +87,10 @@ impl Segment {
     }
 
     /// Writes the segment.
+    #[inline]
     fn put(&self, writer: &mut Writer<'_>) -> Result {
         self.check()?;
-        writer.u32(self.handle)?;
-        writer.u32(self.length)?;
+        writer.words([self.handle, self.length])?;
         writer.u64(self.offset)
     }
 }
@@ -104,6 +107,7 @@ pub(crate) struct ReadSegment {
 
 impl ReadSegment {
     /// Reads a Read segment and checks its position's alignment.
+    #[inline]
     fn get(reader: &mut Reader<'_>) -> Result<Self> {
         let position = reader.u32()?;
         check_position(position)?;

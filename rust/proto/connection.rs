@@ -65,6 +65,7 @@ use super::{
     v2::{
         Direction,
         MessagePurpose,
+        Plain,
         RdmaError, //
     },
     window::most_parts, //
@@ -237,13 +238,44 @@ impl Connection {
     }
 
     /// Returns whether [`Self::poll`] would return nothing before the next call of another method
-    /// than [`Self::update_offer`]. It may say no without need.
+    /// than [`Self::update_offer`], or [`Self::begin`] and [`Self::commit`] of a message that was
+    /// sent: that only takes credits, and renews those of the peer. It may say no without need.
     pub(crate) fn is_quiet(&self) -> bool {
         self.session.is_quiet(self.receives.capacity())
     }
 
+    /// Handles a message without chunks if it is a whole RPC message of Version Two, and nothing
+    /// else is going on, as with nearly all messages, see [`Session::handle_plain`]. `used` is as in
+    /// [`Reception`]. Else nothing is returned, and nothing has changed.
+    #[inline]
+    pub(crate) fn received_plain<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        used: Option<u32>,
+    ) -> Option<Plain<'a>> {
+        let plain = Plain::get(bytes)?;
+        if !self.session.handle_plain(&plain) {
+            return None;
+        }
+        self.widest = self.widest.max(self.session.credits());
+        if let Some(used) = used.filter(|_| plain.direction == Direction::Call) {
+            self.receives.used(used);
+        }
+        Some(plain)
+    }
+
+    /// Returns whether nothing has to be sent for what has arrived, see
+    /// [`Session::is_content`].
+    #[inline]
+    pub(crate) fn is_content(&self) -> bool {
+        self.session.is_content(self.receives.capacity())
+    }
+
     /// Handles a received message, and returns what it is to the owner.
     pub(crate) fn received<'a>(&mut self, bytes: &'a [u8], reception: &Reception) -> Incoming<'a> {
+        if let Some(plain) = self.received_plain(bytes, reception.used) {
+            return Incoming::of_plain(&plain);
+        }
         let event = self.session.handle_received(bytes);
         self.note_version();
         self.widest = self.widest.max(self.session.credits());
@@ -350,6 +382,7 @@ impl Connection {
     /// # Errors
     ///
     /// See [`Refusal`].
+    #[inline]
     pub(crate) fn begin(
         &mut self,
         message: &Outbound,
@@ -365,6 +398,7 @@ impl Connection {
 
     /// Counts an RPC message that was posted. Nothing else was asked of the connection since
     /// [`Self::begin`].
+    #[inline]
     pub(crate) fn commit(&mut self, message: &Outbound) {
         if self.counts_messages() {
             self.session.commit_send(message.parts.max(1));
@@ -447,6 +481,7 @@ impl Connection {
     /// Tells the session what may be offered to the peer, see [`Receives::offer`]. Nothing tells
     /// when a throttled peer may be offered more: the owner calls this every now and then. Returns
     /// whether [`Self::needs_check`] may have changed.
+    #[inline]
     pub(crate) fn update_offer(&mut self, held: u32, throttle: bool) -> bool {
         let offer = self.receives.offer(held, throttle);
         let before = core::mem::replace(&mut self.is_throttled, offer.is_throttled);

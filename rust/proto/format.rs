@@ -19,11 +19,13 @@
 
 mod choice;
 mod cut;
+mod thresholds;
 mod usable;
 
 pub(crate) use self::{
     choice::choose,
     cut::SegmentLimits,
+    thresholds::InlineThresholds,
     usable::{
         Asked,
         Usable, //

@@ -23,6 +23,7 @@ pub(crate) use self::{
         call_header_len,
         reply_header_len,
         CallHeader,
+        PlainHeader,
         ReplyHeader, //
     },
     shortage::{

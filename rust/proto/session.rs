@@ -335,7 +335,7 @@ pub(crate) enum Timer {
 }
 
 /// One connection's protocol state.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Session {
     /// The configuration of this end.
     config: Config,

@@ -58,17 +58,17 @@ pub(crate) const MIN_HEADER_LEN: usize = 28;
 pub(crate) const MIN_INLINE: u32 = 1024;
 
 /// The procedure numbers (RFC 8166, 4.2.4).
-mod procedure {
+pub(crate) mod procedure {
     /// The chunk lists and an RPC message follow.
-    pub(super) const MSG: u32 = 0;
+    pub(crate) const MSG: u32 = 0;
     /// The chunk lists follow, and a chunk holds the RPC message.
-    pub(super) const NOMSG: u32 = 1;
+    pub(crate) const NOMSG: u32 = 1;
     /// The obsolete RDMA_MSGP.
-    pub(super) const MSGP: u32 = 2;
+    pub(crate) const MSGP: u32 = 2;
     /// The obsolete RDMA_DONE.
-    pub(super) const DONE: u32 = 3;
+    pub(crate) const DONE: u32 = 3;
     /// An error code follows.
-    pub(super) const ERROR: u32 = 4;
+    pub(crate) const ERROR: u32 = 4;
 }
 
 /// The error codes (RFC 8166, 4.5).
@@ -94,21 +94,27 @@ pub(crate) struct Prefix {
 
 impl Prefix {
     /// Reads a prefix.
+    #[inline]
     pub(crate) fn get(reader: &mut Reader<'_>) -> Result<Self> {
-        Ok(Self {
-            xid: reader.u32()?,
-            version: reader.u32()?,
-            credits: reader.u32()?,
-            procedure: reader.u32()?,
-        })
+        reader.array().map(Self::of)
+    }
+
+    /// Returns the prefix that these octets are.
+    #[inline]
+    pub(crate) const fn of(octets: &[u8; PREFIX_LEN]) -> Self {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *octets;
+        Self {
+            xid: u32::from_be_bytes([a, b, c, d]),
+            version: u32::from_be_bytes([e, f, g, h]),
+            credits: u32::from_be_bytes([i, j, k, l]),
+            procedure: u32::from_be_bytes([m, n, o, p]),
+        }
     }
 
     /// Writes the prefix.
+    #[inline]
     pub(crate) fn put(&self, writer: &mut Writer<'_>) -> Result {
-        writer.u32(self.xid)?;
-        writer.u32(self.version)?;
-        writer.u32(self.credits)?;
-        writer.u32(self.procedure)
+        writer.words([self.xid, self.version, self.credits, self.procedure])
     }
 }
 

@@ -21,7 +21,8 @@ pub(crate) use self::{
         Body,
         DecodeError,
         Header,
-        Offer, //
+        Offer,
+        Plain, //
     },
     encode::{
         CallExternal,

@@ -276,6 +276,9 @@ impl ReceiveWindow {
     /// behind that message, so that the peer sends no GRANT either.
     pub(crate) fn set_offer(&mut self, offer: Option<u32>) {
         let offer = offer.map(|offer| offer.min(MAX_OFFER));
+        if offer == self.offer {
+            return;
+        }
         let raised = offer > self.offer;
         self.offer = offer;
         self.owed |= raised && self.is_half_used();

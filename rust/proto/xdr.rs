@@ -149,6 +149,22 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    /// Writes several words, or none of them.
+    #[inline]
+    pub(crate) fn words<const N: usize>(&mut self, words: [u32; N]) -> Result {
+        let (_, rest) = self
+            .buf
+            .split_at_mut_checked(self.len)
+            .ok_or(Fault::NoSpace)?;
+        let len = N.saturating_mul(UNIT);
+        let places = rest.get_mut(..len).ok_or(Fault::NoSpace)?;
+        for (place, word) in places.chunks_exact_mut(UNIT).zip(words) {
+            place.copy_from_slice(&word.to_be_bytes());
+        }
+        self.len = self.len.saturating_add(len);
+        Ok(())
+    }
+
     /// Writes a word.
     #[inline]
     pub(crate) fn u32(&mut self, value: u32) -> Result {
@@ -197,6 +213,16 @@ impl<'a> Writer<'a> {
 #[cfg_attr(not(rpcrdma_kunit), cfg(test))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_are_written_together_or_not_at_all() {
+        let mut octets = [9; 10];
+        let mut writer = Writer::new(&mut octets);
+        assert_eq!(writer.words([1]), Ok(()));
+        assert_eq!(writer.words([2, 3]), Err(Fault::NoSpace));
+        assert_eq!(writer.len(), 4);
+        assert_eq!(octets, [0, 0, 0, 1, 9, 9, 9, 9, 9, 9]);
+    }
 
     #[test]
     fn padding_fills_up_to_a_unit() {

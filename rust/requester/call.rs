@@ -31,33 +31,54 @@ const MAX_SPOILT: u32 = 3;
 pub(crate) type Regions<T> = KVec<RegionHandle<<T as Host>::Wire>>;
 
 /// The progress of a Call. See the module above for the transitions.
-pub(crate) enum CallState<T: Host> {
-    /// Nothing of it is registered. The list is empty, and kept for its memory.
-    Idle(Regions<T>),
+pub(super) enum Stage<T: Host> {
+    /// Nothing of it is registered.
+    Idle,
     /// Sent. The peer may use its regions.
-    Sent {
-        /// The registered regions.
-        regions: Regions<T>,
-        /// The request of the Call: which region is for what, and what else was asked for.
-        asked: Asked,
-    },
+    Sent,
     /// Its Reply is here; what the peer did not invalidate is being fenced.
-    Fencing {
-        /// The regions that are being fenced.
-        regions: Regions<T>,
-        /// The verdict on the Reply, carried out then.
-        verdict: Verdict,
-        /// The Reply, or the last part of it.
-        message: Received<T::Wire>,
-        /// The RPC message, if it has come in parts.
-        whole: Option<Whole>,
-        /// Keeps the RPC from going away.
-        rqst: Pinned<T>,
-    },
+    Fencing(Fencing<T>),
     /// Its task is being killed and waits for the fence, or for the end of the connection.
-    Killed(Regions<T>),
+    Killed,
     /// Somebody is working on it, under the lock or as its only owner.
     Busy,
+}
+
+/// The Reply of a Call whose regions are being fenced.
+pub(super) struct Fencing<T: Host> {
+    /// The verdict on the Reply, carried out then.
+    pub(super) verdict: Verdict,
+    /// The Reply, or the last part of it.
+    pub(super) message: Received<T::Wire>,
+    /// The RPC message, if it has come in parts.
+    pub(super) whole: Option<Whole>,
+    /// Keeps the RPC from going away.
+    pub(super) rqst: Pinned<T>,
+}
+
+/// The state of a Call.
+pub(crate) struct CallState<T: Host> {
+    /// Its progress.
+    pub(super) stage: Stage<T>,
+    /// The regions that are registered for it. The list of an idle Call is empty, and kept for its
+    /// memory. Who makes it `Busy` may take the list away, and brings it back.
+    pub(super) regions: Regions<T>,
+    /// What it was sent with: which region is for what, and what else was asked for.
+    pub(super) asked: Asked,
+}
+
+impl<T: Host> CallState<T> {
+    /// The Call was sent, with these regions.
+    pub(super) fn sent(&mut self, regions: Regions<T>, asked: Asked) {
+        self.regions = regions;
+        self.asked = asked;
+        self.stage = Stage::Sent;
+    }
+
+    /// Takes the list of regions away.
+    pub(super) fn take_regions(&mut self) -> Regions<T> {
+        core::mem::replace(&mut self.regions, KVec::new())
+    }
 }
 
 /// The Call of one slot.
@@ -87,12 +108,16 @@ impl<T: Host> Call<T> {
     /// A Call that is idle.
     pub(crate) fn new(index: u32) -> impl PinInit<Self, Error> {
         pin_init::pin_init_scope(move || {
-            let regions = KVec::with_capacity(MAX_REGIONS, GFP_KERNEL)?;
+            let state = CallState {
+                stage: Stage::Idle,
+                regions: KVec::with_capacity(MAX_REGIONS, GFP_KERNEL)?,
+                asked: Asked::default(),
+            };
             Ok(try_pin_init!(Self {
                 index,
                 xid: Atomic::new(0),
                 spoilt: Atomic::new(0),
-                state <- new_spinlock!(CallState::Idle(regions), "rpcrdma::Call::state"),
+                state <- new_spinlock!(state, "rpcrdma::Call::state"),
                 fence <- Completion::new(),
                 fence_done: Atomic::new(false),
                 reclaiming <- new_mutex!((), "rpcrdma::Call::reclaiming"),
@@ -130,11 +155,13 @@ impl<T: Host> Call<T> {
     /// Returns whether a region with this R_key is registered for it, or about to be fenced with
     /// its Reply. The regions of a Call that was killed do not count.
     pub(super) fn holds(&self, rkey: u32) -> bool {
-        match &*self.state.lock() {
-            CallState::Sent { regions, .. } | CallState::Fencing { regions, .. } => {
-                regions.iter().any(|region| region.segment().handle == rkey)
+        let state = self.state.lock();
+        match state.stage {
+            Stage::Sent | Stage::Fencing(_) => {
+                let mut regions = state.regions.iter();
+                regions.any(|region| region.segment().handle == rkey)
             }
-            CallState::Idle(_) | CallState::Killed(_) | CallState::Busy => false,
+            Stage::Idle | Stage::Killed | Stage::Busy => false,
         }
     }
 
@@ -151,20 +178,20 @@ impl<T: Host> Call<T> {
     /// `EBUSY` if the Call is not idle: SUNRPC does not send a Call twice on one connection.
     pub(super) fn begin(&self) -> Result<Regions<T>> {
         let mut state = self.state.lock();
-        match core::mem::replace(&mut *state, CallState::Busy) {
-            CallState::Idle(regions) => Ok(regions),
-            other => {
-                *state = other;
-                Err(EBUSY)
-            }
+        if !matches!(state.stage, Stage::Idle) {
+            return Err(EBUSY);
         }
+        state.stage = Stage::Busy;
+        Ok(state.take_regions())
     }
 
     /// The Call is idle again. Regions that are still listed are given up first.
     pub(super) fn set_idle(&self, mut regions: Regions<T>) {
         // Outside the lock: deregistration sleeps.
         regions.clear();
-        *self.state.lock() = CallState::Idle(regions);
+        let mut state = self.state.lock();
+        state.regions = regions;
+        state.stage = Stage::Idle;
     }
 
     /// The regions are fenced: they go back to the pool, and the Call is idle again.
@@ -181,8 +208,8 @@ impl<T: Host> Call<T> {
     pub(crate) fn abandon(&self) {
         let mut state = self.state.lock();
         // Every RPC ends here, and nearly all have had their Reply.
-        if !matches!(*state, CallState::Sent { .. }) {
-            let reclaimed = matches!(*state, CallState::Busy);
+        if !matches!(state.stage, Stage::Sent) {
+            let reclaimed = matches!(state.stage, Stage::Busy);
             drop(state);
             if reclaimed {
                 // Whoever else works on it has the RPC pinned, so it is `reclaim`, and the regions
@@ -191,37 +218,30 @@ impl<T: Host> Call<T> {
             }
             return;
         }
-        let mut regions = match core::mem::replace(&mut *state, CallState::Busy) {
-            CallState::Sent { regions, .. } => regions,
-            other => {
-                *state = other;
-                return;
-            }
-        };
-        let Some(endpoint) = regions.first().map(|region| region.endpoint().clone()) else {
-            *state = CallState::Idle(regions);
+        let Some(region) = state.regions.first() else {
+            state.stage = Stage::Idle;
             return;
         };
+        let endpoint = region.endpoint().clone();
         self.fence.reinit();
         // If it can't be posted the connection is ending, and `reclaim` will wake us. Until its QP
         // is gone no region may be deregistered: the registration may be in the Send Queue still,
         // and a device in software looks at the MR when it gets there.
-        let _ = endpoint.post_fence(&mut regions, self.index);
-        *state = CallState::Killed(regions);
+        let _ = endpoint.post_fence(&mut state.regions, self.index);
+        state.stage = Stage::Killed;
         drop(state);
         self.fence.wait();
 
         let mut state = self.state.lock();
-        match core::mem::replace(&mut *state, CallState::Busy) {
-            CallState::Killed(regions) => {
-                drop(state);
-                if self.fence_done.load(Relaxed) {
-                    self.set_fenced(regions);
-                } else {
-                    self.set_idle(regions);
-                }
+        if matches!(state.stage, Stage::Killed) {
+            state.stage = Stage::Busy;
+            let regions = state.take_regions();
+            drop(state);
+            if self.fence_done.load(Relaxed) {
+                self.set_fenced(regions);
+            } else {
+                self.set_idle(regions);
             }
-            other => *state = other,
         }
     }
 
@@ -236,20 +256,21 @@ impl<T: Host> Call<T> {
     pub(super) fn reclaim(&self) -> u64 {
         let _turn = self.reclaiming.lock();
         let mut state = self.state.lock();
-        match core::mem::replace(&mut *state, CallState::Busy) {
-            CallState::Sent { regions, .. } => {
+        match core::mem::replace(&mut state.stage, Stage::Busy) {
+            Stage::Sent => {
+                let regions = state.take_regions();
                 drop(state);
                 let held = regions.len() as u64;
                 self.set_idle(regions);
                 held
             }
-            CallState::Fencing {
-                regions,
+            Stage::Fencing(Fencing {
                 message,
                 rqst,
                 verdict,
                 ..
-            } => {
+            }) => {
+                let regions = state.take_regions();
                 drop(state);
                 let held = regions.len() as u64;
                 self.set_idle(regions);
@@ -263,15 +284,15 @@ impl<T: Host> Call<T> {
                 }
                 held
             }
-            CallState::Killed(regions) => {
+            Stage::Killed => {
                 // Left to its waiter. Perhaps there was no fence, or the device lost its
                 // completion.
-                *state = CallState::Killed(regions);
+                state.stage = Stage::Killed;
                 self.wake_killed(false);
                 0
             }
             other => {
-                *state = other;
+                state.stage = other;
                 0
             }
         }

@@ -38,6 +38,8 @@ use crate::requester::call::{
     Regions,
     Segments, //
 };
+use crate::requester::send::is_repeatable;
+use crate::requester::stats::Stats;
 use crate::requester::wait::{
     wait_for_credits,
     wait_for_regions,
@@ -130,14 +132,12 @@ impl<T: Host> Marshal<'_, T> {
     /// Registers all chunks, in the order of [`Asked`].
     fn register(&self, regions: &mut Regions<T>) -> Result<Asked, SendError> {
         let (call_buf, reply_buf) = (self.rqst.snd_buf(), self.rqst.rcv_buf());
+        let reply_sizes = sizes_of(reply_buf)?;
         let mut asked = Asked {
-            write_len: u32::try_from(reply_buf.page_len()).unwrap_or(u32::MAX),
-            reply_len: sizes_of(reply_buf)?.total().map_err(|_| SendError::Io)?,
+            write_len: reply_sizes.pages,
+            reply_len: reply_sizes.total().map_err(|_| SendError::Io)?,
             long_reply: self.plan.reply_parts > 1,
-            // SUNRPC provides pages for what is got from the server, and nothing is changed by
-            // getting it but by LAYOUTGET, also with OPEN. These are of NFSv4.1 and later, where
-            // the server knows a Call again that has come before.
-            repeatable: reply_buf.page_len() > 0,
+            repeatable: is_repeatable(&reply_sizes),
             continued: self.plan.parts > 1,
             ..Asked::default()
         };
@@ -323,16 +323,18 @@ impl<T: Host> Marshal<'_, T> {
         stats.reply_segments.add_value(asked.reply as u64);
         stats.bytes_offered.add_value(offered);
         match self.plan.call {
-            CallFormat::Inline => {
-                let call_buf = self.rqst.snd_buf();
-                stats
-                    .pullup_bytes
-                    .add_value((call_buf.page_len() + call_buf.tail_len()) as u64);
-            }
+            CallFormat::Inline => count_pullup(stats, self.rqst.snd_buf()),
             CallFormat::ReadChunk { .. } => {}
             CallFormat::CallAndReadChunk { .. } | CallFormat::Special => stats.nomsg_calls.count(),
         }
     }
+}
+
+/// Counts the octets of a Call that are copied from elsewhere than its head.
+pub(super) fn count_pullup(stats: &Stats, call: &XdrBuf) {
+    stats
+        .pullup_bytes
+        .add_value((call.page_len() + call.tail_len()) as u64);
 }
 
 /// Returns the handle of the longest of the regions, or zero if there are none. To invalidate that

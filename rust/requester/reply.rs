@@ -20,9 +20,10 @@ use crate::proto::v1::{
     Direction, //
 };
 use crate::requester::call::{
-    CallState,
+    Fencing,
     Regions,
-    Segments, //
+    Segments,
+    Stage, //
 };
 use crate::requester::verdict::Verdict;
 use crate::requester::Host;
@@ -38,12 +39,10 @@ pub(crate) struct Ended<T: Host> {
     rqst: Pinned<T>,
     /// The verdict on the answer.
     verdict: Verdict,
-    /// The RPC message, if it has come in parts.
-    whole: Option<Whole>,
-    /// Regions that the peer has not invalidated.
-    fence: Option<Regions<T>>,
-    /// The request of the Call.
-    asked: Asked,
+    /// Set if there are regions that the peer has not invalidated.
+    needs_fence: bool,
+    /// Set if there were regions.
+    had_regions: bool,
 }
 
 /// Takes a message in, on a connection that is all the Requester's. Sleeps.
@@ -64,31 +63,46 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T::Wire>) {
 fn take_in<T: Host>(this: &Arc<T>, mut message: Received<T::Wire>, channel: &Channel) {
     let held = channel.count(&mut message);
     let delivery = channel.deliver(message.bytes(), held, true);
-    let answer = match delivery {
-        Delivery::Answer(answer, whole) => Some((answer, whole)),
-        Delivery::Bad(error) => unreadable(this, &message, &error).map(|answer| (answer, None)),
+    let (ended, whole) = match delivery {
+        Delivery::Answer(answer, whole) => (accept(this, &message, &answer, whole.as_ref()), whole),
         // Only Replies may take a memory region away, RFC 8797 section 4.1; section 6.5 of the
         // draft.
         Delivery::Call(version, whole) if message.invalidated().is_none() => {
             T::reverse_call(this, message, version, whole);
             return;
         }
+        other => (take_rest(this, &message, &other), None),
+    };
+    if let Some(ended) = ended {
+        finish(this, message, ended, whole);
+    }
+}
+
+/// Takes a message in that is neither an answer nor a Call that may be taken in.
+#[cold]
+fn take_rest<T: Host>(
+    this: &Arc<T>,
+    message: &Received<T::Wire>,
+    delivery: &Delivery<'_>,
+) -> Option<Ended<T>> {
+    match delivery {
+        Delivery::Bad(error) => {
+            if let Some(answer) = unreadable(this, message, error) {
+                return accept(this, message, &answer, None);
+            }
+        }
         Delivery::Properties => {
             // The timeout of a Call begins before the connection is made; with a delay that grows,
             // it might be over each time that the Call could be sent. Without any, a server that
             // says this much and no more would be connected to over and over.
             this.xprt().set_reestablish_timeout(SPOILT_DELAY);
-            None
         }
-        Delivery::Call(..) | Delivery::Nothing => None,
-    };
-    if let Some((answer, whole)) = answer {
-        if let Some(ended) = accept(this, &message, answer, whole) {
-            finish(this, message, ended);
-        }
-    } else if message.invalidated().is_some() {
+        Delivery::Call(..) | Delivery::Answer(..) | Delivery::Nothing => {}
+    }
+    if message.invalidated().is_some() {
         lose_track(&**this);
     }
+    None
 }
 
 /// Takes a message of Version One in that can't be decoded. Returns what it is if it may answer a
@@ -151,8 +165,8 @@ fn stray<T: Host>(this: &T, xid: u32, message: &Received<T::Wire>) {
 pub(crate) fn accept<T: Host>(
     this: &Arc<T>,
     message: &Received<T::Wire>,
-    answer: Answer<'_>,
-    whole: Option<Whole>,
+    answer: &Answer<'_>,
+    whole: Option<&Whole>,
 ) -> Option<Ended<T>> {
     let xid = answer.xid;
     let (stats, xprt) = (&this.requester().stats, this.xprt());
@@ -168,40 +182,36 @@ pub(crate) fn accept<T: Host>(
         update_credits(this, credits);
     }
 
-    // A reference of its own: the pin moves into the Call's state.
-    let slot = rqst.slot().clone();
-    let call = &slot.call;
+    let call = &rqst.slot().call;
     if answer.ends_connection && !call.is_hopeless() {
         // It is sent again on the next connection.
         return None;
     }
-    let mut state = call.state().lock();
-    let (mut regions, asked) = match core::mem::replace(&mut *state, CallState::Busy) {
-        CallState::Sent { regions, asked } => (regions, asked),
-        other => {
-            // Answered already, or not sent yet.
-            *state = other;
-            drop(state);
-            stats.bad_replies.count();
-            stray(&**this, xid, message);
-            return None;
-        }
-    };
+    let mut guard = call.state().lock();
+    let state = &mut *guard;
+    if !matches!(state.stage, Stage::Sent) {
+        // Answered already, or not sent yet.
+        drop(guard);
+        stats.bad_replies.count();
+        stray(&**this, xid, message);
+        return None;
+    }
+    let (regions, asked) = (&mut state.regions, &state.asked);
     if answer
         .error
         .is_some_and(|error| !asked.is_meant_by(&error, xid))
     {
-        *state = CallState::Sent { regions, asked };
         return None;
     }
     let mut verdict = match answer.error {
-        Some(error) if this.requester().learn(&error, &asked) => Verdict::Again,
+        Some(error) if this.requester().learn(&error, asked) => Verdict::Again,
         _ => answer
             .reply
-            .and_then(|reply| judge::<T>(&reply, &regions, asked))
+            .as_ref()
+            .and_then(|reply| judge::<T>(reply, regions, asked))
             .unwrap_or(Verdict::Failed),
     };
-    let message_len = match (&whole, verdict) {
+    let message_len = match (whole, verdict) {
         (Some(whole), Verdict::Inline { at, .. }) => whole.bytes().len().saturating_add(at),
         _ => message.bytes().len(),
     };
@@ -217,31 +227,30 @@ pub(crate) fn accept<T: Host>(
         written,
     );
 
+    let had_regions = !regions.is_empty();
     let invalidated = message.invalidated();
-    if invalidated.is_some_and(|rkey| !take_invalidated(&**this, xid, rkey, &mut regions)) {
+    if invalidated.is_some_and(|rkey| !take_invalidated(&**this, xid, rkey, regions)) {
         // It took something away that was not this Call's.
         lose_track(&**this);
         if !call.is_hopeless() {
             // It is sent again on the next connection.
-            *state = CallState::Sent { regions, asked };
             return None;
         }
         verdict = Verdict::Failed;
     }
-    let fence = if regions.is_empty() {
-        *state = CallState::Idle(regions);
-        None
+    let needs_fence = !regions.is_empty();
+    // Nobody else works on the Call before `finish`: the RPC is pinned.
+    state.stage = if needs_fence {
+        Stage::Busy
     } else {
-        // Nobody else works on the Call before `finish`: the RPC is pinned.
-        Some(regions)
+        Stage::Idle
     };
-    drop(state);
+    drop(guard);
     Some(Ended {
         rqst,
         verdict,
-        whole,
-        fence,
-        asked,
+        needs_fence,
+        had_regions,
     })
 }
 
@@ -262,45 +271,55 @@ fn take_invalidated<T: Host>(this: &T, xid: u32, rkey: u32, regions: &mut Region
 
 /// Completes an RPC that has got its answer in `message`, now or when what the peer did not
 /// invalidate is fenced.
-pub(crate) fn finish<T: Host>(this: &Arc<T>, message: Received<T::Wire>, ended: Ended<T>) {
-    let Ended {
-        rqst,
-        verdict,
-        whole,
-        fence,
-        asked,
-    } = ended;
-    let Some(mut regions) = fence else {
-        complete(this, rqst, verdict, message.bytes(), whole.as_ref());
-        if asked.segments() > 0 {
-            // Somebody may have waited for the region that came back.
-            this.xprt().wake();
-        }
+/// `whole` is the RPC message, if it has come in parts.
+pub(crate) fn finish<T: Host>(
+    this: &Arc<T>,
+    message: Received<T::Wire>,
+    ended: Ended<T>,
+    whole: Option<Whole>,
+) {
+    if ended.needs_fence {
+        fence(this, message, ended, whole);
         return;
-    };
+    }
+    let whole = whole.as_ref();
+    complete(this, ended.rqst, ended.verdict, message.bytes(), whole);
+    if ended.had_regions {
+        // Somebody may have waited for the region that came back.
+        this.xprt().wake();
+    }
+}
 
-    let slot = rqst.slot().clone();
+/// Has the regions fenced that the peer did not invalidate. [`fenced`] completes the RPC.
+fn fence<T: Host>(
+    this: &Arc<T>,
+    message: Received<T::Wire>,
+    ended: Ended<T>,
+    whole: Option<Whole>,
+) {
+    let Ended { rqst, verdict, .. } = ended;
+    // A reference of its own: the pin moves into the Call's state.
+    let slot = Arc::clone(rqst.slot());
     let (call, stats) = (&slot.call, &this.requester().stats);
-    let count = regions.len() as u64;
     let endpoint = message.endpoint().clone();
     let mut state = call.state().lock();
+    let count = state.regions.len() as u64;
     // The fence may be done before the post returns; its handler waits for the lock.
-    match endpoint.post_fence(&mut regions, call.index()) {
+    match endpoint.post_fence(&mut state.regions, call.index()) {
         Ok(()) => {
-            *state = CallState::Fencing {
-                regions,
+            state.stage = Stage::Fencing(Fencing {
                 verdict,
                 message,
                 whole,
                 rqst,
-            };
+            });
             drop(state);
             stats.local_invalidations.add_value(count);
             stats.work_requests.add_value(count);
         }
         Err(_) => {
             // The connection is ending, and takes the regions with it. The RPC is sent again.
-            *state = CallState::Sent { regions, asked };
+            state.stage = Stage::Sent;
             drop(state);
             drop(rqst);
         }
@@ -329,14 +348,14 @@ pub(crate) fn fenced<T: Host>(this: &Arc<T>, tag: u32, done: bool) {
     };
     let call = &slot.call;
     let mut state = call.state().lock();
-    match core::mem::replace(&mut *state, CallState::Busy) {
-        CallState::Fencing {
-            regions,
+    match core::mem::replace(&mut state.stage, Stage::Busy) {
+        Stage::Fencing(Fencing {
             verdict,
             message,
             whole,
             rqst,
-        } if done => {
+        }) if done => {
+            let regions = state.take_regions();
             drop(state);
             call.set_fenced(regions);
             complete(this, rqst, verdict, message.bytes(), whole.as_ref());
@@ -344,8 +363,8 @@ pub(crate) fn fenced<T: Host>(this: &Arc<T>, tag: u32, done: bool) {
         }
         other => {
             // Not done: the connection is lost, and its end takes a Call in `Fencing` back.
-            let killed = matches!(other, CallState::Killed(_));
-            *state = other;
+            let killed = matches!(other, Stage::Killed);
+            state.stage = other;
             if killed {
                 call.wake_killed(done);
             }
@@ -360,8 +379,15 @@ pub(crate) fn fenced<T: Host>(this: &Arc<T>, tag: u32, done: bool) {
 fn judge<T: Host>(
     header: &message::Reply<'_>,
     regions: &Regions<T>,
-    asked: Asked,
+    asked: &Asked,
 ) -> Option<Verdict> {
+    if header.write.is_empty() && header.reply.is_none() {
+        // Without chunks there is nothing to compare.
+        return (!header.special).then_some(Verdict::Inline {
+            at: header.header_len,
+            written: 0,
+        });
+    }
     let rest = regions.get(asked.call + asked.read..)?;
     let (write, reply) = rest.split_at_checked(asked.write)?;
 
@@ -430,7 +456,7 @@ fn complete<T: Host>(
         }
     };
     match delivered {
-        Ok(len) => rqst.complete(len),
+        Ok(len) => rqst.complete(this, len),
         Err(_) => {
             stats.bad_replies.count();
             rqst.fail(EIO);

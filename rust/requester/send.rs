@@ -15,18 +15,31 @@ use crate::observe::trace;
 use crate::proto::connection::Terms;
 use crate::proto::format::{
     self,
+    Asked,
+    CallFormat,
     CallPlan,
     CallShape,
     Message,
+    MessageSizes,
+    ReplyFormat,
     SegmentLimits,
     Usable, //
 };
+use crate::proto::message::{
+    PlainHeader,
+    Version, //
+};
 use crate::proto::v2::Direction as RpcDirection;
-use crate::requester::call::CallState;
+use crate::requester::call::Stage;
 use crate::requester::marshal::{
+    count_pullup,
     sizes_of,
     Marshal,
     Marshaled, //
+};
+use crate::requester::wait::{
+    wait_for_credits,
+    wait_for_send_room, //
 };
 use crate::requester::Host;
 use crate::sunrpc::{
@@ -109,8 +122,8 @@ fn settle<T: Host>(rqst: &SendRqst<'_, T>, error: SendError) -> Result<(), SendE
 fn message_of(buf: &XdrBuf, eligible: bool, cut: &SegmentLimits) -> Result<Message, SendError> {
     let payload_segments = cut.segments(buf.page_base() % PAGE_SIZE, buf.page_len());
     // Wherever these begin.
-    let [head, tail] = [buf.head_len(), buf.tail_len()].map(|len| cut.segments(PAGE_SIZE - 1, len));
-    let rest_segments = head + tail;
+    let rest = |len| cut.segments(PAGE_SIZE - 1, len);
+    let rest_segments = rest(buf.head_len()) + rest(buf.tail_len());
     Ok(Message {
         sizes: sizes_of(buf)?,
         ddp_eligible: eligible,
@@ -159,7 +172,7 @@ fn choose<T: Host>(
     })
 }
 
-/// Registers, writes and posts a Call, or leaves it idle.
+/// Writes and posts a Call, or leaves it idle.
 ///
 /// # Errors
 ///
@@ -170,6 +183,121 @@ fn marshal_and_post<T: Host>(
     rqst: &SendRqst<'_, T>,
 ) -> Result<(), SendError> {
     rqst.fill_sparse_pages()?;
+    let (call, reply) = (sizes_of(rqst.snd_buf())?, sizes_of(rqst.rcv_buf())?);
+    match link.channel().thresholds() {
+        Some(thresholds) if thresholds.hold(&call, &reply) => {
+            let asked = Asked {
+                write_len: reply.pages,
+                reply_len: reply.total().map_err(|_| SendError::Io)?,
+                repeatable: is_repeatable(&reply),
+                ..Asked::default()
+            };
+            post_alone(this, link, rqst, thresholds.version, asked)
+        }
+        _ => register_and_post(this, link, rqst),
+    }
+}
+
+/// Returns whether a Call may be executed twice, if there is room for such a Reply.
+///
+/// SUNRPC provides pages for what is got from the server, and nothing is changed by getting it but
+/// by LAYOUTGET, also with OPEN. These are of NFSv4.1 and later, where the server knows a Call again
+/// that has come before.
+pub(super) const fn is_repeatable(reply: &MessageSizes) -> bool {
+    reply.pages > 0
+}
+
+/// Writes and posts a Call that is one message without chunks, as its Reply will be.
+///
+/// # Errors
+///
+/// As for [`marshal_and_post`].
+fn post_alone<T: Host>(
+    this: &Arc<T>,
+    link: &Link<T::Wire>,
+    rqst: &SendRqst<'_, T>,
+    version: Version,
+    asked: Asked,
+) -> Result<(), SendError> {
+    let xid = rqst.xid();
+    let Some(mut buffer) = link.endpoint().send_buffer() else {
+        return Err(wait_for_send_room(this, link, xid, 0, 1));
+    };
+    let header = PlainHeader {
+        version,
+        direction: RpcDirection::Call,
+        xid,
+        credits: link.credits_wanted(),
+    };
+    let octets = &mut *buffer;
+    let header_len = header.encode(octets).map_err(|_| SendError::MsgSize)?;
+    let rest = octets.get_mut(header_len..).ok_or(SendError::MsgSize)?;
+    let copied = rqst.snd_buf().copy_message(rest);
+    let len = header_len + copied.ok_or(SendError::MsgSize)?;
+    let (call, stats) = (&rqst.slot().call, &this.requester().stats);
+    count_pullup(stats, rqst.snd_buf());
+
+    rqst.stamp();
+    // The Reply may be here before the post returns, so the Call must be `Sent` by then: its lock
+    // is held over the post, and the Reply's handler waits for it.
+    let mut state = call.state().lock();
+    if !matches!(state.stage, Stage::Idle) {
+        return Err(SendError::NotConnected);
+    }
+    call.set_xid(xid);
+    match link.post_alone(RpcDirection::Call, buffer, len) {
+        Ok(signaled) => {
+            // Before the Reply's handler gets the lock.
+            trace::post_call(
+                this.traced(),
+                xid,
+                call.index(),
+                CallFormat::Inline,
+                ReplyFormat::Inline,
+                header_len,
+                len,
+                0,
+                signaled,
+            );
+            state.stage = Stage::Sent;
+            state.asked = asked;
+            drop(state);
+            stats.work_requests.count();
+            rqst.count_sent();
+            Ok(())
+        }
+        Err(error) => {
+            drop(state);
+            if let Unposted::Post(error) = error {
+                trace::post_failed(this.traced(), xid, error.into());
+            }
+            Err(unposted(this, link, xid, error))
+        }
+    }
+}
+
+/// Returns what SUNRPC is told of a Call of one message without chunks that was not posted.
+#[cold]
+fn unposted<T: Host>(this: &Arc<T>, link: &Link<T::Wire>, xid: u32, error: Unposted) -> SendError {
+    match error {
+        Unposted::Post(PostError::Full) => wait_for_send_room(this, link, xid, 0, 1),
+        Unposted::Post(_) => SendError::NotConnected,
+        Unposted::Credits => wait_for_credits(this, link, 1, false),
+        // The peer does not take Calls: now or later.
+        Unposted::Unsupported => SendError::MsgSize,
+    }
+}
+
+/// Chooses the form of a Call, registers, writes and posts it, or leaves it idle.
+///
+/// # Errors
+///
+/// As for [`marshal_and_post`].
+fn register_and_post<T: Host>(
+    this: &Arc<T>,
+    link: &Link<T::Wire>,
+    rqst: &SendRqst<'_, T>,
+) -> Result<(), SendError> {
     // Once, since the peer may tell something else meanwhile.
     let terms = link.terms();
     let cut = link.cut(&terms);
@@ -222,7 +350,7 @@ fn marshal_and_post<T: Host>(
                 regions.len(),
                 signaled,
             );
-            *state = CallState::Sent { regions, asked };
+            state.sent(regions, asked);
             drop(state);
             stats.registrations.add_value(count);
             stats.work_requests.add_value(count + u64::from(parts));
@@ -233,7 +361,7 @@ fn marshal_and_post<T: Host>(
         Err(Unposted::Post(PostError::Refused)) => {
             // The device may have taken a part of the chain. So the regions stay with the Call
             // until the end of the connection, which follows, takes them back.
-            *state = CallState::Sent { regions, asked };
+            state.sent(regions, asked);
             drop(state);
             trace::post_failed(this.traced(), rqst.xid(), PostError::Refused.into());
             Err(SendError::NotConnected)

@@ -102,8 +102,8 @@ impl<C: CallbackWire> Callback<C> {
     pub(super) fn accept(
         this: &Arc<Self>,
         message: &Received<C>,
-        answer: Answer<'_>,
-        whole: Option<Whole>,
+        answer: &Answer<'_>,
+        whole: Option<&Whole>,
     ) -> Option<Ended<Self>> {
         this.requester.stats.completions.count();
         requester::reply::accept(this, message, answer, whole)

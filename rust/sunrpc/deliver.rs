@@ -90,6 +90,9 @@ pub(super) unsafe fn inline(bufs: [&XdrBuf; 2], inline: &[u8], written: u32) -> 
     let padding = [0; XDR_UNIT];
     let padding = padding.get(..whole - inline.len()).ok_or(EIO)?;
     let put = |at: usize, bytes: &[u8]| {
+        if bytes.is_empty() {
+            return 0;
+        }
         // SAFETY: The caller guarantees it; the slice is as long as it says.
         unsafe { buf.write_at(at, bytes.as_ptr(), bytes.len()) }
     };

@@ -23,7 +23,10 @@ use crate::{
     },
     sys, //
 };
-use core::ptr;
+use core::{
+    mem::ManuallyDrop,
+    ptr, //
+};
 use kernel::sync::lock::{
     spinlock::SpinLockBackend,
     Guard, //
@@ -155,8 +158,8 @@ impl XprtHandle {
         let xprt = self.as_ptr();
         // SAFETY: `state` is written once, by setup, before SUNRPC can have an RPC on the
         // transport. The pointer is valid by the invariant.
-        let state = unsafe { (*self.0.as_ptr()).state };
-        if !ptr::eq(state, Arc::as_ptr(owner).cast()) {
+        let state: *const T = unsafe { (*self.0.as_ptr()).state }.cast();
+        if !ptr::eq(state, Arc::as_ptr(owner)) {
             kernel::warn_on!(true);
             return None;
         }
@@ -169,7 +172,7 @@ impl XprtHandle {
         // SAFETY: `state` is a `T`, so all requests of this transport are slots that `T` lent.
         // SUNRPC does not give a request back while it is in the receive queue, and `queue_lock`
         // keeps it there.
-        let slot: Arc<Slot<T::Call>> = (*unsafe { Slot::of(rqst) }).clone();
+        let slot = unsafe { Slot::<T::Call>::of(rqst) };
         if slot.pinned().load(Relaxed) {
             drop(guard);
             return None;
@@ -178,9 +181,11 @@ impl XprtHandle {
         // SAFETY: `queue_lock` has been held since the lookup.
         unsafe { sys::xprt_pin_rqst(rqst) };
         drop(guard);
-        // SAFETY: The slot was pinned just now, by this call, and `pinned` was false before, so no
-        // other object stands for a pin of it.
-        Some(unsafe { Pinned::new(owner.clone(), slot) })
+        // SAFETY: `state` is the reference of the transport, which comes from `Arc::into_raw` of an
+        // `Arc` like `owner`, and stays while SUNRPC has an RPC on the transport. The slot was
+        // pinned just now, by this call, and `pinned` was false before, so no other object stands
+        // for a pin of it.
+        Some(unsafe { Pinned::new(ManuallyDrop::new(Arc::from_raw(state)), slot) })
     }
 
     /// Makes SUNRPC close the connection, from a worker of its own. May be called in any state.

@@ -12,7 +12,7 @@ use crate::kext::prelude::*;
 use crate::sys;
 use core::{
     cell::Cell,
-    mem, //
+    mem::ManuallyDrop, //
 };
 
 /// An RPC that waits for a Reply. Its request, task and memory cannot go away while this object
@@ -29,12 +29,13 @@ use core::{
 /// # Invariants
 ///
 /// The slot is lent, `xprt_pin_rqst` was called for it and `pinned` is set; both belong to this
-/// object.
+/// object. SUNRPC gives neither the request nor the transport back before the pin is taken away, so
+/// `slot` and `owner`, which have no counts of their own, stand for its references until then.
 pub(crate) struct Pinned<T: Transport> {
     /// The transport, which keeps the handle and the queue's lock.
-    owner: Arc<T>,
+    owner: ManuallyDrop<Arc<T>>,
     /// The slot.
-    slot: Arc<Slot<T::Call>>,
+    slot: ManuallyDrop<Arc<Slot<T::Call>>>,
     /// Marker that makes the type not `Sync`, so that all shared references are in one thread.
     _not_sync: PhantomData<Cell<()>>,
 }
@@ -47,8 +48,12 @@ impl<T: Transport> Pinned<T> {
     ///
     /// # Safety
     ///
-    /// The invariants hold, and no other object stands for this pin.
-    pub(super) unsafe fn new(owner: Arc<T>, slot: Arc<Slot<T::Call>>) -> Self {
+    /// The invariants hold, and no other object stands for this pin. `owner` is SUNRPC's reference
+    /// to the transport, and `slot` is that to the slot.
+    pub(super) unsafe fn new(
+        owner: ManuallyDrop<Arc<T>>,
+        slot: ManuallyDrop<Arc<Slot<T::Call>>>,
+    ) -> Self {
         // INVARIANT: The caller guarantees that they hold.
         Self {
             owner,
@@ -129,12 +134,17 @@ impl<T: Transport> Pinned<T> {
         Ok(())
     }
 
-    /// Completes the RPC: its Reply of `len` octets is in memory.
+    /// Completes the RPC: its Reply of `len` octets is in memory. `owner` is the transport that it
+    /// was pinned for.
     ///
     /// From now on the memory of the RPC belongs to the task, so every region must have been fenced
     /// before.
-    pub(crate) fn complete(self, len: usize) {
-        self.finish(len, None);
+    pub(crate) fn complete(self, owner: &Arc<T>, len: usize) {
+        if !Arc::ptr_eq(owner, &self.owner) {
+            kernel::warn_on!(true);
+            return;
+        }
+        self.finish(owner, len, None);
     }
 
     /// Has SUNRPC encode the Call anew and send it again, with the same XID and on the same
@@ -149,7 +159,8 @@ impl<T: Transport> Pinned<T> {
         // lock, by single loads and stores, so an atomic access does not race with it.
         unsafe { Atomic::from_ptr(&raw mut (*self.slot.rqst()).rq_connect_cookie) }
             .store(other, Relaxed);
-        self.finish(0, Some(EAGAIN));
+        let owner = Arc::clone(&self.owner);
+        self.finish(&owner, 0, Some(EAGAIN));
     }
 
     /// Ends the RPC with `error`; there will be no Reply.
@@ -158,14 +169,17 @@ impl<T: Transport> Pinned<T> {
     /// calls again. That Call is refused on the same connection, so a new connection is made for
     /// it.
     pub(crate) fn fail(self, error: Error) {
-        self.finish(0, Some(error));
+        let owner = Arc::clone(&self.owner);
+        self.finish(&owner, 0, Some(error));
     }
 
-    /// Completes the RPC and takes the pin away, both under the lock.
-    fn finish(self, len: usize, error: Option<Error>) {
-        let xprt = self.owner.xprt();
-        let rqst = self.slot.rqst();
-        let guard = xprt.lock_queue();
+    /// Completes the RPC and takes the pin away, both under the lock. `owner` is the transport: a
+    /// reference of the caller's, since SUNRPC may give up its own as soon as there is no pin.
+    fn finish(self, owner: &Arc<T>, len: usize, error: Option<Error>) {
+        // The pin is taken away below, and not again.
+        let this = ManuallyDrop::new(self);
+        let rqst = this.slot.rqst();
+        let guard = owner.xprt().lock_queue();
         // SAFETY: `queue_lock` is held, and by the invariant request and task are valid until the
         // pin is taken away.
         unsafe {
@@ -177,21 +191,10 @@ impl<T: Transport> Pinned<T> {
             }
             sys::xprt_complete_rqst(task, deliver::length_for_c(len));
         }
-        // SAFETY: `queue_lock` is held. The pin belongs to this object, which is taken apart below
-        // without another `unpin`.
-        unsafe { unpin(&self.slot) };
+        // SAFETY: `queue_lock` is held. The pin belongs to this object, which is not used any more,
+        // nor dropped.
+        unsafe { unpin(&this.slot) };
         drop(guard);
-        let (owner, slot) = self.into_parts();
-        // The references go after the lock.
-        drop(slot);
-        drop(owner);
-    }
-
-    /// Takes the references out, without dropping the pin.
-    fn into_parts(self) -> (Arc<T>, Arc<Slot<T::Call>>) {
-        let this = mem::ManuallyDrop::new(self);
-        // SAFETY: Each field is moved out once, and `this` is not dropped.
-        unsafe { (core::ptr::read(&this.owner), core::ptr::read(&this.slot)) }
     }
 }
 
@@ -208,7 +211,9 @@ unsafe fn unpin<C>(slot: &Slot<C>) {
 
 impl<T: Transport> Drop for Pinned<T> {
     fn drop(&mut self) {
-        let guard = self.owner.xprt().lock_queue();
+        // Without a pin SUNRPC may give up its own reference, and the lock is released after that.
+        let owner = Arc::clone(&self.owner);
+        let guard = owner.xprt().lock_queue();
         // SAFETY: `queue_lock` is held. By the invariant the pin belongs to this object, which goes
         // away.
         unsafe { unpin(&self.slot) };

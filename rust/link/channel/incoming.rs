@@ -27,7 +27,10 @@ use crate::{
             Reception, //
         },
         message::Version,
-        v1::DecodeError, //
+        v1::{
+            DecodeError,
+            Direction, //
+        }, //
     }, //
 };
 
@@ -85,6 +88,36 @@ impl Channel {
         if !self.may_speak_two {
             return Delivery::whole(Incoming::of_one(bytes, expects_answers));
         }
+        match self.deliver_plain(bytes, held) {
+            Some(delivery) => delivery,
+            None => self.deliver_any(bytes, held, expects_answers),
+        }
+    }
+
+    /// Takes a message in if it is one of those that nearly all are, see
+    /// [`Connection::received_plain`](crate::proto::connection::Connection::received_plain).
+    #[inline]
+    fn deliver_plain<'a>(&self, bytes: &'a [u8], held: u32) -> Option<Delivery<'a>> {
+        if !self.settled.load(Acquire) {
+            return None;
+        }
+        let mut state = self.state.lock();
+        let plain = state.connection.received_plain(bytes, Some(held))?;
+        if !state.connection.is_content() {
+            self.is_quiet.store(false, Relaxed);
+        } else if !self.is_quiet.load(Relaxed) {
+            self.note_quiet(&state);
+        }
+        drop(state);
+        Some(match plain.direction {
+            Direction::Call => Delivery::Call(Version::Two, None),
+            Direction::Reply => Delivery::Answer(Answer::plain(&plain), None),
+        })
+    }
+
+    /// Takes any message in, see [`Self::deliver`].
+    #[inline(never)]
+    fn deliver_any<'a>(&self, bytes: &'a [u8], held: u32, expects_answers: bool) -> Delivery<'a> {
         let reception = Reception {
             used: self.settled.load(Acquire).then_some(held),
             expects_answers,
@@ -131,6 +164,9 @@ impl Channel {
     fn receive<'a>(&self, bytes: &'a [u8], reception: &Reception) -> Incoming<'a> {
         let mut state = self.state.lock();
         let incoming = state.connection.received(bytes, reception);
+        if let Incoming::Properties { .. } = incoming {
+            self.publish_thresholds(&state.connection);
+        }
         self.publish(&state.connection);
         self.note_quiet(&state);
         drop(state);

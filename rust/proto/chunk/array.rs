@@ -24,17 +24,20 @@ pub(crate) struct Chunk<'a> {
 
 impl<'a> Chunk<'a> {
     /// Reads and checks a chunk.
+    #[inline]
     pub(crate) fn get(reader: &mut Reader<'a>, limits: &Limits) -> Result<Self> {
-        let count = usize::try_from(reader.u32()?).map_err(|_| Fault::TooManySegments)?;
+        let mut behind = *reader;
+        let count = usize::try_from(behind.u32()?).map_err(|_| Fault::TooManySegments)?;
         if count > limits.chunk_segments {
             return Err(Fault::TooManySegments);
         }
 
-        let start = reader.rest();
+        let start = behind.rest();
         let mut total = 0_u32;
         for _ in 0..count {
-            total = Segment::get(reader)?.add_to(total)?;
+            total = Segment::get(&mut behind)?.add_to(total)?;
         }
+        *reader = behind;
 
         // INVARIANT: these octets are `count` segments that were read above.
         Ok(Self {

@@ -44,21 +44,23 @@ impl<'a> ReadList<'a> {
 
     /// Reads and checks a Read list that is not empty.
     fn get_entries(reader: &mut Reader<'a>, limits: &Limits) -> Result<Self> {
-        let start = reader.rest();
+        let mut behind = *reader;
+        let start = behind.rest();
         let mut len = 0_usize;
         let mut count = 0_usize;
         let mut total = 0_u32;
 
-        while reader.bool()? {
+        while behind.bool()? {
             if count >= limits.read_segments {
                 return Err(Fault::TooManySegments);
             }
-            let entry = ReadSegment::get(reader)?;
+            let entry = ReadSegment::get(&mut behind)?;
             // The sum is over all chunks, since they belong to the same RPC message.
             total = entry.segment.add_to(total)?;
             count = count.saturating_add(1);
             len = len.saturating_add(READ_ENTRY_LEN);
         }
+        *reader = behind;
 
         // INVARIANT: `len` octets are `count` entries that were read above.
         Ok(Self {

@@ -45,22 +45,25 @@ impl<'a> WriteList<'a> {
 
     /// Reads and checks a Write list that is not empty.
     fn get_entries(reader: &mut Reader<'a>, limits: &Limits) -> Result<Self> {
-        let start = *reader;
-        let mut len = 0_usize;
+        let mut behind = *reader;
         let mut count = 0_usize;
+        let start = behind.rest();
+        let mut left = start.len();
 
-        while reader.bool()? {
+        while behind.bool()? {
             if count >= limits.write_chunks {
                 return Err(Fault::TooManyChunks);
             }
-            Chunk::get(reader, limits)?;
+            Chunk::get(&mut behind, limits)?;
             count = count.saturating_add(1);
-            len = reader.position().saturating_sub(start.position());
+            left = behind.rest().len();
         }
+        *reader = behind;
 
-        // INVARIANT: `len` octets are `count` entries that were read above.
+        // INVARIANT: The octets up to those that were left are `count` entries that were read above.
+        let len = start.len().saturating_sub(left);
         Ok(Self {
-            entries: start.rest().get(..len).ok_or(Fault::Truncated)?,
+            entries: start.get(..len).ok_or(Fault::Truncated)?,
             count,
         })
     }

@@ -20,6 +20,7 @@ use super::super::{
     v2::{
         Header,
         MessagePurpose,
+        Plain,
         RdmaError, //
     }, //
 };
@@ -61,6 +62,19 @@ impl Answer<'_> {
             reply: None,
             last: None,
             error,
+            ends_connection: false,
+        }
+    }
+
+    /// A Reply of Version Two that is all in one message, without chunks.
+    #[inline]
+    pub(crate) const fn plain(plain: &Plain<'_>) -> Self {
+        Self {
+            xid: plain.xid,
+            credits: None,
+            reply: Some(Reply::without_chunks(plain.header_len)),
+            last: None,
+            error: None,
             ends_connection: false,
         }
     }
@@ -135,6 +149,18 @@ impl<'a> Incoming<'a> {
             }),
             Event::Message { header, extent } => Self::of_rpc(&header, extent),
         })
+    }
+
+    /// Returns a message of Version Two without chunks that holds all of an RPC message.
+    #[inline]
+    pub(crate) fn of_plain(plain: &Plain<'a>) -> Self {
+        match plain.direction {
+            Direction::Call => Self::Call {
+                version: Version::Two,
+                last: None,
+            },
+            Direction::Reply => Self::Answer(Answer::plain(plain)),
+        }
     }
 
     /// Returns a message that holds an RPC message of Version Two, or a part of one.

@@ -164,7 +164,14 @@ impl Receives {
     /// Receives that are kept for withdrawn credits count for what was promised and for nothing
     /// else.
     pub(crate) fn offer(&self, held: u32, throttle: bool) -> WindowOffer {
-        let all = window::offer(self.capacity(), held).unwrap_or(0);
+        let all = window::offer(self.capacity(), held);
+        if self.allowance.withdrawn() == 0 && !throttle {
+            return WindowOffer {
+                messages: all,
+                is_throttled: false,
+            };
+        }
+        let all = all.unwrap_or(0);
         let most = if throttle { all.min(THROTTLED) } else { all };
         WindowOffer {
             messages: window::offer(self.posted(), held).map(|left| left.min(most)),

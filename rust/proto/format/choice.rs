@@ -38,10 +38,6 @@ struct Offer {
 /// [`Fault::NoSpace`] if no format is possible: a header alone would exceed its inline threshold,
 /// or the peer refuses everything that is left.
 pub(crate) fn choose(shape: &CallShape) -> Result<CallPlan> {
-    let shape = &CallShape {
-        header_segments: header_segments(shape),
-        ..*shape
-    };
     let (offer, (call, header_len, inline_len, parts)) = choose_both(shape)?;
 
     Ok(CallPlan {
@@ -73,10 +69,10 @@ type Way = (CallFormat, usize, usize, u32);
 /// Chooses the offer for the Reply and the format of the Call. Offers less if the offered segments
 /// leave too few for the Call.
 fn choose_both(shape: &CallShape) -> Result<(Offer, Way)> {
-    let most = shape.header_segments;
+    let most = header_segments(shape);
     if most == usize::MAX {
         let offer = choose_reply(shape, most)?;
-        let way = choose_call(shape, &offer)?;
+        let way = choose_call(shape, &offer, most)?;
         return Ok((offer, way));
     }
     // The shares that the Reply may get: all segments; those left by a Call with a chunk for its
@@ -91,7 +87,10 @@ fn choose_both(shape: &CallShape) -> Result<(Offer, Way)> {
     let shares = wanted.map(|wanted| most.checked_sub(wanted));
     for share in shares.into_iter().flatten().chain([0]) {
         let offer = choose_reply(shape, share);
-        let both = offer.and_then(|offer| choose_call(shape, &offer).map(|way| (offer, way)));
+        let both = offer.and_then(|offer| {
+            let way = choose_call(shape, &offer, most)?;
+            Ok((offer, way))
+        });
         if both.is_ok() {
             return both;
         }
@@ -116,8 +115,7 @@ fn choose_reply(shape: &CallShape, share: usize) -> Result<Offer> {
     // Returns the number of messages in which the Reply comes, unless that is above `most`.
     let parts = |write: Option<usize>, inline: u32, most: u32| -> Result<Option<u32>> {
         let header = message::reply_header_len(shape.version, write, None)?;
-        let parts = parts(header, inline, shape.reply_inline);
-        Ok(parts.filter(|parts| *parts <= most))
+        Ok(parts(header, inline, shape.reply_inline, most))
     };
     let inline = |parts| Offer {
         format: ReplyFormat::Inline,
@@ -175,9 +173,9 @@ fn choose_reply(shape: &CallShape, share: usize) -> Result<Offer> {
     })
 }
 
-/// Chooses the format of the Call. Returns it with the sizes of the header and of the part behind
-/// it.
-fn choose_call(shape: &CallShape, offer: &Offer) -> Result<Way> {
+/// Chooses the format of the Call, with at most `header_segments` segments in its header. Returns it
+/// with the sizes of the header and of the part behind it.
+fn choose_call(shape: &CallShape, offer: &Offer, header_segments: usize) -> Result<Way> {
     let sizes = shape.call.sizes;
     let usable = &shape.usable;
     let may_reduce = shape.ddp_allowed && shape.call.ddp_eligible && sizes.pages != 0;
@@ -185,7 +183,7 @@ fn choose_call(shape: &CallShape, offer: &Offer) -> Result<Way> {
         .write
         .unwrap_or(0)
         .saturating_add(offer.reply.unwrap_or(0));
-    let left = shape.header_segments.saturating_sub(offered);
+    let left = header_segments.saturating_sub(offered);
     // `chunks` has the segment counts of a Call chunk (or Position Zero Read chunk) and of another
     // Read chunk.
     let plan =
@@ -203,8 +201,7 @@ fn choose_call(shape: &CallShape, offer: &Offer) -> Result<Way> {
                 offer.reply,
             )?;
             let follows = usize::try_from(inline).map_err(|_| Fault::NoSpace)?;
-            Ok(parts(header, inline, shape.call_inline)
-                .filter(|parts| *parts <= most)
+            Ok(parts(header, inline, shape.call_inline, most)
                 .map(|parts| (format, header, follows, parts)))
         };
 
@@ -248,15 +245,19 @@ fn choose_call(shape: &CallShape, offer: &Offer) -> Result<Way> {
 }
 
 /// Returns the number of messages needed for a header and `follows` octets behind it, or `None` if
-/// it cannot be done. The header is that of the last message; those before it have a smaller one
-/// (Version Two, 6.6.2).
-fn parts(header_len: usize, follows: u32, threshold: u32) -> Option<u32> {
+/// it cannot be done with `most` of them. The header is that of the last message; those before it
+/// have a smaller one (Version Two, 6.6.2).
+fn parts(header_len: usize, follows: u32, threshold: u32, most: u32) -> Option<u32> {
     if fits(header_len, follows, threshold).ok()? {
-        return Some(1);
+        return Some(1).filter(|parts| *parts <= most);
+    }
+    if most <= 1 {
+        return None;
     }
     Split::new(follows, header_len, threshold)
         .ok()
         .map(|split| split.len())
+        .filter(|parts| *parts <= most)
 }
 
 /// Returns whether a header and the octets behind it are within an inline threshold.

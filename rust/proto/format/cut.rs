@@ -33,6 +33,10 @@ impl SegmentLimits {
         if len == 0 {
             return 0;
         }
+        // Most are that short, and two pages at most.
+        if offset < self.page && len <= self.page && len <= self.longest && self.depth > 1 {
+            return 1;
+        }
         let page = self.page.max(1);
         let pages = offset.saturating_add(len).div_ceil(page);
         if pages <= self.depth && len <= self.longest {

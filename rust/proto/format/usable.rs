@@ -42,14 +42,6 @@ impl Asked {
         self.call.max(self.read).max(self.write).max(self.reply)
     }
 
-    /// Returns how many segments there are in all.
-    pub(crate) const fn segments(&self) -> usize {
-        self.call
-            .saturating_add(self.read)
-            .saturating_add(self.write)
-            .saturating_add(self.reply)
-    }
-
     /// Returns whether an error with the transaction ID of this Call can be about it.
     ///
     /// The control messages of this end have the ID zero, which is that of a Call now and then, and
@@ -306,7 +298,6 @@ mod tests {
         ] {
             assert_eq!(left(error, &both), expected);
         }
-        assert_eq!(both.segments(), 6);
     }
 
     /// Section 6.6.4: what must not be executed twice is not sent again once it has been.

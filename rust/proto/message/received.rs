@@ -232,6 +232,16 @@ pub(crate) struct Reply<'a> {
 }
 
 impl<'a> Reply<'a> {
+    /// A Reply without chunks: the RPC message follows a header of this size.
+    pub(crate) const fn without_chunks(header_len: usize) -> Self {
+        Self {
+            special: false,
+            write: WriteList::NONE,
+            reply: None,
+            header_len,
+        }
+    }
+
     /// The view of a message of Version One.
     pub(crate) fn from_one(header: &v1::Header<'a>) -> Option<Self> {
         let is_reply = header.rpc_direction() == v1::Direction::Reply && header.error().is_none();

@@ -9,11 +9,64 @@ use super::{
             ReadSegment, //
         },
         v1,
-        v2, //
+        v2::{
+            self,
+            Direction, //
+        },
     },
     Version, //
 };
 use crate::proto::prelude::*;
+
+/// The header of a message with an RPC message behind it, and without chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlainHeader {
+    /// The version of the header.
+    pub(crate) version: Version,
+    /// The direction of the RPC message: Call or Reply.
+    pub(crate) direction: Direction,
+    /// The transaction ID, which is that of the RPC message.
+    pub(crate) xid: u32,
+    /// The credits requested or granted in Version One; see [`super::set_credits`] for Version Two.
+    pub(crate) credits: u32,
+}
+
+impl PlainHeader {
+    /// Returns the size of such a header in octets. In Version One three chunk lists follow the
+    /// prefix (RFC 8166, 4.3). In Version Two these and a handle to invalidate (6.3.7), or in a
+    /// Reply the Write list alone (6.3.10).
+    pub(crate) const fn len(version: Version, direction: Direction) -> u32 {
+        match (version, direction) {
+            (Version::One, _) => 28,
+            (Version::Two, Direction::Call) => 32,
+            (Version::Two, Direction::Reply) => 20,
+        }
+    }
+
+    /// Writes the header to the front of `buf` and returns its size.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::NoSpace`] if `buf` is too short.
+    #[inline]
+    pub(crate) fn encode(&self, buf: &mut [u8]) -> Result<usize> {
+        match (self.version, self.direction) {
+            (Version::One, _) => self.put(v1::procedure::MSG, [0; 3], buf),
+            (Version::Two, Direction::Call) => self.put(v2::htype::CALL_INLINE, [0; 4], buf),
+            (Version::Two, Direction::Reply) => self.put(v2::htype::REPLY_INLINE, [0; 1], buf),
+        }
+    }
+
+    /// Writes the prefix and the words that follow it.
+    #[inline]
+    fn put<const N: usize>(&self, procedure: u32, rest: [u32; N], buf: &mut [u8]) -> Result<usize> {
+        let mut writer = Writer::new(buf);
+        let version = self.version.number();
+        writer.words([self.xid, version, self.credits, procedure])?;
+        writer.words(rest)?;
+        Ok(writer.len())
+    }
+}
 
 /// The header of a Call.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +98,13 @@ impl CallHeader<'_> {
     /// [`Fault::NoSpace`] if `buf` is too short, and the fault of an invalid chunk.
     pub(crate) fn encode(&self, buf: &mut [u8]) -> Result<usize> {
         match self.version {
+            version if self.is_plain() => PlainHeader {
+                version,
+                direction: Direction::Call,
+                xid: self.xid,
+                credits: self.credits,
+            }
+            .encode(buf),
             Version::One => v1::CallHeader {
                 xid: self.xid,
                 credits: self.credits,
@@ -56,6 +116,15 @@ impl CallHeader<'_> {
             .encode(buf),
             Version::Two => self.encode_two(buf),
         }
+    }
+
+    /// Returns whether there are no chunks.
+    const fn is_plain(&self) -> bool {
+        self.call.is_empty()
+            && self.read.is_empty()
+            && self.write.is_empty()
+            && self.reply.is_empty()
+            && self.invalidate == 0
     }
 
     /// Writes the header in Version Two.
@@ -110,6 +179,14 @@ impl ReplyHeader<'_> {
     /// [`Fault::NoSpace`] if `buf` is too short, and the fault of an invalid chunk.
     pub(crate) fn encode(&self, buf: &mut [u8]) -> Result<usize> {
         match (self.version, self.reply) {
+            // A grant of zero is refused below (RFC 8166, 4.2.3).
+            (version, None) if self.write.is_empty() && self.credits != 0 => PlainHeader {
+                version,
+                direction: Direction::Reply,
+                xid: self.xid,
+                credits: self.credits,
+            }
+            .encode(buf),
             (Version::One, reply) => v1::ReplyHeader {
                 xid: self.xid,
                 credits: self.credits,

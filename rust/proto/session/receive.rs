@@ -12,6 +12,7 @@ use super::{
             Direction,
             Header,
             MessagePurpose,
+            Plain,
             Prefix,
             RdmaError,
             VERSION, //
@@ -47,6 +48,36 @@ impl Session {
             (Some(Reason::BadReply), Some(Prefix { xid, .. })) => Event::Spoilt { xid },
             _ => event,
         }
+    }
+
+    /// Handles a message without chunks, if it is a whole RPC message and nothing else is going on:
+    /// all has been told, and nothing is coming in parts. Returns whether it was handled; then
+    /// [`Self::handle_received`] would have returned it as [`Extent::Whole`]. Else nothing has
+    /// changed.
+    #[inline]
+    pub(crate) fn handle_plain(&mut self, plain: &Plain<'_>) -> bool {
+        let is_steady = self.stage == Stage::Speaking(Dialect::Two)
+            && self.peer == Telling::Done
+            && self.closing.is_none()
+            && self.assembly.is_none()
+            && self.discard.is_none();
+        // What Calls a client takes depends.
+        let is_taken = self.config.role == Role::Server || plain.direction == Direction::Reply;
+        let may_come = is_steady && is_taken && plain.is_whole();
+        if !may_come || self.incoming.receive(Kind::Other).is_err() {
+            return false;
+        }
+        self.note_credits(plain.credits);
+        true
+    }
+
+    /// Notes the credits of a message, which the peer has given away and will not give again.
+    #[inline]
+    fn note_credits(&mut self, credits: u32) {
+        let before = self.outgoing.available();
+        self.outgoing.update(credits);
+        self.renewed = self.outgoing.available();
+        self.news |= self.renewed > before;
     }
 
     /// Handles a received message while the connection is to go on.
@@ -102,13 +133,9 @@ impl Session {
             self.close_for(Reason::Overrun);
             return Event::Nothing;
         }
-        // The credits of every message count, whatever else is wrong with it (4.2.1). The peer has
-        // given them away and will not do so again.
+        // The credits of every message count, whatever else is wrong with it (4.2.1).
         if let Some(credits) = credits {
-            let before = self.outgoing.available();
-            self.outgoing.update(credits);
-            self.renewed = self.outgoing.available();
-            self.news |= self.renewed > before;
+            self.note_credits(credits);
         }
         match decoded {
             Ok(header) => self.handle_header(header),
@@ -204,18 +231,13 @@ impl Session {
                     last,
                 }
             }
-            Body::CallExternal(_)
-            | Body::CallInline { .. }
-            | Body::Middle {
-                direction: Direction::Call,
-                ..
-            } => self.handle_rpc(header, Direction::Call),
-            Body::ReplyExternal { .. }
-            | Body::ReplyInline { .. }
-            | Body::Middle {
-                direction: Direction::Reply,
-                ..
-            } => self.handle_rpc(header, Direction::Reply),
+            Body::CallExternal(_) | Body::CallInline { .. } => {
+                self.handle_rpc(header, Direction::Call)
+            }
+            Body::ReplyExternal { .. } | Body::ReplyInline { .. } => {
+                self.handle_rpc(header, Direction::Reply)
+            }
+            Body::Middle { direction, .. } => self.handle_rpc(header, direction),
         }
     }
 
@@ -393,7 +415,8 @@ mod tests {
                 error::{
                     Fault,
                     Result, //
-                }, //
+                },
+                testing::Bytes, //
             },
             testing::{
                 act,
@@ -437,6 +460,69 @@ mod tests {
     /// Returns whether nothing was to be done about a message.
     fn is_nothing(event: &Event<'_>) -> bool {
         *event == Event::Nothing
+    }
+
+    /// Whole RPC messages without chunks are handled in a short way, and in no other state than that
+    /// in which the long way does the same.
+    #[test]
+    fn both_ways_to_handle_a_message_agree() -> Result {
+        let messages: [&[u32]; 10] = [
+            &WHOLE,
+            // With a handle that is none of its.
+            &[7, 2, 3, 10, 5, 0, 0, 0, 7, 0],
+            // A Reply, without credits.
+            &[7, 2, 0, 13, 0, 7, 1, 9],
+            // Of another transaction, the wrong way, too short, with a chunk, of Version One.
+            &[7, 2, 100, 10, 0, 0, 0, 0, 8, 0],
+            &[7, 2, 100, 13, 0, 7, 0],
+            &[7, 2, 100, 10, 0, 0, 0, 0, 7],
+            &[7, 2, 100, 10, 0, 0, 0, 1, 0, 7, 0],
+            &[7, 1, 100, 0, 0, 0, 0, 7, 0],
+            &LAST,
+            &[XID, 2, 100, 13, 0, XID, 1],
+        ];
+        // What comes before: nothing, parts, what is wrong, what ends the connection.
+        let before: [&[&[u32]]; 5] = [
+            &[],
+            &[&FIRST],
+            &[&FIRST, &SECOND],
+            &[&[XID, 2, 100, 9, 7, 9, 9]],
+            &[&[XID, 2, 100, 13, 0, XID, 5]],
+        ];
+        let mut short = [0_u32; 2];
+        for (role, short) in [Role::Client, Role::Server].into_iter().zip(&mut short) {
+            for before in before {
+                let mut session = speaking(role)?;
+                for words in before {
+                    receive(&mut session, words)?;
+                }
+                // More than there are credits for.
+                for words in messages.into_iter().chain(messages) {
+                    let bytes = Bytes::from_words(words)?;
+                    let mut quick = session.clone();
+                    let handled = Plain::get(bytes.get()).filter(|plain| quick.handle_plain(plain));
+                    if handled.is_none() {
+                        assert!(quick == session);
+                    }
+                    let event = session.handle_received(bytes.get());
+                    if let Some(plain) = handled {
+                        assert!(quick == session);
+                        let Event::Message { header, extent } = event else {
+                            return Err(Fault::NoPayload);
+                        };
+                        assert_eq!(extent, Extent::Whole);
+                        let found = (header.xid, header.header_len());
+                        assert_eq!(found, (plain.xid, plain.header_len));
+                        assert_eq!(header.payload(), plain.payload);
+                        *short = short.saturating_add(1);
+                    }
+                }
+            }
+        }
+        // A client looks at each Call.
+        let [client, server] = short;
+        assert!(client > 0 && server > client);
+        Ok(())
     }
 
     /// Section 6.6.2: parts are put together in received order.

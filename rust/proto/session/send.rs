@@ -38,6 +38,7 @@ impl Session {
     /// # Errors
     ///
     /// See [`Refusal`].
+    #[inline]
     pub(crate) fn prepare_send(
         &mut self,
         message: &Outbound,
@@ -87,11 +88,20 @@ impl Session {
 
     /// Returns whether there are credits for a message. Our properties and errors that wait come
     /// first, and nothing comes between our own CONNPROP messages (6.3.3).
+    #[inline]
     fn has_credits(&self, message: &Outbound) -> bool {
-        let errors = self.errors.iter().flatten().count();
-        let errors = u32::try_from(errors).unwrap_or(u32::MAX);
-        let needed = message.parts.max(1).saturating_add(errors);
+        let needed = message.parts.max(1).saturating_add(self.waiting_errors());
         !self.own_come_first() && needed <= self.outgoing.available()
+    }
+
+    /// Returns the number of errors that wait to be sent. Mostly there is none.
+    #[inline]
+    fn waiting_errors(&self) -> u32 {
+        if self.errors.first().copied().flatten().is_none() {
+            return 0;
+        }
+        let errors = self.errors.iter().flatten().count();
+        u32::try_from(errors).unwrap_or(u32::MAX)
     }
 
     /// Returns whether nothing but CONNPROP messages may be sent now.
@@ -115,8 +125,10 @@ impl Session {
             Role::Client => message.direction == Direction::Reply,
             Role::Server => message.direction == Direction::Call,
         };
+        if !is_reverse {
+            return true;
+        }
         match self.reverse() {
-            _ if !is_reverse => true,
             ReverseLevel::None => false,
             ReverseLevel::Simple => message.parts <= 1 && !message.chunks,
             ReverseLevel::Continued => !message.chunks,
@@ -210,6 +222,13 @@ impl Session {
             return Some(Action::Close(reason));
         }
         self.poll_wake().then_some(Action::Wake)
+    }
+
+    /// Returns whether no GRANT will be due before another message arrives, with an offer of up to
+    /// `most` messages.
+    #[inline]
+    pub(crate) fn is_content(&self, most: u32) -> bool {
+        self.incoming.is_content(most)
     }
 
     /// Returns whether [`Self::poll_action`] would return nothing until the session is told of

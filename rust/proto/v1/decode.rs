@@ -13,6 +13,7 @@ use super::{
     Prefix,
     RdmaError,
     MIN_HEADER_LEN,
+    PREFIX_LEN,
     VERSION, //
 };
 use crate::proto::prelude::*;
@@ -37,46 +38,51 @@ pub(crate) fn decode_with<'a>(
     bytes: &'a [u8],
     limits: &Limits,
 ) -> core::result::Result<Header<'a>, DecodeError> {
-    match decode_without_chunks(bytes) {
+    match decode_sound_msg(bytes, limits) {
         Some(header) => Ok(header),
         None => decode_any(bytes, limits),
     }
 }
 
-/// Decodes the most common message: an RDMA_MSG with all chunk lists marked "not present".
+/// Decodes the most common message: an RDMA_MSG with which nothing is wrong.
 ///
-/// Returns `None` for everything else, valid or not.
+/// Returns `None` for everything else, valid or not: then [`decode_any`] finds out what is wrong.
 #[inline]
-fn decode_without_chunks(bytes: &[u8]) -> Option<Header<'_>> {
+fn decode_sound_msg<'a>(bytes: &'a [u8], limits: &Limits) -> Option<Header<'a>> {
     let mut reader = Reader::new(bytes);
     let prefix = Prefix::get(&mut reader).ok()?;
     if prefix.version != VERSION || prefix.procedure != procedure::MSG {
         return None;
     }
-    // Read list, Write list, Reply chunk.
-    for _ in 0..3 {
-        if reader.bool().ok()? {
-            return None;
-        }
-    }
+    let (lists, _) = reader.rest().split_first_chunk()?;
+    let chunks = if *lists == [0; MIN_HEADER_LEN - PREFIX_LEN] {
+        // Read list, Write list, Reply chunk: all marked "not present".
+        reader.array::<{ MIN_HEADER_LEN - PREFIX_LEN }>().ok()?;
+        ChunkLists::NONE
+    } else {
+        ChunkLists::get(&mut reader, limits).ok()?
+    };
     let payload = reader.rest();
     if reader.u32().ok()? != prefix.xid {
         return None;
     }
     let direction = match reader.u32().ok()? {
         0 => Direction::Call,
-        1 => Direction::Reply,
+        1 if chunks.read.is_empty() => Direction::Reply,
         _ => return None,
     };
+    if chunks.read.position_zero_len().is_some() {
+        return None;
+    }
     Some(Header {
         xid: prefix.xid,
         credits: prefix.credits,
         body: Body::Msg {
             direction,
-            chunks: ChunkLists::NONE,
+            chunks,
             payload,
         },
-        header_len: MIN_HEADER_LEN,
+        header_len: bytes.len().saturating_sub(payload.len()),
     })
 }
 
@@ -283,13 +289,17 @@ mod tests {
             (&[XID, 1, 32, 0, 0, 0, 0, XID + 1, 0], false),
             (&[XID, 2, 32, 0, 0, 0, 0, XID, 0], false),
             (&[XID, 1, 32, 1, 0, 0, 0, XID, 0], false),
-            (&[XID, 1, 32, 0, 0, 1, 0, 0, 0, XID, 0], false),
-            (&[XID, 1, 32, 0, 0, 0, 1, 0, XID, 0], false),
+            (&[XID, 1, 32, 0, 0, 1, 0, 0, 0, XID, 0], true),
+            (&[XID, 1, 32, 0, 0, 0, 1, 0, XID, 1], true),
+            (&[XID, 1, 32, 0, 1, 8, 1, 2, 0, 3, 0, 0, 0, XID, 0], true),
+            (&[XID, 1, 32, 0, 1, 8, 1, 2, 0, 3, 0, 0, 0, XID, 1], false),
+            (&[XID, 1, 32, 0, 1, 0, 1, 2, 0, 3, 0, 0, 0, XID, 0], false),
+            (&[XID, 1, 32, 0, 0, 2, 0, 0, 0, XID, 0], false),
             (&[XID, 1, 32, 0, 0, 0, 0, XID], false),
             (&[XID, 1, 32, 0, 0, 0], false),
         ] {
             let bytes = Bytes::from_words(words)?;
-            let found = decode_without_chunks(bytes.get());
+            let found = decode_sound_msg(bytes.get(), &Limits::DEFAULT);
             assert_eq!(found.is_some(), short);
             if let Some(header) = found {
                 assert!(decode_any(bytes.get(), &Limits::DEFAULT) == Ok(header));

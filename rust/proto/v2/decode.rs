@@ -234,57 +234,103 @@ pub(crate) fn decode<'a>(
     bytes: &'a [u8],
     limits: &Limits,
 ) -> core::result::Result<Header<'a>, DecodeError> {
-    match decode_without_chunks(bytes) {
-        Some(header) => Ok(header),
+    match Plain::get(bytes) {
+        Some(plain) => Ok(plain.header()),
         None => decode_any(bytes, limits),
     }
 }
 
-/// Decodes the most common messages: an RDMA2_CALL_INLINE or RDMA2_REPLY_INLINE with all chunk
-/// lists marked "not present".
-///
-/// Returns `None` for everything else, valid or not.
-#[inline]
-fn decode_without_chunks(bytes: &[u8]) -> Option<Header<'_>> {
-    let mut reader = Reader::new(bytes);
-    let prefix = Prefix::get(&mut reader).ok()?;
-    if prefix.version != VERSION {
-        return None;
-    }
-    let body = match prefix.procedure {
-        htype::CALL_INLINE => {
-            let inv_handle = reader.u32().ok()?;
-            // Read list, Write list, Reply chunk.
-            for _ in 0..3 {
-                if reader.bool().ok()? {
+/// The most common messages: an RDMA2_CALL_INLINE or RDMA2_REPLY_INLINE with all chunk lists marked
+/// "not present".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plain<'a> {
+    /// The direction, which distinguishes the two.
+    pub(crate) direction: Direction,
+    /// The transaction ID.
+    pub(crate) xid: u32,
+    /// The number of messages that its receiver may send.
+    pub(crate) credits: u32,
+    /// The handle to invalidate, of which a message without chunks has none to name.
+    inv_handle: u32,
+    /// The size of the header.
+    pub(crate) header_len: usize,
+    /// The RPC message, or its last part.
+    pub(crate) payload: &'a [u8],
+}
+
+impl<'a> Plain<'a> {
+    /// Decodes a message. Returns `None` for everything else, valid or not.
+    #[inline]
+    pub(crate) fn get(bytes: &'a [u8]) -> Option<Self> {
+        let (prefix, rest) = bytes.split_first_chunk()?;
+        let prefix = Prefix::of(prefix);
+        if prefix.version != VERSION {
+            return None;
+        }
+        let (direction, inv_handle, payload) = match prefix.procedure {
+            htype::CALL_INLINE => {
+                let ([a, b, c, d], rest) = rest.split_first_chunk()?;
+                // Read list, Write list, Reply chunk.
+                let (lists, payload) = rest.split_first_chunk()?;
+                if *lists != [0; 3 * UNIT] {
                     return None;
                 }
+                let inv_handle = u32::from_be_bytes([*a, *b, *c, *d]);
+                (Direction::Call, inv_handle, payload)
             }
-            Body::CallInline {
+            htype::REPLY_INLINE => {
+                let (list, payload) = rest.split_first_chunk()?;
+                if *list != [0; UNIT] {
+                    return None;
+                }
+                (Direction::Reply, 0, payload)
+            }
+            _ => return None,
+        };
+        // See `payload`.
+        if payload.len() < UNIT {
+            return None;
+        }
+        Some(Self {
+            direction,
+            xid: prefix.xid,
+            credits: prefix.credits,
+            inv_handle,
+            header_len: bytes.len().saturating_sub(payload.len()),
+            payload,
+        })
+    }
+
+    /// Returns whether the RPC message is a whole one, as far as that can be told, and agrees with
+    /// the header (7.2). Two words are the least that an RPC message can be.
+    #[inline]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.payload.len() >= 2 * UNIT && check_rpc(self.payload, self.xid, self.direction).is_ok()
+    }
+
+    /// Returns the header.
+    fn header(&self) -> Header<'a> {
+        let payload = self.payload;
+        let body = match self.direction {
+            Direction::Call => Body::CallInline {
                 offer: Offer {
-                    inv_handle,
+                    inv_handle: self.inv_handle,
                     ..Offer::NONE
                 },
-                payload: payload(&reader).ok()?,
-            }
-        }
-        htype::REPLY_INLINE => {
-            if reader.bool().ok()? {
-                return None;
-            }
-            Body::ReplyInline {
+                payload,
+            },
+            Direction::Reply => Body::ReplyInline {
                 write: WriteList::NONE,
-                payload: payload(&reader).ok()?,
-            }
+                payload,
+            },
+        };
+        Header {
+            xid: self.xid,
+            credits: self.credits,
+            body,
+            header_len: self.header_len,
         }
-        _ => return None,
-    };
-    Some(Header {
-        xid: prefix.xid,
-        credits: prefix.credits,
-        body,
-        header_len: reader.position(),
-    })
+    }
 }
 
 /// Decodes a received message of any kind.
@@ -380,6 +426,7 @@ fn whole<'a>(reader: &Reader<'_>, body: Body<'a>) -> Result<Body<'a>> {
 ///
 /// [`Fault::XidMismatch`] and [`Fault::BadDirection`]; [`Fault::Truncated`] if there is no
 /// transaction ID.
+#[inline]
 pub(crate) fn check_rpc(payload: &[u8], xid: u32, direction: Direction) -> Result {
     let mut reader = Reader::new(payload);
     if reader.u32()? != xid {
@@ -471,7 +518,7 @@ mod tests {
             (&[XID, 2, 9], false),
         ] {
             let bytes = Bytes::from_words(words)?;
-            let found = decode_without_chunks(bytes.get());
+            let found = Plain::get(bytes.get()).map(|plain| plain.header());
             assert_eq!(found.is_some(), short);
             if let Some(header) = found {
                 assert!(decode_any(bytes.get(), &Limits::DEFAULT) == Ok(header));

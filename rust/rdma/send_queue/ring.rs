@@ -156,17 +156,14 @@ impl<B> Ring<B> {
         part: bool,
     ) -> Option<u64> {
         let capacity = self.ring.len();
-        if self.len >= capacity {
-            return None;
-        }
+        let end = self.head.checked_add(self.len)?;
+        let at = end.checked_sub(capacity).unwrap_or(end);
+        let posted = self.ring.get_mut(at).filter(|_| self.len < capacity)?;
         let sequence = self.next_sequence;
-        let at = (self.head + self.len) % capacity;
-        *self.ring.get_mut(at)? = Posted {
-            sequence,
-            requests,
-            buffer,
-            part,
-        };
+        posted.sequence = sequence;
+        posted.requests = requests;
+        posted.buffer = buffer;
+        posted.part = part;
         self.next_sequence += 1;
         self.len += 1;
         self.used = self.used.saturating_add(requests);
@@ -260,7 +257,8 @@ impl<B> Ring<B> {
             buffer: posted.buffer.take(),
             ..*posted
         };
-        self.head = (self.head + 1).checked_rem(self.ring.len())?;
+        let next = self.head + 1;
+        self.head = if next < self.ring.len() { next } else { 0 };
         self.len -= 1;
         self.used = self.used.saturating_sub(retired.requests);
         Some(retired)

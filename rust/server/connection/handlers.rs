@@ -73,8 +73,9 @@ impl Connection {
                 }
                 let place = this.callback.lock();
                 if let Some(callback) = &*place {
-                    if let Some(ended) = Callback::accept(callback, &message, answer, whole) {
-                        reply::finish(callback, message, ended);
+                    let ended = Callback::accept(callback, &message, &answer, whole.as_ref());
+                    if let Some(ended) = ended {
+                        reply::finish(callback, message, ended, whole);
                     }
                 }
             }
@@ -114,8 +115,8 @@ impl Connection {
         let place = self.callback.lock();
         let Some(callback) = &*place else { return };
         if let Some(answer) = reply::unreadable(callback, &message, error) {
-            if let Some(ended) = Callback::accept(callback, &message, answer, None) {
-                reply::finish(callback, message, ended);
+            if let Some(ended) = Callback::accept(callback, &message, &answer, None) {
+                reply::finish(callback, message, ended, None);
             }
         }
     }
