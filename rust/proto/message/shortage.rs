@@ -123,13 +123,12 @@ mod tests {
     /// helps.
     #[test]
     fn a_header_that_is_too_long_needs_fewer_segments() {
-        for threshold in [96, 256, 4096] {
-            // Prefix, end of the list, one Write chunk, and a Reply chunk of one segment: 60 octets.
-            let most = (threshold - 52) / 16;
+        // Beside the segments, there are 52 octets.
+        for (threshold, most) in [(96, 2), (256, 12), (4096, 252)] {
             let fits = error([most], 1000, threshold);
             assert_eq!(fits, RdmaError::ReplyResource { needed: 300 });
             let max = u32::try_from(most).unwrap_or(0);
-            let less = error([most + 1], 1000, threshold);
+            let less = error([most.saturating_add(1)], 1000, threshold);
             assert_eq!(less, RdmaError::Segments { max });
         }
         assert_eq!(error([3, 3], 0, 128), RdmaError::Segments { max: 2 });
