@@ -28,7 +28,6 @@ these are not the usual ones; where the kernel has no such models, memory is rea
 import fnmatch
 import os
 import random
-import subprocess
 import sys
 import time
 
@@ -111,7 +110,8 @@ def left_behind(tag):
     if left != [f"{tag}.old"]:
         wrong.append(f"{left} are at the server")
     for name in left:
-        subprocess.run(["rm", "-rf", f"{EXPORT}/{name}"], check=False)
+        path = f"{EXPORT}/{name}"
+        (os.rmdir if name.endswith(".dir") else os.unlink)(path)
     return "; ".join(wrong)
 
 
@@ -170,8 +170,9 @@ class Walk:
                 has_run(point, unmount)
         at_server = left_behind(point.tag)
         self.seen(point, "" if point.said else at_server)
-        unheard = point.kind in ("mad", "create") and point.action == "fail"
-        self.at_rest([point], unheard or point.stage == "unmount")
+        unheard = (point.kind in ("mad", "create") and point.action == "fail" or
+                   point.action == "port_down" or point.stage == "unmount")
+        self.at_rest([point], unheard)
 
     def inner(self, points):
         """The use of one mount goes wrong in several ways, one after another."""
