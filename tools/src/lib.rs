@@ -18,6 +18,7 @@ mod proto;
 mod waiting;
 
 mod host;
+pub mod literal;
 pub mod oracle;
 pub mod pair;
 pub mod workload;

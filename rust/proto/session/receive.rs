@@ -4,6 +4,10 @@
 
 use super::{
     super::{
+        chunk::{
+            ReadList,
+            WriteList, //
+        },
         continuation::Assembly,
         props::ReverseLevel,
         v2::{
@@ -351,7 +355,7 @@ impl Session {
             }
             (Some(assembly), Some(remaining)) => assembly.middle(len, remaining).map(Extent::Part),
             (Some(assembly), None) => {
-                let placed = assembly.last(len)?;
+                let placed = assembly.last(len, moved(&header.body))?;
                 self.assembly = None;
                 Some(Extent::Last(placed))
             }
@@ -399,6 +403,32 @@ fn part(header: &Header<'_>) -> Option<(Direction, bool)> {
         Body::ReplyInline { .. } => Some((Direction::Reply, true)),
         _ => None,
     }
+}
+
+/// Returns the octets of the data items that the chunks of a last part move, without and with XDR
+/// padding.
+fn moved(body: &Body<'_>) -> [u32; 2] {
+    let (read, write) = match body {
+        Body::CallInline { offer, .. } => (offer.read, WriteList::NONE),
+        Body::ReplyInline { write, .. } => (ReadList::NONE, *write),
+        _ => return [0; 2],
+    };
+    let (mut data, mut padded, mut item, mut position) = (0_u32, 0_u32, 0_u32, 0);
+    let mut add = |item: u32| {
+        data = data.saturating_add(item);
+        padded = padded.saturating_add(item.checked_next_multiple_of(4).unwrap_or(u32::MAX));
+    };
+    for entry in read.iter() {
+        // The segments of one item are adjacent and have its position.
+        if entry.position != position {
+            add(core::mem::replace(&mut item, 0));
+            position = entry.position;
+        }
+        item = item.saturating_add(entry.segment.length);
+    }
+    add(item);
+    write.iter().for_each(|chunk| add(chunk.total()));
+    [data, padded]
 }
 
 #[cfg_attr(
@@ -619,7 +649,7 @@ mod tests {
     #[test]
     fn long_sequences_are_refused_at_their_beginning() -> Result {
         let mut session = speaking(Role::Server)?;
-        let long = [XID, 2, 100, 9, 4089, XID, 0];
+        let long = [XID, 2, 100, 9, 4097, XID, 0];
         assert!(received(&mut session, &long, is_nothing)?);
         assert!(!session.is_peer_in_sequence());
         assert!(message(&mut session)?.is_words(&[XID, 2, 10, 4, 5]));
@@ -664,7 +694,7 @@ mod tests {
     #[test]
     fn a_bad_last_part_ends_what_is_discarded() -> Result {
         let mut session = speaking(Role::Server)?;
-        let long = [XID, 2, 100, 9, 4089, XID, 0];
+        let long = [XID, 2, 100, 9, 4097, XID, 0];
         assert!(received(&mut session, &long, is_nothing)?);
         assert!(message(&mut session)?.is_words(&[XID, 2, 10, 4, 5]));
         assert!(received(&mut session, &[XID, 2, 100, 10, 9], is_nothing)?);

@@ -7,6 +7,7 @@ mod bytes;
 mod format;
 mod generate;
 mod held;
+mod literal;
 mod messages;
 mod pairs;
 mod rpc;
