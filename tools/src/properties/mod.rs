@@ -12,5 +12,6 @@ mod messages;
 mod pairs;
 mod rpc;
 mod two;
+mod vectors;
 mod waiting;
 mod windows;
