@@ -35,11 +35,9 @@ from case import main  # noqa: E402
 from common import (Failure, LIBC, ROOT, check, drop_caches, is_errno, log,  # noqa: E402
                     module_refs, mount_raw, pattern, read as read_file, remote_call, rounds,
                     slow, slowness, wait_for)
+from hostile_operations import (OPERATIONS, READ, attempt, getattr_, mount_options,  # noqa: E402
+                                read, read_few, readdir, write_few)
 
-#: Length of the file that is read, of what is written, of a link, and entries of the root.
-READ, WRITE, LINK, ENTRIES = 70_001, 50_003, 100, 300
-#: What is read and written where it shall go without chunks in the end.
-FEW = 20_003
 #: How long one system call may take, and how long until the mount works again.
 BOUND = 45
 #: After which time the client connects anew, in tenths of a second.
@@ -82,75 +80,12 @@ def server():
 def mount(path, timeo=TIMEOUT, how="soft"):
     """Mounts with every port named, since the server has no rpcbind."""
     peer = os.environ["PEER_ADDR"]
-    mount_raw(f"{peer}:/", path,
-              f"addr={peer},vers=3,proto=rdma,port=20050,mountaddr={peer},mountproto=tcp,"
-              f"mountvers=3,mountport=20051,nolock,noac,nordirplus,{how},timeo={timeo},retrans=1,"
-              "rsize=131072,wsize=131072")
-
-
-def getattr_(path):
-    """A GETATTR of the root."""
-    return os.stat(path).st_nlink == 2
-
-
-def read(path, length=READ):
-    """A direct READ; what comes back is compared."""
-    fd = os.open(f"{path}/d{length}", os.O_RDONLY | os.O_DIRECT)
-    try:
-        memory = mmap.mmap(-1, 131072 if length == READ else -(-length // 4096) * 4096)
-        n = os.preadv(fd, [memory], 0)
-        check(n > 0, "an empty READ")
-        check(memory[:n] == pattern(("hostile", length), length)[:n], "wrong data were read")
-        return n == length
-    finally:
-        os.close(fd)
-
-
-def write(path, length=WRITE):
-    """A direct WRITE; the server compares what it got."""
-    fd = os.open(f"{path}/d{length}", os.O_WRONLY | os.O_DIRECT)
-    try:
-        return os.write(fd, pattern(("written", length), length)) == length
-    finally:
-        os.close(fd)
-
-
-def short_write(path):
-    """A WRITE without a chunk."""
-    fd = os.open(f"{path}/d{IN_PARTS}", os.O_WRONLY | os.O_DIRECT)
-    try:
-        return os.write(fd, pattern(("written", IN_PARTS), IN_PARTS)) == IN_PARTS
-    finally:
-        os.close(fd)
-
-
-def readdir(path):
-    """A READDIR of the root."""
-    names = os.listdir(path)
-    check(all(n[:1] == "d" and n[1:].isdigit() for n in names), f"wrong names: {names[:5]}")
-    return len(names) == ENTRIES
-
-
-def readlink(path):
-    """A READLINK."""
-    return os.readlink(f"{path}/l{LINK}") == "t" * LINK
-
-
-def read_few(path):
-    """A READ that may come in parts."""
-    return read(path, FEW)
-
-
-def write_few(path):
-    """A WRITE that may go in parts."""
-    return write(path, FEW)
+    mount_raw(f"{peer}:/", path, f"addr={peer},{mount_options(peer, timeo, how)}")
 
 
 #: Cases in which the client has to end the connection, at once.
 ENDS = {"reverse_errors_wait", *(f"invalidate_with_{n}" for n in
                                  ("grant", "properties", "middle", "call", "error", "stray"))}
-#: A WRITE of so many octets fits eight messages.
-IN_PARTS = 20_000
 #: What the server tells of the segments that it takes, and what still has to work: READ and WRITE have 70,000 and 50,000
 #: octets, and a chunk for either. Without segments all travels in parts.
 SEGMENTS = {"first_short_segments": ("READ", "WRITE"), "first_shortest_segments": ("WRITE", "READLINK"),
@@ -171,22 +106,8 @@ QUICK = {"first_dropped": 4}
 #: Cases that depend on what comes first, and how often they are done.
 RACES = {"first_dropped": 8}
 
-OPERATIONS = {"GETATTR": getattr_, "READ": read, "WRITE": write, "READDIR": readdir,
-              "READLINK": readlink, "SHORT WRITE": short_write}
 #: Cases with another operation than the one of that name.
 SPECIAL = {"refuse_call_segments": write_few, "refuse_reply_segments": read_few}
-
-
-def attempt(operation, path):
-    """Does one operation; returns what happened and how long it took."""
-    if operation in (readdir, readlink):
-        drop_caches()
-    began = time.monotonic()
-    try:
-        outcome = "ok" if operation(path) else "short"
-    except OSError as e:
-        outcome = is_errno(e.errno)
-    return outcome, time.monotonic() - began
 
 
 def one(name, case, path, problems):

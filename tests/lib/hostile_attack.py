@@ -54,6 +54,11 @@ class Attack:
         self.problems.append(f"{self.name}: {text}")
         log(f"  PROBLEM: {text}")
 
+    def compare(self, label, outcome, allowed):
+        """Notes that something is wrong if what became of a message is none of what is `allowed`."""
+        if outcome not in allowed:
+            self.problem(f"{label}: {outcome}, not {' or '.join(sorted(allowed))}")
+
     def connect(self, **how):
         """A connection of the case's own."""
         return Caller(**how)
@@ -130,8 +135,7 @@ class Attack:
         for label, data, allowed in part:
             xid = struct.unpack_from(">I", data)[0] if len(data) >= 4 else None
             got = [a.kind for a in answers.pop(xid, [])] or ["nothing"]
-            if len(got) > 1 or got[0] not in allowed:
-                self.problem(f"{label}: {', '.join(got)}, not {' or '.join(sorted(allowed))}")
+            self.compare(label, ", ".join(got), allowed)
         if len(answers) != 1:
             self.problem(f"answers to nothing: {[a[0].data.hex() for a in answers.values()]}")
 
@@ -156,8 +160,7 @@ class Attack:
             outcome = "lost"
         if answer:
             outcome = answer.kind
-        if outcome not in allowed:
-            self.problem(f"{label}: {outcome}, not {' or '.join(sorted(allowed))}")
+        self.compare(label, outcome, allowed)
         if own:
             connection.close()
         return answer

@@ -62,8 +62,7 @@ def finish(t, label, connection, xid, allowed, alive=True):
         outcome = f"{answer.kind}, lost" if answer else "lost"
         if alive and "lost" not in allowed:
             log(f"  {label}: lost: {x}")
-    if outcome not in allowed:
-        t.problem(f"{label}: {outcome}, not {' or '.join(sorted(allowed))}")
+    t.compare(label, outcome, allowed)
     for text in connection.wrong:
         t.problem(f"{label}: {text}")
     return answer

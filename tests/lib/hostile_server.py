@@ -27,12 +27,11 @@ import hostile_two
 import hostile_two_cases
 from common import CONTROL_PORT, Gone
 from hostile_judge import judge
+from hostile_operations import MOUNT_PORT, RDMA_PORT
 from hostile_qp import DEPTH, Events, Memory, QueuePair
 from nfs3_mini import Nfs3, serve_mount
 from rpcrdma_header import Header, MSG
 
-#: Where the hostile server listens for RDMA, and for the MOUNT protocol.
-RDMA_PORT, MOUNT_PORT = 20050, 20051
 #: Octets of the memory from and into which messages and chunks are moved.
 ARENA = 4 << 20
 #: How many Calls a client can have sent before it saw a Reply, at the most: what is granted else.

@@ -144,19 +144,23 @@ class TwoConnection(Connection):
             time.sleep(0.0005)
 
     def widen(self, count):
-        """Gets a window of so many messages, which grows when all of it is used."""
-        for _ in range(50):
-            if self.room() >= count:
-                return
+        """Gets a window of so many messages, which grows when all of it is used.
+
+        As in `hostile_caller.Connection.earn`, a chunk keeps each Call at the server for a moment.
+        """
+        chunk = (len(null_rpc(0)), *self.segment(4096))
+        until = time.monotonic() + 20 * slowness()
+        while self.room() < count:
+            if time.monotonic() > until:
+                raise Gone(f"the window does not grow to {count}")
             self.wait_room(1)
             xids = [next(XIDS) for _ in range(self.room())]
             # All at once, or the first would be answered before the last one has arrived.
-            self.send_many([call(xid, self.credit(), null_rpc(xid)) for xid in xids])
+            self.send_many([call(xid, self.credit(), null_rpc(xid), reads=[chunk]) for xid in xids])
             self.sent += len(xids)
             for xid in xids:
                 if self.answer(xid) is None:
                     raise Gone("no answer to a NULL Call")
-        raise Gone(f"the window does not grow to {count}")
 
     def open(self, values=()):
         """Tells properties and waits for those of the server."""
