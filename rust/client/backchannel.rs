@@ -48,6 +48,7 @@ use crate::link::assembly::{
     Whole,
     MAX_WHOLE, //
 };
+use crate::link::channel::receives::ReplyTerms;
 use crate::link::sizing::REVERSE_CREDITS;
 use crate::link::Link;
 use crate::observe::trace::{
@@ -83,8 +84,8 @@ use crate::responder::call::{
 use crate::responder::post;
 use crate::responder::reply::{
     self,
-    ReplySource,
-    ReplyTerms, //
+    Ready,
+    ReplySource, //
 };
 use crate::sunrpc::svc::{
     CallContext,
@@ -392,20 +393,20 @@ fn send(
     };
     // In Version One grants of the two directions are separate, RFC 8167 section 4.1.
     let terms = ReplyTerms::new(&link.terms(), REVERSE_CREDITS);
-    let prepared = reply::prepare(&mut answering, buffer, &terms, |attempt| attempt());
-    let ready = match prepared {
-        Ok(ready) => ready,
+    let mut ready = Ready::new(xid, buffer, 0);
+    match reply::prepare(&mut answering, &mut ready, &terms, |attempt| attempt()) {
+        Ok(()) => {}
         Err(ENOMEM) => return Err(SendError::NoBufs),
         Err(_) => {
             // There will be no Reply to this Call on this connection.
             Client::disconnect(this);
             return Err(SendError::NotConnected);
         }
-    };
+    }
     let (len, invalidate) = (ready.len, ready.invalidate);
     let load = ready.cargo.as_ref().map(Cargo::load).unwrap_or_default();
     let parts = ready.long.as_ref().map_or(1, |long| long.split.len());
-    match post::reply(ready, endpoint, link.channel()) {
+    match post::reply(&mut ready, endpoint, link.channel()) {
         Ok(sequence) => {
             trace::reverse_reply(this.number(), xid, len);
             let requests = load.requests.saturating_add(parts);
@@ -416,12 +417,12 @@ fn send(
             this.responder.replied(xid, len, load, invalidate, sequence);
             Ok(())
         }
-        Err((error @ PostError::Full, ready)) => {
+        Err(error @ PostError::Full) => {
             trace::post_failed(this.number(), xid, error.into());
             drop(ready);
             Err(wait(this, link, load.requests, parts))
         }
-        Err((error, ready)) => {
+        Err(error) => {
             trace::post_failed(this.number(), xid, error.into());
             // The end of the connection waits for its RDMA Writes.
             drop(ready);

@@ -121,8 +121,8 @@ impl<H: EndpointEvents> Endpoint<H> {
             this.keep_back(buffer);
             return;
         }
-        let len = completion.byte_len() as usize;
-        trace::receive(this.number(), len, completion.status());
+        let len = completion.byte_len();
+        trace::receive(this.number(), len as usize, completion.status());
         let message = Received {
             buffer: Some(buffer),
             len,
@@ -224,7 +224,7 @@ pub(crate) struct Received<H: EndpointEvents> {
     /// The buffer. Always present until `drop`.
     buffer: Option<ReceivedIn<H>>,
     /// The length in octets.
-    len: usize,
+    len: u32,
     /// The rkey that the peer invalidated with it.
     invalidated: Option<u32>,
     /// Set if it is one of the endpoint's `calls`.
@@ -236,9 +236,10 @@ pub(crate) struct Received<H: EndpointEvents> {
 impl<H: EndpointEvents> Received<H> {
     /// The message.
     pub(crate) fn bytes(&self) -> &[u8] {
+        let len = self.len as usize;
         match &self.buffer {
-            Some(ReceivedIn::Own(buffer)) => buffer.bytes(self.len),
-            Some(ReceivedIn::Shared(buffer)) => buffer.bytes(self.len),
+            Some(ReceivedIn::Own(buffer)) => buffer.bytes(len),
+            Some(ReceivedIn::Shared(buffer)) => buffer.bytes(len),
             None => &[],
         }
     }

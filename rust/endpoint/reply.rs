@@ -61,9 +61,6 @@ impl<H: EndpointEvents> Cargo<H> {
     }
 }
 
-/// Why a Reply was not posted; with all of it, unless the device has refused it.
-pub(crate) type UnpostedReply<H> = (PostError, Option<(SendBuffer<H>, Option<Cargo<H>>)>);
-
 /// Why Reads were not posted; with the Reads, if the queue was full.
 pub(crate) type Unpulled<H> = (PostError, Option<KBox<Pull<H>>>);
 
@@ -77,38 +74,36 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// once, see [`Self::fits_at_once`]. What is posted is taken out of `parts`, which may have
     /// empty places.
     ///
+    /// What is posted is taken out of `message` and `cargo` too.
+    ///
     /// # Errors
     ///
-    /// See [`PostError`]. What is not posted comes back, so that the caller drops it where he has
-    /// no lock: memory of a cargo's keeper may be such that its release sleeps.
+    /// See [`PostError`]. What is not posted is left where it is, so that the caller drops it where
+    /// he has no lock: memory of a cargo's keeper may be such that its release sleeps. After
+    /// `Refused` nothing of it can be posted any more.
     pub(crate) fn post_reply(
         &self,
         parts: &mut [Option<(SendBuffer<H>, usize)>],
-        mut message: SendBuffer<H>,
+        message: &mut SendBuffer<H>,
         len: usize,
-        cargo: Option<Cargo<H>>,
+        cargo: &mut Option<Cargo<H>>,
         invalidate: Option<u32>,
-    ) -> Result<u64, UnpostedReply<H>> {
+    ) -> Result<u64, PostError> {
         let before = there(parts);
         let writes = cargo.as_ref().map_or(0, |cargo| cargo.load().requests);
         let total = writes.saturating_add(1);
         let mut gate = self.send.lock();
         if !gate.queue.is_open() {
-            drop(gate);
-            return Err((PostError::Closed, Some((message, cargo))));
+            return Err(PostError::Closed);
         }
         let may = match before {
             0 => gate.queue.may_begin(total),
             _ => gate.queue.has_room(total.saturating_add(before), 0),
         };
         if !may {
-            drop(gate);
-            return Err((PostError::Full, Some((message, cargo))));
+            return Err(PostError::Full);
         }
-        if let Err(error) = self.post_parts(&mut gate, parts) {
-            drop(gate);
-            return Err((error, Some((message, cargo))));
-        }
+        self.post_parts(&mut gate, parts)?;
         let held_up = message.answers && gate.answered();
         let send = SendOptions {
             len,
@@ -117,9 +112,10 @@ impl<H: EndpointEvents> Endpoint<H> {
             signal: before > 0,
         };
         let posted = match message.take() {
-            Some(memory) => gate
-                .queue
-                .post_writes(memory, send, cargo.map(|cargo| cargo.0)),
+            Some(memory) => {
+                let writes = cargo.take().map(|cargo| cargo.0);
+                gate.queue.post_writes(memory, send, writes)
+            }
             None => Err(PostError::Refused),
         };
         drop(gate);
@@ -128,7 +124,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         if held_up {
             self.context.handler().resources_back();
         }
-        posted.map_err(|error| (error, None))
+        posted
     }
 
     /// Posts Reads, or begins to. When they are done, [`EndpointEvents::pulled`] is called.

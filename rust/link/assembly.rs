@@ -145,7 +145,12 @@ pub(super) fn is_crowded() -> bool {
 
 /// An RPC message, put together or about to be. As long as it is, it counts as kept. To drop it may
 /// sleep.
-pub(crate) struct Whole {
+///
+/// What has one mostly has none, so this is a pointer.
+pub(crate) struct Whole(KBox<Octets>);
+
+/// The octets of a [`Whole`].
+struct Octets {
     /// The octets that have come of the message. There is room for all of it.
     bytes: KVVec<u8>,
     /// The length of the message.
@@ -164,30 +169,32 @@ impl Whole {
         let counted = Counted::new(share, len).ok_or(ENOMEM)?;
         // Writeback may wait for this very message.
         let _nofs = NoFs::enter();
-        Ok(Self {
+        let octets = Octets {
             bytes: share.memory(len)?,
             len,
             counted,
-        })
+        };
+        Ok(Self(KBox::new(octets, GFP_KERNEL)?))
     }
 
     /// The message.
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.0.bytes
     }
 
     /// Puts a part at its offset. Returns whether that is its place: parts come in their order.
     pub(super) fn put(&mut self, offset: u32, part: &[u8]) -> bool {
-        let at = self.bytes.len();
+        let octets = &mut *self.0;
+        let at = octets.bytes.len();
         // More may have been allocated than was asked for.
-        let left = self.len.saturating_sub(at);
+        let left = octets.len.saturating_sub(at);
         usize::try_from(offset) == Ok(at)
             && part.len() <= left
-            && memalloc::append(&mut self.bytes, part)
+            && memalloc::append(&mut octets.bytes, part)
     }
 }
 
-impl Drop for Whole {
+impl Drop for Octets {
     fn drop(&mut self) {
         // Whether memory was in one piece depends on chance. Who drops it under a spinlock shall be
         // found out at once.

@@ -17,6 +17,7 @@ pub(crate) use self::{
     received::{
         Call,
         CallPlaces,
+        PlainCall,
         Reply, //
     },
     sent::{

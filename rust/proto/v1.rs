@@ -18,7 +18,8 @@ mod testing;
 pub(crate) use self::{
     decode::{
         decode,
-        decode_with, //
+        decode_with,
+        decode_without_chunks, //
     },
     encode::{
         CallHeader,

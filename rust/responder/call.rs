@@ -33,6 +33,7 @@ use crate::proto::message::plan::{
 use crate::proto::message::{
     self,
     CallPlaces,
+    PlainCall,
     Version, //
 };
 use crate::proto::v1;
@@ -60,6 +61,20 @@ pub(crate) struct Call<H: EndpointEvents> {
     message: Option<Received<H>>,
     /// The RPC message, if it came in parts. Of that the message above is the last.
     whole: Option<Whole>,
+    /// The size of the header.
+    header_len: usize,
+    /// What it has of chunks. Most Calls have none.
+    chunks: Option<CallChunks>,
+    /// Where the Reply goes, if it was there before the Call was taken in.
+    buffer: Option<SendBuffer<H>>,
+    /// Its transaction ID.
+    xid: u32,
+    /// Where it is counted.
+    work: InWork,
+}
+
+/// The chunks of a Call, and the results that go into them.
+struct CallChunks {
     /// Where its lists are in the message.
     places: CallPlaces,
     /// Its results, as offset and length in the Reply, in order.
@@ -71,12 +86,45 @@ pub(crate) struct Call<H: EndpointEvents> {
     empty: [bool; MAX_RESULTS],
     /// The number of Write chunks.
     chunk_count: usize,
-    /// Where the Reply goes, if it was there before the Call was taken in.
-    buffer: Option<SendBuffer<H>>,
-    /// Its transaction ID.
-    xid: u32,
-    /// Where it is counted.
-    work: InWork,
+}
+
+impl CallChunks {
+    /// The chunks of a Call in `message`; [`None`] if it has none.
+    fn of(call: &message::Call<'_>, message: &[u8]) -> Option<Self> {
+        if !call.special && !call.has_chunks() {
+            return None;
+        }
+        let mut empty = [false; MAX_RESULTS];
+        let mut chunk_count = 0;
+        for (chunk, empty) in call.write.iter().zip(empty.iter_mut()) {
+            *empty = chunk.is_empty();
+            chunk_count += 1;
+        }
+        Some(Self {
+            places: CallPlaces::of(call, message),
+            results: [(0, 0); MAX_RESULTS],
+            result_count: 0,
+            empty,
+            chunk_count,
+        })
+    }
+
+    /// See [`CallContext::result_payload`].
+    fn add_result(&mut self, offset: u32, len: u32) {
+        if self.result_count >= self.chunk_count {
+            return;
+        }
+        // RFC 8166 section 4.3.2: results go into the Write chunks in order, also one of no
+        // octets (RFC 8267 section 6.4.1). Whether one fits is seen when the Reply is made.
+        let (Some(place), Some(empty)) = (
+            self.results.get_mut(self.result_count),
+            self.empty.get(self.result_count),
+        ) else {
+            return;
+        };
+        *place = (offset, if *empty { 0 } else { len });
+        self.result_count += 1;
+    }
 }
 
 /// Where Calls are taken in: a thread of a service on a server, the service for reverse-direction
@@ -121,65 +169,128 @@ pub(crate) struct Arrived<H: EndpointEvents> {
     pub(crate) again: bool,
 }
 
+/// What a Call says of itself.
+struct Heading {
+    /// Its transaction ID.
+    xid: u32,
+    /// The size of the header.
+    header_len: usize,
+    /// Its chunks.
+    chunks: Option<CallChunks>,
+}
+
 /// A Call, and how it is put together.
-type Decoded<H> = (Call<H>, Option<Plan>);
+type Decoded<H> = (KBox<Call<H>>, Option<Plan>);
 
 impl<H: EndpointEvents> Call<H> {
     /// A Call in a message, and how it is put together; [`None`] if its Read list can't be
     /// followed. `splits` is that of the [`CallSink`].
-    fn new(
+    fn decode(
         version: Version,
         arrived: Arrived<H>,
         stats: &Arc<Stats>,
         splits: bool,
-    ) -> Result<Decoded<H>, (Received<H>, Refusal)> {
-        let Arrived {
-            message,
-            whole,
-            again,
-        } = arrived;
-        let mut empty = [false; MAX_RESULTS];
-        let mut chunk_count = 0;
+    ) -> Result<Decoded<H>, (Option<Received<H>>, Refusal)> {
+        let Arrived { message, whole, .. } = &arrived;
         let decoded = decode(version, message.bytes()).map(|mut call| {
-            if let Some(whole) = &whole {
+            if let Some(whole) = whole {
                 call.payload = whole.bytes();
             }
-            if !again {
+            if !arrived.again {
                 stats.call(&call, message.bytes().len());
-            }
-            for (chunk, empty) in call.write.iter().zip(empty.iter_mut()) {
-                *empty = chunk.is_empty();
-                chunk_count += 1;
             }
             // What was put together is no place for the head and the tail of a Call.
             let splits = splits && whole.is_none();
             // Of a Call in parts, the last message has the header.
-            let places = CallPlaces::of(&call, message.bytes());
-            (call.xid, places, Plan::new(&call, splits))
+            let chunks = CallChunks::of(&call, message.bytes());
+            let heading = Heading {
+                xid: call.xid,
+                header_len: call.header_len,
+                chunks,
+            };
+            (heading, Plan::new(&call, splits))
         });
         match decoded {
-            Ok((xid, places, plan)) => Ok((
-                Self {
-                    message: Some(message),
-                    whole,
-                    places,
-                    results: [(0, 0); MAX_RESULTS],
-                    result_count: 0,
-                    empty,
-                    chunk_count,
-                    buffer: None,
-                    xid,
-                    work: InWork::new(stats),
-                },
-                plan,
-            )),
-            Err(refusal) => Err((message, refusal)),
+            Ok((heading, plan)) => {
+                let call = Self::new(arrived, heading, None, stats);
+                match KBox::init(call, GFP_KERNEL) {
+                    Ok(call) => Ok((call, plan)),
+                    Err(error) => Err((None, Refusal::Lost(error))),
+                }
+            }
+            Err(refusal) => Err((Some(arrived.message), refusal)),
         }
+    }
+
+    /// A Call that [`plain`] has found to be so, with a buffer for its Reply.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    #[inline]
+    pub(crate) fn of_plain(
+        plain: PlainCall,
+        arrived: Arrived<H>,
+        buffer: SendBuffer<H>,
+        stats: &Arc<Stats>,
+    ) -> Result<KBox<Self>> {
+        let bytes = arrived.message.bytes();
+        stats.call(&plain.call(bytes), bytes.len());
+        let heading = Heading {
+            xid: plain.xid,
+            header_len: plain.header_len,
+            chunks: None,
+        };
+        let call = Self::new(arrived, heading, Some(buffer), stats);
+        KBox::init(call, GFP_KERNEL)
+    }
+
+    /// A Call, to be made in its place.
+    #[inline]
+    fn new<'a>(
+        arrived: Arrived<H>,
+        heading: Heading,
+        buffer: Option<SendBuffer<H>>,
+        stats: &'a Arc<Stats>,
+    ) -> impl Init<Self> + 'a
+    where
+        H: 'a,
+    {
+        let Arrived { message, whole, .. } = arrived;
+        let Heading {
+            xid,
+            header_len,
+            chunks,
+        } = heading;
+        init!(Self {
+            message: Some(message),
+            whole,
+            header_len,
+            chunks,
+            buffer,
+            xid,
+            work: InWork::new(stats),
+        })
+    }
+
+    /// Returns whether it has chunks.
+    pub(crate) fn has_chunks(&self) -> bool {
+        self.chunks.is_some()
     }
 
     /// Returns the header, until the Reply is ready.
     pub(crate) fn header(&self) -> Option<message::Call<'_>> {
-        let mut call = self.places.call(self.message.as_ref()?.bytes());
+        let bytes = self.message.as_ref()?.bytes();
+        let mut call = match &self.chunks {
+            Some(chunks) => chunks.places.call(bytes),
+            None => PlainCall {
+                xid: self.xid,
+                // Nobody asks again.
+                credits: 0,
+                header_len: self.header_len,
+            }
+            .call(bytes),
+        };
         if let Some(whole) = &self.whole {
             call.payload = whole.bytes();
         }
@@ -216,7 +327,10 @@ impl<H: EndpointEvents> Call<H> {
     /// The results that have a chunk, as offset and length in the Reply; of length zero if it is an
     /// empty one.
     pub(crate) fn results(&self) -> &[(u32, u32)] {
-        self.results.get(..self.result_count).unwrap_or(&[])
+        self.chunks
+            .as_ref()
+            .and_then(|chunks| chunks.results.get(..chunks.result_count))
+            .unwrap_or(&[])
     }
 }
 
@@ -229,7 +343,7 @@ impl<H: EndpointEvents> CallContext for Call<H> {
             .message
             .as_ref()
             .map_or(&[][..], |message| message.bytes());
-        bytes.get(self.places.header_len()..).unwrap_or(&[])
+        bytes.get(self.header_len..).unwrap_or(&[])
     }
 
     fn is_scattered(&self) -> bool {
@@ -237,19 +351,9 @@ impl<H: EndpointEvents> CallContext for Call<H> {
     }
 
     fn result_payload(&mut self, offset: u32, len: u32) {
-        if self.result_count >= self.chunk_count {
-            return;
+        if let Some(chunks) = &mut self.chunks {
+            chunks.add_result(offset, len);
         }
-        // RFC 8166 section 4.3.2: results go into the Write chunks in order, also one of no
-        // octets (RFC 8267 section 6.4.1). Whether one fits is seen when the Reply is made.
-        let (Some(place), Some(empty)) = (
-            self.results.get_mut(self.result_count),
-            self.empty.get(self.result_count),
-        ) else {
-            return;
-        };
-        *place = (offset, if *empty { 0 } else { len });
-        self.result_count += 1;
     }
 
     fn is_unanswered(&self) -> bool {
@@ -359,6 +463,20 @@ pub(crate) enum Taken<H: EndpointEvents, S: CallSink> {
     Crowded(Arrived<H>),
 }
 
+/// Decodes a message if it is a Call without chunks, which is all there: nearly all are such, and
+/// [`Call::of_plain`] takes them in. Nothing is said about any other message, for which there is
+/// [`take`].
+#[inline]
+pub(crate) fn plain<H: EndpointEvents>(
+    version: Version,
+    arrived: &Arrived<H>,
+) -> Option<PlainCall> {
+    match arrived.whole {
+        None => PlainCall::decode(version, arrived.message.bytes()),
+        Some(_) => None,
+    }
+}
+
 /// Decodes a message, and prepares the Reads that it asks for. Sleeps, but does not wait for the
 /// peer. If it is taken, the Call takes `buffer` for its Reply, if there is one.
 pub(crate) fn take<H, S>(
@@ -373,13 +491,9 @@ where
     S: CallSink,
 {
     let again = arrived.again;
-    let (call, plan) = match Call::new(version, arrived, stats, S::SPLITS) {
+    let (mut call, plan) = match Call::decode(version, arrived, stats, S::SPLITS) {
         Ok(decoded) => decoded,
-        Err((message, refusal)) => return Taken::Refused(Some(message), refusal),
-    };
-    let mut call = match KBox::new(call, GFP_KERNEL) {
-        Ok(call) => call,
-        Err(error) => return Taken::Refused(None, Refusal::Lost(error.into())),
+        Err((message, refusal)) => return Taken::Refused(message, refusal),
     };
     let Some(plan) = plan else {
         return Taken::Refused(message_of(call), Refusal::Chunks(RefusalReason::ReadList));

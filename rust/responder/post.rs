@@ -5,15 +5,14 @@
 use crate::endpoint::{
     Endpoint,
     EndpointEvents,
-    PostError,
-    SendBuffer, //
+    PostError, //
 };
 use crate::kext::prelude::*;
-use crate::link::channel::Channel;
-use crate::link::middles::{
-    Middles,
-    Unmade, //
+use crate::link::channel::{
+    Channel,
+    Sending, //
 };
+use crate::link::middles::Unmade;
 use crate::proto::message;
 use crate::proto::session::{
     Outbound,
@@ -22,99 +21,101 @@ use crate::proto::session::{
 use crate::proto::v2::Direction;
 use crate::responder::reply::Ready;
 
-/// Posts a Reply, or an error. Returns its place, see [`Endpoint::post_reply`].
+/// Posts a Reply, or an error. Returns its place, see [`Endpoint::post_reply`]. What is left of it
+/// then has nothing to do with the endpoint.
 ///
 /// # Errors
 ///
-/// See [`PostError`]. If the queue was full, or there is no credit, it comes back with `Full`.
+/// See [`PostError`]. After `Full` (the queue was, or there is no credit) it is as it was before.
+/// Else it can't be posted any more.
 pub(crate) fn reply<H: EndpointEvents>(
-    ready: Ready<H>,
+    ready: &mut Ready<H>,
     endpoint: &Arc<Endpoint<H>>,
     channel: &Channel,
-) -> Result<u64, (PostError, Option<Ready<H>>)> {
-    let mut ready = ready;
-    let middles = match &mut ready.long {
-        None => Ok(Middles::none()),
-        Some(long) => long.take_parts(endpoint, ready.xid),
-    };
-    let mut middles = match middles {
-        Ok(middles) => middles,
-        // There will be, when what is posted has been sent.
-        Err(Unmade::NoBuffers) => return Err((PostError::Full, Some(ready))),
-        Err(Unmade::Impossible) => return Err((PostError::Closed, None)),
-    };
-    let parts = middles.len().saturating_add(1);
+) -> Result<u64, PostError> {
+    if ready.long.is_some() {
+        return in_parts(ready, endpoint, channel);
+    }
+    let sending = begin(ready, endpoint, channel, 1)?;
+    if let Some(credits) = sending.credits() {
+        message::set_credits(&mut ready.message, credits);
+    }
+    // What was not posted stays in `ready`, so nothing of it is dropped before the lock.
+    let posted = endpoint.post_reply(
+        &mut [],
+        &mut ready.message,
+        ready.len,
+        &mut ready.cargo,
+        ready.invalidate,
+    );
+    if posted.is_ok() {
+        sending.commit();
+    }
+    posted
+}
+
+/// Begins to send a Reply, in so many messages.
+///
+/// # Errors
+///
+/// `Full` if there is no credit for it now, else `Closed`.
+#[inline]
+fn begin<'a, H: EndpointEvents>(
+    ready: &Ready<H>,
+    endpoint: &Endpoint<H>,
+    channel: &'a Channel,
+    parts: u32,
+) -> Result<Sending<'a>, PostError> {
     let message = Outbound {
         direction: Direction::Reply,
         parts,
         chunks: ready.cargo.is_some(),
     };
-    let sending = match channel.begin(endpoint, message) {
-        Ok(sending) => sending,
-        Err(Refusal::Wait | Refusal::TooLong) => {
-            put_back(&mut ready, middles);
-            return Err((PostError::Full, Some(ready)));
+    channel
+        .begin(endpoint, message)
+        .map_err(|refusal| match refusal {
+            Refusal::Wait | Refusal::TooLong => PostError::Full,
+            _ => PostError::Closed,
+        })
+}
+
+/// As [`reply`], for one in several messages.
+#[inline(never)]
+fn in_parts<H: EndpointEvents>(
+    ready: &mut Ready<H>,
+    endpoint: &Arc<Endpoint<H>>,
+    channel: &Channel,
+) -> Result<u64, PostError> {
+    let xid = ready.xid;
+    let long = ready.long.as_mut().ok_or(PostError::Closed)?;
+    let mut middles = long
+        .take_parts(endpoint, xid)
+        .map_err(|unmade| match unmade {
+            // There will be, when what is posted has been sent.
+            Unmade::NoBuffers => PostError::Full,
+            Unmade::Impossible => PostError::Closed,
+        })?;
+    let parts = middles.len().saturating_add(1);
+    let posted = begin(ready, endpoint, channel, parts).and_then(|sending| {
+        if let Some(credits) = sending.credits() {
+            message::set_credits(&mut ready.message, credits);
+            middles.set_credits(credits);
         }
-        Err(_) => return Err((PostError::Closed, None)),
-    };
-    // What is posted in its stead is in the parts. To free it may sleep.
-    let long = ready.long.take();
-    if let Some(credits) = sending.credits() {
-        message::set_credits(&mut ready.message, credits);
-        middles.set_credits(credits);
+        let posted = endpoint.post_reply(
+            middles.as_mut_slice(),
+            &mut ready.message,
+            ready.len,
+            &mut ready.cargo,
+            ready.invalidate,
+        );
+        if posted.is_ok() {
+            sending.commit();
+        }
+        posted
+    });
+    // The lock is gone.
+    if let (Err(PostError::Full), Some(long)) = (&posted, &mut ready.long) {
+        long.put_parts_back(middles);
     }
-    let posted = post_counted(ready, endpoint, middles.as_mut_slice());
-    // Before anything is dropped that came back.
-    if posted.is_ok() {
-        sending.commit();
-    } else {
-        drop(sending);
-    }
-    posted.map_err(|(error, back)| {
-        let back = back.map(|ready| {
-            let mut ready = Ready { long, ..ready };
-            put_back(&mut ready, middles);
-            ready
-        });
-        (error, back)
-    })
-}
-
-/// Gives parts back that were not posted.
-fn put_back<H: EndpointEvents>(ready: &mut Ready<H>, parts: Middles<H>) {
-    if let Some(long) = &mut ready.long {
-        long.put_parts_back(parts);
-    }
-}
-
-/// Posts a Reply for which there is a credit, and its `parts` before.
-///
-/// # Errors
-///
-/// As for [`reply`].
-fn post_counted<H: EndpointEvents>(
-    ready: Ready<H>,
-    endpoint: &Endpoint<H>,
-    parts: &mut [Option<(SendBuffer<H>, usize)>],
-) -> Result<u64, (PostError, Option<Ready<H>>)> {
-    let Ready {
-        xid,
-        message,
-        len,
-        cargo,
-        invalidate,
-        long,
-    } = ready;
-    let posted = endpoint.post_reply(parts, message, len, cargo, invalidate);
-    posted.map_err(|(error, back)| {
-        let back = back.map(|(message, cargo)| Ready {
-            xid,
-            message,
-            len,
-            cargo,
-            invalidate,
-            long,
-        });
-        (error, back)
-    })
+    posted
 }

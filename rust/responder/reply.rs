@@ -12,8 +12,8 @@ use crate::endpoint::{
 use crate::kext::memalloc;
 use crate::kext::page_fragment::PageFragment;
 use crate::kext::prelude::*;
+use crate::link::channel::receives::ReplyTerms;
 use crate::link::middles::{
-    most_parts,
     Middles,
     Unmade, //
 };
@@ -27,7 +27,6 @@ use crate::proto::chunk::{
     Segment,
     Segments, //
 };
-use crate::proto::connection;
 use crate::proto::continuation::Split;
 use crate::proto::message::{
     self,
@@ -67,6 +66,19 @@ pub(crate) struct Ready<H: EndpointEvents> {
 }
 
 impl<H: EndpointEvents> Ready<H> {
+    /// A message of `len` octets, which answers the Call `xid` and has nothing else with it.
+    #[inline]
+    pub(crate) fn new(xid: u32, message: SendBuffer<H>, len: usize) -> Self {
+        Self {
+            xid,
+            message,
+            len,
+            cargo: None,
+            invalidate: None,
+            long: None,
+        }
+    }
+
     /// Gives up Send buffers that it does not need before it can be posted. To be called before it
     /// waits behind others, or two Replies might wait for each other: the first for Send buffers
     /// that the second has.
@@ -138,35 +150,6 @@ impl<H: EndpointEvents> Long<H> {
     }
 }
 
-/// The terms that bind every Reply of a connection.
-pub(crate) struct ReplyTerms {
-    /// The version that is spoken.
-    pub(crate) version: Version,
-    /// The largest message that may be sent inline, header included.
-    pub(crate) inline_max: usize,
-    /// Set if the peer lets its keys be invalidated.
-    pub(crate) may_invalidate: bool,
-    /// In how many parts a Reply may be sent.
-    pub(crate) parts: u32,
-    /// The credits to grant in Version One. In Version Two the value is set when the Reply is
-    /// posted.
-    pub(crate) credits: u32,
-}
-
-impl ReplyTerms {
-    /// Returns what binds a Reply that grants `credits` on a connection where `terms` hold.
-    pub(crate) fn new(terms: &connection::Terms, credits: u32) -> Self {
-        Self {
-            version: terms.version,
-            inline_max: terms.send_size as usize,
-            may_invalidate: terms.may_invalidate,
-            // What is too long for parts needs a Reply chunk, which the peer is told.
-            parts: terms.max_parts.min(most_parts(terms.send_size)),
-            credits,
-        }
-    }
-}
-
 /// A Reply that is to be sent, and the Call that it answers.
 pub(crate) trait ReplySource<H: EndpointEvents> {
     /// The Call.
@@ -202,38 +185,82 @@ where
     }
 }
 
-/// A message, and the Writes that go before it.
-pub(crate) struct Filled<H: EndpointEvents> {
-    /// The length of the message.
-    len: usize,
-    /// The Writes.
-    transfers: KVec<Transfer<H>>,
-    /// The R_key that the peer need not invalidate itself.
-    invalidate: Option<u32>,
-    /// The other parts, if the message is the last of several.
-    long: Option<KBox<Long<H>>>,
-}
-
-/// Makes the Reply of a Call in `message`. Sleeps.
+/// Makes the Reply of a Call, in `ready`, which has nothing yet but the buffer. Sleeps.
 ///
 /// `patiently` repeats what it is given while that returns `EAGAIN`, whenever a transfer has ended.
 ///
 /// # Errors
 ///
 /// `ENOTCONN`, `ENOMEM`: the connection is to be ended, and the Call will be sent again.
+#[inline]
 pub(crate) fn prepare<H, R>(
     rqst: &mut R,
-    mut message: SendBuffer<H>,
+    ready: &mut Ready<H>,
     terms: &ReplyTerms,
-    patiently: impl FnOnce(&mut dyn FnMut() -> Result<Filled<H>>) -> Result<Filled<H>>,
-) -> Result<Ready<H>>
+    patiently: impl FnOnce(&mut dyn FnMut() -> Result<Writes<H>>) -> Result<Writes<H>>,
+) -> Result
+where
+    H: EndpointEvents<Push = Pages>,
+    R: ReplySource<H>,
+{
+    match fill_plain(rqst, &mut ready.message, terms) {
+        Some(len) => {
+            ready.len = len;
+            Ok(())
+        }
+        None => prepare_any(rqst, ready, terms, patiently),
+    }
+}
+
+/// The RDMA Writes of a Reply.
+pub(crate) type Writes<H> = KVec<Transfer<H>>;
+
+/// Makes the most common Reply: one message without chunks, to a Call that has offered none.
+/// Returns its length; [`None`] if the Reply is another one.
+#[inline]
+fn fill_plain<H, R>(rqst: &R, message: &mut [u8], terms: &ReplyTerms) -> Option<usize>
+where
+    H: EndpointEvents,
+    R: ReplySource<H>,
+{
+    let call = rqst.call();
+    if call.has_chunks() {
+        return None;
+    }
+    let header = message::ReplyHeader {
+        version: terms.version,
+        xid: call.xid(),
+        credits: terms.credits,
+        write: &[],
+        reply: None,
+    };
+    let at = header.encode(message).ok()?;
+    let reply = rqst.reply();
+    let place = message.get_mut(at..terms.inline_max.min(message.len()))?;
+    let copied = reply.copy_message(place)?;
+    // As SUNRPC counts it.
+    (copied == reply.len()).then(|| at + copied)
+}
+
+/// As [`prepare`], for any Reply.
+///
+/// # Errors
+///
+/// As for [`prepare`].
+#[inline(never)]
+fn prepare_any<H, R>(
+    rqst: &mut R,
+    ready: &mut Ready<H>,
+    terms: &ReplyTerms,
+    patiently: impl FnOnce(&mut dyn FnMut() -> Result<Writes<H>>) -> Result<Writes<H>>,
+) -> Result
 where
     H: EndpointEvents<Push = Pages>,
     R: ReplySource<H>,
 {
     let mut waits = false;
     let filled = patiently(&mut || {
-        let filled = fill(rqst, &mut message, terms);
+        let filled = fill(rqst, ready, terms);
         if matches!(filled, Err(EAGAIN)) && !core::mem::replace(&mut waits, true) {
             let call = rqst.call();
             call.stats().out_of_regions(call.xid());
@@ -241,26 +268,12 @@ where
         filled
     });
     match filled {
-        Ok(Filled {
-            len,
-            transfers,
-            invalidate,
-            long,
-        }) => {
-            let cargo = if transfers.is_empty() {
-                None
-            } else {
+        Ok(transfers) => {
+            if !transfers.is_empty() {
                 let keeper = rqst.take_pages()?;
-                Some(Cargo::new(transfers, keeper))
-            };
-            Ok(Ready {
-                xid: rqst.call().xid(),
-                message,
-                len,
-                cargo,
-                invalidate,
-                long,
-            })
+                ready.cargo = Some(Cargo::new(transfers, keeper));
+            }
+            Ok(())
         }
         // There is no way to send this Reply.
         Err(unfit @ (EMSGSIZE | EAGAIN)) => {
@@ -276,15 +289,9 @@ where
                 RefusalReason::ReplyTooLong
             };
             call.stats().refused(xid, answered, why, rqst.reply().len());
-            let len = answer::<H, R>(rqst, &mut message, terms, unfit).ok_or(ENOTCONN)?;
-            Ok(Ready {
-                xid,
-                message,
-                len,
-                cargo: None,
-                invalidate: None,
-                long: None,
-            })
+            let message = &mut ready.message;
+            ready.len = answer::<H, R>(rqst, message, terms, unfit).ok_or(ENOTCONN)?;
+            Ok(())
         }
         Err(error) => Err(error),
     }
@@ -339,12 +346,12 @@ where
     Some(message::shortage(offered, rest, threshold))
 }
 
-/// Fills in the message and prepares the Writes.
+/// Fills in the message and prepares the Writes, which are returned.
 ///
 /// # Errors
 ///
 /// `EMSGSIZE` if the Reply fits neither inline nor the chunks; else what [`prepare`] returns.
-fn fill<H, R>(rqst: &R, message: &mut [u8], terms: &ReplyTerms) -> Result<Filled<H>>
+fn fill<H, R>(rqst: &R, ready: &mut Ready<H>, terms: &ReplyTerms) -> Result<Writes<H>>
 where
     H: EndpointEvents,
     R: ReplySource<H>,
@@ -353,6 +360,7 @@ where
     let header = call.header().ok_or(ENOTCONN)?;
     let endpoint = call.endpoint().ok_or(ENOTCONN)?;
     let reply = rqst.reply();
+    let message = &mut *ready.message;
     let mut transfers = KVec::new();
 
     // Results into the Write chunks, RFC 8166 section 4.3.2.
@@ -429,12 +437,10 @@ where
     if len > terms.inline_max || !endpoint.fits(&transfers) {
         return Err(EMSGSIZE);
     }
-    Ok(Filled {
-        len,
-        transfers,
-        invalidate: header.invalidate().filter(|_| terms.may_invalidate),
-        long,
-    })
+    ready.len = len;
+    ready.invalidate = header.invalidate().filter(|_| terms.may_invalidate);
+    ready.long = long;
+    Ok(transfers)
 }
 
 /// Makes the parts of a Reply before its last one, or keeps what is in them until there are Send
@@ -478,7 +484,7 @@ fn split(total: usize, header_len: usize, terms: &ReplyTerms) -> Result<Split> {
     let threshold = u32::try_from(terms.inline_max).map_err(|_| EMSGSIZE)?;
     Split::new(total, header_len, threshold)
         .ok()
-        .filter(|split| split.len() <= terms.parts)
+        .filter(|split| split.len() <= terms.most_parts())
         .ok_or(EMSGSIZE)
 }
 

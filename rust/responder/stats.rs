@@ -74,6 +74,7 @@ impl Stats {
     }
 
     /// A Call was taken in: a message of `len` octets.
+    #[inline]
     pub(super) fn call(&self, call: &message::Call<'_>, len: usize) {
         self.counts.calls.count();
         trace::call(

@@ -35,8 +35,8 @@ use crate::responder::stats::Stats;
 pub(super) enum Outgoing<H: EndpointEvents> {
     /// A Reply, or an error.
     Reply(Ready<H>),
-    /// RDMA Reads of a Call.
-    Reads(KBox<Pull<H>>),
+    /// RDMA Reads of a Call, until they are posted.
+    Reads(Option<KBox<Pull<H>>>),
 }
 
 impl<H: EndpointEvents<Pull = Pulling<H>>> Outgoing<H> {
@@ -44,7 +44,7 @@ impl<H: EndpointEvents<Pull = Pulling<H>>> Outgoing<H> {
     fn xid(&self) -> u32 {
         match self {
             Self::Reply(ready) => ready.xid,
-            Self::Reads(pull) => pull.keeper().xid(),
+            Self::Reads(pull) => pull.as_ref().map_or(0, |pull| pull.keeper().xid()),
         }
     }
 
@@ -64,32 +64,46 @@ impl<H: EndpointEvents<Pull = Pulling<H>>> Outgoing<H> {
     ///
     /// # Errors
     ///
-    /// See [`PostError`]. If the queue was full, or there is no credit, it comes back with `Full`.
+    /// See [`PostError`]. If the queue was full, or there is no credit (`Full`), it may be posted
+    /// later; else it can't be posted any more.
     fn post(
-        self,
+        &mut self,
         endpoint: &Arc<Endpoint<H>>,
         channel: &Channel,
         stats: &Stats,
-    ) -> Result<(), (PostError, Option<Self>)> {
-        let xid = self.xid();
+    ) -> Result<(), PostError> {
         match self {
-            Self::Reads(pull) => {
-                let load = pull.load();
-                endpoint
-                    .post_pull(pull)
-                    .map_err(|(error, back)| (error, back.map(Self::Reads)))?;
+            Self::Reads(reads) => {
+                let pull = reads.take().ok_or(PostError::Closed)?;
+                let (xid, load) = (pull.keeper().xid(), pull.load());
+                if let Err((error, back)) = endpoint.post_pull(pull) {
+                    *reads = back;
+                    return Err(error);
+                }
                 stats.reads_posted(xid, load);
+                Ok(())
             }
-            Self::Reply(ready) => {
-                let (len, invalidate) = (ready.len, ready.invalidate);
-                let load = ready.cargo.as_ref().map(Cargo::load).unwrap_or_default();
-                let sequence = post::reply(ready, endpoint, channel)
-                    .map_err(|(error, back)| (error, back.map(Self::Reply)))?;
-                stats.replied(xid, len, load, invalidate, sequence);
-            }
+            Self::Reply(ready) => post_reply(ready, endpoint, channel, stats),
         }
-        Ok(())
     }
+}
+
+/// Posts a Reply, and tells `stats` if it was. `channel` counts it.
+///
+/// # Errors
+///
+/// As for [`Outgoing::post`].
+#[inline]
+fn post_reply<H: EndpointEvents>(
+    ready: &mut Ready<H>,
+    endpoint: &Arc<Endpoint<H>>,
+    channel: &Channel,
+    stats: &Stats,
+) -> Result<(), PostError> {
+    let load = ready.cargo.as_ref().map(Cargo::load).unwrap_or_default();
+    let sequence = post::reply(ready, endpoint, channel)?;
+    stats.replied(ready.xid, ready.len, load, ready.invalidate, sequence);
+    Ok(())
 }
 
 /// The state behind the lock.
@@ -166,26 +180,64 @@ impl<H: EndpointEvents<Pull = Pulling<H>>> Backlog<H> {
         self.queue.lock().waiting.len()
     }
 
-    /// Posts `item`, or leaves it to be posted. Sleeps. Returns whether nothing waits any more
+    /// Posts a Reply, or leaves it to be posted. Sleeps. Returns whether nothing waits any more
     /// after something did.
     ///
     /// # Errors
     ///
     /// `ENOTCONN`: the connection is to be ended.
-    pub(super) fn post(
+    #[inline]
+    pub(super) fn post_reply(
+        &self,
+        endpoint: &Arc<Endpoint<H>>,
+        channel: &Channel,
+        mut ready: Ready<H>,
+    ) -> Result<bool> {
+        // Nobody overtakes what waits.
+        if !self.is_busy() {
+            match post_reply(&mut ready, endpoint, channel, &self.stats) {
+                Ok(()) => return Ok(false),
+                Err(PostError::Full) => {}
+                Err(_) => return Err(ENOTCONN),
+            }
+        }
+        self.leave(endpoint, channel, Outgoing::Reply(ready))
+    }
+
+    /// As [`Self::post_reply`], for the Reads of a Call.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::post_reply`].
+    pub(super) fn post_reads(
+        &self,
+        endpoint: &Arc<Endpoint<H>>,
+        channel: &Channel,
+        pull: KBox<Pull<H>>,
+    ) -> Result<bool> {
+        let mut item = Outgoing::Reads(Some(pull));
+        if !self.is_busy() {
+            match item.post(endpoint, channel, &self.stats) {
+                Ok(()) => return Ok(false),
+                Err(PostError::Full) => {}
+                Err(_) => return Err(ENOTCONN),
+            }
+        }
+        self.leave(endpoint, channel, item)
+    }
+
+    /// Leaves `item` to be posted, behind what waits. Sleeps. Returns as [`Self::post_reply`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::post_reply`].
+    #[inline(never)]
+    fn leave(
         &self,
         endpoint: &Arc<Endpoint<H>>,
         channel: &Channel,
         mut item: Outgoing<H>,
     ) -> Result<bool> {
-        // Nobody overtakes what waits.
-        if !self.is_busy() {
-            item = match item.post(endpoint, channel, &self.stats) {
-                Ok(()) => return Ok(false),
-                Err((PostError::Full, Some(item))) => item,
-                Err(_) => return Err(ENOTCONN),
-            };
-        }
         if self
             .make_place()
             .and_then(|()| item.let_buffers_go())
@@ -225,7 +277,7 @@ impl<H: EndpointEvents<Pull = Pulling<H>>> Backlog<H> {
                 queue.again = true;
                 return Ok(false);
             }
-            let Ok((endpoint, item)) = queue.waiting.remove(0) else {
+            let Ok((endpoint, mut item)) = queue.waiting.remove(0) else {
                 return Ok(self.busy.xchg(false, Full));
             };
             queue.posting = true;
@@ -238,16 +290,16 @@ impl<H: EndpointEvents<Pull = Pulling<H>>> Backlog<H> {
             queue.posting = false;
             match outcome {
                 Ok(()) => {}
-                Err((PostError::Full, Some(item))) if !queue.closed => {
+                Err(PostError::Full) if !queue.closed => {
                     // There is place: it was there before.
                     let _ = queue.waiting.insert_within_capacity(0, (endpoint, item));
                     if !queue.again {
                         return Ok(false);
                     }
                 }
-                outcome => {
+                Err(_) => {
                     drop(queue);
-                    drop(outcome);
+                    drop(item);
                     return Err(ENOTCONN);
                 }
             }

@@ -42,19 +42,16 @@ use crate::observe::trace::Number;
 use crate::responder::call::{
     self,
     Arrived,
+    Call,
     Refusal,
     Taken, //
 };
 use crate::responder::reply::{
     self,
-    Ready,
-    ReplyTerms, //
+    Ready, //
 };
 use crate::responder::stats::Stats;
-use crate::server::backlog::{
-    Backlog,
-    Outgoing, //
-};
+use crate::server::backlog::Backlog;
 use crate::server::callback::{
     self,
     Callback,
@@ -407,9 +404,15 @@ impl Connection {
         })
     }
 
-    /// Posts something, now or when there is room.
-    fn post(&self, endpoint: &Arc<Endpoint<Self>>, item: Outgoing<Self>) -> Result {
-        if self.backlog.post(endpoint, &self.channel, item)? {
+    /// Posts a Reply, now or when there is room.
+    fn post(&self, endpoint: &Arc<Endpoint<Self>>, ready: Ready<Self>) -> Result {
+        self.was_posted(self.backlog.post_reply(endpoint, &self.channel, ready))
+    }
+
+    /// Something was posted, or is left in the backlog.
+    #[inline]
+    fn was_posted(&self, posted: Result<bool>) -> Result {
+        if posted? {
             self.xprt.enqueue();
         }
         if self.backlog.is_busy() {
@@ -549,15 +552,7 @@ impl Connection {
             self.retry();
             return Ok(());
         };
-        let answer = Ready {
-            xid,
-            message: buffer,
-            len,
-            cargo: None,
-            invalidate: None,
-            long: None,
-        };
-        self.post(&endpoint, Outgoing::Reply(answer))
+        self.post(&endpoint, Ready::new(xid, buffer, len))
     }
 
     /// Takes a message in. Returns how long the Call is, if all of it is there.
@@ -570,24 +565,28 @@ impl Connection {
         buffer: SendBuffer<Self>,
         mut rqst: CallRqst<'_, Self>,
     ) -> Result<usize> {
-        let endpoint = arrived.message.endpoint().clone();
-        let mut buffer = Some(buffer);
         let again = arrived.again;
         if !again {
             rqst.let_next_in();
         }
+        let version = self.channel.spoken();
+        if let Some(plain) = call::plain(version, &arrived) {
+            return match Call::of_plain(plain, arrived, buffer, &self.stats) {
+                Ok(call) => rqst.deliver(call),
+                Err(error) => self.refuse(None, None, &Refusal::Lost(error)).map(|()| 0),
+            };
+        }
+        let endpoint = arrived.message.endpoint().clone();
+        let mut buffer = Some(buffer);
         // Else nobody is let in before it has its regions: two might for ever take from each other
         // what both want.
         let alone = again && !endpoint.has_transfers();
-        match call::take(
-            self.channel.spoken(),
-            arrived,
-            &mut buffer,
-            rqst,
-            &self.stats,
-        ) {
+        match call::take(version, arrived, &mut buffer, rqst, &self.stats) {
             Taken::Ready(call, rqst) => rqst.deliver(call),
-            Taken::Pull(pull) => self.post(&endpoint, Outgoing::Reads(pull)).map(|()| 0),
+            Taken::Pull(pull) => {
+                let posted = self.backlog.post_reads(&endpoint, &self.channel, pull);
+                self.was_posted(posted).map(|()| 0)
+            }
             Taken::Refused(message, refusal) => self.refuse(message, buffer, &refusal).map(|()| 0),
             Taken::Crowded(arrived) if alone && !endpoint.has_transfers() => {
                 let max = endpoint.sizes().segments;
@@ -613,15 +612,15 @@ impl Connection {
             return Err(ENOTCONN);
         }
         let endpoint = rqst.context().endpoint().ok_or(ENOTCONN)?.clone();
-        let credits = self.grant(&endpoint);
-        let terms = ReplyTerms::new(&self.channel.terms(), credits);
+        let terms = self.channel.reply_terms(&endpoint, self);
         let buffer = rqst.context_mut().take_buffer().ok_or(ENOTCONN)?;
-        let ready = reply::prepare(&mut rqst, buffer, &terms, |attempt| {
+        let mut ready = Ready::new(rqst.context().xid(), buffer, 0);
+        reply::prepare(&mut rqst, &mut ready, &terms, |attempt| {
             self.patiently(&endpoint, attempt)
         })?;
         rqst.context_mut().release_message();
         let parts = ready.long.as_ref().map_or(1, |long| long.split.len());
-        self.post(&endpoint, Outgoing::Reply(ready))?;
+        self.post(&endpoint, ready)?;
         if parts > 1 && self.backlog.is_busy() {
             // Perhaps for want of Send buffers, and nothing may be under way of which one comes
             // back. While something waits no Call gets any, so these are left to it. Without memory

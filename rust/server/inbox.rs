@@ -169,19 +169,25 @@ impl<H: EndpointEvents> Inbox<H> {
         reserve: impl FnOnce(&Arc<Endpoint<H>>) -> Option<SendBuffer<H>>,
     ) -> Option<Work<H>> {
         let mut queue = self.queue.lock();
-        let mut buffer = None;
-        if let (None, Some(oldest)) = (queue.pulled.first(), queue.arrived.first()) {
-            let endpoint = oldest.message.endpoint();
-            buffer = lend(endpoint);
-            if buffer.is_none() {
-                let endpoint = endpoint.clone();
-                drop(queue);
-                // Nobody else takes anything out meanwhile.
-                buffer = reserve(&endpoint);
-                queue = self.queue.lock();
+        let lent = match (queue.pulled.first(), queue.arrived.first()) {
+            (None, Some(oldest)) => {
+                let endpoint = oldest.message.endpoint();
+                match lend(endpoint) {
+                    None => {
+                        let endpoint = endpoint.clone();
+                        drop(queue);
+                        // Nobody else takes anything out meanwhile.
+                        let reserved = reserve(&endpoint);
+                        drop(endpoint);
+                        queue = self.queue.lock();
+                        reserved
+                    }
+                    lent => lent,
+                }
             }
-        }
-        let work = match buffer {
+            _ => None,
+        };
+        let work = match lent {
             Some(buffer) => {
                 let arrived = queue.arrived.remove(0).ok();
                 arrived.map(|arrived| Work::Arrived(arrived, buffer))

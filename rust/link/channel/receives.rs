@@ -6,7 +6,10 @@
 //! A server has a place for each message that may come. What is new to the peer is told to the
 //! [`ReceiveOwner`] under the channel's lock, so in its order.
 
-use super::Channel;
+use super::{
+    Channel,
+    State, //
+};
 use crate::kext::prelude::*;
 use crate::{
     endpoint::{
@@ -15,13 +18,25 @@ use crate::{
         EndpointEvents, //
     },
     kext::memalloc::NoFs,
+    link::middles::most_parts,
     proto::{
-        connection::receives::Receives,
+        connection::{
+            receives::{
+                Receives,
+                Renewal, //
+            },
+            Terms, //
+        },
         credits::{
             Allowance,
             Overrun, //
-        }, //
+        },
+        message::Version, //
     }, //
+};
+use kernel::sync::lock::{
+    spinlock::SpinLockBackend,
+    Guard, //
 };
 
 /// The owner of the messages that arrive.
@@ -40,7 +55,64 @@ pub(crate) trait ReceiveOwner {
     fn grant_denied(&self);
 }
 
+/// The terms that bind a Reply.
+pub(crate) struct ReplyTerms {
+    /// The version that is spoken.
+    pub(crate) version: Version,
+    /// The largest message that may be sent inline, header included.
+    pub(crate) inline_max: usize,
+    /// Set if the peer lets its keys be invalidated.
+    pub(crate) may_invalidate: bool,
+    /// In how many parts a message may be sent, see [`Terms::max_parts`].
+    max_parts: u32,
+    /// The credits to grant in Version One. In Version Two the value is set when the Reply is
+    /// posted.
+    pub(crate) credits: u32,
+}
+
+impl ReplyTerms {
+    /// Returns what binds a Reply that grants `credits` on a connection where `terms` hold.
+    #[inline]
+    pub(crate) fn new(terms: &Terms, credits: u32) -> Self {
+        Self {
+            version: terms.version,
+            inline_max: terms.send_size as usize,
+            may_invalidate: terms.may_invalidate,
+            max_parts: terms.max_parts,
+            credits,
+        }
+    }
+
+    /// Returns in how many parts a Reply may be sent. What is too long for them needs a Reply
+    /// chunk, which the peer is told.
+    pub(crate) fn most_parts(&self) -> u32 {
+        // It was made of 32 bits.
+        self.max_parts.min(most_parts(self.inline_max as u32))
+    }
+}
+
 impl Channel {
+    /// Returns the terms for a Reply that is about to be sent, with the credit value of
+    /// [`Self::grant`]. Sleeps.
+    pub(crate) fn reply_terms<H: EndpointEvents>(
+        &self,
+        endpoint: &Endpoint<H>,
+        owner: &impl ReceiveOwner,
+    ) -> ReplyTerms {
+        let share = endpoint.receive_share();
+        let mut state = self.change();
+        let renewal = state.connection.begin_renewal(share);
+        let mut terms = if self.rules().has_properties {
+            ReplyTerms::new(&state.connection.terms(), renewal.granted)
+        } else {
+            ReplyTerms::new(&self.terms_in_one, renewal.granted)
+        };
+        if renewal.has_work() {
+            terms.credits = self.renew(state, endpoint, owner, &renewal);
+        }
+        terms
+    }
+
     /// Returns the credit value for a message that is about to be sent. It grows if the peer has
     /// used all of it and there are Receives for more, and in Version Two it shrinks if there are
     /// too few for all who share them. Sleeps.
@@ -52,6 +124,19 @@ impl Channel {
         let share = endpoint.receive_share();
         let mut state = self.change();
         let renewal = state.connection.begin_renewal(share);
+        self.renew(state, endpoint, owner, &renewal)
+    }
+
+    /// Does the work of a renewal, which was begun under the lock that is held. Returns the credit
+    /// value. Sleeps when it has given the lock up.
+    #[inline(never)]
+    fn renew<H: EndpointEvents>(
+        &self,
+        state: Guard<'_, State, SpinLockBackend>,
+        endpoint: &Endpoint<H>,
+        owner: &impl ReceiveOwner,
+        renewal: &Renewal,
+    ) -> u32 {
         if renewal.is_less {
             owner.granted(renewal.granted);
         }

@@ -6,9 +6,9 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place<F> {
     /// The offset in the message.
-    at: usize,
+    at: u32,
     /// The length in octets.
-    len: usize,
+    len: u32,
     /// The number of chunks, or of octets in all segments.
     pub(super) figure: F,
 }
@@ -17,16 +17,18 @@ impl<F> Place<F> {
     /// The place of `list`, which is a part of `message` or empty.
     pub(super) fn of(list: &[u8], message: &[u8], figure: F) -> Self {
         let at = list.as_ptr().addr().wrapping_sub(message.as_ptr().addr());
+        let at = if list.is_empty() { 0 } else { at };
         Self {
-            at: if list.is_empty() { 0 } else { at },
-            len: list.len(),
+            at: u32::try_from(at).unwrap_or(u32::MAX),
+            len: u32::try_from(list.len()).unwrap_or(u32::MAX),
             figure,
         }
     }
 
     /// Returns the list in the message that it was found in.
     pub(super) fn list<'a>(&self, message: &'a [u8]) -> &'a [u8] {
-        let rest = message.get(self.at..).unwrap_or(&[]);
-        rest.get(..self.len).unwrap_or(&[])
+        let usize_of = |value| usize::try_from(value).unwrap_or(usize::MAX);
+        let rest = message.get(usize_of(self.at)..).unwrap_or(&[]);
+        rest.get(..usize_of(self.len)).unwrap_or(&[])
     }
 }

@@ -52,6 +52,13 @@ pub(crate) struct Renewal {
     pub(crate) settles: bool,
 }
 
+impl Renewal {
+    /// Returns whether there is anything to do but to send the credit value.
+    pub(crate) const fn has_work(&self) -> bool {
+        self.is_less || self.wanted > 0 || self.settles
+    }
+}
+
 /// The messages of Version Two that the peer may have on their way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WindowOffer {

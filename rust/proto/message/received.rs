@@ -153,6 +153,59 @@ impl<'a> Call<'a> {
     }
 }
 
+/// A Call that was decoded and has no chunks, and its RPC message behind the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlainCall {
+    /// The transaction ID.
+    pub(crate) xid: u32,
+    /// The credit value.
+    pub(crate) credits: u32,
+    /// The size of the header.
+    pub(crate) header_len: usize,
+}
+
+impl PlainCall {
+    /// Decodes a Call without chunks. Returns nothing for everything else, sound or not.
+    #[inline]
+    pub(crate) fn decode(version: Version, bytes: &[u8]) -> Option<Self> {
+        let (xid, credits, header_len, is_call) = match version {
+            Version::One => {
+                let header = v1::decode_without_chunks(bytes)?;
+                let is_call = header.rpc_direction() == v1::Direction::Call;
+                (header.xid, header.credits, header.header_len(), is_call)
+            }
+            Version::Two => {
+                let plain = v2::Plain::get(bytes)?;
+                let is_call = plain.direction == v2::Direction::Call;
+                (plain.xid, plain.credits, plain.header_len, is_call)
+            }
+        };
+        is_call.then_some(Self {
+            xid,
+            credits,
+            header_len,
+        })
+    }
+
+    /// Returns the Call, whose message it is.
+    #[inline]
+    pub(crate) fn call<'a>(&self, message: &'a [u8]) -> Call<'a> {
+        Call {
+            xid: self.xid,
+            credits: self.credits,
+            special: false,
+            write: WriteList::NONE,
+            reply: None,
+            payload: message.get(self.header_len..).unwrap_or(&[]),
+            header_len: self.header_len,
+            read: ReadList::NONE,
+            body: ReadList::NONE,
+            // There is no handle to be invalidated.
+            consent: Consent::Silent,
+        }
+    }
+}
+
 /// A Call that was decoded, without a reference to its message: where the lists are in that.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallPlaces {
@@ -190,11 +243,6 @@ impl CallPlaces {
             body: call.body.place(message),
             consent: call.consent,
         }
-    }
-
-    /// Returns the size of the header.
-    pub(crate) const fn header_len(&self) -> usize {
-        self.header_len
     }
 
     /// Returns the Call again, whose message it is.
@@ -372,6 +420,33 @@ mod tests {
             assert_eq!(reply.special, special);
             assert_eq!(reply.reply.is_some(), special);
             assert!(Call::decode(version, bytes.get()).is_none());
+        }
+        Ok(())
+    }
+
+    /// The short way to decode a Call without chunks says what the long one does.
+    #[test]
+    fn a_plain_call_is_the_same_call() -> Result {
+        for (version, words, plain) in [
+            (Version::One, &[7, 1, 9, 0, 0, 0, 0, 7, 0, 5][..], true),
+            (Version::One, &[7, 1, 9, 0, 0, 0, 0, 7, 1, 5], false),
+            (Version::One, &[7, 1, 9, 0, 0, 0, 0, 8, 0, 5], false),
+            (Version::One, &[7, 1, 9, 0, 0, 1, 0, 0, 0, 7, 0], false),
+            (Version::Two, &[7, 2, 9, 10, 0, 0, 0, 0, 7, 0, 5], true),
+            (Version::Two, &[7, 2, 9, 13, 0, 7, 1, 5], false),
+            (Version::Two, &[7, 2, 9, 10, 0, 0, 0, 1, 0, 7, 0], false),
+        ] {
+            let bytes = Bytes::from_words(words)?;
+            let found = PlainCall::decode(version, bytes.get());
+            assert_eq!(found.is_some(), plain);
+            let Some(found) = found else { continue };
+            let call = Call::decode(version, bytes.get()).ok_or(Fault::NoPayload)?;
+            let same = Call {
+                consent: call.consent,
+                ..found.call(bytes.get())
+            };
+            assert_eq!(same, call);
+            assert_eq!((call.has_chunks(), call.invalidate()), (false, None));
         }
         Ok(())
     }

@@ -86,6 +86,17 @@ fn decode_sound_msg<'a>(bytes: &'a [u8], limits: &Limits) -> Option<Header<'a>> 
     })
 }
 
+/// Decodes an RDMA_MSG with all chunk lists marked "not present" and with which nothing is wrong.
+/// Returns `None` for everything else.
+#[inline]
+pub(crate) fn decode_without_chunks(bytes: &[u8]) -> Option<Header<'_>> {
+    let lists = bytes.get(PREFIX_LEN..)?.first_chunk()?;
+    if *lists != [0; MIN_HEADER_LEN - PREFIX_LEN] {
+        return None;
+    }
+    decode_sound_msg(bytes, &Limits::DEFAULT)
+}
+
 /// Decodes a received message of any kind.
 ///
 /// # Errors

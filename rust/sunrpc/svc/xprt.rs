@@ -145,10 +145,13 @@ impl SvcXprt {
         unsafe { sys::svc_xprt_clear_flag(self.as_raw(), flag) }
     }
 
-    /// Reads a flag.
-    fn flag(&self, flag: u32) -> bool {
-        // SAFETY: The object is initialised, and flags are accessed atomically.
-        unsafe { sys::svc_xprt_test_flag(self.as_raw(), flag) }
+    /// Returns whether any of some flags is set.
+    #[inline]
+    fn has_any<const COUNT: usize>(&self, flags: [u32; COUNT]) -> bool {
+        // SAFETY: The object is initialised. Flags are accessed atomically: this reads the word
+        // once, as `test_bit` does.
+        let word = unsafe { (&raw const (*self.as_raw()).xpt_flags).read_volatile() };
+        flags.iter().any(|flag| word & (1 << flag) != 0)
     }
 
     /// Notes that there is something to receive. Call this under the lock of the queue that it is
@@ -192,13 +195,13 @@ impl SvcXprt {
 
     /// Returns whether the transport is being closed.
     pub(crate) fn is_closing(&self) -> bool {
-        self.flag(sys::XPT_CLOSE) || self.flag(sys::XPT_DEAD)
+        self.has_any([sys::XPT_CLOSE, sys::XPT_DEAD])
     }
 
     /// Returns whether SUNRPC may have deferred Calls that it wants to go on with. It defers a Call
     /// that waits for an answer from user space.
     pub(crate) fn has_deferred(&self) -> bool {
-        self.flag(sys::XPT_DEFERRED)
+        self.has_any([sys::XPT_DEFERRED])
     }
 
     /// Lets the next thread in. Called once, by the thread that runs `recvfrom`.
