@@ -19,8 +19,7 @@ pub(crate) use self::{
         put_chunk,
         put_reply_chunk,
         reply_chunk_len,
-        Chunk,
-        Segments, //
+        Chunk, //
     },
     place::Place,
     read_list::{

@@ -90,16 +90,16 @@ impl<K> ReadWrite<K> {
     ) -> Result<Self> {
         let octets = octets(memory).filter(|octets| *octets != 0).ok_or(EINVAL)?;
         let count = u32::try_from(memory.len())?;
-        let mut context = KBox::new(
-            Context {
-                // SAFETY: Integers, pointers, and unions of those.
-                ctx: unsafe { MaybeUninit::zeroed().assume_init() },
-                memory: core::mem::take(memory),
-                qp,
-                direction,
-            },
-            GFP_KERNEL,
-        )?;
+        let taken = core::mem::take(memory);
+        // In its place: it is not small.
+        let made = init!(Context {
+            // SAFETY: Integers, pointers, and unions of those.
+            ctx: unsafe { MaybeUninit::zeroed().assume_init() },
+            memory: taken,
+            qp,
+            direction,
+        });
+        let mut context = KBox::init(made, GFP_KERNEL)?;
         loop {
             let iter = sys::bvec_iter {
                 bi_size: octets,

@@ -24,8 +24,7 @@ use crate::observe::trace::{
 use crate::proto::chunk::{
     Chunk,
     Limits,
-    Segment,
-    Segments, //
+    Segment, //
 };
 use crate::proto::continuation::Split;
 use crate::proto::message::{
@@ -364,23 +363,19 @@ where
     let mut transfers = KVec::new();
 
     // Results into the Write chunks, RFC 8166 section 4.3.2.
-    let mut returned = unwritten(header.write.iter())?;
+    let mut returned = segments_of(header.write.most_segments(), header.write.iter())?;
     let mut unused = returned.as_mut_slice();
     let mut chunks = [&[][..]; Limits::DEFAULT.write_chunks];
     let mut results = call.results().iter();
     for (chunk, place) in header.write.iter().zip(&mut chunks) {
         let (segments, rest) = unused.split_at_mut_checked(chunk.len()).ok_or(EMSGSIZE)?;
         unused = rest;
+        let mut writer = Writer::new(endpoint, segments);
         if let Some(&(offset, len)) = results.next() {
             let end = offset.checked_add(len).ok_or(EMSGSIZE)?;
-            Writer::new(endpoint, chunk, segments).write(
-                reply,
-                offset as usize,
-                end as usize,
-                &mut transfers,
-            )?;
+            writer.write(reply, offset as usize, end as usize, &mut transfers)?;
         }
-        *place = segments;
+        *place = writer.finish();
     }
     let lists = chunks.get(..header.write.len()).ok_or(EMSGSIZE)?;
     let mut out = message::ReplyHeader {
@@ -404,11 +399,12 @@ where
             .filter(|chunk| !inline && chunk.total() as usize >= rest),
     };
     if let Some(chunk) = reply_chunk {
-        let segments = &mut **replied.insert(unwritten(core::iter::once(chunk))?);
-        let mut writer = Writer::new(endpoint, chunk, segments);
+        let segments = segments_of(chunk.len(), core::iter::once(chunk))?;
+        let mut writer = Writer::new(endpoint, &mut **replied.insert(segments));
         for_rest(call.results(), reply.len(), |from, to| {
             writer.write(reply, from, to, &mut transfers)
         })?;
+        writer.finish();
         out.reply = replied.as_deref();
         len = out.encode(message).map_err(|_| EMSGSIZE)?;
     }
@@ -552,18 +548,15 @@ fn for_rest(
     Ok(())
 }
 
-/// The segments of chunks as they are returned, while nothing has been written to them.
-fn unwritten<'a>(chunks: impl Iterator<Item = Chunk<'a>> + Clone) -> Result<KVec<Segment>> {
-    let count = chunks.clone().map(|chunk| chunk.len()).sum();
-    let mut segments = KVec::with_capacity(count, GFP_KERNEL)?;
-    for segment in chunks.flat_map(|chunk| chunk.iter()) {
-        let unwritten = Segment {
-            length: 0,
-            ..segment
-        };
-        segments
-            .push_within_capacity(unwritten)
-            .map_err(|_| EMSGSIZE)?;
+/// The segments of chunks, of which there are `most` at most.
+fn segments_of<'a>(most: usize, chunks: impl Iterator<Item = Chunk<'a>>) -> Result<KVec<Segment>> {
+    let mut segments = KVec::with_capacity(most, GFP_KERNEL)?;
+    for chunk in chunks {
+        for segment in chunk.iter() {
+            segments
+                .push_within_capacity(segment)
+                .map_err(|_| EMSGSIZE)?;
+        }
     }
     Ok(segments)
 }
@@ -572,11 +565,13 @@ fn unwritten<'a>(chunks: impl Iterator<Item = Chunk<'a>> + Clone) -> Result<KVec
 struct Writer<'a, H: EndpointEvents> {
     /// Where to.
     endpoint: &'a Arc<Endpoint<H>>,
-    /// The segments that come behind the one that is being filled, and how long each of them is.
-    next: core::iter::Zip<core::slice::IterMut<'a, Segment>, Segments<'a>>,
-    /// The segment that is being filled, and how long it is. Before the first one: none, with no
-    /// room.
-    current: Option<(&'a mut Segment, u32)>,
+    /// The segments. Those that are behind the one that is being filled are still as long as
+    /// offered, the others as what was written to them.
+    segments: &'a mut [Segment],
+    /// The number of segments that are not behind it.
+    begun: usize,
+    /// The room that is left in the one that is being filled.
+    room: u32,
     /// Memory without gaps that was not given to a transfer yet.
     run: KVec<PageFragment>,
     /// Where that goes.
@@ -584,21 +579,26 @@ struct Writer<'a, H: EndpointEvents> {
 }
 
 impl<'a, H: EndpointEvents> Writer<'a, H> {
-    /// Nothing written yet. `returned` are the segments of `offered` with no length: what was
-    /// written is added to it.
-    fn new(
-        endpoint: &'a Arc<Endpoint<H>>,
-        offered: Chunk<'a>,
-        returned: &'a mut [Segment],
-    ) -> Self {
+    /// Nothing written yet to `segments`, which are as they were offered.
+    fn new(endpoint: &'a Arc<Endpoint<H>>, segments: &'a mut [Segment]) -> Self {
         Self {
             endpoint,
-            next: returned.iter_mut().zip(offered.iter()),
-            current: None,
+            segments,
+            begun: 0,
+            room: 0,
             run: KVec::new(),
             target: Segment::default(),
         }
     }
+
+    /// Returns the segments as they are returned to the peer: with the lengths of what was written.
+    fn finish(self) -> &'a [Segment] {
+        for segment in self.segments.iter_mut().skip(self.begun) {
+            segment.length = 0;
+        }
+        self.segments
+    }
+
     /// Writes octets `from` to `to` of a message behind what was written before.
     ///
     /// # Errors
@@ -615,8 +615,8 @@ impl<'a, H: EndpointEvents> Writer<'a, H> {
         for fragment in buf.range(from, to) {
             let mut at = 0;
             while at < fragment.len() as usize {
-                let room = self.room(transfers)?;
-                let part = fragment.part(at, room as usize).ok_or(EMSGSIZE)?;
+                self.make_room(transfers)?;
+                let part = fragment.part(at, self.room as usize).ok_or(EMSGSIZE)?;
                 // One transfer is for memory without gaps.
                 let gap = self.run.last().is_some_and(|last| {
                     (last.offset() + last.len()) as usize != PAGE_SIZE || part.offset() != 0
@@ -624,10 +624,12 @@ impl<'a, H: EndpointEvents> Writer<'a, H> {
                 if gap {
                     self.flush(transfers)?;
                 }
-                let (segment, _) = self.current.as_mut().ok_or(EMSGSIZE)?;
+                let current = self.begun.checked_sub(1);
+                let segment = current.and_then(|current| self.segments.get_mut(current));
+                let segment = segment.ok_or(EMSGSIZE)?;
                 if self.run.is_empty() {
                     // No more than the segment takes: there may be hundreds of them.
-                    let next = left.min(room as usize);
+                    let next = left.min(self.room as usize);
                     self.run.reserve(pages_of(next), GFP_KERNEL)?;
                     self.target = Segment {
                         handle: segment.handle,
@@ -638,29 +640,27 @@ impl<'a, H: EndpointEvents> Writer<'a, H> {
                             .ok_or(EMSGSIZE)?,
                     };
                 }
-                segment.length += part.len();
-                self.target.length += part.len();
-                at += part.len() as usize;
-                left = left.saturating_sub(part.len() as usize);
+                let len = part.len();
                 self.run.push(part, GFP_KERNEL)?;
+                segment.length += len;
+                self.room -= len;
+                self.target.length += len;
+                at += len as usize;
+                left = left.saturating_sub(len as usize);
             }
         }
         self.flush(transfers)
     }
 
-    /// Goes on to the next segment that is not full, if the one that is being filled is. Returns
-    /// how much room there is.
-    fn room(&mut self, transfers: &mut KVec<Transfer<H>>) -> Result<u32> {
-        loop {
-            match &self.current {
-                Some((segment, offered)) if segment.length < *offered => {
-                    return Ok(offered - segment.length);
-                }
-                _ => self.flush(transfers)?,
-            }
-            let (segment, offered) = self.next.next().ok_or(EMSGSIZE)?;
-            self.current = Some((segment, offered.length));
+    /// Goes on to the next segment that is not full, if the one that is being filled is.
+    fn make_room(&mut self, transfers: &mut KVec<Transfer<H>>) -> Result {
+        while self.room == 0 {
+            self.flush(transfers)?;
+            let segment = self.segments.get_mut(self.begun).ok_or(EMSGSIZE)?;
+            self.room = core::mem::take(&mut segment.length);
+            self.begun += 1;
         }
+        Ok(())
     }
 
     /// Makes a transfer of what was collected.

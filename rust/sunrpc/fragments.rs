@@ -174,23 +174,36 @@ impl Iterator for Fragments<'_> {
     }
 }
 
+impl Fragments<'_> {
+    /// Leaves the first `count` octets out, or all if there are not so many.
+    fn skip_octets(&mut self, count: usize) {
+        let in_head = count.min(self.head.1);
+        self.head = (self.head.0.wrapping_add(in_head), self.head.1 - in_head);
+        let in_pages = (count - in_head).min(self.page_left);
+        let at = self.page_offset + in_pages;
+        self.pages = self.pages.wrapping_add(at / PAGE_SIZE);
+        self.page_offset = at % PAGE_SIZE;
+        self.page_left -= in_pages;
+        let in_tail = (count - in_head - in_pages).min(self.tail.1);
+        self.tail = (self.tail.0.wrapping_add(in_tail), self.tail.1 - in_tail);
+    }
+}
+
 /// The octets of an RPC message, or of what is left of it, from one offset to another, page by
 /// page.
 pub(crate) struct Range<'a> {
-    /// All fragments of the message.
+    /// All fragments of the message from the first octet on.
     fragments: Fragments<'a>,
-    /// The number of octets left to skip.
-    skip: usize,
     /// The number of octets left to yield.
     left: usize,
 }
 
 impl<'a> Range<'a> {
     /// Makes the range from octet `from` up to, but not including, octet `to`.
-    fn new(fragments: Fragments<'a>, from: usize, to: usize) -> Self {
+    fn new(mut fragments: Fragments<'a>, from: usize, to: usize) -> Self {
+        fragments.skip_octets(from);
         Self {
             fragments,
-            skip: from,
             left: to.saturating_sub(from),
         }
     }
@@ -199,20 +212,15 @@ impl<'a> Range<'a> {
 impl Iterator for Range<'_> {
     type Item = PageFragment;
 
+    #[inline]
     fn next(&mut self) -> Option<PageFragment> {
-        while self.left > 0 {
-            let fragment = self.fragments.next()?;
-            let len = fragment.len() as usize;
-            if self.skip >= len {
-                self.skip -= len;
-                continue;
-            }
-            let part = fragment.part(self.skip, self.left)?;
-            self.skip = 0;
-            self.left -= part.len() as usize;
-            return Some(part);
+        if self.left == 0 {
+            return None;
         }
-        None
+        let fragment = self.fragments.next()?;
+        let part = fragment.part(0, self.left)?;
+        self.left -= part.len() as usize;
+        Some(part)
     }
 }
 

@@ -6,7 +6,8 @@ use super::{
     chunk_len,
     place::Place,
     put_chunk,
-    Chunk, //
+    Chunk,
+    SEGMENT_LEN, //
 };
 use crate::proto::prelude::*;
 
@@ -85,6 +86,11 @@ impl<'a> WriteList<'a> {
     /// Returns the number of chunks.
     pub(crate) const fn len(&self) -> usize {
         self.count
+    }
+
+    /// Returns a number of segments that those of all chunks together do not exceed.
+    pub(crate) const fn most_segments(&self) -> usize {
+        self.entries.len() / SEGMENT_LEN
     }
 
     /// Returns whether the list is marked "not present".

@@ -132,9 +132,12 @@ impl<'a> Call<'a> {
         match self.consent {
             Consent::Named(handle) => handle,
             Consent::Silent => {
-                let mut handles = self.segments().map(|segment| segment.handle);
-                let first = handles.next()?;
-                handles.all(|handle| handle == first).then_some(first)
+                let mut first = None;
+                let mut is_same = |handle: u32| *first.get_or_insert(handle) == handle;
+                let mut chunks = self.write.iter().chain(self.reply);
+                let same = self.reads().all(|entry| is_same(entry.segment.handle))
+                    && chunks.all(|chunk| chunk.iter().all(|segment| is_same(segment.handle)));
+                first.filter(|_| same)
             }
         }
     }
