@@ -151,17 +151,17 @@ impl<K: ReceiveKind> ReceiveBuffer<K> {
             unsafe { keeper.release(self.0) };
         }
     }
-
-    /// Returns what stands for the buffer while it is posted.
-    pub(super) fn posted(&self) -> PostedReceive<K> {
-        PostedReceive(self.0.clone())
-    }
 }
 
-/// A Receive that is posted.
+/// A Receive that is posted, or is about to be.
 pub(super) struct PostedReceive<K: ReceiveKind>(Posting<ReceiveMemory<K>>);
 
 impl<K: ReceiveKind> PostedReceive<K> {
+    /// Returns the place of its buffer among all buffers of its queue.
+    pub(super) fn place(&self) -> u32 {
+        self.0.place()
+    }
+
     /// Takes back the buffer of a Receive that no device will use, unless it has completed.
     ///
     /// # Safety
@@ -182,7 +182,8 @@ const BATCH: usize = RECEIVE_BATCH as usize;
 /// Posts up to [`RECEIVE_BATCH`] Receives by `post`, a verb of the queue of `keeper`. Returns its
 /// status.
 ///
-/// Buffers of another queue are dropped. If the device refuses, what was posted is its own.
+/// `noted` is given what stands for each buffer while it is posted, before it is. Buffers of another
+/// queue are dropped. If the device refuses, what was posted is its own.
 ///
 /// # Safety
 ///
@@ -192,6 +193,7 @@ pub(super) unsafe fn post_receives<K: ReceiveKind>(
     keeper: &Arc<Keeper>,
     lkey: u32,
     buffers: impl Iterator<Item = ReceiveBuffer<K>>,
+    mut noted: impl FnMut(PostedReceive<K>),
     post: impl FnOnce(*const sys::ib_recv_wr) -> c_int,
 ) -> c_int {
     let mut sges: [sys::ib_sge; BATCH] = pin_init::zeroed();
@@ -213,8 +215,9 @@ pub(super) unsafe fn post_receives<K: ReceiveKind>(
         count += 1;
         // SAFETY: It is unmapped when the queue has ended, for which whoever posts has a use.
         unsafe { buffer.sync_for_device(buffer.len()) };
-        // The handle goes away with `memory`.
+        // With this there is no handle any more.
         memory.posted.store(true, Relaxed);
+        noted(PostedReceive(memory));
     }
     let mut first: *mut sys::ib_recv_wr = ptr::null_mut();
     for request in requests.iter_mut().take(count).rev() {

@@ -81,15 +81,13 @@ impl<R: SharedReceives> ReceiveKind for OfShared<R> {
         buffer: SharedReceive<R>,
         completion: Completion<'_>,
     ) {
-        let member = shared.member(completion.qp().addr());
-        let place = member.as_ref().map(|member| member.place);
+        let (place, user) = shared.member(completion.qp().addr()).unzip();
         let mut order = shared.order.lock();
         let posted = order.completed(buffer.place(), place);
-        shared.publish(&order);
+        shared.lost.store(order.lost(), Relaxed);
         drop(order);
         // It stood for the buffer.
         drop(posted);
-        let user = member.map(|member| member.user.clone());
         R::received(&shared.owner, user, buffer, completion);
     }
 }
@@ -140,9 +138,12 @@ impl<R: SharedReceives> Shared<R> {
         (qp ^ self.device) / align_of::<sys::ib_qp>()
     }
 
-    /// Returns the member whose QP has that address.
-    fn member(&self, qp: usize) -> Option<Arc<Member<R::Member>>> {
-        self.members.lock().get(self.key(qp)).map(Arc::from)
+    /// Returns place and user of the member whose QP has that address.
+    #[inline]
+    fn member(&self, qp: usize) -> Option<(u32, Arc<R::Member>)> {
+        let members = self.members.lock();
+        let member = members.get(self.key(qp))?;
+        Some((member.place, member.user.clone()))
     }
 
     /// The order has changed.
@@ -280,16 +281,14 @@ impl<R: SharedReceives> SharedReceiveQueue<R> {
     /// What the device reports. Then the buffers are its own.
     pub(crate) fn post(&self, buffers: impl Iterator<Item = SharedReceive<R>>) -> Result {
         let mut order = self.shared.order.lock();
-        let noted = buffers
-            .take(RECEIVE_BATCH as usize)
-            .inspect(|buffer| order.post(buffer.place(), buffer.posted()));
         // SAFETY: By the type invariant the SRQ exists, in that PD. The chain is valid for the
         // call. What it names is kept until the SRQ has ended.
         let status = unsafe {
             post_receives(
                 self.end.keeper(),
                 self.pd.local_dma_lkey(),
-                noted,
+                buffers.take(RECEIVE_BATCH as usize),
+                |posted| order.post(posted.place(), posted),
                 |first| sys::ib_post_srq_recv(self.as_ptr(), first, ptr::null_mut()),
             )
         };

@@ -184,7 +184,7 @@ impl QueuePairUser {
         // SAFETY: By the type invariant the QP exists, in the PD of the key. The chain is valid for
         // the call. What it names is kept until the QP has ended.
         to_result(unsafe {
-            post_receives(keeper, *lkey, buffers, |first| {
+            post_receives(keeper, *lkey, buffers, drop, |first| {
                 sys::ib_post_recv(qp.as_ptr(), first, ptr::null_mut())
             })
         })
