@@ -400,7 +400,7 @@ where
     };
     if let Some(chunk) = reply_chunk {
         let segments = segments_of(chunk.len(), core::iter::once(chunk))?;
-        let mut writer = Writer::new(endpoint, &mut **replied.insert(segments));
+        let mut writer = Writer::new(endpoint, replied.insert(segments));
         for_rest(call.results(), reply.len(), |from, to| {
             writer.write(reply, from, to, &mut transfers)
         })?;
