@@ -6,8 +6,9 @@ import time
 
 from common import slowness
 from rpcrdma2_header import (CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL,
-                             CONNPROP_MIDDLE, ERROR, GRANT, Header, INLINE, REPLY_MIDDLE, error,
-                             middle, prefix, properties, reply, reply_external)
+                             CONNPROP_MIDDLE, ERROR, GRANT, Header, INLINE, REPLY_MIDDLE,
+                             SEGMENT_COUNT, SEGMENT_SIZE, error, middle, prefix, properties, reply,
+                             reply_external)
 
 #: How many messages the client may have on their way to us, if a case wants nothing else.
 WINDOW = 32
@@ -104,6 +105,10 @@ class Two:
         self.received = self.sent = 0
         #: The parts of a Call that have come, and its transaction ID.
         self.parts, self.begun = b"", 0
+        #: How many octets of it are to come, as it was said.
+        self.rest = None
+        #: The longest segment that the client may use, and how many in a header.
+        self.segment_size, self.segment_count = 1 << 20, 16
         #: What the client has told in its latest credit value: how many messages we may have sent.
         self.limit = 1
         #: How many messages the client may have on their way to us.
@@ -120,6 +125,16 @@ class Two:
     def credit(self):
         """The credit value of the next message."""
         return self.received + self.window
+
+    def tell(self, message):
+        """The client has to obey the properties in a message, if there are any in it."""
+        try:
+            header = Header(message)
+        except struct.error:
+            return
+        told = {which: struct.unpack(">I", value)[0] for which, value in header.properties if len(value) == 4}
+        self.segment_size = told.get(SEGMENT_SIZE, self.segment_size)
+        self.segment_count = told.get(SEGMENT_COUNT, self.segment_count)
 
     def expect_silence(self):
         """The client may send nothing any more. What is on its way has a while to arrive."""
@@ -149,7 +164,14 @@ class Two:
         elif len(data) > self.room:
             # Section 5.2.2.
             wrong(f"a message of {len(data)} octets, not of {self.room}")
-        handles = [h for h, _, _ in header.chunk + [r[1:] for r in header.reads] + sum(header.writes, header.reply or [])]
+        segments = header.chunk + [r[1:] for r in header.reads] + sum(header.writes, header.reply or [])
+        if len(segments) > self.segment_count:
+            # Section 5.2.4.
+            wrong(f"{len(segments)} segments, not {self.segment_count}")
+        if any(length > self.segment_size for _, length, _ in segments):
+            # Section 5.2.3.
+            wrong(f"segments of {[length for _, length, _ in segments]}, not of {self.segment_size}")
+        handles = [h for h, _, _ in segments]
         if header.inv and header.inv not in handles:
             # Section 6.5.
             wrong(f"the handle {header.inv:#x} is none of {handles}")
@@ -162,6 +184,12 @@ class Two:
         self.limit = header.credit
         if self.parts and (header.htype not in (CALL_MIDDLE, CALL_INLINE) or header.xid != self.begun):
             wrong(f"header type {header.htype} of {header.xid:#x} between parts of {self.begun:#x}")
+        if header.htype in (CALL_MIDDLE, CALL_INLINE):
+            # Section 6.3.6.
+            rest = len(header.rpc) + (header.remaining or 0)
+            if self.rest not in (None, rest):
+                wrong(f"{rest} octets remained, not {self.rest}")
+            self.rest = header.remaining
 
     def handle(self, data):
         """Handles a message of Version Two."""

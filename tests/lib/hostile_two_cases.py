@@ -644,7 +644,9 @@ def first_dropped(_connection):
 def one_message(name, make, goes_on, expect="ok", version=None):
     """A case in which the first message is another one than it should be."""
     def run(connection):
-        connection.send_message(make(connection.two.credit()))
+        message = make(connection.two.credit())
+        connection.two.tell(message)
+        connection.send_message(message)
         connection.two.sent += 1
         return goes_on
     run.__name__, run.__doc__ = f"first_{name}", f"First there is: {name}."

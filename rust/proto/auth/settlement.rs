@@ -263,3 +263,101 @@ impl<B: Deref<Target = [u8]>> Settlement<B> {
         }
     }
 }
+
+#[cfg_attr(
+    rpcrdma_kunit,
+    allow(unsafe_code),
+    ::kernel::macros::kunit_tests(rpcrdma_proto_auth_settlement)
+)]
+#[cfg_attr(not(rpcrdma_kunit), cfg(test))]
+mod tests {
+    use super::*;
+
+    /// Material that refuses its receiver.
+    const REFUSAL: Option<&[u8]> = Some(b"RPRX\0\0\0\0");
+
+    /// Returns an end whose material is static.
+    fn end(role: Role, authenticates: bool, only_two: bool) -> Settlement<&'static [u8]> {
+        Settlement::new(role, authenticates, only_two)
+    }
+
+    /// Section 5.2.6: without a proof nobody is accepted who has to give one.
+    #[test]
+    fn who_has_to_prove_himself_is_waited_for() {
+        for role in [Role::Client, Role::Server] {
+            assert!(end(role, false, false).is_done());
+            let mut end = end(role, true, true);
+            assert!(!end.is_settled() && !end.is_done());
+            assert_eq!(end.awaits_proof(), role == Role::Server);
+            assert_eq!(end.hear(None), Heard::Ask);
+            let accepted = Step {
+                say: None,
+                verdict: Some(AuthVerdict::Accept),
+            };
+            assert_eq!(end.follow(&accepted, None), None);
+            assert!(end.is_done() && !end.awaits_proof());
+            assert_eq!(end.hear(REFUSAL), Heard::Nothing);
+        }
+    }
+
+    /// There is no host authentication in Version One, so it is no choice for who requires it.
+    #[test]
+    fn version_one_needs_no_proof() {
+        let mut offers = end(Role::Server, true, false);
+        assert_eq!(offers.connected(Dialect::Two), None);
+        assert!(!offers.is_settled());
+        assert_eq!(offers.connected(Dialect::One), Some(AuthVerdict::Ignore));
+        assert!(offers.is_done());
+        assert_eq!(offers.closing(Reason::NoCommonVersion), None);
+
+        let mut requires = end(Role::Client, true, true);
+        assert_eq!(requires.closing(Reason::Owner), None);
+        let refused = AuthVerdict::Refuse(AuthFailure::Version);
+        assert_eq!(requires.closing(Reason::NoCommonVersion), Some(refused));
+        assert!(requires.is_refused());
+        assert_eq!(
+            end(Role::Client, false, false).connected(Dialect::One),
+            None
+        );
+    }
+
+    /// A client that does not authenticate itself can be refused all the same.
+    #[test]
+    fn a_client_without_authentication_hears_its_refusal() {
+        let mut client = end(Role::Client, false, false);
+        for material in [None, Some(&b""[..]), Some(b"RPRX\0\0\0\x04")] {
+            assert_eq!(client.hear(material), Heard::Nothing);
+        }
+        assert_eq!(client.hear(REFUSAL), Heard::Refused);
+        let step = Settlement::<&[u8]>::refused();
+        assert_eq!(client.follow(&step, None), None);
+        assert!(client.is_refused() && !client.is_settled());
+        assert_eq!(
+            end(Role::Server, false, false).hear(REFUSAL),
+            Heard::Nothing
+        );
+    }
+
+    /// What is to be said takes the place of what was to be said before, also if it is nothing.
+    #[test]
+    fn only_the_latest_is_said() {
+        let mut end = end(Role::Server, true, true);
+        let mut step = Step {
+            say: Some(Say {
+                token: None,
+                last: false,
+                properties: false,
+            }),
+            verdict: None,
+        };
+        assert_eq!(end.follow(&step, Some(b"one")), None);
+        assert_eq!(end.follow(&step, Some(b"two")), Some(&b"one"[..]));
+        assert_eq!(end.follow(&Step::default(), None), None);
+        step = Step {
+            say: None,
+            verdict: Some(AuthVerdict::Refuse(AuthFailure::WrongKey)),
+        };
+        assert_eq!(end.follow(&step, None), Some(&b"two"[..]));
+        assert!(end.is_refused() && !end.is_done());
+    }
+}
