@@ -13,6 +13,7 @@
 # soak-variants: iwarp@ours-ours-one irdma-iwarp@ours-ours-one i40iw@ours-ours-one
 # soak-variants: cxgb4@ours-ours-one erdma@ours-ours-one iwarp@stock-stock
 # kernels: uml
+# kernel-options: dma_debug=off
 # soak-smoke: uml-kasan debug
 # soak-smoke-variants: small@ours-ours ocrdma@ours-ours-one hns@ours-ours iwarp@ours-ours
 # timeout: 300 900

@@ -9,6 +9,7 @@
 # variants-siw: 4.0 3@ours-ours 4.2@ours-ours-one 3@stock-ours
 # device-variants: 4.2@ours-ours 3@ours-ours-one 4.0@ours-ours 4.2@ours-ours-one
 # kernels: uml
+# kernel-options: dma_debug=off
 # smoke: uml-kasan debian
 # soak-smoke: uml-kasan debug debian
 # smoke-fabrics: rxe
