@@ -36,7 +36,6 @@ pub(crate) mod rules;
 pub(crate) mod session;
 pub(crate) mod v1;
 pub(crate) mod v2;
-pub(crate) mod v2_2016;
 pub(crate) mod window;
 pub(crate) mod xdr;
 

@@ -27,7 +27,10 @@ use crate::proto::chunk::{
     Segment, //
 };
 use crate::proto::continuation::Split;
-use crate::proto::message;
+use crate::proto::message::{
+    self,
+    Version, //
+};
 use crate::proto::v2::Direction;
 use crate::proto::{
     v1,
@@ -275,10 +278,9 @@ where
         Err(unfit @ (EMSGSIZE | EAGAIN)) => {
             let call = rqst.call();
             let xid = call.xid();
-            let answered = if terms.version.rules().has_parts {
-                Answer::Error
-            } else {
-                Answer::ErrChunk
+            let answered = match terms.version {
+                Version::One => Answer::ErrChunk,
+                Version::Two => Answer::Error,
             };
             let why = if unfit == EAGAIN {
                 RefusalReason::TooManySegments
@@ -302,27 +304,27 @@ where
 {
     let call = rqst.call();
     let (xid, credits) = (call.xid(), terms.credits);
-    let version = terms.version.number();
-    if !terms.version.rules().has_parts {
+    match terms.version {
         // RFC 8166 section 4.5.3.
-        let error = v1::ErrorHeader {
+        Version::One => v1::ErrorHeader {
             xid,
-            version,
+            version: v1::VERSION,
             credits,
             error: v1::RdmaError::Chunk,
-        };
-        return error.encode(buffer).ok();
+        }
+        .encode(buffer),
+        Version::Two => v2::ErrorHeader {
+            xid,
+            version: v2::VERSION,
+            credits,
+            error: match error {
+                EMSGSIZE => shortage::<H, R>(rqst, &call.header()?, terms.inline_max)?,
+                _ => v2::RdmaError::System,
+            },
+        }
+        .encode(buffer),
     }
-    let error = v2::ErrorHeader {
-        xid,
-        version,
-        credits,
-        error: match error {
-            EMSGSIZE => shortage::<H, R>(rqst, &call.header()?, terms.inline_max)?,
-            _ => v2::RdmaError::System,
-        },
-    };
-    error.encode(buffer).ok()
+    .ok()
 }
 
 /// Returns what a Call of Version Two has offered too little, or too much, of for its Reply, see
@@ -390,10 +392,12 @@ where
     let rest = rest_len(call.results(), reply.len())?;
     let inline = len.checked_add(rest).ok_or(EMSGSIZE)? <= terms.inline_max;
     let mut replied: Option<KVec<Segment>> = None;
-    let spares = terms.version.rules().spares_reply_chunk;
-    let reply_chunk = header
-        .reply
-        .filter(|chunk| !spares || !inline && chunk.total() as usize >= rest);
+    let reply_chunk = match terms.version {
+        Version::One => header.reply,
+        Version::Two => header
+            .reply
+            .filter(|chunk| !inline && chunk.total() as usize >= rest),
+    };
     if let Some(chunk) = reply_chunk {
         let segments = segments_of(chunk.len(), core::iter::once(chunk))?;
         let mut writer = Writer::new(endpoint, replied.insert(segments));
@@ -405,7 +409,7 @@ where
         len = out.encode(message).map_err(|_| EMSGSIZE)?;
     }
     let mut long = None;
-    if replied.is_none() && !inline && terms.version.rules().has_parts {
+    if replied.is_none() && !inline && terms.version == Version::Two {
         let split = split(rest, len, terms)?;
         // Else the peer has to offer a Reply chunk.
         if !endpoint.fits_at_once(&transfers, split.len()) {

@@ -137,11 +137,7 @@ fn decode_body<'a>(
 ) -> core::result::Result<Body<'a>, DecodeError> {
     // The procedure numbers of errors and of RDMA_MSG and RDMA_NOMSG are fixed for all versions.
     if prefix.procedure == procedure::ERROR {
-        let body = match prefix.version {
-            VERSION => decode_error(reader),
-            other => Err(Fault::Version(other)),
-        };
-        return body.map_err(|fault| DecodeError {
+        return decode_error(reader, prefix).map_err(|fault| DecodeError {
             direction: Some(Direction::Reply),
             ..fault.into()
         });
@@ -160,7 +156,7 @@ fn decode_body<'a>(
 
 /// Decodes the header of an RDMA_MSG message behind the prefix, up to the RPC message.
 #[inline]
-pub(crate) fn decode_msg<'a>(
+fn decode_msg<'a>(
     reader: &mut Reader<'a>,
     xid: u32,
     limits: &Limits,
@@ -221,7 +217,10 @@ fn decode_nomsg<'a>(reader: &mut Reader<'a>, limits: &Limits) -> Result<Body<'a>
 /// Decodes an RDMA_ERROR message behind the prefix.
 ///
 /// Trailing bytes are ignored. The error is clear without them, and an RPC waits for it.
-pub(crate) fn decode_error<'a>(reader: &mut Reader<'a>) -> Result<Body<'a>> {
+fn decode_error<'a>(reader: &mut Reader<'a>, prefix: &Prefix) -> Result<Body<'a>> {
+    if prefix.version != VERSION {
+        return Err(Fault::Version(prefix.version));
+    }
     match reader.u32()? {
         error_code::VERS => {
             let (low, high) = (reader.u32()?, reader.u32()?);

@@ -13,7 +13,6 @@ use crate::proto::{
         Split, //
     },
     error::Fault,
-    message::Version,
     props::{
         Advertised,
         AgreedTerms,
@@ -24,6 +23,7 @@ use crate::proto::{
         Action,
         Config,
         Control,
+        Dialect,
         Event,
         Outbound,
         Refusal,
@@ -47,7 +47,6 @@ use crate::proto::{
         ReplyExternal,
         ReplyInline, //
     },
-    v2_2016,
     xdr::Reader, //
 };
 
@@ -354,10 +353,6 @@ impl Lonely {
         let mut buf = [0; 96];
         let len = control.encode(&mut buf).expect("it fits");
         let credits = match control {
-            Control::Optional(message) => {
-                assert!(message.credits > 0);
-                return;
-            }
             Control::Grant(message) => {
                 assert!(before.admits_grant());
                 message.credits
@@ -370,7 +365,7 @@ impl Lonely {
             }
             // Those in or about other versions do not depend on credits.
             Control::Error(message)
-                if self.session.dialect() != Some(Version::Two)
+                if self.session.dialect() != Some(Dialect::Two)
                     || message.version != v2::VERSION =>
             {
                 return;
@@ -401,7 +396,7 @@ pub fn session(bytes: &[u8]) {
         role,
         low: 1,
         high: 2,
-        earlier: (flags & 8 != 0).then_some(v2_2016::props::DEFAULT),
+        earlier: flags & 8 != 0,
         own: Properties {
             reverse: u32::from((flags >> 4) & 3),
             ..Properties::DEFAULT

@@ -12,7 +12,10 @@ use crate::proto::{
         },
         Reception, //
     },
-    message::Call, //
+    message::{
+        Call,
+        Version, //
+    }, //
 };
 
 impl End {
@@ -22,7 +25,7 @@ impl End {
             return;
         }
         match incoming {
-            Incoming::Nothing | Incoming::Properties { .. } | Incoming::Optional { .. } => {}
+            Incoming::Nothing | Incoming::Properties { .. } => {}
             Incoming::Abandoned => self.abandon(),
             Incoming::First(part) => {
                 assert!(self.assembly.is_empty(), "what had come was given up");

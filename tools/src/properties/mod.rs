@@ -4,7 +4,6 @@
 
 mod auth;
 mod bytes;
-mod earlier;
 mod format;
 mod generate;
 mod held;
