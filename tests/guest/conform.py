@@ -4,7 +4,8 @@
 # mode: pair
 # server: ours
 # variants: server
-# interop-variants: server server@ours-stock client@ours-none client@ours-none-one client@stock-none
+# interop-variants: server server@ours-stock client@ours-none client@ours-none-one
+# soak-variants: server server@ours-stock client@ours-none client@ours-none-one client@stock-none
 # kernels: uml
 # timeout: 900 1800
 """A server of ours does in each case what the texts say; every case is seen of any peer."""
