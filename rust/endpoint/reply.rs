@@ -74,7 +74,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// once, see [`Self::fits_at_once`]. What is posted is taken out of `parts`, which may have
     /// empty places.
     ///
-    /// What is posted is taken out of `message` and `cargo` too.
+    /// Takes what is posted out of `message` and `cargo` too.
     ///
     /// # Errors
     ///

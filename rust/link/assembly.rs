@@ -146,7 +146,7 @@ pub(super) fn is_crowded() -> bool {
 /// An RPC message, put together or about to be. As long as it is, it counts as kept. To drop it may
 /// sleep.
 ///
-/// What has one mostly has none, so this is a pointer.
+/// Is a pointer, since most messages have none.
 pub(crate) struct Whole(KBox<Octets>);
 
 /// The octets of a [`Whole`].

@@ -120,7 +120,7 @@ impl Store for Kept {
 /// The next steps of the owner.
 #[derive(Default)]
 pub(super) struct Next {
-    /// What the exchange has decided.
+    /// The decision of the exchange.
     pub(super) step: Step,
     /// The token in it, if there is one.
     pub(super) bytes: Option<KVec<u8>>,

@@ -173,7 +173,7 @@ struct State {
     in_transit: u32,
     /// Where the latest of them is in the Send Queue.
     latest: u64,
-    /// What is to be said for authentication, and the verdict on the peer.
+    /// The next message of the authentication, and the verdict on the peer.
     settlement: Settlement<KVec<u8>>,
     /// Set if the connection has come so far that [`Channel::wait`] ends.
     decided: bool,
@@ -652,7 +652,7 @@ impl Channel {
                 credits,
             }),
             Err(refusal) => {
-                // Who has to wait is told so by `act`.
+                // `act` wakes a sender that has to wait.
                 self.is_quiet.store(false, Relaxed);
                 Err(refusal)
             }

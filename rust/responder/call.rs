@@ -63,7 +63,7 @@ pub(crate) struct Call<H: EndpointEvents> {
     whole: Option<Whole>,
     /// The size of the header.
     header_len: usize,
-    /// What it has of chunks. Most Calls have none.
+    /// The chunks of the Call. Most have none.
     chunks: Option<CallChunks>,
     /// Where the Reply goes, if it was there before the Call was taken in.
     buffer: Option<SendBuffer<H>>,
@@ -169,7 +169,7 @@ pub(crate) struct Arrived<H: EndpointEvents> {
     pub(crate) again: bool,
 }
 
-/// What a Call says of itself.
+/// The properties of a Call that its header tells.
 struct Heading {
     /// Its transaction ID.
     xid: u32,

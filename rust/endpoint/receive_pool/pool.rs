@@ -251,7 +251,7 @@ impl<M: PoolMember> ReceivePool<M> {
     /// `ENOSPC` if there would be more than there may be, `ENOMEM`, or what the device reports.
     pub(crate) fn ask(self: &Arc<Self>, count: u32, need: Need) -> Result {
         self.ask_later(count, need)?;
-        // Who has come since the others were told to end would miss what they miss.
+        // A connection that joins after the others were told to end would miss the same Receives.
         let works = !self.broken.load(Relaxed);
         let filled = if works { self.fill() } else { Err(EIO) };
         if filled.is_err() {
@@ -324,7 +324,7 @@ impl<M: PoolMember> ReceivePool<M> {
     ///
     /// # Errors
     ///
-    /// What the device reports. Then the pool's connections end.
+    /// Returns the device's error. The pool's connections end then.
     fn post_idle(self: &Arc<Self>) -> Result {
         let mut state = self.state.lock();
         if state.lost() > 0 {

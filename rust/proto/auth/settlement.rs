@@ -76,7 +76,7 @@ impl<B: Deref<Target = [u8]>> Speech<B> {
     }
 }
 
-/// What to do with the host authentication material in a message of the peer.
+/// The use of the host authentication material in a message of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
     /// Nothing.

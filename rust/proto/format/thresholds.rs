@@ -16,9 +16,9 @@ use super::{
 pub(crate) struct InlineThresholds {
     /// The version that is spoken, on which the sizes of the headers depend.
     pub(crate) version: Version,
-    /// That for a Call, in octets.
+    /// The threshold for a Call, in octets.
     pub(crate) call: u32,
-    /// That for its Reply, in octets.
+    /// The threshold for its Reply, in octets.
     pub(crate) reply: u32,
 }
 
