@@ -51,6 +51,9 @@ void rpcrdma_class_server_unregister(void);
 /* rust/sys/parameters.c */
 extern unsigned int rpcrdma_parameter_client_version;
 extern unsigned int rpcrdma_parameter_client_version_set;
+extern unsigned int rpcrdma_parameter_client_dialect;
+extern unsigned int rpcrdma_parameter_server_2016;
+extern unsigned int rpcrdma_parameter_client_remote_invalidation;
 extern unsigned int rpcrdma_parameter_server_version;
 
 /**

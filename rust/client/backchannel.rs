@@ -141,12 +141,11 @@ pub(super) fn received(
         None => header.payload.len(),
     };
     trace::reverse_call(this.number(), xid, inline_len);
-    // In Version Two the session has seen to what we have told.
-    if has_chunks && !version.rules().has_reverse_chunks {
-        // RFC 8167 section 5.3: there are no chunks in this direction.
+    let link = this.requester.link();
+    if link.is_some_and(|link| link.channel().refuses_call(has_chunks)) {
         let answer = ErrorHeader {
             xid,
-            version: v1::VERSION,
+            version: version.number(),
             credits: REVERSE_CREDITS,
             error: RdmaError::Chunk,
         };
@@ -216,7 +215,11 @@ pub(super) fn pulled(this: &Arc<Client>, pull: Pulling<Client>, done: bool) {
     }
     // It was prepared for `Backchannel`, so it is not split.
     if let Some((call, pages, len)) = pull.into_pages() {
-        deliver(this, Version::Two, call, len, |_, to| pages.read(to));
+        let Some(link) = this.requester.link() else {
+            return;
+        };
+        let version = link.channel().spoken();
+        deliver(this, version, call, len, |_, to| pages.read(to));
     }
 }
 

@@ -83,10 +83,12 @@ fn version(this: &Client) -> Version {
         return Version::Two;
     }
     let wanted = tunables::client_version() >= Version::Two.number();
-    if wanted && server(this).offers_two(seconds()) {
-        Version::Two
-    } else {
+    if !wanted || !server(this).offers_two(seconds()) {
         Version::One
+    } else if tunables::client_dialect() == 2016 {
+        Version::Earlier
+    } else {
+        Version::Two
     }
 }
 
@@ -207,7 +209,7 @@ fn attempt(this: &Arc<Client>) -> Result {
     // Section 4.3.2 of the draft: perhaps the server does not speak Version Two, and says nothing
     // about it. One that has spoken it before is tried again, later.
     match self::version(this) {
-        Version::Two => Err(ECONNRESET),
+        Version::Two | Version::Earlier => Err(ECONNRESET),
         // SUNRPC has been told that the connection is lost, and is about to end it: it would end
         // the next one.
         Version::One if this.xprt.is_to_be_closed() => {
@@ -252,6 +254,13 @@ fn negotiate(this: &Arc<Client>, began: u64) -> bool {
             remember(this, Outcome::Refused, began);
             return false;
         }
+        // It has told its credits.
+        Some(Version::Earlier) => {
+            // They may have changed since.
+            this.tell_wishes();
+            <Client as requester::Host>::watch(this);
+            Outcome::Spoken
+        }
         Some(Version::Two) => {
             // From now on the session says what may be sent.
             this.xprt.set_credits(link.credits_wanted());
@@ -294,6 +303,7 @@ fn make(this: &Arc<Client>, version: Version) -> Result {
             region_pages: max_region_pages(),
         },
         version,
+        wishes: this.wishes(),
         auth: AuthWanted {
             mode: tunables::client_host_auth(),
             padding: tunables::host_auth_padding(),

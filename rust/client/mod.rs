@@ -242,7 +242,9 @@ impl Transport for Client {
     }
 
     fn bc_setup(this: &Arc<Self>, _requests: u32) -> Result {
-        this.reverse.fill(this)
+        this.reverse.fill(this)?;
+        this.tell_wishes();
+        Ok(())
     }
 
     fn bc_maxpayload(&self) -> usize {
@@ -261,6 +263,7 @@ impl Transport for Client {
 
     fn bc_destroy(this: &Arc<Self>) {
         this.reverse.clear();
+        this.tell_wishes();
     }
 
     fn destroy(this: &Arc<Self>) {

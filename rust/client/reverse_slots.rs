@@ -108,6 +108,12 @@ impl<C: Host + EndpointEvents> ReverseSlots<C> {
         self.slots.lock().closed
     }
 
+    /// Returns whether there is a service.
+    pub(super) fn is_open(&self) -> bool {
+        let slots = self.slots.lock();
+        slots.made != 0 && !slots.closed
+    }
+
     /// Takes a free slot.
     pub(super) fn take(&self) -> Option<Arc<ReverseSlot<C>>> {
         self.slots.lock().free.pop()

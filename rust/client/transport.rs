@@ -17,12 +17,16 @@ use crate::kext::delayed_work::{
 };
 use crate::kext::prelude::*;
 use crate::observe::trace;
+use crate::proto::v2_2016::props::Wishes;
 use crate::requester::{
     self,
     Requester, //
 };
 use crate::responder::stats::Stats;
-use crate::sunrpc::XprtHandle;
+use crate::sunrpc::{
+    tunables,
+    XprtHandle, //
+};
 
 /// The work of connecting.
 pub(super) const CONNECT_WORK: u64 = 0;
@@ -93,10 +97,34 @@ impl Client {
             return;
         };
         // A Call for which there are too few credits goes with chunks.
-        let again = link.channel().check(false);
+        let mut again = link.channel().check(false);
+        if link.channel().rules().has_optional {
+            // Nobody tells of settings that were changed.
+            this.tell_wishes();
+            again = true;
+        }
         requester::reply::act(&**this, &link);
         if again {
             <Self as requester::Host>::watch(this);
+        }
+    }
+
+    /// Has the server told what is wanted of the connection now, where that can be told.
+    pub(super) fn tell_wishes(&self) {
+        let Some(link) = self.requester.link() else {
+            return;
+        };
+        if link.channel().rules().has_optional {
+            link.channel().wish(&self.wishes());
+            requester::reply::act(self, &link);
+        }
+    }
+
+    /// Returns what is wanted of a connection now.
+    pub(super) fn wishes(&self) -> Wishes {
+        Wishes {
+            invalidation: tunables::client_remote_invalidation() != 0,
+            takes_calls: self.reverse.is_open(),
         }
     }
 

@@ -11,6 +11,8 @@ use crate::observe::trace::{
 };
 use crate::proto::connection::Agreement;
 use crate::proto::props::AgreedTerms;
+use crate::proto::session::exchange::Said;
+use crate::proto::v2_2016::props;
 use crate::sunrpc::AddressText;
 use kernel::fmt;
 use kernel::seq_file::SeqFile;
@@ -36,6 +38,9 @@ impl Agreement {
 
     /// The lines of the file `state` in debugfs about Version Two; in Version One there are none.
     pub(crate) fn show_two(&self, m: &SeqFile) {
+        if let Some(said) = &self.earlier {
+            self.show_earlier(said, m);
+        }
         let Some(peer) = &self.peer else { return };
         lines!(m,
             "segment_size": self.terms.segment_size,
@@ -45,6 +50,27 @@ impl Agreement {
             "peer_receive_size": peer.receive_size,
             "peer_segment_size": peer.segment_size,
             "peer_segment_count": peer.segment_count,
+        );
+    }
+
+    /// The same in the earlier protocol.
+    fn show_earlier(&self, said: &Said, m: &SeqFile) {
+        let level = |value| props::level(value).name().to_str().unwrap_or("?");
+        lines!(m,
+            "reverse_direction": self.reverse.name().to_str().unwrap_or("?"),
+            "own_receive_size": said.own.receive_size,
+            "own_remote_invalidation": said.own.invalidation,
+            "own_reverse_direction": level(said.own.reverse),
+        );
+        let Some(peer) = &said.peer else { return };
+        let constant = said.peer_constant;
+        lines!(m,
+            "peer_receive_size": peer.receive_size,
+            "peer_remote_invalidation": peer.invalidation,
+            "peer_reverse_direction": level(peer.reverse),
+            "peer_constant": u32::from(constant.receive_size)
+                | u32::from(constant.invalidation) << 1
+                | u32::from(constant.reverse) << 2,
         );
     }
 

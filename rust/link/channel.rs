@@ -127,6 +127,10 @@ use crate::proto::v2::{
     Direction,
     RdmaError, //
 };
+use crate::proto::v2_2016::props::{
+    Values,
+    Wishes, //
+};
 use kernel::sync::lock::spinlock::SpinLockBackend;
 use kernel::sync::lock::Guard;
 
@@ -151,6 +155,9 @@ pub(crate) struct ChannelParameters {
     pub(crate) own: Properties,
     /// The highest version that may be spoken.
     pub(crate) highest: Version,
+    /// The properties in the earlier protocol with number two, if that may be spoken: see
+    /// [`Config::earlier`].
+    pub(crate) earlier: Option<Values>,
     /// The terms of Version One.
     pub(crate) in_one: InOne,
     /// The Receives for the peer's messages.
@@ -235,8 +242,7 @@ pub(crate) struct Channel {
     in_one: InOne,
     /// The terms of Version One.
     terms_in_one: Terms,
-    /// The number of the version that is spoken; zero while it is not known. Written under the
-    /// lock.
+    /// The code of the version that is spoken; zero while it is not known. Written under the lock.
     version: Atomic<u32>,
     /// The inline thresholds of Version Two, one in each half, or zero while they are not
     /// known. Written under the lock.
@@ -270,7 +276,7 @@ impl Channel {
     /// `ENOMEM`.
     pub(crate) fn new(parameters: &ChannelParameters) -> Result<Arc<Self>> {
         // Asked once: an administrator may take the key away at any time.
-        let may_speak_two = parameters.highest == Version::Two;
+        let may_speak_two = parameters.highest.rules().has_properties;
         let on = may_speak_two && parameters.auth.is_on();
         let only_two = parameters.auth.wanted.is_required();
         let low = if only_two { Version::Two } else { Version::One };
@@ -278,7 +284,10 @@ impl Channel {
             role: parameters.role,
             low: low.number(),
             high: parameters.highest.number(),
-            earlier: false,
+            // There is no host authentication in it.
+            earlier: parameters
+                .earlier
+                .filter(|_| may_speak_two && low == Version::One),
             own: parameters.own,
             authenticate: on,
             // Follows from what is posted.
@@ -290,7 +299,7 @@ impl Channel {
             max_assembly: MAX_WHOLE,
         };
         let connection = Connection::new(&config, parameters.receives, parameters.in_one);
-        let version = connection.version().map_or(0, Version::number);
+        let version = connection.version().map_or(0, Version::code);
         let settled = !on;
         let share = Share::new(parameters.role == Role::Client)?;
         let state = State {
@@ -387,11 +396,7 @@ impl Channel {
 
     /// Returns the version that is spoken, if it is known.
     pub(crate) fn version(&self) -> Option<Version> {
-        match self.version.load(Acquire) {
-            0 => None,
-            1 => Some(Version::One),
-            _ => Some(Version::Two),
-        }
+        Version::of_code(self.version.load(Acquire))
     }
 
     /// Returns the rules of what is spoken. Until it is known, nobody sends anything.
@@ -479,7 +484,7 @@ impl Channel {
 
     /// Publishes what others ask for without the lock.
     fn publish(&self, connection: &Connection) {
-        let version = connection.version().map_or(0, Version::number);
+        let version = connection.version().map_or(0, Version::code);
         if version != 0 && version != self.version.load(Relaxed) {
             self.publish_thresholds(connection);
             self.version.store(version, Release);
@@ -563,10 +568,8 @@ impl Channel {
                 Action::Send(control) => match send_control(endpoint, &control) {
                     Some(sequence) => {
                         state.connection.session.commit(&control);
-                        if let Control::Error(header) = control {
-                            trace::error(self.number, header.xid, header.error, true);
-                            outcome.errors = outcome.errors.saturating_add(1);
-                        }
+                        let own = state.connection.session.exchange.own();
+                        self.note_sent(&control, own, outcome);
                         state.latest = sequence;
                         state.in_transit = state.in_transit.saturating_add(1);
                     }
@@ -593,6 +596,23 @@ impl Channel {
                     outcome.close = Some(reason);
                 }
             }
+        }
+    }
+
+    /// Takes note of a message of the session's own that was posted.
+    fn note_sent(&self, control: &Control, own: &Values, outcome: &mut OwnerWork) {
+        match control {
+            Control::Error(header) => {
+                trace::error(self.number, header.xid, header.error, true);
+                outcome.errors = outcome.errors.saturating_add(1);
+            }
+            Control::Optional(message) => {
+                let name = message.content.name();
+                trace_optional(self.number, message.xid, name, own, true);
+                let is_error = message.content.is_error();
+                outcome.errors = outcome.errors.saturating_add(is_error.into());
+            }
+            Control::Properties(_) | Control::Grant(_) => {}
         }
     }
 
@@ -632,8 +652,9 @@ impl Channel {
         endpoint: &Endpoint<H>,
         message: Outbound,
     ) -> Result<Sending<'_>, Refusal> {
-        let counts_messages = self.rules().counts_messages;
-        if !counts_messages && message.direction == Direction::Reply {
+        let rules = self.rules();
+        let counts_messages = rules.counts_messages;
+        if !counts_messages && message.direction == Direction::Reply && !rules.has_optional {
             // It carries its credits already, and takes none.
             return Ok(Sending {
                 state: None,
@@ -688,6 +709,29 @@ impl Channel {
         self.state.lock().connection.takes_calls()
     }
 
+    /// Returns whether a Reply may have invalidated a handle.
+    pub(crate) fn accepts_invalidation(&self) -> bool {
+        !self.rules().has_optional
+            || self
+                .state
+                .lock()
+                .connection
+                .session
+                .exchange
+                .accepts_invalidation()
+    }
+
+    /// Has the peer told what this end wants now, where that can be told. [`Self::act`] sends it.
+    pub(crate) fn wish(&self, wishes: &Wishes) {
+        self.change().connection.wish(wishes);
+    }
+
+    /// Returns whether a Call of the peer is answered with an error, see
+    /// [`Connection::refuses_call`].
+    pub(crate) fn refuses_call(&self, has_chunks: bool) -> bool {
+        self.state.lock().connection.refuses_call(has_chunks)
+    }
+
     /// Notes an error about a Call. Returns whether the Call is to be sent in another form.
     pub(crate) fn learn(&self, error: &RdmaError, asked: &Asked) -> bool {
         self.change().connection.learn(error, asked)
@@ -722,6 +766,19 @@ impl Channel {
     }
 }
 
+/// Reports an OPTIONAL message with the properties of its sender.
+fn trace_optional(number: Number, xid: u32, name: &CStr, values: &Values, sent: bool) {
+    trace::optional(
+        number,
+        xid,
+        name,
+        values.receive_size,
+        values.invalidation,
+        values.reverse,
+        sent,
+    );
+}
+
 /// Posts a message of the session's own. Returns its place in the Send Queue; [`None`] if it could
 /// not be posted, for want of room or because the connection is at its end, of which others know.
 fn send_control<H: EndpointEvents>(endpoint: &Arc<Endpoint<H>>, control: &Control) -> Option<u64> {
@@ -745,6 +802,13 @@ impl Sending<'_> {
     /// Returns the credit value for the message, if it does not have that yet.
     pub(crate) fn credits(&self) -> Option<u32> {
         self.credits
+    }
+
+    /// Returns whether a Reply may invalidate, if it was meant to: the peer may have said meanwhile
+    /// that it does not want that, and have been answered.
+    pub(crate) fn may_invalidate(&self) -> bool {
+        let state = self.state.as_ref();
+        state.is_none_or(|state| state.connection.may_invalidate())
     }
 
     /// Counts the message, which was posted.

@@ -57,6 +57,7 @@ use crate::proto::session::{
     Role, //
 };
 use crate::proto::v2::Direction;
+use crate::proto::v2_2016::props::Wishes;
 use crate::rdma::cm::{
     AbortHandle,
     CmId, //
@@ -117,8 +118,10 @@ pub(crate) struct LinkParameters<'a> {
     pub(crate) address: SockAddr<'a>,
     /// The sizes to aim at.
     pub(crate) wanted: Wanted,
-    /// The highest version to offer.
+    /// What to offer: nothing but Version One, or one of the protocols with number two.
     pub(crate) version: Version,
+    /// What is wanted of a connection that can be told so at any time.
+    pub(crate) wishes: Wishes,
     /// The wishes of an administrator for host authentication.
     pub(crate) auth: AuthWanted,
 }
@@ -202,6 +205,12 @@ impl<H: EndpointEvents> Link<H> {
         let (segments, receives) = (sizes.segments, sizes.receives);
         let owner = EndpointOwner::new(cm, sizes, None)?;
         let accepted = owner.connect(&own.encode(), read_depth, CONNECT_TIMEOUT)?;
+        // A server that answers no RDMA Reads may send us no Read chunks.
+        let reverse = if accepted.answers_reads() {
+            ReverseLevel::General
+        } else {
+            ReverseLevel::Continued
+        };
         let channel = Channel::new(&ChannelParameters {
             number: handler.number(),
             role: Role::Client,
@@ -210,14 +219,14 @@ impl<H: EndpointEvents> Link<H> {
                 receive_size: wanted.inline_receive.max(MESSAGE_SIZE),
                 segment_size: MAX_SEGMENT_SIZE,
                 segment_count: segments,
-                // A server that answers no RDMA Reads may send us no Read chunks.
-                reverse: if accepted.answers_reads() {
-                    ReverseLevel::GENERAL
-                } else {
-                    ReverseLevel::CONTINUED
-                },
+                reverse: reverse.code(),
             },
             highest: parameters.version,
+            earlier: (parameters.version == Version::Earlier).then(|| {
+                // A server may take it that we send as much.
+                let size = wanted.inline_receive.min(wanted.inline_send);
+                parameters.wishes.values(size.max(MESSAGE_SIZE), reverse)
+            }),
             in_one: InOne {
                 own,
                 peer: CmPrivate::decode(accepted.private_data()),

@@ -164,6 +164,18 @@ events! {
     /// Reports that an error of Version Two was sent, or has arrived.
     fn error(xprt: Number, xid: u32, error: RdmaError, sent: bool);
 
+    /// Reports that an OPTIONAL message of the earlier protocol was sent, or has arrived, and what
+    /// its sender has told of itself with it.
+    fn optional(
+        xprt: Number,
+        xid: u32,
+        operation: &CStr,
+        receive_size: u32,
+        remote_invalidation: u32,
+        reverse: u32,
+        sent: bool,
+    );
+
     /// Reports that the session of Version Two ends the connection.
     fn closing(xprt: Number, reason: Reason);
 

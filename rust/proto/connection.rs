@@ -51,9 +51,10 @@ use super::{
         ReverseLevel, //
     },
     session::{
+        exchange::Said,
         Action,
         Config,
-        Dialect,
+        Control,
         Event,
         Extent,
         Outbound,
@@ -68,6 +69,7 @@ use super::{
         Plain,
         RdmaError, //
     },
+    v2_2016::props::Wishes,
     window::most_parts, //
 };
 
@@ -174,6 +176,8 @@ pub(crate) struct Agreement {
     pub(crate) reverse: ReverseLevel,
     /// The properties that the peer has told, in Version Two.
     pub(crate) peer: Option<Properties>,
+    /// The properties of both ends, in the earlier protocol.
+    pub(crate) earlier: Option<Said>,
     /// The number of messages, in Version One Calls, that this end may send now.
     pub(crate) send_window: u32,
     /// The number that the peer may send now, as far as it knows.
@@ -223,17 +227,23 @@ impl Connection {
 
     /// Notes what is spoken, if that is known.
     fn note_version(&mut self) {
-        self.version = match self.session.dialect() {
-            Some(Dialect::One) => Some(Version::One),
-            Some(Dialect::Two) => Some(Version::Two),
-            Some(Dialect::Earlier) | None => self.version,
-        };
+        self.version = self.session.dialect().or(self.version);
     }
 
     /// Returns what the session wants now, see [`Session::poll_action`].
     pub(crate) fn poll(&mut self) -> Option<Action> {
-        let action = self.session.poll_action();
+        let mut action = self.session.poll_action();
         self.note_version();
+        if let Some(Action::Send(Control::Optional(message))) = &mut action {
+            // As in a Call or in a Reply (section 4.2.2 of that draft).
+            match (message.direction, self.session.role()) {
+                (Direction::Call, _) => message.credits = self.in_one.calls.max(1),
+                (Direction::Reply, Role::Server) => {
+                    message.credits = self.receives.allowance().granted();
+                }
+                (Direction::Reply, Role::Client) => {}
+            }
+        }
         action
     }
 
@@ -276,14 +286,20 @@ impl Connection {
         if let Some(plain) = self.received_plain(bytes, reception.used) {
             return Incoming::of_plain(&plain);
         }
+        // Who expects no answers has no Calls under way.
+        self.session.exchange.set_idle(!reception.expects_answers);
         let event = self.session.handle_received(bytes);
         self.note_version();
         self.widest = self.widest.max(self.session.credits());
         if let Some(used) = reception.used {
             self.note_used(&event, used);
         }
-        Incoming::of_two(event)
-            .unwrap_or_else(|| Incoming::of_one(bytes, reception.expects_answers))
+        match event {
+            Event::Foreign(version) => {
+                Incoming::of_counted(version, bytes, reception.expects_answers)
+            }
+            event => Incoming::of_event(event),
+        }
     }
 
     /// Notes how many Receives of those that it was promised the peer uses, if a message is a Call
@@ -318,7 +334,8 @@ impl Connection {
     /// Returns what holds for the messages that are sent next.
     pub(crate) fn terms(&self) -> Terms {
         let role = self.session.role();
-        if self.version() != Some(Version::Two) {
+        let version = self.version().unwrap_or(Version::One);
+        if version == Version::One {
             return Terms::of_one(&self.in_one, role);
         }
         let agreed = self.session.terms();
@@ -326,8 +343,20 @@ impl Connection {
             Role::Client => ReverseLevel::General,
             Role::Server => self.session.reverse(),
         };
+        if version == Version::Earlier {
+            return Terms {
+                version,
+                send_size: agreed.send_size,
+                receive_size: agreed.receive_size,
+                has_chunks: level >= ReverseLevel::General,
+                may_invalidate: self.in_one.own.remote_invalidation
+                    && self.session.exchange.peer().invalidation != 0,
+                usable: self.usable,
+                ..Terms::of_one(&self.in_one, role)
+            };
+        }
         Terms {
-            version: Version::Two,
+            version,
             send_size: agreed.send_size,
             receive_size: agreed.receive_size,
             segment_size: agreed.segment_size,
@@ -350,29 +379,53 @@ impl Connection {
                 terms: self.session.terms(),
                 reverse: self.session.reverse(),
                 peer: Some(self.session.peer_properties()),
+                earlier: None,
                 send_window: self.session.credits(),
                 receive_window: u32::try_from(incoming.remaining()).unwrap_or(0),
             };
         }
-        let agreed = self.in_one.agreed();
         // The end that has made the connection calls, the other one is called.
         let (send_window, receive_window) = match self.session.role() {
             Role::Client => (self.grant.limit(), 0),
             Role::Server => (0, self.receives.allowance().granted()),
         };
+        let is_earlier = self.version() == Some(Version::Earlier);
+        let agreed = self.in_one.agreed();
         Agreement {
-            version: Version::One,
-            terms: AgreedTerms {
-                send_size: agreed.send_inline,
-                receive_size: agreed.receive_inline,
-                segment_size: 0,
-                segment_count: 0,
+            version: self.version().unwrap_or(Version::One),
+            terms: if is_earlier {
+                self.session.terms()
+            } else {
+                AgreedTerms {
+                    send_size: agreed.send_inline,
+                    receive_size: agreed.receive_inline,
+                    segment_size: 0,
+                    segment_count: 0,
+                }
             },
-            reverse: ReverseLevel::None,
+            reverse: if is_earlier {
+                self.session.reverse()
+            } else {
+                ReverseLevel::None
+            },
             peer: None,
+            earlier: is_earlier.then(|| self.session.exchange.view()),
             send_window,
             receive_window,
         }
+    }
+
+    /// Has the peer told what this end wants now, where that can be told.
+    pub(crate) fn wish(&mut self, wishes: &Wishes) {
+        let level = ReverseLevel::from_code(self.session.own().reverse);
+        let size = self.session.exchange.own().receive_size;
+        self.session.exchange.change(&wishes.values(size, level));
+    }
+
+    /// Returns whether a Reply that is posted now may invalidate, if it was meant to.
+    pub(crate) fn may_invalidate(&self) -> bool {
+        let has_optional = self.version().is_some_and(|v| v.rules().has_optional);
+        !has_optional || self.session.exchange.peer().invalidation != 0
     }
 
     /// Begins to send an RPC message, which is posted now and then [committed](Self::commit).
@@ -389,11 +442,13 @@ impl Connection {
     ) -> core::result::Result<Option<u32>, Refusal> {
         let version = self.version.ok_or(Refusal::NotConnected)?;
         if version.rules().counts_messages {
-            self.session.prepare_send(message).map(Some)
-        } else {
-            // Others count the Calls that have no Reply.
-            Ok(None)
+            return self.session.prepare_send(message).map(Some);
         }
+        if message.direction == Direction::Call && !self.takes_calls() {
+            return Err(Refusal::Unsupported);
+        }
+        // Others count the Calls that have no Reply.
+        Ok(None)
     }
 
     /// Counts an RPC message that was posted. Nothing else was asked of the connection since
@@ -440,7 +495,25 @@ impl Connection {
     /// Returns whether the peer takes Calls at all (section 5.2.5 of the draft). In Version One it
     /// may answer with errors.
     pub(crate) fn takes_calls(&self) -> bool {
-        !self.counts_messages() || self.session.reverse() != ReverseLevel::None
+        let has_level = self.version().is_some_and(|v| v.rules().has_properties);
+        !has_level
+            || self.session.role() == Role::Client
+            || self.session.reverse() != ReverseLevel::None
+    }
+
+    /// Returns whether a Call of the peer, a server, is answered with an error, since we have not
+    /// said that we take such (RFC 8167, 5.3; section 3.3 of
+    /// draft-dnoveck-nfsv4-rpcrdma-xcharext-03). In Version Two the session sees to it.
+    pub(crate) fn refuses_call(&self, has_chunks: bool) -> bool {
+        match self.version() {
+            Some(Version::Two) | None => false,
+            Some(Version::One) => has_chunks,
+            Some(Version::Earlier) => match self.session.reverse() {
+                ReverseLevel::None => true,
+                ReverseLevel::Simple | ReverseLevel::Continued => has_chunks,
+                ReverseLevel::General => false,
+            },
+        }
     }
 
     /// Notes an error about a Call, see [`Usable::learn`].

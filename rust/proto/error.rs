@@ -88,7 +88,8 @@ pub(crate) enum Fault {
     /// (RFC 8166, section 4.5.2).
     XidMismatch,
 
-    /// The RPC message is neither a Call nor a Reply.
+    /// The RPC message is neither a Call nor a Reply, or the header says that it is the other one
+    /// of them (draft-cel-nfsv4-rpcrdma-version-two-01, 4.2.2).
     BadDirection(u32),
 
     /// A Reply has a Read list (RFC 8166, section 4.3.1).

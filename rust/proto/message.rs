@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The headers of both versions, in the form that Requester and Responder use.
+//! The headers of all versions, in the form that Requester and Responder use.
 //!
 //! Chunks have the same form and the same use in Version One and in Version Two. The versions
 //! differ in the layout and size of a header, and only a Version Two Call says which of its handles
-//! may be invalidated. All of that is handled here, so that no other code has to distinguish the
+//! may be invalidated. The earlier protocol with number two has the headers of Version One, with a
+//! word more. All of that is handled here, so that no other code has to distinguish the
 //! versions.
 
 pub(crate) mod plan;
@@ -33,7 +34,11 @@ pub(crate) use self::{
     }, //
 };
 
-use super::xdr::UNIT;
+use super::{
+    v1,
+    v2_2016,
+    xdr::UNIT, //
+};
 
 /// A version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +47,28 @@ pub(crate) enum Version {
     One,
     /// Version Two (draft-ietf-nfsv4-rpcrdma-version-two-07).
     Two,
+    /// The earlier protocol with version number two (draft-cel-nfsv4-rpcrdma-version-two-01).
+    Earlier,
 }
 
 /// The offset of the credit value in a message of any version: the third word.
 const CREDITS_AT: usize = 2 * UNIT;
+
+/// Decodes a message of a version that counts Calls.
+///
+/// # Errors
+///
+/// As for [`v1::decode`].
+#[inline]
+pub(crate) fn decode_counted(
+    version: Version,
+    bytes: &[u8],
+) -> core::result::Result<v1::Header<'_>, v1::DecodeError> {
+    match version {
+        Version::Earlier => v2_2016::header::decode(bytes),
+        Version::One | Version::Two => v1::decode(bytes),
+    }
+}
 
 /// Sets the credit value of a message that is otherwise complete. A message too short to hold one
 /// is left unchanged.

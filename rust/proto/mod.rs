@@ -36,6 +36,7 @@ pub(crate) mod rules;
 pub(crate) mod session;
 pub(crate) mod v1;
 pub(crate) mod v2;
+pub(crate) mod v2_2016;
 pub(crate) mod window;
 pub(crate) mod xdr;
 

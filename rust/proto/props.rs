@@ -206,6 +206,16 @@ impl ReverseLevel {
         }
     }
 
+    /// Returns the code of the level.
+    pub(crate) const fn code(self) -> u32 {
+        match self {
+            Self::None => Self::NONE,
+            Self::Simple => Self::SIMPLE,
+            Self::Continued => Self::CONTINUED,
+            Self::General => Self::GENERAL,
+        }
+    }
+
     /// Returns the name of the level, for display.
     pub(crate) const fn name(self) -> &'static CStr {
         match self {

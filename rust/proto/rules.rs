@@ -2,13 +2,14 @@
 
 //! The rules that distinguish the protocols that a connection can speak, as a table.
 //!
-//! A protocol has a row here, and codecs for its headers ([`v1`], [`v2`]). Other rooms ask for a
-//! rule, not for a version.
+//! A protocol has a row here, and codecs for its headers ([`v1`], [`v2`], [`v2_2016`]). Other rooms
+//! ask for a rule, not for a version.
 
 use super::{
     message::Version,
     v1,
-    v2, //
+    v2,
+    v2_2016, //
 };
 
 /// The rules of one protocol.
@@ -26,6 +27,15 @@ pub(crate) struct Rules {
     /// 4.2.1 of the draft). If not, they count Calls without a Reply, each direction for itself
     /// (RFC 8166, 3.3.1; RFC 8167, 4.1).
     pub(crate) counts_messages: bool,
+    /// Set if RPC messages may come in parts (section 4.5 of the draft), and if errors say what was
+    /// wrong with one (section 7).
+    pub(crate) has_parts: bool,
+    /// Set if the ends may tell changes of their properties at any time, by OPTIONAL messages
+    /// (draft-dnoveck-nfsv4-rpcrdma-xcharext-03).
+    pub(crate) has_optional: bool,
+    /// Set if a Reply chunk is used only where the Reply does not fit the message (section 6.6.4 of
+    /// the draft). If not, it is used if it is there (RFC 8166, 4.4.3).
+    pub(crate) spares_reply_chunk: bool,
     /// Set if Calls against the direction of the connection may have chunks, as far as the
     /// protocol is concerned (RFC 8167, 5.3; section 5.2.5 of the draft).
     pub(crate) has_reverse_chunks: bool,
@@ -40,6 +50,9 @@ impl Version {
                 document: c"rfc8166",
                 has_properties: false,
                 counts_messages: false,
+                has_parts: false,
+                has_optional: false,
+                spares_reply_chunk: false,
                 has_reverse_chunks: false,
             },
             Self::Two => &Rules {
@@ -47,12 +60,44 @@ impl Version {
                 document: c"draft-07",
                 has_properties: true,
                 counts_messages: true,
+                has_parts: true,
+                has_optional: false,
+                spares_reply_chunk: true,
+                has_reverse_chunks: true,
+            },
+            Self::Earlier => &Rules {
+                number: v2_2016::VERSION,
+                document: c"draft-2016",
+                has_properties: true,
+                counts_messages: false,
+                has_parts: false,
+                has_optional: true,
+                spares_reply_chunk: true,
                 has_reverse_chunks: true,
             },
         }
     }
 
-    /// Returns the version number.
+    /// Returns a code that no other version has, which is not zero.
+    pub(crate) const fn code(self) -> u32 {
+        match self {
+            Self::One => 1,
+            Self::Two => 2,
+            Self::Earlier => 3,
+        }
+    }
+
+    /// Returns the version with a code, if there is one.
+    pub(crate) const fn of_code(code: u32) -> Option<Self> {
+        match code {
+            1 => Some(Self::One),
+            2 => Some(Self::Two),
+            3 => Some(Self::Earlier),
+            _ => None,
+        }
+    }
+
+    /// Returns the version number. Two protocols have the same one.
     pub(crate) const fn number(self) -> u32 {
         self.rules().number
     }

@@ -26,6 +26,7 @@
 //! connection may use the same ID at the same time (3.1.5.4).
 
 pub(crate) mod answer;
+pub(crate) mod exchange;
 pub(crate) mod memory;
 mod negotiate;
 mod receive;
@@ -33,12 +34,14 @@ mod send;
 #[cfg(any(test, rpcrdma_kunit))]
 pub(super) mod testing;
 
+use self::exchange::Exchange;
 use super::{
     chunk::Limits,
     continuation::{
         Assembly,
         Placed, //
     },
+    message::Version,
     props::{
         AgreedTerms,
         Properties,
@@ -52,12 +55,20 @@ use super::{
         Header,
         RdmaError, //
     },
+    v2_2016::{
+        option,
+        props::{
+            self,
+            Values, //
+        }, //
+    },
     window::{
         self,
         ReceiveWindow,
         SendWindow, //
     }, //
 };
+use core::ffi::CStr;
 
 /// The most errors that wait for a credit. A peer that makes more of them is disconnected (7.4).
 const MAX_ERRORS: usize = 8;
@@ -76,18 +87,6 @@ pub(crate) enum Role {
     Server,
 }
 
-/// A protocol that a connection can speak.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dialect {
-    /// Version One (RFC 8166).
-    One,
-    /// Version Two.
-    Two,
-    /// The earlier protocol with version number two
-    /// (draft-cel-nfsv4-rpcrdma-version-two-01).
-    Earlier,
-}
-
 /// The configuration of an end, which a session needs to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
@@ -97,8 +96,9 @@ pub(crate) struct Config {
     pub(crate) low: u32,
     /// The highest version that may be spoken: 1 or 2.
     pub(crate) high: u32,
-    /// Set if a server speaks the earlier protocol with a client that does.
-    pub(crate) earlier: bool,
+    /// The properties of an end that speaks the earlier protocol: a client offers that and no
+    /// other, a server speaks it with a client that does. It has no host authentication.
+    pub(crate) earlier: Option<Values>,
     /// The properties of this end, which are told to the peer.
     pub(crate) own: Properties,
     /// Set if the owner sends its own CONNPROP messages, with host authentication material.
@@ -125,7 +125,7 @@ enum Stage {
     /// A client has made its offer and waits for the answer.
     Offered,
     /// It is known.
-    Speaking(Dialect),
+    Speaking(Version),
     /// The connection is over.
     Closed,
 }
@@ -253,8 +253,22 @@ pub(crate) enum Event<'a> {
         /// either, being no answer to a Call.
         credits: u32,
     },
-    /// A message of another dialect, which is not decoded here.
-    Foreign(Dialect),
+    /// An OPTIONAL message, which is dealt with.
+    Optional {
+        /// Its transaction ID.
+        xid: u32,
+        /// The name of its operation.
+        name: &'static CStr,
+        /// The credits that it grants, as a Reply does.
+        credits: Option<u32>,
+    },
+    /// A Reply in a message that is not known. If it is one to a Call of ours, the RPC ends.
+    Unreadable {
+        /// The transaction ID.
+        xid: u32,
+    },
+    /// A message of a version that counts Calls, which is not decoded here.
+    Foreign(Version),
 }
 
 /// A message that the session wants to be sent.
@@ -266,6 +280,8 @@ pub(crate) enum Control {
     Grant(GrantHeader),
     /// An error.
     Error(ErrorHeader),
+    /// A message of the earlier protocol. Its credit value is for the owner to set.
+    Optional(option::Message),
 }
 
 impl Control {
@@ -275,6 +291,7 @@ impl Control {
             Self::Properties(message) => message.encode(buf),
             Self::Grant(message) => message.encode(buf),
             Self::Error(message) => message.encode(buf),
+            Self::Optional(message) => message.encode(buf),
         }
     }
 }
@@ -285,7 +302,7 @@ pub(crate) enum Action {
     /// Send a message. It is counted already.
     Send(Control),
     /// The version is known, and RPC messages may be sent.
-    Connected(Dialect),
+    Connected(Version),
     /// The peer's properties are known and in force.
     Agreed(AgreedTerms),
     /// There are new credits: who was told to wait may try again.
@@ -355,6 +372,8 @@ pub(crate) struct Session {
     peer_told: u32,
     /// The properties that the peer has told.
     peer_properties: Properties,
+    /// The exchange of properties in the earlier protocol.
+    pub(crate) exchange: Exchange,
     /// The RPC message that is coming in parts.
     assembly: Option<Assembly>,
     /// The number of messages that have come and that nothing counts, see [`MAX_STRANGERS`].
@@ -399,7 +418,7 @@ impl Session {
         Self {
             config: *config,
             stage: if only_one {
-                Stage::Speaking(Dialect::One)
+                Stage::Speaking(Version::One)
             } else {
                 Stage::Opening
             },
@@ -416,6 +435,7 @@ impl Session {
             peer: Telling::Nothing,
             peer_told: 0,
             peer_properties: Properties::DEFAULT,
+            exchange: Exchange::new(config.role, config.earlier.unwrap_or(props::DEFAULT)),
             assembly: None,
             discard: None,
             strangers: 0,
@@ -431,7 +451,7 @@ impl Session {
     }
 
     /// Returns what is spoken, if that is known.
-    pub(crate) const fn dialect(&self) -> Option<Dialect> {
+    pub(crate) const fn dialect(&self) -> Option<Version> {
         match self.stage {
             Stage::Speaking(dialect) => Some(dialect),
             Stage::Opening | Stage::Offered | Stage::Closed => None,
@@ -441,11 +461,28 @@ impl Session {
     /// Returns what both ends can do, as far as the peer has told: until its last CONNPROP message
     /// the defaults are in force.
     pub(crate) fn terms(&self) -> AgreedTerms {
+        if self.dialect() == Some(Version::Earlier) {
+            return self.terms_in_earlier();
+        }
         match self.peer {
             Telling::Done => AgreedTerms::new(&self.config.own, &self.peer_properties),
             Telling::Nothing | Telling::Begun => {
                 AgreedTerms::new(&self.config.own, &Properties::DEFAULT)
             }
+        }
+    }
+
+    /// Returns what both ends can do in the earlier protocol, which says nothing of segments.
+    ///
+    /// It has no property for the longest message that an end sends. Who tells how much it receives
+    /// knows of properties, and is not expected to send less than that.
+    fn terms_in_earlier(&self) -> AgreedTerms {
+        let (own, peer) = (self.exchange.own(), self.exchange.peer());
+        AgreedTerms {
+            send_size: self.config.own.send_size.min(peer.receive_size),
+            receive_size: own.receive_size.min(peer.receive_size),
+            segment_size: 0,
+            segment_count: 0,
         }
     }
 
@@ -461,6 +498,12 @@ impl Session {
 
     /// Returns how much of reverse-direction operation is possible: what the client has told.
     pub(crate) fn reverse(&self) -> ReverseLevel {
+        if self.dialect() == Some(Version::Earlier) {
+            return props::level(match self.config.role {
+                Role::Client => self.exchange.own().reverse,
+                Role::Server => self.exchange.peer().reverse,
+            });
+        }
         let code = match (self.config.role, self.peer) {
             (Role::Client, _) => self.config.own.reverse,
             (Role::Server, Telling::Done) => self.peer_properties.reverse,
@@ -590,7 +633,12 @@ impl Session {
         xid: u32,
         error: RdmaError,
     ) -> core::result::Result<(), Refusal> {
-        if self.dialect() != Some(Dialect::Two) || self.closing.is_some() {
+        if self.dialect() == Some(Version::Earlier) {
+            // One error is for everything.
+            let answered = self.exchange.answer(xid, option::Content::BadHeader);
+            return answered.map_err(|_| Refusal::Wait);
+        }
+        if self.dialect() != Some(Version::Two) || self.closing.is_some() {
             return Err(Refusal::NotConnected);
         }
         let Some(place) = self.errors.iter_mut().find(|place| place.is_none()) else {

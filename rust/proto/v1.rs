@@ -18,6 +18,8 @@ mod testing;
 pub(crate) use self::{
     decode::{
         decode,
+        decode_error,
+        decode_msg,
         decode_with,
         decode_without_chunks, //
     },

@@ -91,7 +91,10 @@ fn take_rest<T: Host>(
                 return accept(this, message, &answer, None);
             }
         }
-        Delivery::Properties => {
+        Delivery::Properties | Delivery::Optional(_) => {
+            if let Delivery::Optional(Some(credits)) = delivery {
+                update_credits(this, *credits);
+            }
             // The timeout of a Call begins before the connection is made; with a delay that grows,
             // it might be over each time that the Call could be sent. Without any, a server that
             // says this much and no more would be connected to over and over.
@@ -229,8 +232,13 @@ pub(crate) fn accept<T: Host>(
 
     let had_regions = !regions.is_empty();
     let invalidated = message.invalidated();
-    if invalidated.is_some_and(|rkey| !take_invalidated(&**this, xid, rkey, regions)) {
-        // It took something away that was not this Call's.
+    let is_wanted = || {
+        let link = this.requester().link();
+        link.is_none_or(|link| link.channel().accepts_invalidation())
+    };
+    let mut taken = |rkey| take_invalidated(&**this, xid, rkey, regions) && is_wanted();
+    if invalidated.is_some_and(|rkey| !taken(rkey)) {
+        // It took something away that was not this Call's, or that it was not to take.
         lose_track(&**this);
         if !call.is_hopeless() {
             // It is sent again on the next connection.
@@ -326,8 +334,9 @@ fn fence<T: Host>(
     }
 }
 
-/// Notes the credits of a Reply. Nearly all say what the one before has said.
-fn update_credits<T: Host>(this: &Arc<T>, credits: u32) {
+/// Notes the credits of a Reply, or what else grants some. Nearly all say what the one before has
+/// said.
+pub(crate) fn update_credits<T: Host>(this: &Arc<T>, credits: u32) {
     let requester = this.requester();
     if requester.granted.load(Relaxed) == u64::from(credits) {
         return;

@@ -36,7 +36,6 @@ use crate::proto::message::{
     PlainCall,
     Version, //
 };
-use crate::proto::v1;
 use crate::rdma::dma::Direction;
 use crate::responder::stats::{
     InWork,
@@ -365,16 +364,14 @@ impl<H: EndpointEvents> CallContext for Call<H> {
 ///
 /// # Errors
 ///
-/// Why it is none. In Version Two the session has decoded it before, so there is no reason to be
-/// told.
+/// Why it is none. Where messages are counted the session has decoded it before, so there is no
+/// reason to be told.
 fn decode(version: Version, bytes: &[u8]) -> Result<message::Call<'_>, Refusal> {
-    match version {
-        Version::One => {
-            let header = v1::decode(bytes).map_err(Refusal::Header)?;
-            message::Call::from_one(&header).ok_or(Refusal::Drop)
-        }
-        Version::Two => message::Call::decode(version, bytes).ok_or(Refusal::Drop),
+    if version.rules().counts_messages {
+        return message::Call::decode(version, bytes).ok_or(Refusal::Drop);
     }
+    let header = message::decode_counted(version, bytes).map_err(Refusal::Header)?;
+    message::Call::from_one(&header).ok_or(Refusal::Drop)
 }
 
 /// A Call whose chunks are being read.

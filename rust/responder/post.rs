@@ -106,7 +106,7 @@ fn in_parts<H: EndpointEvents>(
             &mut ready.message,
             ready.len,
             &mut ready.cargo,
-            ready.invalidate,
+            ready.invalidate.filter(|_| sending.may_invalidate()),
         );
         if posted.is_ok() {
             sending.commit();

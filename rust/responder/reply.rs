@@ -27,10 +27,7 @@ use crate::proto::chunk::{
     Segment, //
 };
 use crate::proto::continuation::Split;
-use crate::proto::message::{
-    self,
-    Version, //
-};
+use crate::proto::message;
 use crate::proto::v2::Direction;
 use crate::proto::{
     v1,
@@ -278,9 +275,10 @@ where
         Err(unfit @ (EMSGSIZE | EAGAIN)) => {
             let call = rqst.call();
             let xid = call.xid();
-            let answered = match terms.version {
-                Version::One => Answer::ErrChunk,
-                Version::Two => Answer::Error,
+            let answered = if terms.version.rules().has_parts {
+                Answer::Error
+            } else {
+                Answer::ErrChunk
             };
             let why = if unfit == EAGAIN {
                 RefusalReason::TooManySegments
@@ -304,27 +302,27 @@ where
 {
     let call = rqst.call();
     let (xid, credits) = (call.xid(), terms.credits);
-    match terms.version {
+    let version = terms.version.number();
+    if !terms.version.rules().has_parts {
         // RFC 8166 section 4.5.3.
-        Version::One => v1::ErrorHeader {
+        let error = v1::ErrorHeader {
             xid,
-            version: v1::VERSION,
+            version,
             credits,
             error: v1::RdmaError::Chunk,
-        }
-        .encode(buffer),
-        Version::Two => v2::ErrorHeader {
-            xid,
-            version: v2::VERSION,
-            credits,
-            error: match error {
-                EMSGSIZE => shortage::<H, R>(rqst, &call.header()?, terms.inline_max)?,
-                _ => v2::RdmaError::System,
-            },
-        }
-        .encode(buffer),
+        };
+        return error.encode(buffer).ok();
     }
-    .ok()
+    let error = v2::ErrorHeader {
+        xid,
+        version,
+        credits,
+        error: match error {
+            EMSGSIZE => shortage::<H, R>(rqst, &call.header()?, terms.inline_max)?,
+            _ => v2::RdmaError::System,
+        },
+    };
+    error.encode(buffer).ok()
 }
 
 /// Returns what a Call of Version Two has offered too little, or too much, of for its Reply, see
@@ -392,12 +390,10 @@ where
     let rest = rest_len(call.results(), reply.len())?;
     let inline = len.checked_add(rest).ok_or(EMSGSIZE)? <= terms.inline_max;
     let mut replied: Option<KVec<Segment>> = None;
-    let reply_chunk = match terms.version {
-        Version::One => header.reply,
-        Version::Two => header
-            .reply
-            .filter(|chunk| !inline && chunk.total() as usize >= rest),
-    };
+    let spares = terms.version.rules().spares_reply_chunk;
+    let reply_chunk = header
+        .reply
+        .filter(|chunk| !spares || !inline && chunk.total() as usize >= rest);
     if let Some(chunk) = reply_chunk {
         let segments = segments_of(chunk.len(), core::iter::once(chunk))?;
         let mut writer = Writer::new(endpoint, replied.insert(segments));
@@ -409,7 +405,7 @@ where
         len = out.encode(message).map_err(|_| EMSGSIZE)?;
     }
     let mut long = None;
-    if replied.is_none() && !inline && terms.version == Version::Two {
+    if replied.is_none() && !inline && terms.version.rules().has_parts {
         let split = split(rest, len, terms)?;
         // Else the peer has to offer a Reply chunk.
         if !endpoint.fits_at_once(&transfers, split.len()) {

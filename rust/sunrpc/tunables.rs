@@ -67,7 +67,19 @@ tunables! {
     /// Returns the highest version that a new connection of the client offers: 1 or 2.
     pub(crate) fn client_version = rpcrdma_parameter_client_version;
 
-    /// Returns the number of times that the version to offer was set, modulo 2^32.
+    /// Returns the protocol that a new connection of the client offers as version number two: 7, or
+    /// 2016.
+    pub(crate) fn client_dialect = rpcrdma_parameter_client_dialect;
+
+    /// Returns whether a new connection of the server that accepts version number two accepts the
+    /// protocol of 2016 as well: 0 or 1.
+    pub(crate) fn server_2016 = rpcrdma_parameter_server_2016;
+
+    /// Returns whether Replies to the client may invalidate the handles of their Calls, where that
+    /// can be told at any time: 0 or 1.
+    pub(crate) fn client_remote_invalidation = rpcrdma_parameter_client_remote_invalidation;
+
+    /// Returns the number of times that what to offer was set, modulo 2^32.
     pub(super) fn client_version_settings = rpcrdma_parameter_client_version_set;
 
     /// Returns the highest version that a new connection of the server accepts: 1 or 2.

@@ -10,7 +10,11 @@
 
 unsigned int rpcrdma_parameter_client_version = 2;
 unsigned int rpcrdma_parameter_server_version = 2;
-/* The number of times that client_version was set. */
+/* The protocol with version number two: 7, the later draft, or 2016. */
+unsigned int rpcrdma_parameter_client_dialect = 7;
+unsigned int rpcrdma_parameter_server_2016;
+unsigned int rpcrdma_parameter_client_remote_invalidation = 1;
+/* The number of times that client_version or client_dialect was set. */
 unsigned int rpcrdma_parameter_client_version_set;
 
 static int set_version(const char *val, const struct kernel_param *kp)
@@ -19,15 +23,64 @@ static int set_version(const char *val, const struct kernel_param *kp)
 }
 
 /* All that clients have learnt about servers is forgotten then. */
+static void forget_servers(void)
+{
+	WRITE_ONCE(rpcrdma_parameter_client_version_set,
+		   rpcrdma_parameter_client_version_set + 1);
+}
+
 static int set_client_version(const char *val, const struct kernel_param *kp)
 {
 	int error = set_version(val, kp);
 
 	if (!error)
-		WRITE_ONCE(rpcrdma_parameter_client_version_set,
-			   rpcrdma_parameter_client_version_set + 1);
+		forget_servers();
 	return error;
 }
+
+static int set_client_dialect(const char *val, const struct kernel_param *kp)
+{
+	unsigned int *dialect = kp->arg;
+
+	if (sysfs_streq(val, "07"))
+		WRITE_ONCE(*dialect, 7);
+	else if (sysfs_streq(val, "2016"))
+		WRITE_ONCE(*dialect, 2016);
+	else
+		return -EINVAL;
+	forget_servers();
+	return 0;
+}
+
+static int get_client_dialect(char *buffer, const struct kernel_param *kp)
+{
+	return sysfs_emit(buffer, "%02u\n", *(unsigned int *)kp->arg);
+}
+
+static int set_switch(const char *val, const struct kernel_param *kp)
+{
+	bool value;
+	int error = kstrtobool(val, &value);
+
+	if (!error)
+		WRITE_ONCE(*(unsigned int *)kp->arg, value);
+	return error;
+}
+
+static int get_switch(char *buffer, const struct kernel_param *kp)
+{
+	return sysfs_emit(buffer, "%c\n", *(unsigned int *)kp->arg ? 'Y' : 'N');
+}
+
+static const struct kernel_param_ops client_dialect_ops = {
+	.set	= set_client_dialect,
+	.get	= get_client_dialect,
+};
+
+static const struct kernel_param_ops switch_ops = {
+	.set	= set_switch,
+	.get	= get_switch,
+};
 
 static const struct kernel_param_ops client_version_ops = {
 	.set	= set_client_version,
@@ -46,3 +99,16 @@ MODULE_PARM_DESC(client_version,
 module_param_cb(server_version, &version_ops, &rpcrdma_parameter_server_version, 0644);
 MODULE_PARM_DESC(server_version,
 		 "Highest version that new connections of the server accept: 1 or 2");
+
+module_param_cb(client_dialect, &client_dialect_ops, &rpcrdma_parameter_client_dialect, 0644);
+MODULE_PARM_DESC(client_dialect,
+		 "Protocol that new connections of the client offer as version two: 07 or 2016");
+
+module_param_cb(server_2016, &switch_ops, &rpcrdma_parameter_server_2016, 0644);
+MODULE_PARM_DESC(server_2016,
+		 "New connections of the server accept the protocol of 2016 as well: Y or N");
+
+module_param_cb(client_remote_invalidation, &switch_ops,
+		&rpcrdma_parameter_client_remote_invalidation, 0644);
+MODULE_PARM_DESC(client_remote_invalidation,
+		 "In the protocol of 2016, Replies may invalidate handles: Y or N");

@@ -4,9 +4,9 @@
 # mode: pair
 # fabrics: rxe siw hca
 # variants: 4.2
-# variants-rxe: 3 4.2@ours-ours 3@ours-ours-one 4.2@stock-ours
+# variants-rxe: 3 4.2@ours-ours 3@ours-ours-one 4.2@stock-ours 4.2@ours-ours-2016 4.2@ours-stock-2016
 # variants-hca: 4.2@ours-ours
-# variants-siw: 4.0 3@ours-ours 4.2@ours-ours-one 3@stock-ours
+# variants-siw: 4.0 3@ours-ours 4.2@ours-ours-one 3@stock-ours 3@ours-ours-2016 3@ours-stock-2016
 # device-variants: 4.2@ours-ours 3@ours-ours-one 4.0@ours-ours 4.2@ours-ours-one
 # kernels: uml
 # kernel-options: dma_debug=off
@@ -19,6 +19,8 @@
 # interop-variants: 3 4.0 4.1 4.2
 # interop-variants: 3@ours-ours 4.0@ours-ours 4.1@ours-ours 4.2@ours-ours
 # interop-variants: 3@ours-ours-one 4.0@ours-ours-one 4.1@ours-ours-one 4.2@ours-ours-one
+# interop-variants: 3@ours-ours-2016 4.0@ours-ours-2016 4.1@ours-ours-2016 4.2@ours-ours-2016
+# interop-variants: 4.2@ours-stock-2016 4.2@stock-ours-2016
 # interop-variants: 3@stock-ours 4.0@stock-ours 4.1@stock-ours 4.2@stock-ours
 # control-variants: 3@stock-stock 4.0@stock-stock 4.1@stock-stock 4.2@stock-stock
 # timeout: 300 900

@@ -4,6 +4,7 @@
 import os
 import re
 
+import versions
 from common import TRACING, check, log, remote, run
 
 DEBUGFS = "/sys/kernel/debug/rpcrdma"
@@ -52,10 +53,10 @@ class Agreed:
         log(f"{name}: {text}")
         state, credits = (dict(l.split(": ", 1) for l in command(f"cat {DEBUGFS}/{number}/{f}").splitlines())
                           for f in ("state", "credits"))
-        two = version == "2"
-        check(event["version"] == state["version"] == version, f"{name}: {event}, {state}")
-        check(event["dialect"] == state["dialect"] == ("draft-07" if two else "rfc8166"),
-              f"{name}: {event}, {state}")
+        two, earlier = version == "2", version == "2016"
+        number = "1" if version == "1" else "2"
+        check(event["version"] == state["version"] == number, f"{name}: {event}, {state}")
+        check(event["dialect"] == state["dialect"] == versions.DIALECTS[version], f"{name}: {event}, {state}")
         same = {"send_size": "inline_send", "receive_size": "inline_receive"}
         if two:
             same |= {"segment_size": "segment_size", "segment_count": "segment_count",
@@ -69,6 +70,14 @@ class Agreed:
             check(int(event["send_window"]) > 0 < int(event["receive_window"]), f"{name}: {event}")
             check({"messages_sent", "send_limit", "messages_received", "receive_left"} <= set(credits),
                   f"{name}: {credits}")
+        elif earlier:
+            # The level changes when there is a service for callbacks.
+            for mine, theirs in (("inline_send", "peer_receive_size"), ("inline_receive", "own_receive_size"),
+                                 ("inline_receive", "peer_receive_size")):
+                check(4096 <= int(state[mine]) <= int(state[theirs]), f"{name}: {mine}: {state}")
+            check(event["segment_size"] == event["segment_count"] == "0", f"{name}: {event}")
+            # The server's answer to the client's properties has granted more than one Call.
+            check((int(event["send_window"]) > 1) == (name == "client"), f"{name}: {event}")
         else:
             check(event["segment_size"] == event["segment_count"] == "0", f"{name}: {event}")
             check((event["send_window"] == "1") == (name == "client"), f"{name}: {event}")
@@ -89,4 +98,4 @@ class Agreed:
                 ("segment_count",) * 2, ("reverse",) * 2]
         for one, other in same:
             check(client[one] == server[other], f"{one}: {client}, {server}")
-        check(version == "1" or client["reverse"] != "none", f"{client}")
+        check(version != "2" or client["reverse"] != "none", f"{client}")

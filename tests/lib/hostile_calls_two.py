@@ -158,9 +158,10 @@ def first_messages(t):
             *((f"version {n}", lambda x, n=n: prefix(x, 40, 10, vers=n) + bytes(40), {"error 1"})
               for n in (0, 3, 0xFFFFFFFF)),
             *((f"header type {n}", lambda x, n=n: prefix(x, 40, n) + bytes(20),
-               {f"error {INVAL_HTYPE}, lost", "lost"}) for n in (0, 1, 2, 3, 14, 0xFFFFFFFF)),
-            ("an OPTIONAL of 2016", lambda x: prefix(x, 40, GRANT) + bytes(12),
-             {f"error {INVAL_HTYPE}, lost", "lost"})):
+               {f"error {INVAL_HTYPE}, lost", "lost"}) for n in (2, 3, 14, 0xFFFFFFFF)),
+            # Of 2016: its client is told to go on in Version One, and may do what it likes.
+            *((f"procedure {n} of 2016", lambda x, n=n: prefix(x, 40, n) + bytes(20), {"error 1"}) for n in (0, 1)),
+            ("an OPTIONAL of 2016", lambda x: prefix(x, 40, GRANT) + bytes(12), {"error 1"})):
         connection = TwoCaller()
         xid = next(XIDS)
         try:

@@ -10,6 +10,13 @@ PARAMETERS = "/sys/module/rpcrdma/parameters"
 DEBUGFS = "/sys/kernel/debug/rpcrdma"
 #: Variants that stand for a version.
 VARIANTS = {"one": "1", "two": "2"}
+#: The settings that a version needs; "2016" is the earlier protocol with number two.
+SETTINGS = {"": {},
+            "1": {"client_version": "1", "server_version": "1"},
+            "2": {"client_version": "2", "server_version": "2"},
+            "2016": {"client_dialect": "2016", "server_2016": "Y"}}
+#: What debugfs and trace events call it.
+DIALECTS = {"1": "rfc8166", "2": "draft-07", "2016": "draft-2016"}
 
 
 def wanted():
@@ -19,21 +26,21 @@ def wanted():
 
 def parameters():
     """What insmod is to be told for it."""
-    return [f"{end}_version={wanted()}" for end in ("client", "server")] if wanted() else []
+    return [f"{name}={value}" for name, value in SETTINGS[wanted()].items()]
 
 
 def set_version():
     """Lets our module, if it is in this guest, speak that version at most."""
     os.environ["RPCRDMA_VERSION"] = wanted()
-    if wanted() and os.environ.get("MODULE") == "ours":
-        for end in ("client", "server"):
-            write(f"{PARAMETERS}/{end}_version", wanted())
+    if os.environ.get("MODULE") == "ours":
+        for name, value in SETTINGS[wanted()].items():
+            write(f"{PARAMETERS}/{name}", value)
 
 
 def expected():
-    """What is to be spoken: Version Two between two ends of ours, if nobody forbids it."""
+    """What is to be spoken between two ends of ours, Version Two if nobody wants anything else; and with others."""
     ours = os.environ["MODULE"] == os.environ["PEER_MODULE"] == "ours"
-    return "2" if ours and wanted() != "1" else "1"
+    return (wanted() or "2") if ours else "1"
 
 
 def connections():
@@ -59,6 +66,6 @@ def check_version():
         return
     # A connection of a client goes and comes back as it likes.
     wait_for("a connection", 30, connections)
-    spoken = sorted({state["version"] for state in connections()})
+    spoken = sorted({state["dialect"] for state in connections()})
     log(f"version: {', '.join(spoken)}")
-    check(spoken == [expected()], f"version {spoken} is spoken, and not {expected()}")
+    check(spoken == [DIALECTS[expected()]], f"{spoken} is spoken, and not {DIALECTS[expected()]}")

@@ -121,7 +121,7 @@ def environment(role, args, machines, variant, rounds, secret):
         "GUEST_LIB": f"{own.tree}/tools/guest.d/lib.sh",
     }
     if ends.count("-") == 2:
-        env["RPCRDMA_VERSION"] = {"one": "1", "two": "2"}[ends.split("-")[2]]
+        env["RPCRDMA_VERSION"] = {"one": "1", "two": "2", "2016": "2016"}[ends.split("-")[2]]
     return [f"{name}={value}" for name, value in env.items()]
 
 

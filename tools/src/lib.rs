@@ -17,6 +17,7 @@ mod proto;
 #[path = "../../rust/kext/waiting.rs"]
 mod waiting;
 
+pub mod earlier;
 mod host;
 pub mod literal;
 pub mod oracle;

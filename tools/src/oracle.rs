@@ -9,6 +9,7 @@ mod auth;
 mod chunk_lists;
 mod cm_private;
 mod credits;
+mod earlier;
 mod format;
 mod message;
 mod rpc;
@@ -25,6 +26,10 @@ pub use self::{
     chunk_lists::chunk_lists,
     cm_private::cm_private,
     credits::credits,
+    earlier::{
+        first_message,
+        v2_2016_message, //
+    },
     format::format,
     message::v1_message,
     rpc::rpc_message,

@@ -44,6 +44,7 @@ use crate::proto::{
         Split, //
     },
     error::Fault,
+    message::Version,
     props::{
         Properties,
         ReverseLevel, //
@@ -52,7 +53,6 @@ use crate::proto::{
         Action,
         Config,
         Control,
-        Dialect,
         Outbound,
         Reason,
         Refusal,
@@ -158,7 +158,7 @@ impl Pair {
                 role,
                 low: 1,
                 high: 2,
-                earlier: false,
+                earlier: None,
                 own: Properties {
                     send_size: 96 + schedule.any() * 8,
                     receive_size: size,
@@ -221,7 +221,7 @@ impl Pair {
         let (sender, receiver) = self.two(from);
         let dialect = sender.connection.session.dialect();
         let max = match dialect {
-            Some(Dialect::One) => one::INLINE,
+            Some(Version::One) => one::INLINE,
             _ => sender.connection.session.terms().send_size as usize,
         };
         assert!(message.len() <= max, "longer than agreed");
@@ -241,7 +241,7 @@ impl Pair {
         }
         receiver.wire.push_back(message);
         // There is a Receive for each message on its way.
-        if [dialect, receiver.connection.session.dialect()].contains(&Some(Dialect::One)) {
+        if [dialect, receiver.connection.session.dialect()].contains(&Some(Version::One)) {
             // What a stranger promises in Version One nobody keeps.
             let posted = 1 + credits_in_one as usize + receiver.unanswered();
             assert!(

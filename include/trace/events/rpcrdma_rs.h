@@ -764,6 +764,53 @@ TRACE_EVENT(rpcrdma_rs_error,
 	)
 );
 
+/*
+ * An OPTIONAL message of the protocol of 2016, or an error about one, was sent,
+ * or has arrived. The values are those of its sender's properties as they are
+ * then: octets, a boolean, and the level of reverse-direction operation (0 none,
+ * 1 without chunks, 2 all).
+ */
+TRACE_EVENT(rpcrdma_rs_optional,
+	TP_PROTO(
+		u32 xprt,
+		u32 xid,
+		const char *operation,
+		u32 receive_size,
+		u32 remote_invalidation,
+		u32 reverse,
+		bool sent
+	),
+
+	TP_ARGS(xprt, xid, operation, receive_size, remote_invalidation, reverse,
+		sent),
+
+	TP_STRUCT__entry(
+		RPCRDMA_RS_XPRT_FIELDS
+		__field(u32, xid)
+		__string(operation, operation)
+		__field(u32, receive_size)
+		__field(u32, remote_invalidation)
+		__field(u32, reverse)
+		__field(bool, sent)
+	),
+
+	TP_fast_assign(
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
+		__entry->xid = xid;
+		__assign_str(operation);
+		__entry->receive_size = receive_size;
+		__entry->remote_invalidation = remote_invalidation;
+		__entry->reverse = reverse;
+		__entry->sent = sent;
+	),
+
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " xid=0x%08x operation=%s receive_size=%u remote_invalidation=%u reverse=%u sent=%d",
+		RPCRDMA_RS_XPRT_ARGS, __entry->xid, __get_str(operation),
+		__entry->receive_size, __entry->remote_invalidation,
+		__entry->reverse, __entry->sent
+	)
+);
+
 /* The protocol does not permit the session to go on; the connection ends. */
 TRACE_EVENT(rpcrdma_rs_closing,
 	TP_PROTO(

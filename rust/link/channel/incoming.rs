@@ -8,7 +8,10 @@
 //! authentication. The owner of the connection gets a [`Delivery`], of which every part borrows
 //! from the message.
 
-use super::Channel;
+use super::{
+    trace_optional,
+    Channel, //
+};
 use crate::kext::prelude::*;
 use crate::{
     endpoint::{
@@ -40,6 +43,8 @@ pub(crate) enum Delivery<'a> {
     Nothing,
     /// Nothing but a sign of life: the peer has told properties.
     Properties,
+    /// The same by an OPTIONAL message, which may grant credits as a Reply does.
+    Optional(Option<u32>),
     /// A Call, which the Responder decodes, and the RPC message if it has come in parts.
     Call(Version, Option<Whole>),
     /// A Reply or an error about a Call of ours, and the RPC message if it has come in parts.
@@ -56,6 +61,7 @@ impl<'a> Delivery<'a> {
                 Self::Nothing
             }
             Incoming::Properties { .. } => Self::Properties,
+            Incoming::Optional { credits, .. } => Self::Optional(credits),
             Incoming::Call { version, .. } => Self::Call(version, None),
             Incoming::Answer(answer) => Self::Answer(answer, None),
             Incoming::Bad(error) => Self::Bad(error),
@@ -64,13 +70,12 @@ impl<'a> Delivery<'a> {
 }
 
 impl Channel {
-    /// Counts a message that has arrived, unless it is known to be one of Version One. Returns how
+    /// Counts a message that has arrived, unless it is known that credits count Calls. Returns how
     /// many there are with it that are still in use.
     pub(crate) fn count<H: EndpointEvents>(&self, message: &mut Received<H>) -> u32 {
-        if self.version() == Some(Version::One) {
-            0
-        } else {
-            message.count()
+        match self.version() {
+            Some(version) if !version.rules().counts_messages => 0,
+            _ => message.count(),
         }
     }
 
@@ -86,7 +91,8 @@ impl Channel {
         expects_answers: bool,
     ) -> Delivery<'a> {
         if !self.may_speak_two {
-            return Delivery::whole(Incoming::of_one(bytes, expects_answers));
+            let incoming = Incoming::of_counted(Version::One, bytes, expects_answers);
+            return Delivery::whole(incoming);
         }
         match self.deliver_plain(bytes, held) {
             Some(delivery) => delivery,
@@ -164,12 +170,16 @@ impl Channel {
     fn receive<'a>(&self, bytes: &'a [u8], reception: &Reception) -> Incoming<'a> {
         let mut state = self.state.lock();
         let incoming = state.connection.received(bytes, reception);
-        if let Incoming::Properties { .. } = incoming {
+        if let Incoming::Properties { .. } | Incoming::Optional { .. } = incoming {
             self.publish_thresholds(&state.connection);
         }
         self.publish(&state.connection);
         self.note_quiet(&state);
+        let peer = *state.connection.session.exchange.peer();
         drop(state);
+        if let Incoming::Optional { xid, name, .. } = &incoming {
+            trace_optional(self.number, *xid, name, &peer, false);
+        }
         if let Incoming::Answer(Answer {
             xid,
             error: Some(error),

@@ -18,7 +18,7 @@ impl Channel {
             "inline_receive": agreement.terms.receive_size,
         );
         agreement.show_two(m);
-        if agreement.peer.is_none() {
+        if !agreement.version.rules().has_properties {
             let told = &self.in_one().peer;
             lines!(m,
                 "peer_send_size": told.send_size,

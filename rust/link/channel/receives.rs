@@ -23,7 +23,8 @@ use crate::{
         connection::{
             receives::{
                 Receives,
-                Renewal, //
+                Renewal,
+                FOR_OPTIONAL, //
             },
             Terms, //
         },
@@ -212,6 +213,16 @@ impl Channel {
     pub(crate) fn set_beside(&self, beside: u32) {
         let mut state = self.change();
         state.connection.receives_mut().set_beside(beside);
+    }
+
+    /// Makes Receives ready for OPTIONAL messages, when the first one has come. Without them a peer
+    /// that sends such may have to wait for a Receive. Messages of one connection come one after
+    /// the other. Sleeps.
+    pub(crate) fn begin_optional<H: EndpointEvents>(&self, endpoint: &Endpoint<H>) {
+        let is_first = self.change().connection.receives_mut().begin_optional();
+        if is_first {
+            let _ = endpoint.ask_for_receives(FOR_OPTIONAL, Need::More);
+        }
     }
 
     /// Returns what the peer was granted, for whoever shows it.

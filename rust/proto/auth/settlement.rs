@@ -11,9 +11,9 @@
 
 use super::{
     super::{
+        message::Version,
         props::Advertised,
         session::{
-            Dialect,
             Reason,
             Role,
             Session, //
@@ -188,8 +188,8 @@ impl<B: Deref<Target = [u8]>> Settlement<B> {
 
     /// Takes note of what is spoken: there is no host authentication but in Version Two. Returns the
     /// verdict if there is one now, and there was none before.
-    pub(crate) fn connected(&mut self, dialect: Dialect) -> Option<AuthVerdict> {
-        if dialect == Dialect::Two || !self.authenticates || self.verdict.is_some() {
+    pub(crate) fn connected(&mut self, dialect: Version) -> Option<AuthVerdict> {
+        if dialect == Version::Two || !self.authenticates || self.verdict.is_some() {
             return None;
         }
         self.speech = None;
@@ -217,7 +217,7 @@ impl<B: Deref<Target = [u8]>> Settlement<B> {
 
     /// Returns whether there is a CONNPROP message of our own to be sent.
     pub(crate) fn has_more(&mut self, session: &Session) -> bool {
-        let is_pending = self.verdict.is_none() && session.dialect() == Some(Dialect::Two);
+        let is_pending = self.verdict.is_none() && session.dialect() == Some(Version::Two);
         let is_greeting = self.authenticates && is_pending && !session.has_told();
         if self.speech.is_none() && is_greeting {
             // The client can't go on before it has an answer (section 4.3), and has not said all.
@@ -304,9 +304,9 @@ mod tests {
     #[test]
     fn version_one_needs_no_proof() {
         let mut offers = end(Role::Server, true, false);
-        assert_eq!(offers.connected(Dialect::Two), None);
+        assert_eq!(offers.connected(Version::Two), None);
         assert!(!offers.is_settled());
-        assert_eq!(offers.connected(Dialect::One), Some(AuthVerdict::Ignore));
+        assert_eq!(offers.connected(Version::One), Some(AuthVerdict::Ignore));
         assert!(offers.is_done());
         assert_eq!(offers.closing(Reason::NoCommonVersion), None);
 
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(requires.closing(Reason::NoCommonVersion), Some(refused));
         assert!(requires.is_refused());
         assert_eq!(
-            end(Role::Client, false, false).connected(Dialect::One),
+            end(Role::Client, false, false).connected(Version::One),
             None
         );
     }

@@ -5,6 +5,7 @@
 use super::super::{
     continuation::Placed,
     message::{
+        decode_counted,
         Reply,
         Version, //
     },
@@ -13,7 +14,6 @@ use super::super::{
         Extent, //
     },
     v1::{
-        self,
         DecodeError,
         Direction, //
     },
@@ -24,6 +24,7 @@ use super::super::{
         RdmaError, //
     }, //
 };
+use core::ffi::CStr;
 
 /// A part of an RPC message that comes in parts.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +95,15 @@ pub(crate) enum Incoming<'a> {
         /// Set if these are the last ones.
         last: bool,
     },
+    /// An OPTIONAL message of the earlier protocol, which is dealt with.
+    Optional {
+        /// Its transaction ID.
+        xid: u32,
+        /// The name of its operation.
+        name: &'static CStr,
+        /// The credits that it grants.
+        credits: Option<u32>,
+    },
     /// The first part of an RPC message. Room is needed for all of it.
     First(IncomingPart<'a>),
     /// A part between the first and the last one.
@@ -112,18 +122,18 @@ pub(crate) enum Incoming<'a> {
 }
 
 impl<'a> Incoming<'a> {
-    /// Reads a message of Version One. If no answer is expected it is a Call, whatever else is
-    /// wrong with it.
+    /// Reads a message of a version that counts Calls. If no answer is expected it is a Call,
+    /// whatever else is wrong with it.
     #[inline]
-    pub(crate) fn of_one(bytes: &'a [u8], expects_answers: bool) -> Self {
+    pub(crate) fn of_counted(version: Version, bytes: &'a [u8], expects_answers: bool) -> Self {
         let call = Self::Call {
-            version: Version::One,
+            version,
             last: None,
         };
         if !expects_answers {
             return call;
         }
-        match v1::decode(bytes) {
+        match decode_counted(version, bytes) {
             Err(error) => Self::Bad(error),
             Ok(header) if header.rpc_direction() == Direction::Call => call,
             Ok(header) => Self::Answer(Answer {
@@ -134,12 +144,12 @@ impl<'a> Incoming<'a> {
         }
     }
 
-    /// Returns what the session makes of a message of Version Two; [`None`] if it is one of another
-    /// version.
-    pub(super) fn of_two(event: Event<'a>) -> Option<Self> {
-        Some(match event {
-            Event::Foreign(_) => return None,
-            Event::Nothing | Event::Fallback { .. } => Self::Nothing,
+    /// Returns what the session makes of a message that it has decoded.
+    pub(super) fn of_event(event: Event<'a>) -> Self {
+        match event {
+            Event::Foreign(_) | Event::Nothing | Event::Fallback { .. } => Self::Nothing,
+            Event::Optional { xid, name, credits } => Self::Optional { xid, name, credits },
+            Event::Unreadable { xid } => Self::Answer(Answer::failed(xid, None)),
             Event::Abandoned { .. } => Self::Abandoned,
             Event::Properties { host_auth, last } => Self::Properties { host_auth, last },
             Event::Failed { xid, error } => Self::Answer(Answer::failed(xid, Some(error))),
@@ -148,7 +158,7 @@ impl<'a> Incoming<'a> {
                 ..Answer::failed(xid, None)
             }),
             Event::Message { header, extent } => Self::of_rpc(&header, extent),
-        })
+        }
     }
 
     /// Returns a message of Version Two without chunks that holds all of an RPC message.
@@ -195,7 +205,11 @@ impl<'a> Incoming<'a> {
             Self::First(_) | Self::Middle(_) => true,
             Self::Call { version, .. } => *version == Version::Two,
             Self::Answer(answer) => answer.reply.is_some() && answer.credits.is_none(),
-            Self::Nothing | Self::Abandoned | Self::Properties { .. } | Self::Bad(_) => false,
+            Self::Nothing
+            | Self::Abandoned
+            | Self::Properties { .. }
+            | Self::Optional { .. }
+            | Self::Bad(_) => false,
         }
     }
 }
@@ -252,7 +266,7 @@ mod tests {
         match incoming {
             Incoming::Nothing => Kind::Nothing,
             Incoming::Abandoned => Kind::Abandoned,
-            Incoming::Properties { .. } => Kind::Properties,
+            Incoming::Properties { .. } | Incoming::Optional { .. } => Kind::Properties,
             Incoming::First(_) => Kind::First,
             Incoming::Middle(_) => Kind::Middle,
             Incoming::Call { version, last } => Kind::Call(*version, last.is_some()),
@@ -338,10 +352,13 @@ mod tests {
             (&[7, 1], Kind::Bad(None)),
         ] {
             let bytes = Bytes::from_words(words)?;
-            let incoming = Incoming::of_one(bytes.get(), true);
+            let incoming = Incoming::of_counted(Version::One, bytes.get(), true);
             assert_eq!(kind(&incoming), expected);
             assert!(!incoming.needs_acceptance());
-            assert_eq!(kind(&Incoming::of_one(bytes.get(), false)), call);
+            assert_eq!(
+                kind(&Incoming::of_counted(Version::One, bytes.get(), false)),
+                call
+            );
         }
         Ok(())
     }

@@ -28,6 +28,11 @@ pub(crate) const FIRST_CREDITS: u32 = 4;
 /// messages in parts: too few for any. It can go on, since a Call with chunks takes one message.
 const THROTTLED: u32 = 1;
 
+/// The Receives beside all others for OPTIONAL messages, which take no credit: for one that is not
+/// answered and for a request, each of which may come at any time, and for the answers to ours of
+/// both kinds. One that is promised to nobody is there in any case.
+pub(crate) const FOR_OPTIONAL: u32 = 3;
+
 /// The Receives of one end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Receives {
@@ -35,6 +40,8 @@ pub(crate) struct Receives {
     allowance: Allowance,
     /// Receives beside those for credits.
     beside: u32,
+    /// Receives beside those for OPTIONAL messages.
+    optional: u32,
 }
 
 /// The work before a message is sent that tells the peer its credits.
@@ -76,6 +83,7 @@ impl Receives {
         Self {
             allowance: Allowance::new(initial, limit),
             beside: 1,
+            optional: 0,
         }
     }
 
@@ -92,7 +100,12 @@ impl Receives {
 
     /// Returns how many Receives there are to be for the peer's messages.
     pub(crate) const fn capacity(&self) -> u32 {
-        self.allowance.granted().saturating_add(self.beside)
+        self.allowance.granted().saturating_add(self.beside())
+    }
+
+    /// Returns how many Receives there are beside those for credits.
+    const fn beside(&self) -> u32 {
+        self.beside.saturating_add(self.optional)
     }
 
     /// Returns how many Receives there are: those for credits that were withdrawn are kept for a
@@ -104,6 +117,11 @@ impl Receives {
     /// Sets how many Receives there are beside those for credits. They are posted before.
     pub(crate) fn set_beside(&mut self, beside: u32) {
         self.beside = beside;
+    }
+
+    /// Notes that there are Receives for OPTIONAL messages, or returns that there were before.
+    pub(crate) fn begin_optional(&mut self) -> bool {
+        core::mem::replace(&mut self.optional, FOR_OPTIONAL) == 0
     }
 
     /// Counts a Call of Version One with which `unanswered` Calls of the peer have no Reply.
@@ -136,7 +154,7 @@ impl Receives {
     /// Two.
     pub(crate) fn begin_renewal(&mut self, share: Option<u32>, may_withdraw: bool) -> Renewal {
         let most = share.map_or(u32::MAX, |share| {
-            share.saturating_sub(self.beside).max(FIRST_CREDITS)
+            share.saturating_sub(self.beside()).max(FIRST_CREDITS)
         });
         let is_less = may_withdraw && self.allowance.withdraw(most);
         Renewal {
@@ -162,7 +180,7 @@ impl Receives {
     /// the caller gives them back. `needed` are kept for what the peer was promised and for its
     /// messages that are still in use.
     pub(crate) fn settle(&mut self, needed: u32) -> u32 {
-        self.allowance.settle(needed, self.beside)
+        self.allowance.settle(needed, self.beside())
     }
 
     /// Returns what may be offered to a peer of Version Two while `held` Receives hold messages

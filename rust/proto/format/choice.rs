@@ -58,7 +58,7 @@ pub(crate) fn choose(shape: &CallShape) -> Result<CallPlan> {
 const fn header_segments(shape: &CallShape) -> usize {
     match (shape.version, shape.answered) {
         (Version::Two, false) => 0,
-        (Version::One, _) | (Version::Two, true) => shape.header_segments,
+        (Version::One | Version::Earlier, _) | (Version::Two, true) => shape.header_segments,
     }
 }
 

@@ -19,6 +19,7 @@ use super::{
             Body, //
         }, //
     },
+    decode_counted,
     Version, //
 };
 
@@ -60,12 +61,14 @@ impl<'a> Call<'a> {
     /// Decodes a Call. Of everything else, and of what is not sound, nothing is returned.
     pub(crate) fn decode(version: Version, bytes: &'a [u8]) -> Option<Self> {
         match version {
-            Version::One => Self::from_one(&v1::decode(bytes).ok()?),
             Version::Two => Self::from_two(&v2::decode(bytes, &Limits::DEFAULT).ok()?),
+            Version::One | Version::Earlier => {
+                Self::from_one(&decode_counted(version, bytes).ok()?)
+            }
         }
     }
 
-    /// The view of a message of Version One.
+    /// The view of a message of Version One, or of the earlier protocol.
     pub(crate) fn from_one(header: &v1::Header<'a>) -> Option<Self> {
         (header.rpc_direction() == v1::Direction::Call).then(|| Self {
             xid: header.xid,
@@ -182,6 +185,8 @@ impl PlainCall {
                 let is_call = plain.direction == v2::Direction::Call;
                 (plain.xid, plain.credits, plain.header_len, is_call)
             }
+            // No short way is worth it.
+            Version::Earlier => return None,
         };
         is_call.then_some(Self {
             xid,
@@ -293,7 +298,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// The view of a message of Version One.
+    /// The view of a message of Version One, or of the earlier protocol.
     pub(crate) fn from_one(header: &v1::Header<'a>) -> Option<Self> {
         let is_reply = header.rpc_direction() == v1::Direction::Reply && header.error().is_none();
         is_reply.then(|| Self {

@@ -13,6 +13,7 @@ use super::{
             self,
             Direction, //
         },
+        v2_2016,
     },
     Version, //
 };
@@ -34,11 +35,11 @@ pub(crate) struct PlainHeader {
 impl PlainHeader {
     /// Returns the size of such a header in octets. In Version One three chunk lists follow the
     /// prefix (RFC 8166, 4.3). In Version Two these and a handle to invalidate (6.3.7), or in a
-    /// Reply the Write list alone (6.3.10).
+    /// Reply the Write list alone (6.3.10). The earlier protocol has the direction before the lists.
     pub(crate) const fn len(version: Version, direction: Direction) -> u32 {
         match (version, direction) {
             (Version::One, _) => 28,
-            (Version::Two, Direction::Call) => 32,
+            (Version::Two, Direction::Call) | (Version::Earlier, _) => 32,
             (Version::Two, Direction::Reply) => 20,
         }
     }
@@ -52,6 +53,10 @@ impl PlainHeader {
     pub(crate) fn encode(&self, buf: &mut [u8]) -> Result<usize> {
         match (self.version, self.direction) {
             (Version::One, _) => self.put(v1::procedure::MSG, [0; 3], buf),
+            (Version::Earlier, direction) => {
+                let words = [v2_2016::header::word(direction), 0, 0, 0];
+                self.put(v1::procedure::MSG, words, buf)
+            }
             (Version::Two, Direction::Call) => self.put(v2::htype::CALL_INLINE, [0; 4], buf),
             (Version::Two, Direction::Reply) => self.put(v2::htype::REPLY_INLINE, [0; 1], buf),
         }
@@ -105,16 +110,21 @@ impl CallHeader<'_> {
                 credits: self.credits,
             }
             .encode(buf),
-            Version::One => v1::CallHeader {
-                xid: self.xid,
-                credits: self.credits,
-                read: self.read,
-                write: self.write,
-                reply: self.reply,
-                nomsg: !self.call.is_empty(),
-            }
-            .encode(buf),
+            Version::One => self.in_one().encode(buf),
             Version::Two => self.encode_two(buf),
+            Version::Earlier => v2_2016::header::encode_call(&self.in_one(), buf),
+        }
+    }
+
+    /// Returns the header in Version One.
+    fn in_one(&self) -> v1::CallHeader<'_> {
+        v1::CallHeader {
+            xid: self.xid,
+            credits: self.credits,
+            read: self.read,
+            write: self.write,
+            reply: self.reply,
+            nomsg: !self.call.is_empty(),
         }
     }
 
@@ -187,14 +197,8 @@ impl ReplyHeader<'_> {
                 credits: self.credits,
             }
             .encode(buf),
-            (Version::One, reply) => v1::ReplyHeader {
-                xid: self.xid,
-                credits: self.credits,
-                write: self.write,
-                reply,
-                nomsg: reply.is_some(),
-            }
-            .encode(buf),
+            (Version::One, _) => self.in_one().encode(buf),
+            (Version::Earlier, _) => v2_2016::header::encode_reply(&self.in_one(), buf),
             (Version::Two, None) => v2::ReplyInline {
                 xid: self.xid,
                 credits: self.credits,
@@ -208,6 +212,19 @@ impl ReplyHeader<'_> {
                 reply,
             }
             .encode(buf),
+        }
+    }
+}
+
+impl<'a> ReplyHeader<'a> {
+    /// Returns the header in Version One.
+    fn in_one(&self) -> v1::ReplyHeader<'a> {
+        v1::ReplyHeader {
+            xid: self.xid,
+            credits: self.credits,
+            write: self.write,
+            reply: self.reply,
+            nomsg: self.reply.is_some(),
         }
     }
 }
@@ -226,10 +243,10 @@ pub(crate) fn call_header_len(
     reply: Option<usize>,
 ) -> Result<usize> {
     // Version Two has the handle to invalidate, and a Read list beside the Call chunk (6.3.5,
-    // 6.3.7).
+    // 6.3.7); the earlier protocol has the direction.
     let more = match (version, special) {
         (Version::One, _) => 0,
-        (Version::Two, false) => UNIT,
+        (Version::Two, false) | (Version::Earlier, _) => UNIT,
         (Version::Two, true) => 2 * UNIT,
     };
     v1::header_len(read, write, reply)?
@@ -250,6 +267,7 @@ pub(crate) fn reply_header_len(
 ) -> Result<usize> {
     let parts = match (version, reply) {
         (Version::One, _) => return v1::header_len(0, write, reply),
+        (Version::Earlier, _) => [v1::header_len(0, write, reply)?, UNIT, 0],
         // A Reply chunk that is absent has no "is present" word (6.3.8, 6.3.10).
         (Version::Two, None) => [v1::PREFIX_LEN, chunk::write_list_len(write)?, 0],
         (Version::Two, reply) => [

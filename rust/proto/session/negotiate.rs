@@ -3,21 +3,28 @@
 //! Which protocol a connection speaks (draft-ietf-nfsv4-rpcrdma-version-two-07, 4.3).
 
 use super::{
-    super::v2::{
-        self,
-        htype,
-        Body,
-        Prefix,
-        RdmaError,
-        NO_XID,
-        PREFIX_LEN,
-        VERSION, //
+    super::{
+        message::Version,
+        v2::{
+            self,
+            htype,
+            Body,
+            Prefix,
+            RdmaError,
+            NO_XID,
+            PREFIX_LEN,
+            VERSION, //
+        },
+        v2_2016::{
+            header,
+            option,
+            procedure, //
+        }, //
     },
     answer::{
         self,
         Rejection, //
     },
-    Dialect,
     Event,
     Reason,
     Report,
@@ -30,13 +37,9 @@ use crate::proto::prelude::*;
 /// The version number of Version One.
 const VERSION_ONE: u32 = 1;
 
-/// The size of the smallest OPTIONAL message of the earlier protocol: three words follow the
-/// prefix. Its header type is that of a GRANT.
-const MIN_OPTIONAL: usize = PREFIX_LEN + 12;
-
 impl Session {
     /// Takes note of the protocol that is spoken.
-    fn speak(&mut self, dialect: Dialect) {
+    fn speak(&mut self, dialect: Version) {
         self.stage = Stage::Speaking(dialect);
         self.tell_connected = true;
     }
@@ -45,8 +48,8 @@ impl Session {
     pub(super) fn handle_first_call<'a>(&mut self, prefix: &Prefix, bytes: &'a [u8]) -> Event<'a> {
         let accepted = (self.config.low..=self.config.high).contains(&prefix.version);
         if accepted && prefix.version == VERSION_ONE {
-            self.speak(Dialect::One);
-            return Event::Foreign(Dialect::One);
+            self.speak(Version::One);
+            return Event::Foreign(Version::One);
         }
         if !accepted || prefix.version != VERSION {
             return self.handle_version(prefix, false);
@@ -56,31 +59,97 @@ impl Session {
         match prefix.procedure {
             htype::GRANT if bytes.len() == PREFIX_LEN => {}
             htype::CONNPROP_MIDDLE..=htype::REPLY_INLINE => {}
-            0 | 1 if self.config.earlier => return self.speak_earlier(),
-            htype::GRANT if self.config.earlier && bytes.len() >= MIN_OPTIONAL => {
-                return self.speak_earlier();
+            0 | 1 => return self.handle_first_of_earlier(prefix, bytes),
+            htype::GRANT if bytes.len() >= option::MIN_LEN => {
+                return self.handle_first_of_earlier(prefix, bytes);
             }
             // Nothing has been sent that could be wrong.
             htype::ERROR => return self.discard_uncounted(),
-            _ => {
-                self.discard_uncounted();
-                self.queue(Report {
-                    xid: prefix.xid,
-                    version: prefix.version,
-                    error: RdmaError::HeaderType,
-                });
-                self.close_for(Reason::UnknownDialect);
-                return Event::Nothing;
-            }
+            _ => return self.refuse_dialect(prefix),
         }
-        self.speak(Dialect::Two);
+        self.speak(Version::Two);
         self.handle_two(bytes)
     }
 
-    /// Goes over to the earlier protocol.
-    fn speak_earlier(&mut self) -> Event<'static> {
-        self.speak(Dialect::Earlier);
-        Event::Foreign(Dialect::Earlier)
+    /// Ends the connection for a first message of no protocol that is spoken.
+    fn refuse_dialect(&mut self, prefix: &Prefix) -> Event<'static> {
+        self.discard_uncounted();
+        self.queue(Report {
+            xid: prefix.xid,
+            version: prefix.version,
+            error: RdmaError::HeaderType,
+        });
+        self.close_for(Reason::UnknownDialect);
+        Event::Nothing
+    }
+
+    /// Handles the first message to a server if it is one of the earlier protocol. Where that is
+    /// not spoken, but Version One is, its sender is told so in its own words, and may go on.
+    fn handle_first_of_earlier<'a>(&mut self, prefix: &Prefix, bytes: &'a [u8]) -> Event<'a> {
+        if self.config.earlier.is_some() {
+            self.speak(Version::Earlier);
+            return self.handle_earlier(prefix, bytes);
+        }
+        if self.config.low > VERSION_ONE {
+            return self.refuse_dialect(prefix);
+        }
+        self.incoming.receive_other();
+        self.queue(Report {
+            xid: prefix.xid,
+            version: prefix.version,
+            error: RdmaError::Version {
+                low: VERSION_ONE,
+                high: VERSION_ONE,
+            },
+        });
+        Event::Nothing
+    }
+
+    /// Handles the answer to a client's offer of the earlier protocol.
+    fn handle_answer_of_earlier<'a>(&mut self, prefix: &Prefix, bytes: &'a [u8]) -> Event<'a> {
+        match prefix.procedure {
+            procedure::OPTIONAL if bytes.len() >= option::MIN_LEN => {}
+            // It is about nothing of ours.
+            procedure::ERROR if prefix.xid != NO_XID => return Event::Nothing,
+            procedure::ERROR if header::is_invalid_option(bytes) => {}
+            procedure::ERROR => {
+                // A server of the later protocol answers with its codes. An error that can't be read
+                // is as good as none.
+                let body = v2::decode(bytes, &self.config.limits).map(|header| header.body);
+                return match body {
+                    Ok(Body::Error(error)) => self.handle_refusal(prefix, error),
+                    _ => Event::Nothing,
+                };
+            }
+            // Whatever it is an answer to, it is none to an offer of this protocol.
+            _ => {
+                self.close_for(Reason::NoCommonVersion);
+                return Event::Nothing;
+            }
+        }
+        self.speak(Version::Earlier);
+        self.handle_earlier(prefix, bytes)
+    }
+
+    /// Handles an error that answers a client's offer.
+    fn handle_refusal(&mut self, prefix: &Prefix, error: RdmaError) -> Event<'static> {
+        match error {
+            // Section 4.3.2: the transaction ID is that of the offer.
+            RdmaError::Version { low, high } if prefix.xid == NO_XID => {
+                let common = (low..=high).contains(&VERSION_ONE);
+                if common && self.config.low <= VERSION_ONE {
+                    self.speak(Version::One);
+                    return Event::Fallback {
+                        credits: prefix.credits,
+                    };
+                }
+                self.close_for(Reason::NoCommonVersion);
+            }
+            RdmaError::Version { .. } => {}
+            // Our offer was not understood.
+            _ => self.close_for(Reason::NoCommonVersion),
+        }
+        self.discard_uncounted()
     }
 
     /// Handles the first message to a client: the answer to its offer.
@@ -89,37 +158,30 @@ impl Session {
             self.close_for(Reason::NoCommonVersion);
             return self.discard_uncounted();
         }
+        if self.config.earlier.is_some() {
+            return self.handle_answer_of_earlier(prefix, bytes);
+        }
         let refusal = match v2::decode(bytes, &self.config.limits) {
             Ok(header) => match header.body {
                 Body::Error(error) => Ok(error),
                 _ => {
-                    self.speak(Dialect::Two);
+                    self.speak(Version::Two);
                     return self.handle_two(bytes);
                 }
             },
             Err(error) => Err(error.fault),
         };
         match refusal {
-            // Section 4.3.2: the transaction ID is that of the offer.
-            Ok(RdmaError::Version { low, high }) if prefix.xid == NO_XID => {
-                let common = (low..=high).contains(&VERSION_ONE);
-                if common && self.config.low <= VERSION_ONE {
-                    self.speak(Dialect::One);
-                    return Event::Fallback {
-                        credits: prefix.credits,
-                    };
-                }
-                self.close_for(Reason::NoCommonVersion);
-            }
+            Ok(error) => return self.handle_refusal(prefix, error),
             // Section 7: an error code that is not known.
-            Err(Fault::BadErrorCode(_)) | Ok(RdmaError::Version { .. }) => {}
-            // It is not a protocol that we speak, or our offer was not understood.
-            Err(Fault::BadProcedure(_)) | Ok(_) => self.close_for(Reason::NoCommonVersion),
+            Err(Fault::BadErrorCode(_)) => {}
+            // It is not a protocol that we speak.
+            Err(Fault::BadProcedure(_)) => self.close_for(Reason::NoCommonVersion),
             // An error that can't be read does not say that Version Two is spoken (4.3.2).
             Err(_) if prefix.procedure == htype::ERROR => self.close_for(Reason::NoCommonVersion),
             // It is, but there is something wrong.
             Err(_) => {
-                self.speak(Dialect::Two);
+                self.speak(Version::Two);
                 return self.handle_two(bytes);
             }
         }
@@ -154,6 +216,29 @@ impl Session {
         self.strangers > MAX_STRANGERS
     }
 
+    /// Handles a message of another version on a connection that speaks the earlier protocol,
+    /// which has an error for versions that are not spoken, and none for those that are not spoken
+    /// here.
+    pub(super) fn handle_version_in_earlier(&mut self, prefix: &Prefix) -> Event<'static> {
+        if prefix.procedure == procedure::ERROR {
+            return Event::Nothing;
+        }
+        if self.is_flooded() {
+            self.close_for(Reason::OtherVersion);
+            return Event::Nothing;
+        }
+        let low = match prefix.version {
+            VERSION_ONE => VERSION,
+            _ => self.config.low,
+        };
+        self.queue(Report {
+            xid: prefix.xid,
+            version: prefix.version,
+            error: RdmaError::Version { low, high: VERSION },
+        });
+        Event::Nothing
+    }
+
     /// Handles a message on a connection that speaks Version One.
     pub(super) fn handle_one(&mut self, prefix: Option<&Prefix>) -> Event<'static> {
         match prefix {
@@ -176,7 +261,7 @@ impl Session {
                 Event::Nothing
             }
             // Version One has rules of its own for everything else.
-            _ => Event::Foreign(Dialect::One),
+            _ => Event::Foreign(Version::One),
         }
     }
 }
@@ -207,8 +292,11 @@ mod tests {
                 received,
                 settle,
                 speaking,
+                EARLIER,
                 FINAL,
+                OFFER,
                 OWN,
+                PROPERTIES,
                 XID, //
             },
             Action,
@@ -284,12 +372,12 @@ mod tests {
         let mut session = Session::new(&config(Role::Server));
         assert_eq!(settle(&mut session), 0);
         receive(&mut session, &FINAL)?;
-        assert_eq!(act(&mut session), Some(Action::Connected(Dialect::Two)));
+        assert_eq!(act(&mut session), Some(Action::Connected(Version::Two)));
         assert!(matches!(act(&mut session), Some(Action::Agreed(_))));
         let answer = message(&mut session)?;
         assert!(answer.prefix(16) == Bytes::from_words(&[0, 2, 9, 7])?.get());
         assert_eq!(settle(&mut session), 0);
-        assert_eq!(session.dialect(), Some(Dialect::Two));
+        assert_eq!(session.dialect(), Some(Version::Two));
         Ok(())
     }
 
@@ -312,8 +400,8 @@ mod tests {
             for role in [Role::Client, Role::Server] {
                 let mut session = offered(&config(role));
                 receive(&mut session, words)?;
-                assert_eq!(session.dialect(), Some(Dialect::Two));
-                assert_eq!(act(&mut session), Some(Action::Connected(Dialect::Two)));
+                assert_eq!(session.dialect(), Some(Version::Two));
+                assert_eq!(act(&mut session), Some(Action::Connected(Version::Two)));
                 // A server tells its properties in any case.
                 if role == Role::Server {
                     assert_eq!(message(&mut session)?.prefix(16).last(), Some(&7));
@@ -336,8 +424,8 @@ mod tests {
             },
         )?;
         assert_eq!(credits, Some(128));
-        assert_eq!(session.dialect(), Some(Dialect::One));
-        assert_eq!(act(&mut session), Some(Action::Connected(Dialect::One)));
+        assert_eq!(session.dialect(), Some(Version::One));
+        assert_eq!(act(&mut session), Some(Action::Connected(Version::One)));
         // Nothing of Version Two is sent any more.
         assert_eq!(act(&mut session), None);
         assert_eq!(session.start_send(&CALL), Err(Refusal::NotConnected));
@@ -425,11 +513,11 @@ mod tests {
         let mut session = Session::new(&config(Role::Server));
         let words = [XID, 1, 9, 0, 0, 0, 0, XID, 0];
         assert!(received(&mut session, &words, |event| *event
-            == Event::Foreign(Dialect::One))?);
-        assert_eq!(act(&mut session), Some(Action::Connected(Dialect::One)));
+            == Event::Foreign(Version::One))?);
+        assert_eq!(act(&mut session), Some(Action::Connected(Version::One)));
         assert_eq!(act(&mut session), None);
         assert!(received(&mut session, &words, |event| *event
-            == Event::Foreign(Dialect::One))?);
+            == Event::Foreign(Version::One))?);
 
         // Section 7.1.2: not another one later.
         receive(&mut session, &[XID, 2, 9, 10, 0, 0, 0, 0, XID, 0])?;
@@ -453,12 +541,12 @@ mod tests {
                     Role::Server => receive(&mut session, &[XID, 1, 9, 0, 0, 0, 0, XID, 0])?,
                     Role::Client => receive(&mut session, &[0, 2, 128, 4, 1, 1, 1])?,
                 }
-                assert_eq!(session.dialect(), Some(Dialect::One));
+                assert_eq!(session.dialect(), Some(Version::One));
                 settle(&mut session);
                 for _ in 0..32 {
                     receive(&mut session, stranger)?;
                     settle(&mut session);
-                    assert_eq!(session.dialect(), Some(Dialect::One));
+                    assert_eq!(session.dialect(), Some(Version::One));
                 }
                 receive(&mut session, stranger)?;
                 let close = Action::Close(Reason::OtherVersion);
@@ -516,7 +604,7 @@ mod tests {
         // The next one may be of Version Two.
         receive(&mut session, &FINAL)?;
         settle(&mut session);
-        assert_eq!(session.dialect(), Some(Dialect::Two));
+        assert_eq!(session.dialect(), Some(Version::Two));
         Ok(())
     }
 
@@ -540,15 +628,15 @@ mod tests {
     #[test]
     fn the_first_header_type_tells_the_dialect() -> Result {
         let both = Config {
-            earlier: true,
+            earlier: Some(EARLIER),
             ..config(Role::Server)
         };
         for (words, dialect) in [
-            (&[XID, 2, 9, 0, 0, 0, 0, 0, XID, 0][..], Dialect::Earlier),
-            (&[XID, 2, 9, 1, 0, 0, 0, 0], Dialect::Earlier),
-            (&[XID, 2, 9, 5, 0, 1, 0], Dialect::Earlier),
-            (&[XID, 2, 9, 5], Dialect::Two),
-            (&FINAL, Dialect::Two),
+            (&[XID, 2, 9, 0, 0, 0, 0, 0, XID, 0][..], Version::Earlier),
+            (&[XID, 2, 9, 1, 0, 0, 0, 0], Version::Earlier),
+            (&[XID, 2, 9, 5, 0, 1, 0], Version::Earlier),
+            (&[XID, 2, 9, 5], Version::Two),
+            (&FINAL, Version::Two),
         ] {
             let mut session = Session::new(&both);
             receive(&mut session, words)?;
@@ -565,12 +653,10 @@ mod tests {
     #[test]
     fn an_unknown_dialect_is_refused() -> Result {
         for words in [
-            &[XID, 2, 9, 0, 0, 0, 0, 0, XID, 0][..],
-            &[XID, 2, 9, 1, 0, 0, 0, 0],
-            &[XID, 2, 9, 2],
+            &[XID, 2, 9, 2][..],
             &[XID, 2, 9, 3],
-            &[XID, 2, 9, 5, 0, 1, 0],
             &[XID, 2, 9, 5, 0],
+            &[XID, 2, 9, 5, 0, 1],
             &[XID, 2, 9, 14],
             &[XID, 2, 9, u32::MAX],
         ] {
@@ -588,6 +674,102 @@ mod tests {
         Ok(())
     }
 
+    /// Where the earlier protocol is not spoken its clients go on in Version One, on the same
+    /// connection; unless that is not spoken either.
+    #[test]
+    fn a_client_of_the_earlier_protocol_is_offered_version_one() -> Result {
+        for words in [
+            &[XID, 2, 9, 0, 0, 0, 0, 0, XID, 0][..],
+            &[XID, 2, 9, 1, 0, 0, 0, 0],
+            &[XID, 2, 9, 5, 0, 1, 0],
+        ] {
+            let mut session = Session::new(&config(Role::Server));
+            receive(&mut session, words)?;
+            assert!(message(&mut session)?.is_words(&[XID, 2, 32, 4, 1, 1, 1]));
+            assert_eq!(outcome(&mut session), None);
+            receive(&mut session, &[XID, 1, 9, 0, 0, 0, 0, XID, 0])?;
+            assert_eq!(session.dialect(), Some(Version::One));
+
+            let only_two = Config {
+                low: 2,
+                ..config(Role::Server)
+            };
+            let mut session = Session::new(&only_two);
+            receive(&mut session, words)?;
+            assert!(message(&mut session)?.is_words(&[XID, 2, 32, 4, 4]));
+            let close = Action::Close(Reason::UnknownDialect);
+            assert_eq!(outcome(&mut session), Some(close));
+        }
+        Ok(())
+    }
+
+    /// A client that offers the earlier protocol and nothing else.
+    const OF_EARLIER: Config = Config {
+        earlier: Some(EARLIER),
+        ..config(Role::Client)
+    };
+
+    /// Section 5 of the draft of 2016: what the answer to its properties tells a client.
+    #[test]
+    fn the_answer_tells_a_client_of_the_earlier_protocol_what_is_spoken() -> Result {
+        let closed = Some(Action::Close(Reason::NoCommonVersion));
+        for (words, version, last) in [
+            (&PROPERTIES[..], Some(Version::Earlier), None),
+            (&[0, 2, 9, 5, 0, 2, 4, 0], Some(Version::Earlier), None),
+            (&[0, 2, 9, 4, 3], Some(Version::Earlier), None),
+            (&[0, 2, 9, 4, 1, 1, 1], Some(Version::One), None),
+            (&[0, 2, 9, 4, 1, 1, 9], Some(Version::One), None),
+            (&[0, 2, 9, 4, 1, 2, 9], None, closed),
+            (&[0, 2, 9, 4, 2], None, closed),
+            (&[0, 2, 9, 4, 4], None, closed),
+            (&FINAL, None, closed),
+            (&[0, 2, 9, 5], None, closed),
+            (&[0, 2, 9, 0, 1, 0, 0, 0, 0, 1], None, closed),
+            (&[0, 1, 9, 0, 0, 0, 0, 0, 1], None, closed),
+            // No answer at all.
+            (&[0, 2, 9, 4, 77], None, None),
+            (&[0, 2, 9, 4], None, None),
+            (&[XID, 2, 9, 4, 1, 1, 1], None, None),
+            (&[XID, 2, 9, 4, 3], None, None),
+        ] {
+            let mut session = Session::new(&OF_EARLIER);
+            assert!(message(&mut session)?.is_words(&OFFER));
+            assert_eq!(settle(&mut session), 0);
+            receive(&mut session, words)?;
+            assert_eq!(session.dialect(), version);
+            match outcome(&mut session) {
+                close @ Some(Action::Close(_)) => assert_eq!(close, last),
+                _ => assert_eq!(last, None),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sections 5.2 and 5.3 of the draft of 2016: the version is chosen for the connection.
+    #[test]
+    fn other_versions_are_refused_in_the_earlier_protocol() -> Result {
+        let mut session = Session::new(&Config {
+            earlier: Some(EARLIER),
+            ..config(Role::Server)
+        });
+        receive(&mut session, &[XID, 2, 9, 0, 0, 0, 0, 0, XID, 0])?;
+        settle(&mut session);
+        for (version, low) in [(1, 2), (3, 1), (0, 1), (u32::MAX, 1)] {
+            receive(&mut session, &[XID, version, 9, 0, 0, 0, 0, XID, 0])?;
+            let answer = [XID, version, 32, 4, 1, low, 2];
+            assert!(message(&mut session)?.is_words(&answer));
+        }
+        receive(&mut session, &[XID, 1, 9, 4, 2])?;
+        assert_eq!(outcome(&mut session), None);
+        // Nothing counts them, so there is an end to it.
+        for _ in 0..MAX_STRANGERS {
+            receive(&mut session, &[XID, 3, 9, 0, 0, 0, 0, XID, 0])?;
+            settle(&mut session);
+        }
+        assert_eq!(session.dialect(), None);
+        Ok(())
+    }
+
     /// A setting of the administrator's.
     #[test]
     fn a_client_may_be_made_for_version_one() -> Result {
@@ -595,10 +777,10 @@ mod tests {
             high: 1,
             ..config(Role::Client)
         });
-        assert_eq!(act(&mut session), Some(Action::Connected(Dialect::One)));
+        assert_eq!(act(&mut session), Some(Action::Connected(Version::One)));
         assert_eq!(act(&mut session), None);
         assert!(received(&mut session, &[XID, 1, 9, 0], |event| *event
-            == Event::Foreign(Dialect::One))?);
+            == Event::Foreign(Version::One))?);
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ use super::{
             WriteList, //
         },
         continuation::Assembly,
+        message::Version,
         props::ReverseLevel,
         v2::{
             self,
@@ -21,6 +22,16 @@ use super::{
             RdmaError,
             VERSION, //
         },
+        v2_2016::{
+            header,
+            option::{
+                self,
+                Content,
+                Invalid,
+                Operation, //
+            },
+            procedure, //
+        },
         window::Kind,
         xdr::Reader, //
     },
@@ -28,7 +39,7 @@ use super::{
         self,
         Rejection, //
     },
-    Dialect,
+    exchange::TooMany,
     Event,
     Extent,
     Reason,
@@ -60,7 +71,7 @@ impl Session {
     /// changed.
     #[inline]
     pub(crate) fn handle_plain(&mut self, plain: &Plain<'_>) -> bool {
-        let is_steady = self.stage == Stage::Speaking(Dialect::Two)
+        let is_steady = self.stage == Stage::Speaking(Version::Two)
             && self.peer == Telling::Done
             && self.closing.is_none()
             && self.assembly.is_none()
@@ -88,18 +99,22 @@ impl Session {
     fn handle_message<'a>(&mut self, prefix: Option<Prefix>, bytes: &'a [u8]) -> Event<'a> {
         match (self.stage, prefix) {
             (Stage::Closed, _) => Event::Nothing,
-            (Stage::Speaking(Dialect::Earlier), _) => Event::Foreign(Dialect::Earlier),
-            (Stage::Speaking(Dialect::One), prefix) => self.handle_one(prefix.as_ref()),
+            (Stage::Speaking(Version::One), prefix) => self.handle_one(prefix.as_ref()),
+            // Its transaction ID cannot be trusted.
+            (Stage::Speaking(Version::Earlier), None) => Event::Nothing,
+            (Stage::Speaking(Version::Earlier), Some(prefix)) => {
+                self.handle_earlier(&prefix, bytes)
+            }
             // Section 7: its transaction ID cannot be trusted, and it has no credits.
             (_, None) => self.discard_uncounted(),
             (Stage::Opening | Stage::Offered, Some(prefix)) => match self.config.role {
                 Role::Client => self.handle_answer(&prefix, bytes),
                 Role::Server => self.handle_first_call(&prefix, bytes),
             },
-            (Stage::Speaking(Dialect::Two), Some(prefix)) if prefix.version != VERSION => {
+            (Stage::Speaking(Version::Two), Some(prefix)) if prefix.version != VERSION => {
                 self.handle_version(&prefix, true)
             }
-            (Stage::Speaking(Dialect::Two), Some(_)) => self.handle_two(bytes),
+            (Stage::Speaking(Version::Two), Some(_)) => self.handle_two(bytes),
         }
     }
 
@@ -115,7 +130,7 @@ impl Session {
     /// keeps to the rules: those of other versions know nothing of the window of Version Two.
     fn may_come_late(&mut self, prefix: Option<&Prefix>) -> bool {
         let is_two = match self.stage {
-            Stage::Speaking(dialect) => dialect == Dialect::Two,
+            Stage::Speaking(dialect) => dialect == Version::Two,
             Stage::Opening | Stage::Offered => prefix.is_none_or(|p| p.version == VERSION),
             Stage::Closed => true,
         };
@@ -124,6 +139,58 @@ impl Session {
         } else {
             !self.is_flooded()
         }
+    }
+
+    /// Handles a message on a connection that speaks the earlier protocol. RPC messages, and errors
+    /// about them, are none of the session's.
+    pub(super) fn handle_earlier<'a>(&mut self, prefix: &Prefix, bytes: &'a [u8]) -> Event<'a> {
+        if prefix.version != VERSION {
+            return self.handle_version_in_earlier(prefix);
+        }
+        match prefix.procedure {
+            procedure::OPTIONAL if bytes.len() < option::MIN_LEN => Event::Nothing,
+            procedure::OPTIONAL => self.handle_optional(prefix.xid, bytes),
+            procedure::ERROR if header::is_invalid_option(bytes) => {
+                self.exchange.refused(prefix.xid);
+                Event::Nothing
+            }
+            _ => Event::Foreign(Version::Earlier),
+        }
+    }
+
+    /// Handles an OPTIONAL message.
+    fn handle_optional(&mut self, xid: u32, bytes: &[u8]) -> Event<'static> {
+        let (handled, event) = match option::decode(bytes) {
+            Ok(message) => {
+                let is_reply = message.direction == Direction::Reply;
+                let event = match message.operation {
+                    // Perhaps a Call of ours waits for it.
+                    Operation::Unknown { has_payload: true } if is_reply => {
+                        Event::Unreadable { xid }
+                    }
+                    operation => Event::Optional {
+                        xid,
+                        name: operation.name(),
+                        credits: is_reply.then_some(message.credits),
+                    },
+                };
+                (self.exchange.receive(&message), event)
+            }
+            Err(Invalid::Answer) => {
+                self.exchange.spoilt(xid);
+                return Event::Nothing;
+            }
+            Err(Invalid::Reported) => {
+                let answered = self.exchange.answer(xid, Content::BadHeader);
+                (answered.map(|()| false), Event::Nothing)
+            }
+        };
+        match handled {
+            Ok(is_first) => self.tell_agreed |= is_first,
+            // What is not answered might be waited for.
+            Err(TooMany) => self.close_for(Reason::TooManyErrors),
+        }
+        event
     }
 
     /// Handles a message of Version Two.
@@ -867,7 +934,7 @@ mod tests {
         assert!(session.start_send(&call).is_ok());
         receive(&mut session, &[XID, 2, 100, 4, 4])?;
         assert_eq!(session.start_send(&call), Err(Refusal::Unsupported));
-        assert_eq!(session.dialect(), Some(Dialect::Two));
+        assert_eq!(session.dialect(), Some(Version::Two));
         Ok(())
     }
 
@@ -1002,7 +1069,7 @@ mod tests {
                 assert!(matches!(poll(&mut session), Some(Action::Send(_))));
                 if is_known {
                     receive(&mut session, &CALL)?;
-                    assert_eq!(act(&mut session), Some(Action::Connected(Dialect::One)));
+                    assert_eq!(act(&mut session), Some(Action::Connected(Version::One)));
                 }
                 session.close();
                 for _ in 0..32 {

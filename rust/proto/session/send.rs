@@ -4,6 +4,7 @@
 
 use super::{
     super::{
+        message::Version,
         props::{
             Advertised,
             Properties,
@@ -17,11 +18,11 @@ use super::{
             MAX_FIRST,
             VERSION, //
         },
+        v2_2016::option,
         window::Kind, //
     },
     Action,
     Control,
-    Dialect,
     Outbound,
     Refusal,
     Role,
@@ -43,7 +44,7 @@ impl Session {
         &mut self,
         message: &Outbound,
     ) -> core::result::Result<u32, Refusal> {
-        if self.stage != Stage::Speaking(Dialect::Two) || self.closing.is_some() {
+        if self.stage != Stage::Speaking(Version::Two) || self.closing.is_some() {
             return Err(Refusal::NotConnected);
         }
         if !self.supports(message) {
@@ -75,7 +76,7 @@ impl Session {
     /// Returns whether [`Self::prepare_send`] would admit a message. Who is told that there are no
     /// credits for it is told when there may be, as if it had tried.
     pub(crate) fn admits(&mut self, message: &Outbound) -> bool {
-        let is_two = self.stage == Stage::Speaking(Dialect::Two) && self.closing.is_none();
+        let is_two = self.stage == Stage::Speaking(Version::Two) && self.closing.is_none();
         if !is_two || !self.supports(message) {
             return false;
         }
@@ -158,8 +159,8 @@ impl Session {
     ) -> Option<ConnProp<'a>> {
         // A client sends one message, and another one only when the server has answered (4.3).
         let possible = match self.stage {
-            Stage::Opening => self.config.role == Role::Client,
-            Stage::Speaking(dialect) => dialect == Dialect::Two,
+            Stage::Opening => self.config.role == Role::Client && self.config.earlier.is_none(),
+            Stage::Speaking(dialect) => dialect == Version::Two,
             Stage::Offered | Stage::Closed => false,
         };
         if !possible || self.own == Telling::Done || self.closing.is_some() {
@@ -210,7 +211,9 @@ impl Session {
             self.stage = Stage::Closed;
             return Some(Action::Close(reason));
         }
-        let control = self.next_properties().or_else(|| self.next_error());
+        let control = self.next_optional();
+        let control = control.or_else(|| self.next_properties());
+        let control = control.or_else(|| self.next_error());
         if let Some(control) = control.or_else(|| self.next_grant()) {
             return Some(Action::Send(control));
         }
@@ -235,10 +238,11 @@ impl Session {
     /// something else than an offer of up to `most` messages. It may say no without need.
     pub(crate) fn is_quiet(&self, most: u32) -> bool {
         let has_told = match self.stage {
-            Stage::Speaking(Dialect::Two) => {
+            Stage::Speaking(Version::Two) => {
                 self.own == Telling::Done && self.incoming.is_content(most)
             }
-            Stage::Speaking(Dialect::One) => true,
+            Stage::Speaking(Version::One) => true,
+            Stage::Speaking(Version::Earlier) => self.exchange.next().is_none(),
             _ => false,
         };
         let has_news = self.tell_connected || self.tell_agreed || self.waiting;
@@ -254,6 +258,12 @@ impl Session {
             Control::Properties(ConnProp { last: true, .. }) => {
                 self.commit_properties(true);
                 return;
+            }
+            Control::Optional(message) => {
+                self.exchange.commit(message);
+                if self.stage == Stage::Opening {
+                    self.stage = Stage::Offered;
+                }
             }
             Control::Error(header) => self.commit_error(header),
             Control::Grant(_) | Control::Properties(_) => {
@@ -277,6 +287,24 @@ impl Session {
         wake
     }
 
+    /// Returns the next message of the earlier protocol, if it is spoken or offered. Its errors tell
+    /// credits that nobody counts.
+    fn next_optional(&self) -> Option<Control> {
+        let may = match self.stage {
+            Stage::Opening => self.config.role == Role::Client && self.config.earlier.is_some(),
+            Stage::Speaking(version) => version == Version::Earlier,
+            Stage::Offered | Stage::Closed => false,
+        };
+        let message = self
+            .exchange
+            .next()
+            .filter(|_| may && self.closing.is_none())?;
+        Some(Control::Optional(option::Message {
+            credits: self.config.credits_in_one,
+            ..message
+        }))
+    }
+
     /// Returns our only CONNPROP message, if it is time for it.
     fn next_properties(&mut self) -> Option<Control> {
         if self.own != Telling::Nothing || self.config.authenticate {
@@ -289,13 +317,13 @@ impl Session {
     /// Returns whether an error about a message of this version depends on credits. Others do not:
     /// the message that such a one answers had one Receive posted for its answer.
     fn takes_credit(&self, version: u32) -> bool {
-        self.stage == Stage::Speaking(Dialect::Two) && version == VERSION
+        self.stage == Stage::Speaking(Version::Two) && version == VERSION
     }
 
     /// Returns the error that has waited longest, if it may be sent.
     fn next_error(&self) -> Option<Control> {
         let report = self.errors.first().copied().flatten()?;
-        let is_two = self.stage == Stage::Speaking(Dialect::Two);
+        let is_two = self.stage == Stage::Speaking(Version::Two);
         if is_two && self.own_come_first() {
             return None;
         }
@@ -327,14 +355,14 @@ impl Session {
         if let Some(last) = self.errors.last_mut() {
             *last = None;
         }
-        if self.stage == Stage::Speaking(Dialect::Two) {
+        if self.stage == Stage::Speaking(Version::Two) {
             self.incoming.tell();
         }
     }
 
     /// Returns whether the peer is to be told of credits for their own sake.
     fn owes_grant(&self) -> bool {
-        let is_two = self.stage == Stage::Speaking(Dialect::Two);
+        let is_two = self.stage == Stage::Speaking(Version::Two);
         let owes = self.incoming.owes_grant()
             || self.config.role == Role::Server && self.incoming.owes_acknowledgement();
         is_two && self.closing.is_none() && owes

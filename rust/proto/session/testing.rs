@@ -11,7 +11,8 @@ use super::{
             Properties, //
         },
         testing::Bytes,
-        v2::ConnProp, //
+        v2::ConnProp,
+        v2_2016::props::Values, //
     },
     Action,
     Config,
@@ -44,7 +45,7 @@ pub(in crate::proto) const fn config(role: Role) -> Config {
         role,
         low: 1,
         high: 2,
-        earlier: false,
+        earlier: None,
         own: OWN,
         authenticate: false,
         receives: 8,
@@ -87,6 +88,23 @@ pub(in crate::proto) const IN_ONE: InOne = InOne {
 /// The words of a CONNPROP_FINAL that tells all of [`OWN`], in short.
 pub(in crate::proto) const FINAL: [u32; 14] = [
     0, 2, CREDITS, 7, 3, 1, 4, 8192, 2, 4, 8192, 5, 4, 3, //
+];
+
+/// What an end can do in the earlier protocol.
+pub(in crate::proto) const EARLIER: Values = Values {
+    receive_size: 8192,
+    invalidation: 1,
+    reverse: 2,
+};
+
+/// The words of the first message of a client of the earlier protocol with these.
+pub(in crate::proto) const OFFER: [u32; 18] = [
+    0, 2, 32, 5, 0, 1, 44, 3, 1, 4, 8192, 2, 4, 1, 3, 4, 2, 0, //
+];
+
+/// The words of a server's answer to it.
+pub(in crate::proto) const PROPERTIES: [u32; 19] = [
+    0, 2, 32, 5, 1, 1, 48, 3, 1, 4, 8192, 2, 4, 1, 3, 4, 2, 1, 6, //
 ];
 
 /// Receives a message made of words and does not look at what it is.

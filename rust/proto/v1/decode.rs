@@ -137,7 +137,11 @@ fn decode_body<'a>(
 ) -> core::result::Result<Body<'a>, DecodeError> {
     // The procedure numbers of errors and of RDMA_MSG and RDMA_NOMSG are fixed for all versions.
     if prefix.procedure == procedure::ERROR {
-        return decode_error(reader, prefix).map_err(|fault| DecodeError {
+        let body = match prefix.version {
+            VERSION => decode_error(reader),
+            other => Err(Fault::Version(other)),
+        };
+        return body.map_err(|fault| DecodeError {
             direction: Some(Direction::Reply),
             ..fault.into()
         });
@@ -156,7 +160,7 @@ fn decode_body<'a>(
 
 /// Decodes the header of an RDMA_MSG message behind the prefix, up to the RPC message.
 #[inline]
-fn decode_msg<'a>(
+pub(crate) fn decode_msg<'a>(
     reader: &mut Reader<'a>,
     xid: u32,
     limits: &Limits,
@@ -217,10 +221,7 @@ fn decode_nomsg<'a>(reader: &mut Reader<'a>, limits: &Limits) -> Result<Body<'a>
 /// Decodes an RDMA_ERROR message behind the prefix.
 ///
 /// Trailing bytes are ignored. The error is clear without them, and an RPC waits for it.
-fn decode_error<'a>(reader: &mut Reader<'a>, prefix: &Prefix) -> Result<Body<'a>> {
-    if prefix.version != VERSION {
-        return Err(Fault::Version(prefix.version));
-    }
+pub(crate) fn decode_error<'a>(reader: &mut Reader<'a>) -> Result<Body<'a>> {
     match reader.u32()? {
         error_code::VERS => {
             let (low, high) = (reader.u32()?, reader.u32()?);

@@ -41,6 +41,17 @@ impl CallHeader<'_> {
     /// segment at position zero holds anything, [`Fault::UnexpectedPositionZero`] if there is such
     /// a segment without `nomsg`, and the fault of an invalid segment.
     pub(crate) fn encode(&self, buf: &mut [u8]) -> Result<usize> {
+        self.encode_with(buf, VERSION, &[])
+    }
+
+    /// Writes the header of another version, which has `words` in front of the chunk lists, as
+    /// [`Self::encode`] does.
+    pub(in crate::proto) fn encode_with(
+        &self,
+        buf: &mut [u8],
+        version: u32,
+        words: &[u32],
+    ) -> Result<usize> {
         match chunk::position_zero_len(self.read.iter().copied()) {
             None | Some(0) if self.nomsg => return Err(Fault::NoPayload),
             Some(_) if !self.nomsg => return Err(Fault::UnexpectedPositionZero),
@@ -54,12 +65,12 @@ impl CallHeader<'_> {
             [] => None,
             segments => Some(segments),
         };
+        let lists = (self.read, write, reply);
         encode(
             buf,
-            &prefix(self.xid, self.credits, self.nomsg),
-            self.read,
-            write,
-            reply,
+            &prefix(self.xid, version, self.credits, self.nomsg),
+            words,
+            lists,
         )
     }
 }
@@ -88,6 +99,17 @@ impl ReplyHeader<'_> {
     /// Reply chunk holds nothing, [`Fault::ZeroCredits`] if there is no grant, and the fault of an
     /// invalid segment.
     pub(crate) fn encode(&self, buf: &mut [u8]) -> Result<usize> {
+        self.encode_with(buf, VERSION, &[])
+    }
+
+    /// Writes the header of another version, which has `words` in front of the chunk lists, as
+    /// [`Self::encode`] does.
+    pub(in crate::proto) fn encode_with(
+        &self,
+        buf: &mut [u8],
+        version: u32,
+        words: &[u32],
+    ) -> Result<usize> {
         let reply = self.reply.unwrap_or_default();
         if self.nomsg && reply.iter().all(|segment| segment.length == 0) {
             return Err(Fault::NoPayload);
@@ -95,21 +117,21 @@ impl ReplyHeader<'_> {
         if self.credits == 0 {
             return Err(Fault::ZeroCredits);
         }
+        let lists = (&[][..], self.write, self.reply);
         encode(
             buf,
-            &prefix(self.xid, self.credits, self.nomsg),
-            &[],
-            self.write,
-            self.reply,
+            &prefix(self.xid, version, self.credits, self.nomsg),
+            words,
+            lists,
         )
     }
 }
 
 /// Returns the prefix of an RDMA_NOMSG message if `nomsg` is set, else that of an RDMA_MSG.
-const fn prefix(xid: u32, credits: u32, nomsg: bool) -> Prefix {
+const fn prefix(xid: u32, version: u32, credits: u32, nomsg: bool) -> Prefix {
     Prefix {
         xid,
-        version: VERSION,
+        version,
         credits,
         procedure: if nomsg {
             procedure::NOMSG
@@ -119,16 +141,25 @@ const fn prefix(xid: u32, credits: u32, nomsg: bool) -> Prefix {
     }
 }
 
+/// The chunk lists: Read list, Write list, Reply chunk.
+type Lists<'a> = (
+    &'a [ReadSegment],
+    &'a [&'a [Segment]],
+    Option<&'a [Segment]>,
+);
+
 /// Writes a header with chunk lists to the front of `buf` and returns its size.
 fn encode(
     buf: &mut [u8],
     prefix: &Prefix,
-    read: &[ReadSegment],
-    write: &[&[Segment]],
-    reply: Option<&[Segment]>,
+    words: &[u32],
+    (read, write, reply): Lists<'_>,
 ) -> Result<usize> {
     let mut writer = Writer::new(buf);
     prefix.put(&mut writer)?;
+    for word in words {
+        writer.u32(*word)?;
+    }
     chunk::put_read_list(&mut writer, read)?;
     chunk::put_write_list(&mut writer, write)?;
     chunk::put_reply_chunk(&mut writer, reply)?;

@@ -34,7 +34,7 @@ impl<'a> ChunkLists<'a> {
 
     /// Reads the chunk lists.
     #[inline]
-    pub(super) fn get(reader: &mut Reader<'a>, limits: &Limits) -> Result<Self> {
+    pub(in crate::proto) fn get(reader: &mut Reader<'a>, limits: &Limits) -> Result<Self> {
         Ok(Self {
             read: ReadList::get(reader, limits)?,
             write: WriteList::get(reader, limits)?,
@@ -57,7 +57,7 @@ pub(crate) struct Header<'a> {
     /// The rest of the header.
     pub(crate) body: Body<'a>,
     /// The length of the header, which is the offset of the RPC message in an RDMA_MSG.
-    pub(super) header_len: usize,
+    pub(in crate::proto) header_len: usize,
 }
 
 /// The contents of a received message, by procedure.

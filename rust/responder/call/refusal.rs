@@ -38,7 +38,7 @@ impl Refusal {
     /// Returns the words of a trace event for it, on a connection of that version.
     pub(crate) fn traced(&self, version: Version) -> (Answer, RefusalReason) {
         match self {
-            Self::Header(error) if version == Version::Two => {
+            Self::Header(error) if version.rules().has_parts => {
                 (Answer::Error, RefusalReason::Fault(error.fault))
             }
             Self::Header(error) => {
@@ -50,12 +50,13 @@ impl Refusal {
                 };
                 (answer, RefusalReason::Fault(error.fault))
             }
-            Self::Chunks(why) if version == Version::Two => (Answer::Error, *why),
+            Self::Chunks(why) if version.rules().has_parts => (Answer::Error, *why),
             Self::Chunks(why) => (Answer::ErrChunk, *why),
             Self::Segments { .. } => {
-                let answer = match version {
-                    Version::One => Answer::ErrChunk,
-                    Version::Two => Answer::Error,
+                let answer = if version.rules().has_parts {
+                    Answer::Error
+                } else {
+                    Answer::ErrChunk
                 };
                 (answer, RefusalReason::TooManySegments)
             }
@@ -98,7 +99,7 @@ pub(crate) fn answer(
     credits: u32,
     buffer: &mut [u8],
 ) -> Option<usize> {
-    if version == Version::Two {
+    if version.rules().has_parts {
         let call = message::Call::decode(version, bytes)?;
         return v2::ErrorHeader {
             xid: call.xid,
@@ -112,8 +113,8 @@ pub(crate) fn answer(
     let error = match refusal {
         Refusal::Header(error) => error.answer(credits)?,
         Refusal::Chunks(_) | Refusal::Segments { .. } => v1::ErrorHeader {
-            xid: v1::decode(bytes).ok()?.xid,
-            version: v1::VERSION,
+            xid: message::decode_counted(version, bytes).ok()?.xid,
+            version: version.number(),
             credits,
             error: v1::RdmaError::Chunk,
         },

@@ -55,6 +55,7 @@ use crate::proto::props::{
     ReverseLevel, //
 };
 use crate::proto::session::Role;
+use crate::proto::v2_2016::props::Wishes;
 use crate::rdma::cm::{
     CmId,
     ConnectRequest,
@@ -382,6 +383,19 @@ impl Plan {
                 reverse: ReverseLevel::NONE,
             },
             highest: self.highest,
+            earlier: (tunables::server_2016() != 0).then(|| {
+                let level = if self.sizes.regions > 0 {
+                    ReverseLevel::General
+                } else {
+                    ReverseLevel::Simple
+                };
+                // Of Calls of ours.
+                let wishes = Wishes {
+                    invalidation: true,
+                    takes_calls: true,
+                };
+                wishes.values(size, level)
+            }),
             in_one: self.in_one,
             receives,
             credits_in_one: receives.allowance().granted(),

@@ -24,7 +24,6 @@ use crate::observe::trace::{
     Number,
     RefusalReason, //
 };
-use crate::proto::message::Version;
 use crate::proto::v1::{
     DecodeError,
     Direction, //
@@ -84,14 +83,16 @@ impl Connection {
             }
             // Only Replies may take a memory region away (RFC 8166 section 3.3.2; 6.5 of the draft).
             // Which one that was does not matter.
-            Delivery::Call(..) | Delivery::Bad(_) | Delivery::Properties | Delivery::Nothing
-                if message.invalidated().is_some() =>
-            {
-                this.close();
-            }
-            Delivery::Call(Version::One, _) | Delivery::Bad(_) => this.take_call_of_one(message),
-            Delivery::Call(Version::Two, whole) => {
+            _ if message.invalidated().is_some() => this.close(),
+            Delivery::Call(version, whole) if version.rules().counts_messages => {
                 this.inbox.put_message(&this.xprt, message, whole);
+            }
+            Delivery::Call(..) | Delivery::Bad(_) => this.take_counted_call(message),
+            Delivery::Optional(credits) => {
+                this.channel.begin_optional(message.endpoint());
+                if let Some(credits) = credits {
+                    this.with_callback(|callback| reply::update_credits(callback, credits));
+                }
             }
             Delivery::Properties | Delivery::Nothing => {}
         }
@@ -121,8 +122,8 @@ impl Connection {
         }
     }
 
-    /// Takes a Call of Version One in, or what can't be decoded and is no Reply.
-    fn take_call_of_one(&self, mut message: Received<Self>) {
+    /// Takes a Call in that takes a credit of its own, or what can't be decoded and is no Reply.
+    fn take_counted_call(&self, mut message: Received<Self>) {
         let unanswered = message.count();
         let overrun = self.channel.arrived(unanswered).is_err();
         if overrun && self.channel.tolerate(message.endpoint(), self).is_err() {

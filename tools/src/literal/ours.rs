@@ -140,7 +140,7 @@ impl Ours {
             role,
             low: 1,
             high: 2,
-            earlier: false,
+            earlier: None,
             own: Properties {
                 send_size: MESSAGE_SIZE,
                 receive_size: MESSAGE_SIZE,
@@ -363,6 +363,7 @@ impl Ours {
         };
         let incoming = self.connection.received(bytes, &reception);
         match &incoming {
+            Incoming::Optional { .. } => panic!("nobody speaks the earlier protocol"),
             Incoming::Nothing | Incoming::Properties { .. } | Incoming::Bad(_) => {}
             Incoming::Abandoned => self.assembly.clear(),
             Incoming::First(part) => {

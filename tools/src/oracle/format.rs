@@ -49,13 +49,14 @@ pub fn format(bytes: &[u8]) {
 /// Reads a shape.
 fn read_shape(reader: &mut Reader<'_>) -> Result<CallShape> {
     let [call_inline, reply_inline, flags, refused] = *reader.array()?;
-    let version = match flags & 4 {
+    let version = match flags & 0x84 {
         0 => Version::One,
+        0x80 => Version::Earlier,
         _ => Version::Two,
     };
-    // Version One has no messages in parts.
+    // Only Version Two has messages in parts.
     let continuation = |bits: u8| match version {
-        Version::One => Continuation::NONE,
+        Version::One | Version::Earlier => Continuation::NONE,
         Version::Two => Continuation {
             data: 1 + u32::from(bits & 1),
             rest: 1 + u32::from(bits & 3),
@@ -217,7 +218,7 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &CallPlan) {
     let call = shape.call.sizes;
     let reply = shape.reply.sizes;
     // A Call without Reply has no chunks in Version Two (4.7).
-    let header_segments = match shape.answered || shape.version == Version::One {
+    let header_segments = match shape.answered || shape.version != Version::Two {
         true => shape.header_segments,
         false => 0,
     };

@@ -5,6 +5,7 @@
 use crate::proto::{
     chunk::Limits,
     message::{
+        decode_counted,
         plan::{
             walk,
             Layout,
@@ -35,7 +36,7 @@ enum Octet {
 
 /// A message of either version, as Requester and Responder see it.
 pub fn rpc_message(bytes: &[u8]) {
-    for version in [Version::One, Version::Two] {
+    for version in [Version::One, Version::Two, Version::Earlier] {
         let call = Call::decode(version, bytes);
         let reply = decode_reply(version, bytes);
         assert!(call.is_none() || reply.is_none());
@@ -54,7 +55,7 @@ pub fn rpc_message(bytes: &[u8]) {
 /// Decodes a Reply, as the connection's dispatcher does.
 fn decode_reply(version: Version, bytes: &[u8]) -> Option<Reply<'_>> {
     match version {
-        Version::One => Reply::from_one(&v1::decode(bytes).ok()?),
+        Version::One | Version::Earlier => Reply::from_one(&decode_counted(version, bytes).ok()?),
         Version::Two => Reply::from_two(&v2::decode(bytes, &Limits::DEFAULT).ok()?),
     }
 }
@@ -62,7 +63,7 @@ fn decode_reply(version: Version, bytes: &[u8]) -> Option<Reply<'_>> {
 /// Returns whether a message is a sound Call, and whether it is a sound Reply.
 fn directions(version: Version, bytes: &[u8]) -> (bool, bool) {
     match version {
-        Version::One => match v1::decode(bytes) {
+        Version::One | Version::Earlier => match decode_counted(version, bytes) {
             Ok(header) => {
                 let is_call = header.rpc_direction() == v1::Direction::Call;
                 (is_call, !is_call && header.error().is_none())

@@ -13,6 +13,7 @@ use crate::proto::{
         Split, //
     },
     error::Fault,
+    message::Version,
     props::{
         Advertised,
         AgreedTerms,
@@ -23,7 +24,6 @@ use crate::proto::{
         Action,
         Config,
         Control,
-        Dialect,
         Event,
         Outbound,
         Refusal,
@@ -47,6 +47,7 @@ use crate::proto::{
         ReplyExternal,
         ReplyInline, //
     },
+    v2_2016,
     xdr::Reader, //
 };
 
@@ -353,6 +354,10 @@ impl Lonely {
         let mut buf = [0; 96];
         let len = control.encode(&mut buf).expect("it fits");
         let credits = match control {
+            Control::Optional(message) => {
+                assert!(message.credits > 0);
+                return;
+            }
             Control::Grant(message) => {
                 assert!(before.admits_grant());
                 message.credits
@@ -365,7 +370,7 @@ impl Lonely {
             }
             // Those in or about other versions do not depend on credits.
             Control::Error(message)
-                if self.session.dialect() != Some(Dialect::Two)
+                if self.session.dialect() != Some(Version::Two)
                     || message.version != v2::VERSION =>
             {
                 return;
@@ -396,7 +401,7 @@ pub fn session(bytes: &[u8]) {
         role,
         low: 1,
         high: 2,
-        earlier: flags & 8 != 0,
+        earlier: (flags & 8 != 0).then_some(v2_2016::props::DEFAULT),
         own: Properties {
             reverse: u32::from((flags >> 4) & 3),
             ..Properties::DEFAULT

@@ -262,7 +262,7 @@ impl Pair {
         let Some(bounds) = end.patience.bounds else {
             return false;
         };
-        if end.connection.session.dialect() != Some(Dialect::Two) {
+        if end.connection.session.dialect() != Some(Version::Two) {
             return false;
         }
         // What a client can't send at once it puts together again.

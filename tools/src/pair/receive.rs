@@ -12,10 +12,7 @@ use crate::proto::{
         },
         Reception, //
     },
-    message::{
-        Call,
-        Version, //
-    }, //
+    message::Call, //
 };
 
 impl End {
@@ -25,7 +22,7 @@ impl End {
             return;
         }
         match incoming {
-            Incoming::Nothing | Incoming::Properties { .. } => {}
+            Incoming::Nothing | Incoming::Properties { .. } | Incoming::Optional { .. } => {}
             Incoming::Abandoned => self.abandon(),
             Incoming::First(part) => {
                 assert!(self.assembly.is_empty(), "what had come was given up");

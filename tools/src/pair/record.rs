@@ -62,7 +62,7 @@ impl Record {
         let (version, credits, htype) = (word(message, 1), word(message, 2), word(message, 3));
         let is_first = std::mem::replace(&mut self.is_first, false);
         let is_error = htype == htype::ERROR;
-        if dialect == Some(Dialect::One) {
+        if dialect == Some(Version::One) {
             assert!(
                 version == v1::VERSION || is_error,
                 "Version Two where Version One is spoken"

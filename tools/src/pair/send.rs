@@ -23,7 +23,7 @@ impl Pair {
         if !self.ends[at].may_send() {
             return false;
         }
-        if self.ends[at].connection.session.dialect() == Some(Dialect::One) {
+        if self.ends[at].connection.session.dialect() == Some(Version::One) {
             return self.send_one(at, index);
         }
         if let Some(bounds) = self.ends[at].patience.bounds {

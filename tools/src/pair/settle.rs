@@ -127,7 +127,7 @@ impl Pair {
             }
         }
         let [client, server] = &self.ends;
-        if client.connection.session.dialect() == Some(Dialect::One) {
+        if client.connection.session.dialect() == Some(Version::One) {
             return;
         }
         for (from, to) in [(client, server), (server, client)] {

@@ -131,7 +131,7 @@ impl Pair {
         if end.connection.session.is_closing() {
             return true;
         }
-        let is_two = end.connection.session.dialect() == Some(Dialect::Two);
+        let is_two = end.connection.session.dialect() == Some(Version::Two);
         let is_stuck = match end.role {
             Role::Client => end
                 .todo

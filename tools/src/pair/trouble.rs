@@ -38,7 +38,7 @@ pub(super) struct Trouble {
     /// Whether one of the ends has been told something that the other one has not said.
     pub(super) misled: bool,
     /// What is spoken.
-    pub(super) dialect: Option<Dialect>,
+    pub(super) dialect: Option<Version>,
     /// What its owner has found.
     pub(super) owner: Owner,
 }
@@ -169,14 +169,14 @@ impl Pair {
 
     /// Returns what a connection should speak, if that is possible: the client offers its highest
     /// version, and may go back to Version One.
-    pub(super) fn common(&self) -> Option<Dialect> {
+    pub(super) fn common(&self) -> Option<Version> {
         let can = |version| {
             let mut configs = self.configs.iter();
             configs.all(|config| (config.low..=config.high).contains(&version))
         };
         match (can(1), can(2)) {
-            (_, true) => Some(Dialect::Two),
-            (true, false) => Some(Dialect::One),
+            (_, true) => Some(Version::Two),
+            (true, false) => Some(Version::One),
             (false, false) => None,
         }
     }

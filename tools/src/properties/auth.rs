@@ -68,7 +68,7 @@ impl End {
             role,
             low: if mode == Mode::Require { 2 } else { 1 },
             high: 2,
-            earlier: false,
+            earlier: None,
             own: Properties::DEFAULT,
             authenticate: mode != Mode::Off,
             receives: 0,

@@ -4,6 +4,7 @@
 
 mod auth;
 mod bytes;
+mod earlier;
 mod format;
 mod generate;
 mod held;

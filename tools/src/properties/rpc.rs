@@ -16,7 +16,8 @@ use crate::{
         },
         message::Version,
         v1,
-        v2, //
+        v2,
+        v2_2016, //
     }, //
 };
 
@@ -50,7 +51,11 @@ struct Shape {
 
 /// Any Call.
 fn shape() -> impl Strategy<Value = Shape> {
-    let version = prop_oneof![Just(Version::One), Just(Version::Two)];
+    let version = prop_oneof![
+        Just(Version::One),
+        Just(Version::Two),
+        Just(Version::Earlier), //
+    ];
     let call = prop_oneof![Just(vec![]), segments(1..5)];
     let read = vec((1..50_u32, segments(1..4)), 0..4);
     (version, call, read, 2..60_usize, prop::bool::weighted(0.8)).prop_map(
@@ -84,21 +89,24 @@ impl Shape {
     fn message(&self) -> Vec<u8> {
         let mut buf = vec![0; 4096];
         let len = match (self.version, self.call.is_empty()) {
-            (Version::One, is_inline) => {
+            (Version::One | Version::Earlier, is_inline) => {
                 let body = self.call.iter().map(|segment| ReadSegment {
                     position: 0,
                     segment: *segment,
                 });
                 let read: Vec<ReadSegment> = body.chain(self.read.iter().copied()).collect();
-                v1::CallHeader {
+                let header = v1::CallHeader {
                     xid: 0,
                     credits: 1,
                     read: &read,
                     write: &[],
                     reply: &[],
                     nomsg: !is_inline,
+                };
+                match self.version {
+                    Version::Earlier => v2_2016::header::encode_call(&header, &mut buf),
+                    _ => header.encode(&mut buf),
                 }
-                .encode(&mut buf)
             }
             (Version::Two, is_inline) => {
                 let common = v2::CallInline {

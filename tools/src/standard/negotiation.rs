@@ -19,11 +19,11 @@ use super::{
 };
 use crate::proto::{
     chunk::Limits,
+    message::Version,
     props::Properties,
     session::{
         Action,
         Config,
-        Dialect,
         Event,
         Outbound,
         Role,
@@ -49,7 +49,7 @@ fn end(role: Role, high: u32, receives: u32) -> Session {
         role,
         low: 1,
         high,
-        earlier: false,
+        earlier: None,
         own: Properties {
             reverse: if role == Role::Client { 3 } else { 0 },
             segment_count: 64,
@@ -136,7 +136,7 @@ fn a_negotiation_is_as_documented() {
     }
     all.extend(answers);
     all.extend(flush("client", &mut client));
-    assert_eq!(client.dialect(), Some(Dialect::Two));
+    assert_eq!(client.dialect(), Some(Version::Two));
 
     let header = CallInline {
         xid: XID,

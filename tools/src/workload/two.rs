@@ -256,7 +256,7 @@ impl Default for Conversation {
             role,
             low: 1,
             high: 2,
-            earlier: false,
+            earlier: None,
             own: Properties::DEFAULT,
             authenticate: false,
             receives: 128,

@@ -1,0 +1,705 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The exchange of OPTIONAL messages in the earlier protocol
+//! (draft-dnoveck-nfsv4-rpcrdma-xcharext-03): each end tells its properties and changes of them,
+//! and answers requests for changes.
+//!
+//! A property of an end is what that end has said last, in order of arrival: nobody else changes
+//! it. So nothing has to be settled when both ends speak at once.
+//!
+//! These messages take no credit. So that they always find a Receive, an end has at most one
+//! message on its way that is not answered, and one request. A request proves when it is answered
+//! that the peer has received all before it, since the messages of a connection are handled in
+//! their order: before another message that is not answered, a request of nothing is sent, a
+//! *barrier*.
+
+use super::{
+    super::{
+        v1::Direction,
+        v2_2016::{
+            option::{
+                Answer,
+                Content,
+                Message,
+                Operation,
+                Optional,
+                Response, //
+            },
+            props::{
+                Ability,
+                Each,
+                Property,
+                Set,
+                Told,
+                Values,
+                DEFAULT, //
+            }, //
+        }, //
+    },
+    Role, //
+};
+
+/// The most answers that wait to be sent. A peer that makes more of them is disconnected.
+pub(super) const MAX_ANSWERS: usize = 4;
+
+/// A request of ours that is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Question {
+    /// Its transaction ID.
+    xid: u32,
+    /// The values that it asks for.
+    asked: Told,
+    /// Set if a message that is not answered was on its way before it.
+    proves: bool,
+}
+
+/// There are more answers to be sent than may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooMany;
+
+/// The state of the exchange at one end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Exchange {
+    /// Which end this is.
+    role: Role,
+    /// The values that this end can have.
+    most: Values,
+    /// The values of this end, as the peer knows them when all that is due was sent.
+    own: Values,
+    /// Those of them that are to be told.
+    due: Each<bool>,
+    /// Set if we have told our properties.
+    has_told: bool,
+    /// The values of the peer.
+    peer: Values,
+    /// What the peer has told of itself first, once it has: only that may change (X 4.1).
+    peer_told: Option<Each<bool>>,
+    /// What it does not expect to change.
+    peer_constant: Each<bool>,
+    /// Set if no Call of ours is unanswered.
+    is_idle: bool,
+    /// Set if the peer knows nothing of this.
+    is_unknown: bool,
+    /// The transaction ID of our next message.
+    next_xid: u32,
+    /// The transaction ID of the client's first message, which that of its answer has as well.
+    first_xid: u32,
+    /// The values that are to be asked for.
+    wanted: Option<Told>,
+    /// The request that is not answered.
+    question: Option<Question>,
+    /// Set if a message is on its way that is not answered.
+    is_unproved: bool,
+    /// Set if Replies must not invalidate any more, and the peer is not known to have been told.
+    is_revoking: bool,
+    /// Answers to be sent with their transaction IDs, the oldest first.
+    answers: [Option<(u32, Content)>; MAX_ANSWERS],
+}
+
+/// What the two ends have said of themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Said {
+    /// The values of this end.
+    pub(crate) own: Values,
+    /// The values of the peer, if it has told any.
+    pub(crate) peer: Option<Values>,
+    /// Those of them that the peer does not expect to change.
+    pub(crate) peer_constant: Each<bool>,
+}
+
+impl Exchange {
+    /// The state of a new connection, of an end that can do this at `most`.
+    pub(super) fn new(role: Role, most: Values) -> Self {
+        Self {
+            role,
+            most,
+            own: most,
+            due: Each::default(),
+            has_told: false,
+            peer: DEFAULT,
+            peer_told: None,
+            peer_constant: Each::default(),
+            is_idle: false,
+            is_unknown: false,
+            next_xid: 0,
+            first_xid: 0,
+            wanted: None,
+            question: None,
+            is_unproved: false,
+            is_revoking: false,
+            answers: [None; MAX_ANSWERS],
+        }
+    }
+
+    /// Returns the values of this end.
+    pub(crate) const fn own(&self) -> &Values {
+        &self.own
+    }
+
+    /// Returns whether a Reply may have invalidated a handle: the peer has been told so, or need not
+    /// have heard yet that it is over.
+    pub(crate) const fn accepts_invalidation(&self) -> bool {
+        self.own.invalidation != 0 || self.is_revoking
+    }
+
+    /// Returns the values of the peer.
+    pub(crate) const fn peer(&self) -> &Values {
+        &self.peer
+    }
+
+    /// Returns what both ends have said, for whoever shows it.
+    pub(crate) fn view(&self) -> Said {
+        Said {
+            own: self.own,
+            peer: self.peer_told.map(|_| self.peer),
+            peer_constant: self.peer_constant,
+        }
+    }
+
+    /// Sets whether no Call of this end is unanswered.
+    pub(crate) fn set_idle(&mut self, is_idle: bool) {
+        self.is_idle = is_idle;
+    }
+
+    /// Handles a message. Returns whether the peer has told its properties for the first time.
+    ///
+    /// # Errors
+    ///
+    /// [`TooMany`] if the peer does not take its answers.
+    pub(super) fn receive(&mut self, message: &Optional<'_>) -> Result<bool, TooMany> {
+        match &message.operation {
+            Operation::Connect { set, constant } if self.peer_told.is_none() => {
+                self.peer_told = Some(set.told.map(|_, told| told.is_some()));
+                self.peer_constant = set.places.map(|property, place| {
+                    set.told.get(property).is_some() && constant.contains(place)
+                });
+                self.apply(&set.told);
+                match self.role {
+                    Role::Server => self.answer_first(message.xid)?,
+                    Role::Client => self.is_unproved &= message.xid != self.first_xid,
+                }
+                return Ok(true);
+            }
+            // One that comes again tells changes.
+            Operation::Connect { set, .. } | Operation::Update(set) => self.apply(&set.told),
+            Operation::Request(set) => {
+                let response = self.decide(set);
+                self.answer(message.xid, Content::Respond(response))?;
+            }
+            Operation::Respond(answer) => self.take_answer(message.xid, answer),
+            Operation::Unknown { .. } => self.answer(message.xid, Content::UnknownOperation)?,
+        }
+        Ok(false)
+    }
+
+    /// Handles a message that can't be read, or is of no operation.
+    ///
+    /// # Errors
+    ///
+    /// [`TooMany`] if the peer does not take its answers.
+    pub(super) fn answer(&mut self, xid: u32, content: Content) -> Result<(), TooMany> {
+        let mut places = self.answers.iter_mut();
+        let place = places.find(|place| place.is_none()).ok_or(TooMany)?;
+        *place = Some((xid, content));
+        Ok(())
+    }
+
+    /// Answers the properties of a client with those of the server.
+    fn answer_first(&mut self, xid: u32) -> Result<(), TooMany> {
+        self.first_xid = xid;
+        // What the client has is taken, and what it will see in ours is another one.
+        self.next_xid = self.next_xid.max(1);
+        self.answer(xid, self.first())
+    }
+
+    /// Returns the message with our properties. Those of a server that concern its own Calls do not
+    /// change unless it is asked for that.
+    fn first(&self) -> Content {
+        let is_server = self.role == Role::Server;
+        Content::Connect {
+            own: self.own,
+            constant: Each {
+                receive_size: false,
+                invalidation: is_server,
+                reverse: is_server,
+            },
+        }
+    }
+
+    /// The peer does not know an operation with this transaction ID: it gets none of ours any more
+    /// if it was ours. Its own ones are answered still.
+    pub(super) fn refused(&mut self, xid: u32) {
+        let is_first = self.has_told && xid == self.first_xid;
+        if is_first || xid < self.next_xid {
+            self.is_unknown = true;
+            self.wanted = None;
+            self.question = None;
+            self.is_unproved = false;
+        }
+    }
+
+    /// An answer to a request of ours can't be read: it counts as a rejection (X 4.3).
+    pub(super) fn spoilt(&mut self, xid: u32) {
+        self.take_answer(xid, &Answer::default());
+    }
+
+    /// Takes the answer to our request in.
+    fn take_answer(&mut self, xid: u32, answer: &Answer<'_>) {
+        let Some(question) = self.question.filter(|question| question.xid == xid) else {
+            return;
+        };
+        self.question = None;
+        if question.proves {
+            self.is_unproved = false;
+            // What it proves was sent before it.
+            self.is_revoking &= self.due.invalidation;
+        }
+        self.apply(&answer.changes(&question.asked));
+    }
+
+    /// Takes over what the peer says of itself, as far as it may change.
+    fn apply(&mut self, told: &Told) {
+        let Some(known) = self.peer_told else { return };
+        self.peer = self.peer.map(|property, value| {
+            let told = told.get(property).filter(|_| known.get(property));
+            told.unwrap_or(value)
+        });
+    }
+
+    /// Decides about a request, and changes what is changed.
+    fn decide(&mut self, set: &Set) -> Response {
+        let ability = Ability {
+            most: self.most,
+            is_server: self.role == Role::Server,
+            is_idle: self.is_idle,
+        };
+        let now = self.own;
+        let verdicts = set.told.map(|property, asked| {
+            let place = set.places.get(property);
+            let verdict = ability.answer(property, asked?, now.get(property))?;
+            Response::can_name(place).then_some((place, verdict))
+        });
+        self.own = now.map(|property, value| {
+            let verdict = verdicts.get(property);
+            verdict.map_or(value, |(_, verdict)| verdict.value())
+        });
+        self.is_revoking |= self.own.invalidation < now.invalidation;
+        Response {
+            count: set.count,
+            verdicts,
+        }
+    }
+
+    /// Has the peer told that this end can have other values now. Receives don't get shorter. If
+    /// Replies must not invalidate any more, the peer is to prove that it knows.
+    pub(crate) fn change(&mut self, most: &Values) {
+        self.most = *most;
+        if most.invalidation < self.own.invalidation && self.is_open() {
+            self.is_revoking = true;
+            self.ask(&Told::default());
+        }
+        for property in Property::ALL {
+            let (now, most) = (self.own.get(property), most.get(property));
+            let to = match property {
+                Property::ReceiveSize => most.max(now),
+                Property::Invalidation | Property::Reverse => most,
+            };
+            if to != now {
+                self.own.set(property, to);
+                self.due.set(property, true);
+            }
+        }
+    }
+
+    /// Has the peer asked for values; for none at all, it is to prove that it has received all that
+    /// was sent before. Later than a request that has not been sent yet, or is not answered.
+    pub(crate) fn ask(&mut self, wanted: &Told) {
+        self.wanted = Some(*wanted);
+    }
+
+    /// Returns whether messages of our own may be sent: both ends have told their properties.
+    const fn is_open(&self) -> bool {
+        self.has_told && self.peer_told.is_some() && !self.is_unknown
+    }
+
+    /// Returns the next message. It is to be posted now, and then [committed](Self::commit); if it
+    /// can't be posted it is returned again.
+    pub(super) fn next(&self) -> Option<Message> {
+        if let Some((xid, content)) = self.answers.first().copied().flatten() {
+            return Some(self.message(xid, content));
+        }
+        let due = self.own.map(|property, value| {
+            let is_due = self.due.get(property);
+            is_due.then_some(value)
+        });
+        let content = if self.role == Role::Client && !self.has_told {
+            self.first()
+        } else if !self.is_open() {
+            return None;
+        } else if due != Told::default() && !self.is_unproved {
+            Content::Update(due)
+        } else if self.question.is_none() && (self.wanted.is_some() || due != Told::default()) {
+            Content::Request(self.wanted.unwrap_or_default())
+        } else {
+            return None;
+        };
+        Some(self.message(self.next_xid, content))
+    }
+
+    /// Returns a message. Its credits are for the owner to set.
+    const fn message(&self, xid: u32, content: Content) -> Message {
+        let direction = match (&content, self.role) {
+            (Content::Request(_), _) => Direction::Call,
+            (Content::Connect { .. } | Content::Update(_), Role::Client) => Direction::Call,
+            _ => Direction::Reply,
+        };
+        Message {
+            xid,
+            credits: 1,
+            direction,
+            content,
+        }
+    }
+
+    /// Counts a message that [`Self::next`] has returned, and that was posted.
+    pub(super) fn commit(&mut self, message: &Message) {
+        match message.content {
+            Content::Connect { own, .. } => {
+                self.has_told = true;
+                self.is_unproved = true;
+                // What has changed since is not told yet.
+                self.due = own.map(|property, told| told != self.own.get(property));
+            }
+            Content::Update(told) => {
+                self.is_unproved = true;
+                self.due = self
+                    .due
+                    .map(|property, due| due && told.get(property).is_none());
+            }
+            Content::Request(asked) => {
+                self.question = Some(Question {
+                    xid: message.xid,
+                    asked,
+                    proves: self.is_unproved,
+                });
+                self.wanted = None;
+            }
+            Content::Respond(_) | Content::UnknownOperation | Content::BadHeader => {}
+        }
+        match message.content {
+            Content::Connect { .. } if self.role == Role::Client => self.count(),
+            Content::Update(_) | Content::Request(_) => self.count(),
+            _ => {
+                self.answers.rotate_left(1);
+                if let Some(last) = self.answers.last_mut() {
+                    *last = None;
+                }
+            }
+        }
+    }
+
+    /// Counts a message of our own.
+    fn count(&mut self) {
+        self.next_xid = self.next_xid.wrapping_add(1);
+    }
+}
+
+#[cfg_attr(
+    rpcrdma_kunit,
+    allow(unsafe_code),
+    ::kernel::macros::kunit_tests(rpcrdma_proto_exchange)
+)]
+#[cfg_attr(not(rpcrdma_kunit), cfg(test))]
+mod tests {
+    use super::{
+        super::{
+            super::{
+                error::Result,
+                message::Version, //
+            },
+            testing::{
+                act,
+                config,
+                message,
+                receive,
+                received,
+                settle,
+                EARLIER,
+                OFFER,
+                PROPERTIES, //
+            },
+            Action,
+            Config,
+            Event,
+            Reason,
+            Session, //
+        },
+        *, //
+    };
+
+    /// A transaction ID of the peer's.
+    const X: u32 = 0x2016_0001;
+
+    /// A session that speaks the protocol, both ends having told their properties.
+    fn speaking(role: Role) -> Result<Session> {
+        let mut session = Session::new(&Config {
+            earlier: Some(EARLIER),
+            ..config(role)
+        });
+        settle(&mut session);
+        match role {
+            Role::Client => receive(&mut session, &PROPERTIES)?,
+            Role::Server => receive(&mut session, &OFFER)?,
+        }
+        settle(&mut session);
+        assert_eq!(session.dialect(), Some(Version::Earlier));
+        Ok(session)
+    }
+
+    /// Returns whether a message is answered with these words, and the connection goes on.
+    fn is_answered(session: &mut Session, words: &[u32], answer: &[u32]) -> Result<bool> {
+        receive(session, words)?;
+        let is_right = match answer {
+            [] => true,
+            answer => message(session)?.is_words(answer),
+        };
+        Ok(is_right && settle(session) == 0 && session.dialect().is_some())
+    }
+
+    /// A server answers the properties of a client with its own, once, and begins nothing before.
+    #[test]
+    fn a_server_answers_properties_with_its_own() -> Result {
+        let mut session = Session::new(&Config {
+            earlier: Some(EARLIER),
+            ..config(Role::Server)
+        });
+        assert!(is_answered(
+            &mut session,
+            &[X, 2, 9, 0, 0, 0, 0, 0, X, 0],
+            &[]
+        )?);
+        session.exchange.change(&Values {
+            invalidation: 0,
+            ..EARLIER
+        });
+        session.exchange.ask(&Told::default());
+        assert_eq!(settle(&mut session), 0);
+        let mut answer = PROPERTIES;
+        if let Some(word) = answer.get_mut(13) {
+            *word = 0;
+        }
+        receive(&mut session, &OFFER)?;
+        assert!(message(&mut session)?.is_words(&answer));
+        // The request that has waited.
+        assert!(message(&mut session)?.is_words(&[1, 2, 32, 5, 0, 2, 4, 0]));
+        assert!(is_answered(&mut session, &OFFER, &[])?);
+        Ok(())
+    }
+
+    /// Sections 4.2 and 4.3, B 3.1: every request has an answer, at any time.
+    #[test]
+    fn requests_and_unknown_operations_are_answered() -> Result {
+        for (words, answer) in [
+            (
+                &[X, 2, 9, 5, 0, 2, 4, 0][..],
+                &[X, 2, 32, 5, 1, 3, 12, 0, 0, 0][..],
+            ),
+            (
+                &[X, 2, 9, 5, 0, 2, 16, 1, 1, 4, 8192],
+                &[X, 2, 32, 5, 1, 3, 16, 1, 1, 0, 0],
+            ),
+            (
+                &[X, 2, 9, 5, 0, 2, 16, 1, 1, 4, 9000],
+                &[X, 2, 32, 5, 1, 3, 16, 0, 1, 1, 0],
+            ),
+            (
+                &[X, 2, 9, 5, 0, 2, 16, 1, 63, 4, 1],
+                &[X, 2, 32, 5, 1, 3, 16, 0, 1, 1, 0],
+            ),
+            (&[X, 2, 9, 5, 0, 63, 0], &[X, 2, 32, 4, 3]),
+            (&[X, 2, 9, 5, 0, 1, 64, 0], &[X, 2, 32, 4, 2]),
+            // Answers to nothing, good or bad, and one that is too short to be a message.
+            (&[X, 2, 9, 5, 1, 3, 12, 0, 0, 0], &[]),
+            (&[X, 2, 9, 5, 1, 3, 12, 5, 0, 0], &[]),
+            (&[X, 2, 9, 5, 0, 1], &[]),
+        ] {
+            for role in [Role::Client, Role::Server] {
+                assert!(is_answered(&mut speaking(role)?, words, answer)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// What is put in force by an answer is in force.
+    #[test]
+    fn an_answer_changes_this_end() -> Result {
+        let mut session = speaking(Role::Client)?;
+        session.exchange.set_idle(true);
+        let less = [X, 2, 9, 5, 0, 2, 28, 2, 1, 4, 5000, 3, 4, 0];
+        let done = [X, 2, 32, 5, 1, 3, 16, 1, 3, 0, 0];
+        assert!(is_answered(&mut session, &less, &done)?);
+        assert_eq!(session.terms().receive_size, 5000);
+        assert_eq!(session.exchange.own().reverse, 0);
+        // It may be had again.
+        let more = [X, 2, 9, 5, 0, 2, 16, 1, 1, 4, 9000];
+        let other = [X, 2, 32, 5, 1, 3, 24, 0, 0, 1, 1, 4, 8192];
+        assert!(is_answered(&mut session, &more, &other)?);
+        assert_eq!(session.terms().receive_size, 8192);
+        Ok(())
+    }
+
+    /// Sections 4.1 and 4.4: what was told first may change, and nothing else may.
+    #[test]
+    fn only_what_was_told_first_may_change() -> Result {
+        let mut session = Session::new(&Config {
+            earlier: Some(EARLIER),
+            ..config(Role::Server)
+        });
+        // Before it, nothing does.
+        receive(&mut session, &[X, 2, 9, 5, 0, 4, 16, 1, 1, 4, 5000])?;
+        assert_eq!(*session.exchange.peer(), DEFAULT);
+        receive(&mut session, &[X, 2, 9, 5, 0, 1, 20, 1, 2, 4, 1, 0])?;
+        settle(&mut session);
+        receive(
+            &mut session,
+            &[X, 2, 9, 5, 0, 4, 28, 2, 1, 4, 5000, 2, 4, 0],
+        )?;
+        assert_eq!(*session.exchange.peer(), DEFAULT);
+        let said = session.exchange.view();
+        assert_eq!(
+            (said.peer, said.peer_constant),
+            (Some(DEFAULT), Each::default())
+        );
+        Ok(())
+    }
+
+    /// One message that is not answered at a time: before another one there is a barrier.
+    #[test]
+    fn a_barrier_stands_between_changes() -> Result {
+        let mut session = speaking(Role::Client)?;
+        let with = |invalidation, reverse| Values {
+            invalidation,
+            reverse,
+            ..EARLIER
+        };
+        session.exchange.change(&with(1, 1));
+        assert!(message(&mut session)?.is_words(&[1, 2, 32, 5, 0, 4, 16, 1, 3, 4, 1]));
+        assert_eq!(settle(&mut session), 0);
+        session.exchange.change(&with(1, 2));
+        session.exchange.change(&with(1, 0));
+        assert!(message(&mut session)?.is_words(&[2, 2, 32, 5, 0, 2, 4, 0]));
+        assert_eq!(settle(&mut session), 0);
+        // The answer to something else proves nothing.
+        assert!(is_answered(
+            &mut session,
+            &[1, 2, 9, 5, 1, 3, 12, 0, 0, 0],
+            &[]
+        )?);
+        receive(&mut session, &[2, 2, 9, 5, 1, 3, 12, 0, 0, 0])?;
+        assert!(message(&mut session)?.is_words(&[3, 2, 32, 5, 0, 4, 16, 1, 3, 4, 0]));
+        assert_eq!(settle(&mut session), 0);
+        Ok(())
+    }
+
+    /// Section 3.2: invalidations are taken until it is known that the peer has heard of it.
+    #[test]
+    fn replies_may_invalidate_until_a_barrier() -> Result {
+        let mut session = speaking(Role::Client)?;
+        assert!(session.exchange.accepts_invalidation());
+        session.exchange.change(&Values {
+            invalidation: 0,
+            ..EARLIER
+        });
+        assert!(message(&mut session)?.is_words(&[1, 2, 32, 5, 0, 4, 16, 1, 2, 4, 0]));
+        assert!(message(&mut session)?.is_words(&[2, 2, 32, 5, 0, 2, 4, 0]));
+        assert!(session.exchange.accepts_invalidation());
+        receive(&mut session, &[2, 2, 9, 5, 1, 3, 12, 0, 0, 0])?;
+        assert!(!session.exchange.accepts_invalidation());
+        session.exchange.change(&EARLIER);
+        assert_eq!(settle(&mut session), 1);
+        assert!(session.exchange.accepts_invalidation());
+        Ok(())
+    }
+
+    /// Section 4.3: what is asked for is what the answer says it is.
+    #[test]
+    fn a_request_has_what_the_answer_says() -> Result {
+        let asked = Told {
+            receive_size: Some(9000),
+            reverse: Some(0),
+            ..Told::default()
+        };
+        for (answer, size, reverse) in [
+            (&[1, 2, 9, 5, 1, 3, 16, 1, 3, 0, 0][..], 9000, 0),
+            (&[1, 2, 9, 5, 1, 3, 28, 1, 2, 0, 1, 1, 4, 8500], 8500, 0),
+            (&[1, 2, 9, 5, 1, 3, 16, 0, 1, 3, 0], 8192, 2),
+            // It can't be read.
+            (&[1, 2, 9, 5, 1, 3, 12, 5, 0, 0], 8192, 2),
+        ] {
+            let mut session = speaking(Role::Client)?;
+            session.exchange.ask(&asked);
+            let request = [1, 2, 32, 5, 0, 2, 28, 2, 1, 4, 9000, 3, 4, 0];
+            assert!(message(&mut session)?.is_words(&request));
+            receive(&mut session, answer)?;
+            let peer = session.exchange.peer();
+            assert_eq!((peer.receive_size, peer.reverse), (size, reverse));
+            // It is over.
+            session.exchange.ask(&Told::default());
+            assert_eq!(settle(&mut session), 1);
+        }
+        Ok(())
+    }
+
+    /// Section B 3.1: who does not know one operation gets no other one, and is answered still.
+    #[test]
+    fn a_peer_without_operations_gets_none() -> Result {
+        for (error, is_known) in [([0, 2, 9, 4, 3], false), ([X, 2, 9, 4, 3], true)] {
+            let mut session = speaking(Role::Client)?;
+            assert!(is_answered(&mut session, &error, &[])?);
+            session.exchange.ask(&Told::default());
+            assert_eq!(settle(&mut session), u32::from(is_known));
+            let request = [X, 2, 9, 5, 0, 2, 4, 0];
+            let answer = [X, 2, 32, 5, 1, 3, 12, 0, 0, 0];
+            assert!(is_answered(&mut session, &request, &answer)?);
+        }
+        Ok(())
+    }
+
+    /// An RPC that was answered in a message nobody knows has an end.
+    #[test]
+    fn an_unknown_reply_ends_its_rpc() -> Result {
+        let mut session = speaking(Role::Client)?;
+        let words = [X, 2, 9, 5, 1, 63, 0, X, 1, 0];
+        let ended = received(&mut session, &words, |event| {
+            matches!(event, Event::Unreadable { xid: X })
+        })?;
+        assert!(ended);
+        assert!(message(&mut session)?.is_words(&[X, 2, 32, 4, 3]));
+        let words = [X, 2, 77, 5, 1, 4, 4, 0];
+        let granted = received(&mut session, &words, |event| {
+            matches!(
+                event,
+                Event::Optional {
+                    credits: Some(77),
+                    ..
+                }
+            )
+        })?;
+        assert!(granted);
+        Ok(())
+    }
+
+    /// Answers wait for Sends, and there is an end to it.
+    #[test]
+    fn a_peer_that_takes_no_answers_is_disconnected() -> Result {
+        let mut session = speaking(Role::Server)?;
+        for _ in 0..MAX_ANSWERS {
+            receive(&mut session, &[X, 2, 9, 5, 0, 2, 4, 0])?;
+            assert!(!session.is_closing());
+        }
+        receive(&mut session, &[X, 2, 9, 5, 0, 2, 4, 0])?;
+        let close = Action::Close(Reason::TooManyErrors);
+        assert_eq!(act(&mut session), Some(close));
+        Ok(())
+    }
+}

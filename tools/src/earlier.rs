@@ -1,0 +1,536 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Two connections back to back which may speak the earlier protocol with version number two.
+//!
+//! As in [`crate::pair`], a byte of the schedule says what happens next: an end calls, answers,
+//! wants something else of the connection, asks the other end for a change, or gets a message. At
+//! each step the bounds are checked that the protocol leaves to its implementations: how many
+//! OPTIONAL messages are on their way, how long messages are, and whether a Reply has a way to
+//! travel. In the end both ends know the same of each other, and every RPC has ended.
+
+use std::collections::{
+    HashMap,
+    VecDeque, //
+};
+
+use crate::proto::{
+    chunk::{
+        Limits,
+        ReadSegment,
+        Segment, //
+    },
+    cm_private::CmPrivate,
+    connection::{
+        incoming::Incoming,
+        receives::Receives,
+        Connection,
+        InOne,
+        Reception, //
+    },
+    format::Usable,
+    message::{
+        self,
+        Call,
+        CallHeader,
+        ReplyHeader,
+        Version, //
+    },
+    props::{
+        Properties,
+        ReverseLevel, //
+    },
+    session::{
+        Action,
+        Config,
+        Control,
+        Outbound,
+        Role, //
+    },
+    v2::Direction,
+    v2_2016::{
+        option::Content,
+        props::{
+            Told,
+            Wishes, //
+        }, //
+    }, //
+};
+
+/// The longest RPC message in octets.
+const MAX_LEN: u32 = 6000;
+
+/// What an end may speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speaks {
+    /// Version One.
+    One,
+    /// The later protocol with number two as well.
+    Two,
+    /// The earlier one as well: a client does not offer the later one then, a server accepts both.
+    Earlier,
+}
+
+/// One end.
+struct End {
+    /// Its role.
+    role: Role,
+    /// Its state.
+    connection: Connection,
+    /// What is on its way to it.
+    wire: VecDeque<Vec<u8>>,
+    /// The size of its Receives.
+    posted: u32,
+    /// Messages of the session the Sends of which have not completed.
+    in_transit: u32,
+    /// Calls of its own without a Reply: how long that is, and whether there is a chunk for it.
+    calls: HashMap<u32, (u32, bool)>,
+    /// Calls of the peer that it has to answer: how long the Reply is, and whether it has a chunk.
+    todo: VecDeque<(u32, u32, bool)>,
+    /// The transaction ID of its next Call. Both ends, and OPTIONAL messages, use the same ones.
+    next_xid: u32,
+    /// Whether it has ever been called: a server has nothing to call back for before.
+    was_called: bool,
+    /// Whether it has ever called.
+    has_called: bool,
+    /// Whether the connection is over.
+    closed: bool,
+}
+
+/// What has happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// RPCs that had a Reply.
+    pub replied: u32,
+    /// Changes that were told.
+    pub changes: u32,
+    /// Requests, answered or not.
+    pub requests: u32,
+    /// RPC messages in a chunk.
+    pub chunks: u32,
+}
+
+/// Two ends.
+pub struct Pair {
+    /// The client and the server.
+    ends: [End; 2],
+    /// What has happened.
+    seen: Seen,
+}
+
+/// Returns a segment of a chunk.
+const fn segment(length: u32) -> Segment {
+    Segment {
+        handle: 7,
+        length,
+        offset: 0x1000,
+    }
+}
+
+/// Returns the octets of an RPC message.
+fn payload(xid: u32, direction: u32, reply_len: u32, len: u32) -> Vec<u8> {
+    let words = [xid, direction, reply_len].into_iter();
+    let mut bytes: Vec<u8> = words.flat_map(u32::to_be_bytes).collect();
+    bytes.resize(len.max(12) as usize, 0);
+    bytes
+}
+
+impl End {
+    /// An end of a new connection.
+    fn new(role: Role, speaks: Speaks, posted: u32) -> Self {
+        let wishes = Wishes {
+            invalidation: true,
+            takes_calls: role == Role::Server,
+        };
+        let config = Config {
+            role,
+            low: 1,
+            high: if speaks == Speaks::One { 1 } else { 2 },
+            earlier: (speaks == Speaks::Earlier)
+                .then(|| wishes.values(posted, ReverseLevel::General)),
+            own: Properties {
+                send_size: posted,
+                receive_size: posted,
+                segment_size: 1 << 20,
+                segment_count: 16,
+                reverse: 3,
+            },
+            authenticate: false,
+            receives: 16,
+            credits_in_one: 8,
+            limits: Limits::DEFAULT,
+            read_chunks: 4,
+            write_chunks: 4,
+            max_assembly: MAX_LEN,
+        };
+        let in_one = InOne {
+            own: CmPrivate::DEFAULT,
+            peer: CmPrivate::DEFAULT,
+            calls: 8,
+        };
+        Self {
+            role,
+            connection: Connection::new(&config, Receives::fixed(17), in_one),
+            wire: VecDeque::new(),
+            posted,
+            in_transit: 0,
+            calls: HashMap::new(),
+            todo: VecDeque::new(),
+            next_xid: 0,
+            was_called: false,
+            has_called: false,
+            closed: false,
+        }
+    }
+
+    /// Returns what is spoken, if that is known.
+    fn version(&self) -> Option<Version> {
+        self.connection.version()
+    }
+
+    /// Checks how many OPTIONAL messages are on their way to it: one that is not answered and one
+    /// request that nobody has asked for, and as many answers as there were of those.
+    fn check_optional(&self) {
+        let is_optional = |m: &&Vec<u8>| m[7] == 2 && m[15] == 5 && m.len() >= 28;
+        let of = |operation: u8| {
+            let optional = self.wire.iter().filter(is_optional);
+            optional.filter(|m| m[23] == operation).count()
+        };
+        assert!(of(1) + of(4) <= 1, "too many messages without an answer");
+        assert!(of(2) <= 1, "too many requests");
+        assert!(of(3) <= 1, "too many answers");
+    }
+}
+
+impl Pair {
+    /// Two ends that speak these, with Receives of these sizes.
+    #[must_use]
+    pub fn new(client: Speaks, server: Speaks, posted: [u32; 2]) -> Self {
+        Self {
+            ends: [
+                End::new(Role::Client, client, posted[0].max(4096)),
+                End::new(Role::Server, server, posted[1].max(4096)),
+            ],
+            seen: Seen::default(),
+        }
+    }
+
+    /// Puts a message on its way.
+    fn post(&mut self, from: usize, message: Vec<u8>) {
+        let to = &mut self.ends[1 - from];
+        assert!(message.len() <= to.posted as usize, "longer than a Receive");
+        to.wire.push_back(message);
+        if to.version() != Some(Version::Two) {
+            to.check_optional();
+        }
+    }
+
+    /// Does what an end wants to do. Returns whether there was anything.
+    fn act(&mut self, at: usize) -> bool {
+        let end = &mut self.ends[at];
+        if end.connection.is_quiet() {
+            assert_eq!(
+                end.connection.clone().poll(),
+                None,
+                "it was said to be quiet"
+            );
+        }
+        match end.connection.poll() {
+            None => return false,
+            Some(Action::Send(control)) => {
+                end.connection.session.commit(&control);
+                end.in_transit += 1;
+                if let Control::Optional(message) = &control {
+                    self.seen.changes += u32::from(matches!(message.content, Content::Update(_)));
+                    self.seen.requests += u32::from(matches!(message.content, Content::Request(_)));
+                }
+                let mut buf = vec![0; 512];
+                let len = control.encode(&mut buf).expect("it fits");
+                buf.truncate(len);
+                self.post(at, buf);
+            }
+            Some(Action::Close(_)) => end.closed = true,
+            Some(Action::Connected(_) | Action::Agreed(_) | Action::Wake) => {}
+        }
+        true
+    }
+
+    /// Has the Sends of the session complete.
+    fn complete(&mut self, at: usize) {
+        let end = &mut self.ends[at];
+        for _ in 0..core::mem::take(&mut end.in_transit) {
+            end.connection.session.handle_sent();
+        }
+    }
+
+    /// Delivers a message to an end, if one is on its way.
+    fn deliver(&mut self, at: usize) -> bool {
+        let end = &mut self.ends[at];
+        let Some(bytes) = end.wire.pop_front() else {
+            return false;
+        };
+        let reception = Reception {
+            used: None,
+            expects_answers: end.role == Role::Client || end.has_called,
+        };
+        let version_before = end.version();
+        match end.connection.received(&bytes, &reception) {
+            Incoming::Call { version, .. } => {
+                let Some(call) = Call::decode(version, &bytes) else {
+                    panic!("what an end sends can be read: {bytes:?}");
+                };
+                let has_chunks = call.special || call.has_chunks();
+                let is_refused =
+                    end.role == Role::Client && end.connection.refuses_call(has_chunks);
+                let (len, chunk) = match call.special {
+                    true => (call.read_total().expect("not too long") - MAX_LEN, true),
+                    false => {
+                        let word = &bytes[call.header_len + 8..call.header_len + 12];
+                        let len = u32::from_be_bytes(word.try_into().expect("a word"));
+                        (len, call.reply.is_some())
+                    }
+                };
+                let xid = call.xid;
+                // What it can do may have become less meanwhile: an error ends the RPC.
+                let len = if is_refused { 0 } else { len };
+                end.was_called = true;
+                end.todo.push_back((xid, len, chunk));
+            }
+            Incoming::Answer(answer) => {
+                if let Some(credits) = answer.credits {
+                    end.connection.granted(credits);
+                }
+                let (xid, version) = (answer.xid, end.version());
+                let call = end.calls.remove(&xid);
+                assert!(call.is_some(), "a Reply to nothing, in {version:?}");
+                self.seen.replied += u32::from(answer.reply.is_some());
+            }
+            Incoming::Optional { credits, .. } => {
+                if let Some(credits) = credits {
+                    end.connection.granted(credits);
+                }
+            }
+            Incoming::Bad(error) => panic!("{error:?}"),
+            Incoming::First(_) | Incoming::Middle(_) => panic!("nothing is sent in parts"),
+            Incoming::Nothing | Incoming::Abandoned | Incoming::Properties { .. } => {}
+        }
+        assert!(version_before.is_none() || version_before == end.version());
+        true
+    }
+
+    /// Posts an RPC message, if it may be sent. Returns whether it was.
+    fn send(&mut self, at: usize, direction: Direction, chunks: bool, mut bytes: Vec<u8>) -> bool {
+        let end = &mut self.ends[at];
+        let outbound = Outbound {
+            direction,
+            parts: 1,
+            chunks,
+        };
+        let Ok(credits) = end.connection.begin(&outbound) else {
+            return false;
+        };
+        if let Some(credits) = credits {
+            message::set_credits(&mut bytes, credits);
+        }
+        end.connection.commit(&outbound);
+        self.seen.chunks += u32::from(chunks);
+        self.post(at, bytes);
+        true
+    }
+
+    /// Makes a Call, if there may be one, with a Reply of a length.
+    fn call(&mut self, at: usize, len: u32, reply_len: u32) {
+        let end = &mut self.ends[at];
+        let terms = end.connection.terms();
+        let Some(version) = end.version() else {
+            return;
+        };
+        let most = match version.rules().counts_messages {
+            true => 8,
+            false => end.connection.grant().limit(),
+        };
+        let may_call = end.was_called && end.connection.takes_calls();
+        let is_early = end.role == Role::Server && !may_call;
+        if end.closed || is_early || end.calls.len() as u32 >= most {
+            return;
+        }
+        assert_eq!(terms.usable, Usable::ALL);
+        let (xid, len) = (end.next_xid, len.clamp(12, MAX_LEN));
+        let reply_len = reply_len.clamp(12, MAX_LEN);
+        let header_len = |special, reply| {
+            let read = usize::from(special);
+            message::call_header_len(version, special, read, None, reply).expect("it is short")
+        };
+        let reply_header = message::reply_header_len(version, None, None).expect("it is short");
+        let chunk = reply_header + reply_len as usize > terms.receive_size as usize;
+        let reply = chunk.then_some(1);
+        let special = header_len(false, reply) + len as usize > terms.send_size as usize;
+        if (chunk || special) && !terms.has_chunks {
+            return;
+        }
+        let body = [segment(MAX_LEN + reply_len)];
+        let read = [ReadSegment {
+            position: 0,
+            segment: body[0],
+        }];
+        let offer = [segment(MAX_LEN)];
+        let header = CallHeader {
+            version,
+            xid,
+            credits: 8,
+            call: if special { &body } else { &[] },
+            read: if special { &read } else { &[] },
+            write: &[],
+            reply: if chunk || special { &offer } else { &[] },
+            invalidate: 0,
+        };
+        let mut bytes = vec![0; 512];
+        let end_of_header = header.encode(&mut bytes).expect("it fits");
+        bytes.truncate(end_of_header);
+        if !special {
+            bytes.extend(payload(xid, 0, reply_len, len));
+        }
+        if self.send(at, Direction::Call, chunk || special, bytes) {
+            let end = &mut self.ends[at];
+            end.next_xid += 1;
+            end.has_called = true;
+            end.calls.insert(xid, (reply_len, chunk || special));
+        }
+    }
+
+    /// Answers the oldest Call, if there is one.
+    fn answer(&mut self, at: usize) -> bool {
+        let end = &mut self.ends[at];
+        let Some(&(xid, len, chunk)) = end.todo.front() else {
+            return false;
+        };
+        let terms = end.connection.terms();
+        let Some(version) = end.version() else {
+            return false;
+        };
+        let inline = message::reply_header_len(version, None, None).expect("it is short");
+        let is_inline = inline + len as usize <= terms.send_size as usize;
+        assert!(is_inline || chunk, "a Reply of {len} octets has no way");
+        let placed = [segment(len)];
+        // Version One uses a chunk that is there.
+        let uses = chunk && !(is_inline && version.rules().spares_reply_chunk) && len > 0;
+        let header = ReplyHeader {
+            version,
+            xid,
+            credits: 8,
+            write: &[],
+            reply: uses.then_some(&placed),
+        };
+        let mut bytes = vec![0; 512];
+        let end_of_header = header.encode(&mut bytes).expect("it fits");
+        bytes.truncate(end_of_header);
+        if !uses {
+            bytes.extend(payload(xid, 1, 0, len));
+        }
+        let is_sent = self.send(at, Direction::Reply, uses, bytes);
+        if is_sent {
+            self.ends[at].todo.pop_front();
+        }
+        is_sent
+    }
+
+    /// Has an end want something else of the connection, or ask the other one for a change.
+    fn change(&mut self, at: usize, what: u32) {
+        let end = &mut self.ends[at];
+        match what % 4 {
+            0 | 1 => end.connection.wish(&Wishes {
+                invalidation: what & 4 != 0,
+                takes_calls: what & 8 != 0,
+            }),
+            2 => end.connection.session.exchange.ask(&Told {
+                receive_size: (what & 4 != 0).then_some(what * 64),
+                invalidation: (what & 8 != 0).then_some(what >> 4 & 1),
+                reverse: (what & 16 != 0).then_some(what >> 5 & 1),
+            }),
+            _ => end.connection.session.exchange.ask(&Told::default()),
+        }
+    }
+
+    /// Does one thing. `detail` gives two further bytes.
+    pub fn step(&mut self, what: u8, detail: [u8; 2]) {
+        let at = usize::from(what >> 7);
+        let [one, two] = detail.map(u32::from);
+        match what & 0x0f {
+            0..=2 => self.call(at, one * 24, two * 24),
+            3 | 4 => drop(self.answer(at)),
+            5..=8 => drop(self.deliver(at)),
+            9..=11 => while self.act(at) {},
+            12 | 13 => self.complete(at),
+            _ => self.change(at, one),
+        }
+    }
+
+    /// Does everything that is left to do, and checks what has become of it. Returns what is
+    /// spoken.
+    ///
+    /// # Panics
+    ///
+    /// If something is left undone.
+    pub fn settle(&mut self) -> Option<&'static str> {
+        for _ in 0..10_000 {
+            let mut more = false;
+            for at in 0..2 {
+                self.complete(at);
+                while self.act(at) {
+                    more = true;
+                }
+                more |= self.deliver(at);
+                more |= self.answer(at);
+            }
+            if !more {
+                break;
+            }
+        }
+        let [client, server] = &self.ends;
+        assert!(!client.closed && !server.closed, "the connection is over");
+        // A server to which nothing was sent knows nothing.
+        assert!(server
+            .version()
+            .is_none_or(|version| client.version() == Some(version)));
+        for end in [client, server] {
+            assert!(end.wire.is_empty() && end.todo.is_empty());
+            assert!(end.calls.is_empty(), "{:?} waits for ever", end.role);
+        }
+        if client.version() == Some(Version::Earlier) {
+            let [one, other] = [client, server].map(|end| &end.connection.session.exchange);
+            assert_eq!(one.own(), other.peer());
+            assert_eq!(other.own(), one.peer());
+            let [one, other] = [client, server].map(|end| end.connection.terms());
+            // Who receives less than it is sent offers a chunk too many, and no harm is done.
+            assert!(one.send_size >= other.receive_size);
+            assert!(other.send_size >= one.receive_size);
+        }
+        client.version()?.rules().document.to_str().ok()
+    }
+
+    /// Returns what has happened.
+    #[must_use]
+    pub const fn seen(&self) -> Seen {
+        self.seen
+    }
+}
+
+/// Runs two ends back to back over any schedule, and checks that nothing goes wrong. Returns what
+/// has happened.
+///
+/// # Panics
+///
+/// If something does.
+pub fn run(bytes: &[u8]) -> Seen {
+    let mut bytes = bytes.iter().copied();
+    let mut any = || bytes.next();
+    let speaks = [Speaks::Earlier, Speaks::Earlier, Speaks::Two, Speaks::One];
+    let kind = usize::from(any().unwrap_or(0));
+    let sizes = [0; 2].map(|_| 4096 + u32::from(any().unwrap_or(0)) * 16);
+    let mut pair = Pair::new(speaks[kind % 4], speaks[kind / 4 % 4], sizes);
+    while let Some(what) = any() {
+        let detail = [any().unwrap_or(0), any().unwrap_or(0)];
+        pair.step(what, detail);
+    }
+    pair.settle();
+    pair.seen()
+}
