@@ -32,6 +32,7 @@ import sys
 import time
 
 sys.path.insert(0, "tests/lib")
+import callback_setup  # noqa: E402
 import hca  # noqa: E402
 import hca_device  # noqa: E402
 import nfs_server  # noqa: E402
@@ -220,11 +221,13 @@ class Walk:
         """
         if unheard:
             time.sleep(0.5)
-            held, left = connections(), module_refs()
-            # Each has its own reference, and that of its transport for callbacks.
-            most = self.idle + 2 * max(held - self.held, 0)
-            check(left <= most, f"{left - self.idle} references are left")
-            self.idle, self.held = max(self.idle, left), held
+
+            def unheard_of():
+                """Each has its own reference, and that of its transport for callbacks."""
+                return self.idle + 2 * max(connections() - self.held, 0)
+            wait_for("release of all but what is unheard", 10,
+                     lambda: module_refs() <= unheard_of(), 0.1)
+            self.idle, self.held = max(self.idle, module_refs()), connections()
         wait_for("release of the transport", 10, lambda: module_refs() <= self.idle, 0.01)
 
     def walk(self, points):
@@ -312,6 +315,7 @@ def client():
     for n in range(200):
         os.makedirs(f"{EXPORT}/many/{n:04}-{'x' * (n % 100)}", exist_ok=True)
     hca.reset("complaints")
+    callback_setup.watch()
     began = time.monotonic()
     points = [Point(*point) for point in chosen(counted())]
     walk = Walk()
@@ -327,6 +331,8 @@ def client():
     log(f"{len(points)} points chosen, slowest {slowest.name} with {slowest.took:.1f} s, "
         f"{sum(p.refused for p in walk.reached)} mounts refused")
     log(f"{len(walk.reached)} points reached in {took:.0f} s, {len(walk.wrong)} wrong: {by_stage}")
+    refused = callback_setup.errors()
+    check(not refused, f"nfsd was refused a transport for callbacks: {refused}")
     check(walk.reached, "no event went wrong")
     check(not walk.wrong, f"{len(walk.wrong)} points: {walk.wrong}")
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Events of a device that go wrong, for `fault-walk.py`."""
 
+import os
 import shlex
 import subprocess
 import time
@@ -26,8 +27,9 @@ FAULTS = {
 INCIDENTS = ("qp_fatal", "shared_fatal", "srq_error", "port_down", "device_fatal", "removal")
 #: Where a device is gone afterwards. It comes back soon.
 GONE = ("device_fatal", "removal")
-#: An incident happens at so many moments of a mount: at each event it would be thousands.
-MOMENTS = 40
+#: An incident happens at so many moments of a mount: at each event it would be thousands. In the
+#: environment, `$MOMENTS` is another number.
+MOMENTS = int(os.environ.get("MOMENTS") or 40)
 STAGES = ("mount", "use", "again", "unmount", "whole")
 #: Where a mount may fail with an error: the first connection could not be made.
 MAY_FAIL = ("create", "modify", "mad", "post_recv", "any")
@@ -58,7 +60,8 @@ class Comeback:
     def end(self):
         """Waits until the device is back, and returns whether it was gone."""
         try:
-            reached = hca.fault()["fired"]
+            # Not later either: then nobody would make it again.
+            reached = hca.disarm()
         except OSError:
             reached = True
         if not reached and self.process.poll() is None:
@@ -88,8 +91,7 @@ class Point:
         except WRONG as e:
             self.said = str(e)
         self.took = time.monotonic() - began
-        self.fired = bool(comeback.end() if comeback else hca.fault()["fired"])
-        hca.arm("send", "none", 0)
+        self.fired = comeback.end() if comeback else hca.disarm()
 
     @property
     def refused(self):
@@ -105,7 +107,11 @@ class Point:
         if self.said and not self.refused:
             return self.said
         # For ten seconds NFS tries to destroy a client whose session it could not destroy, because
-        # the Reply was lost.
-        quick = self.stage != "unmount" and self.kind not in MAY_FAIL
+        # the Reply was lost. And a Call whose Send was lost after it had arrived is sent again.
+        quick = (self.stage != "unmount" and self.kind not in MAY_FAIL and
+                 (self.kind, self.action) != ("send", "lost"))
         limit = LIMIT if quick else LONG_LIMIT
+        if self.stage == "again":
+            # The second reconnect has a delay.
+            limit = max(limit, 2 * LIMIT)
         return self.took > limit * slowness() and f"took {self.took:.1f} s"

@@ -6,6 +6,8 @@
  *	arms the 17th RDMA Write from now; events of all kinds are counted anew
  *   cat /sys/kernel/debug/hca/NAME/fault
  *	"fired 1" when it has happened, then how many events of each kind there were
+ *   echo "send none 0" >/sys/kernel/debug/hca/NAME/fault
+ *	nothing goes wrong from now on; whether something has is still told
  *
  * One fault is armed at a time. It belongs to the device, and hca_fault.lock
  * protects it; that is the innermost lock. Requests are counted when the engine
@@ -130,7 +132,8 @@ static ssize_t hca_fault_write(struct file *file, const char __user *buf, size_t
 	fault->kind = kind_number;
 	fault->action = action_number;
 	fault->number = number;
-	fault->fired = false;
+	if (action_number)
+		fault->fired = false;
 	memset(fault->counts, 0, sizeof(fault->counts));
 	spin_unlock_irq(&fault->lock);
 	return n;
