@@ -71,6 +71,12 @@ impl PageFragment {
         })
     }
 
+    /// Returns whether there is no gap between the fragment and one that follows it, but for the
+    /// page boundary.
+    pub(crate) fn leads_to(&self, next: &Self) -> bool {
+        (self.offset + self.len) as usize == PAGE_SIZE && next.offset == 0
+    }
+
     /// Returns the fragments in the form that C functions take.
     pub(crate) fn bio_vecs(fragments: &[Self]) -> *const sys::bio_vec {
         // The assertions above check that both types have the same layout.

@@ -59,14 +59,20 @@ impl Segment {
     /// Reads a segment and checks that it lies within the offset space.
     #[inline]
     fn get(reader: &mut Reader<'_>) -> Result<Self> {
+        let segment = Self::read(reader)?;
+        segment.check()?;
+        Ok(segment)
+    }
+
+    /// Reads a segment without a check.
+    #[inline]
+    fn read(reader: &mut Reader<'_>) -> Result<Self> {
         let [a, b, c, d, e, f, g, h] = *reader.array()?;
-        let segment = Self {
+        Ok(Self {
             handle: u32::from_be_bytes([a, b, c, d]),
             length: u32::from_be_bytes([e, f, g, h]),
             offset: reader.u64()?,
-        };
-        segment.check()?;
-        Ok(segment)
+        })
     }
 
     /// Checks that the region does not run past the end of the offset space.
@@ -81,6 +87,7 @@ impl Segment {
     /// Adds the length to `total`, the sum of the segments before it.
     ///
     /// All segments of a chunk belong to one XDR stream, whose positions are 32 bits wide.
+    #[inline]
     fn add_to(&self, total: u32) -> Result<u32> {
         total.checked_add(self.length).ok_or(Fault::ChunkTooLong)
     }
@@ -116,15 +123,17 @@ impl ReadSegment {
         })
     }
 
-    /// Writes the Read segment.
+    /// Writes the Read segment as an entry of the Read list, with its "is present" word.
+    #[inline]
     fn put(&self, writer: &mut Writer<'_>) -> Result {
         check_position(self.position)?;
-        writer.u32(self.position)?;
+        writer.words([1, self.position])?;
         self.segment.put(writer)
     }
 }
 
 /// Checks that a position is a multiple of four.
+#[inline]
 fn check_position(position: u32) -> Result {
     if position & 3 == 0 {
         Ok(())
@@ -163,12 +172,5 @@ impl Limits {
         read_segments: 272,
         write_chunks: 16,
         chunk_segments: 272,
-    };
-
-    /// No limits, for data that was checked before.
-    const NONE: Self = Self {
-        read_segments: usize::MAX,
-        write_chunks: usize::MAX,
-        chunk_segments: usize::MAX,
     };
 }

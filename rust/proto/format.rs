@@ -19,12 +19,17 @@
 
 mod choice;
 mod cut;
+mod one_chunk;
 mod thresholds;
 mod usable;
 
 pub(crate) use self::{
     choice::choose,
     cut::SegmentLimits,
+    one_chunk::{
+        choose_one_chunk,
+        ShortMessage, //
+    },
     thresholds::InlineThresholds,
     usable::{
         Asked,

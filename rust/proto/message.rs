@@ -8,6 +8,7 @@
 //! word more. All of that is handled here, so that no other code has to distinguish the
 //! versions.
 
+mod only_chunk;
 pub(crate) mod plan;
 mod received;
 mod sent;
@@ -15,6 +16,11 @@ mod shortage;
 mod uncut;
 
 pub(crate) use self::{
+    only_chunk::{
+        ChunkKind,
+        OnlyChunk,
+        OnlyChunkHeader, //
+    },
     received::{
         Call,
         CallPlaces,
@@ -40,11 +46,12 @@ use super::{
     xdr::UNIT, //
 };
 
-/// A version of the protocol.
+/// A version of the protocol. The numbers are its [code](Version::code), not those in headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Version {
     /// Version One (RFC 8166).
-    One,
+    One = 1,
     /// Version Two (draft-ietf-nfsv4-rpcrdma-version-two-07).
     Two,
     /// The earlier protocol with version number two (draft-cel-nfsv4-rpcrdma-version-two-01).

@@ -412,6 +412,8 @@ mod tests {
             (u32::MAX, ReverseLevel::None),
         ] {
             assert_eq!(ReverseLevel::from_code(code), level);
+            // What has no meaning is none.
+            assert_eq!(level.code(), if code < 4 { code } else { 0 });
         }
     }
 

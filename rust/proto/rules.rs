@@ -42,10 +42,12 @@ pub(crate) struct Rules {
 }
 
 impl Version {
-    /// Returns what holds for this version.
-    pub(crate) const fn rules(self) -> &'static Rules {
+    /// Returns what holds for this version. By value: a rule that is asked for is then known
+    /// without a look into memory, and the other ones are not even made.
+    #[inline(always)]
+    pub(crate) const fn rules(self) -> Rules {
         match self {
-            Self::One => &Rules {
+            Self::One => Rules {
                 number: v1::VERSION,
                 document: c"rfc8166",
                 has_properties: false,
@@ -55,7 +57,7 @@ impl Version {
                 spares_reply_chunk: false,
                 has_reverse_chunks: false,
             },
-            Self::Two => &Rules {
+            Self::Two => Rules {
                 number: v2::VERSION,
                 document: c"draft-07",
                 has_properties: true,
@@ -65,7 +67,7 @@ impl Version {
                 spares_reply_chunk: true,
                 has_reverse_chunks: true,
             },
-            Self::Earlier => &Rules {
+            Self::Earlier => Rules {
                 number: v2_2016::VERSION,
                 document: c"draft-2016",
                 has_properties: true,
@@ -88,6 +90,7 @@ impl Version {
     }
 
     /// Returns the version with a code, if there is one.
+    #[inline]
     pub(crate) const fn of_code(code: u32) -> Option<Self> {
         match code {
             1 => Some(Self::One),

@@ -217,6 +217,8 @@ impl Load {
 pub(crate) struct ReadWrites<K, M> {
     /// The Reads, or the Writes.
     operations: KVec<ReadWrite<K>>,
+    /// Their size.
+    load: Load,
     /// Keeps their memory.
     keeper: M,
 }
@@ -224,12 +226,16 @@ pub(crate) struct ReadWrites<K, M> {
 impl<K, M> ReadWrites<K, M> {
     /// Puts `operations` together, of which `keeper` keeps the memory.
     pub(crate) fn new(operations: KVec<ReadWrite<K>>, keeper: M) -> Self {
-        Self { operations, keeper }
+        Self {
+            load: Load::of(&operations),
+            operations,
+            keeper,
+        }
     }
 
     /// Returns their size.
     pub(crate) fn load(&self) -> Load {
-        Load::of(&self.operations)
+        self.load
     }
 
     /// Returns what keeps their memory.
@@ -240,7 +246,9 @@ impl<K, M> ReadWrites<K, M> {
     /// Ends the operations, which are not posted, or have completed. Returns what keeps their
     /// memory.
     pub(crate) fn end(self) -> M {
-        let Self { operations, keeper } = self;
+        let Self {
+            operations, keeper, ..
+        } = self;
         drop(operations);
         keeper
     }
@@ -248,6 +256,7 @@ impl<K, M> ReadWrites<K, M> {
     /// Ends the operations, but keeps what keeps their memory.
     pub(super) fn unmap(&mut self) {
         self.operations = KVec::new();
+        self.load = Load::default();
     }
 
     /// Puts the work requests of all in front of `chain`. The last of all is signaled to `cqe` if

@@ -30,7 +30,11 @@ use crate::proto::format::{
     ReplyFormat,
     SegmentLimits, //
 };
-use crate::proto::message;
+use crate::proto::message::{
+    self,
+    ChunkKind,
+    OnlyChunk, //
+};
 use crate::proto::v2::Direction as RpcDirection;
 use crate::rdma::dma::Direction;
 use crate::requester::call::{
@@ -204,6 +208,42 @@ impl<T: Host> Marshal<'_, T> {
         Ok(count)
     }
 
+    /// Returns the only chunk, if that is one segment and has a part of the message only.
+    #[inline]
+    fn only_chunk(&self, regions: &Regions<T>) -> Option<OnlyChunk> {
+        let [region] = regions.as_slice() else {
+            return None;
+        };
+        let kind = match (self.plan.call, self.plan.reply) {
+            (CallFormat::ReadChunk { position, .. }, ReplyFormat::Inline) => {
+                ChunkKind::Read { position }
+            }
+            (CallFormat::Inline, ReplyFormat::WriteChunk) => ChunkKind::Write,
+            (CallFormat::Inline, ReplyFormat::ReplyChunk) => ChunkKind::Reply,
+            _ => return None,
+        };
+        let segment = region.segment();
+        Some(OnlyChunk { kind, segment })
+    }
+
+    /// Does what [`Self::write_header`] does, if the header of a message with one chunk has a short
+    /// form.
+    #[inline]
+    fn write_short_header(&self, chunk: OnlyChunk, to: &mut [u8]) -> Option<(usize, u64)> {
+        let header = message::OnlyChunkHeader {
+            version: self.terms.version,
+            is_reply: false,
+            xid: self.rqst.xid(),
+            credits: self.link.credits_wanted(),
+            chunk,
+        };
+        let offered = match chunk.kind {
+            ChunkKind::Read { .. } => 0,
+            ChunkKind::Write | ChunkKind::Reply => chunk.segment.length,
+        };
+        header.encode(to).map(|len| (len, offered.into()))
+    }
+
     /// Writes the header, with the chunks that were registered. Returns its length, and how many
     /// octets it offers for the Reply.
     fn write_header(
@@ -212,6 +252,12 @@ impl<T: Host> Marshal<'_, T> {
         asked: &Asked,
         buffer: &mut SendBuffer<T::Wire>,
     ) -> Result<(usize, u64), SendError> {
+        let written = self
+            .only_chunk(regions)
+            .and_then(|chunk| self.write_short_header(chunk, buffer));
+        if let Some(written) = written {
+            return Ok(written);
+        }
         let (body, rest) = regions.split_at_checked(asked.call).ok_or(SendError::Io)?;
         let (read, rest) = rest.split_at_checked(asked.read).ok_or(SendError::Io)?;
         let (write, reply) = rest.split_at_checked(asked.write).ok_or(SendError::Io)?;

@@ -23,6 +23,7 @@ use crate::proto::format::{
     MessageSizes,
     ReplyFormat,
     SegmentLimits,
+    ShortMessage,
     Usable, //
 };
 use crate::proto::message::{
@@ -133,6 +134,34 @@ fn message_of(buf: &XdrBuf, eligible: bool, cut: &SegmentLimits) -> Result<Messa
     })
 }
 
+/// Chooses the format of a Call of Version One, which is one that needs one chunk in most cases.
+/// [`None`] if it needs more. In that version the peer refuses nothing.
+#[inline]
+fn choose_one_chunk<T: Host>(
+    rqst: &SendRqst<'_, T>,
+    terms: &Terms,
+    cut: &SegmentLimits,
+) -> Result<Option<CallPlan>, SendError> {
+    if terms.version.rules().has_properties || !terms.has_chunks || !rqst.reply_expected() {
+        return Ok(None);
+    }
+    let ddp_allowed = rqst.ddp_allowed();
+    let short = |buf: &XdrBuf, eligible: bool, inline| -> Result<_, SendError> {
+        Ok(ShortMessage {
+            sizes: sizes_of(buf)?,
+            offset: buf.page_base() % PAGE_SIZE,
+            places: eligible && ddp_allowed,
+            inline,
+        })
+    };
+    let (call, reply) = (rqst.snd_buf(), rqst.rcv_buf());
+    Ok(format::choose_one_chunk(
+        &short(call, call.is_write(), terms.send_size)?,
+        &short(reply, reply.is_read(), terms.receive_size)?,
+        cut,
+    ))
+}
+
 /// Chooses the format of a Call and of what it offers for its Reply.
 fn choose<T: Host>(
     link: &Link<T::Wire>,
@@ -140,6 +169,9 @@ fn choose<T: Host>(
     terms: &Terms,
     cut: &SegmentLimits,
 ) -> Result<CallPlan, SendError> {
+    if let Some(plan) = choose_one_chunk(rqst, terms, cut)? {
+        return Ok(plan);
+    }
     let call = message_of(rqst.snd_buf(), rqst.snd_buf().is_write(), cut)?;
     // Without chunks nothing can be offered for a Reply, which has to be inline then.
     let reply = if rqst.reply_expected() && terms.has_chunks {

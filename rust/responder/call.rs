@@ -33,6 +33,7 @@ use crate::proto::message::plan::{
 use crate::proto::message::{
     self,
     CallPlaces,
+    OnlyChunk,
     PlainCall,
     Version, //
 };
@@ -64,6 +65,10 @@ pub(crate) struct Call<H: EndpointEvents> {
     header_len: usize,
     /// The chunks of the Call. Most have none.
     chunks: Option<CallChunks>,
+    /// Its results that go into chunks, as offset and length in the Reply, in order.
+    results: [(u32, u32); MAX_RESULTS],
+    /// The number of results.
+    result_count: usize,
     /// Where the Reply goes, if it was there before the Call was taken in.
     buffer: Option<SendBuffer<H>>,
     /// Its transaction ID.
@@ -72,57 +77,50 @@ pub(crate) struct Call<H: EndpointEvents> {
     work: InWork,
 }
 
-/// The chunks of a Call, and the results that go into them.
+/// The chunks of a Call.
 struct CallChunks {
     /// Where its lists are in the message.
     places: CallPlaces,
-    /// Its results, as offset and length in the Reply, in order.
-    results: [(u32, u32); MAX_RESULTS],
-    /// The number of results.
-    result_count: usize,
-    /// Which of the Write chunks are empty: their results are wanted inline, RFC 8166 section
-    /// 4.3.2.3.
-    empty: [bool; MAX_RESULTS],
-    /// The number of Write chunks.
+    /// Which of the Write chunks are empty, one bit each: their results are wanted inline, RFC 8166
+    /// section 4.3.2.3.
+    empty: u32,
+    /// The number of Write chunks that may have results.
     chunk_count: usize,
+    /// Set if some are offered for the Reply.
+    offered: bool,
+    /// The one that is, if it has one segment, and there is no other chunk.
+    only: Option<OnlyChunk>,
+    /// The handle that the Reply may invalidate.
+    invalidate: Option<u32>,
 }
+
+const _: () = assert!(MAX_RESULTS <= u32::BITS as usize);
 
 impl CallChunks {
     /// The chunks of a Call in `message`; [`None`] if it has none.
+    #[inline]
     fn of(call: &message::Call<'_>, message: &[u8]) -> Option<Self> {
         if !call.special && !call.has_chunks() {
             return None;
         }
-        let mut empty = [false; MAX_RESULTS];
-        let mut chunk_count = 0;
-        for (chunk, empty) in call.write.iter().zip(empty.iter_mut()) {
-            *empty = chunk.is_empty();
+        let (mut empty, mut chunk_count) = (0, 0);
+        for chunk in call.write.iter().take(MAX_RESULTS) {
+            empty |= u32::from(chunk.is_empty()) << chunk_count;
             chunk_count += 1;
         }
         Some(Self {
             places: CallPlaces::of(call, message),
-            results: [(0, 0); MAX_RESULTS],
-            result_count: 0,
             empty,
             chunk_count,
+            offered: call.offers_chunks(),
+            only: OnlyChunk::offered(call),
+            invalidate: call.invalidate(),
         })
     }
 
-    /// See [`CallContext::result_payload`].
-    fn add_result(&mut self, offset: u32, len: u32) {
-        if self.result_count >= self.chunk_count {
-            return;
-        }
-        // RFC 8166 section 4.3.2: results go into the Write chunks in order, also one of no
-        // octets (RFC 8267 section 6.4.1). Whether one fits is seen when the Reply is made.
-        let (Some(place), Some(empty)) = (
-            self.results.get_mut(self.result_count),
-            self.empty.get(self.result_count),
-        ) else {
-            return;
-        };
-        *place = (offset, if *empty { 0 } else { len });
-        self.result_count += 1;
+    /// Returns whether the Write chunk with this number is empty; [`None`] if there is none.
+    fn is_empty(&self, index: usize) -> Option<bool> {
+        (index < self.chunk_count).then_some(self.empty >> index & 1 != 0)
     }
 }
 
@@ -266,18 +264,32 @@ impl<H: EndpointEvents> Call<H> {
             whole,
             header_len,
             chunks,
+            results: [(0, 0); MAX_RESULTS],
+            result_count: 0,
             buffer,
             xid,
             work: InWork::new(stats),
         })
     }
 
-    /// Returns whether it has chunks.
-    pub(crate) fn has_chunks(&self) -> bool {
-        self.chunks.is_some()
+    /// Returns whether it offers chunks for its Reply.
+    pub(crate) fn offers_chunks(&self) -> bool {
+        self.chunks.as_ref().is_some_and(|chunks| chunks.offered)
+    }
+
+    /// Returns the chunk that it offers for its Reply, if that has one segment, and there is no
+    /// other.
+    pub(super) fn only_chunk(&self) -> Option<OnlyChunk> {
+        self.chunks.as_ref()?.only
+    }
+
+    /// Returns the handle that the Reply may invalidate.
+    pub(super) fn invalidate(&self) -> Option<u32> {
+        self.chunks.as_ref()?.invalidate
     }
 
     /// Returns the header, until the Reply is ready.
+    #[inline]
     pub(crate) fn header(&self) -> Option<message::Call<'_>> {
         let bytes = self.message.as_ref()?.bytes();
         let mut call = match &self.chunks {
@@ -326,10 +338,7 @@ impl<H: EndpointEvents> Call<H> {
     /// The results that have a chunk, as offset and length in the Reply; of length zero if it is an
     /// empty one.
     pub(crate) fn results(&self) -> &[(u32, u32)] {
-        self.chunks
-            .as_ref()
-            .and_then(|chunks| chunks.results.get(..chunks.result_count))
-            .unwrap_or(&[])
+        self.results.get(..self.result_count).unwrap_or(&[])
     }
 }
 
@@ -350,8 +359,15 @@ impl<H: EndpointEvents> CallContext for Call<H> {
     }
 
     fn result_payload(&mut self, offset: u32, len: u32) {
-        if let Some(chunks) = &mut self.chunks {
-            chunks.add_result(offset, len);
+        let chunk = |chunks: &CallChunks| chunks.is_empty(self.result_count);
+        // RFC 8166 section 4.3.2: results go into the Write chunks in order, also one of no
+        // octets (RFC 8267 section 6.4.1). Whether one fits is seen when the Reply is made.
+        if let (Some(is_empty), Some(place)) = (
+            self.chunks.as_ref().and_then(chunk),
+            self.results.get_mut(self.result_count),
+        ) {
+            *place = (offset, if is_empty { 0 } else { len });
+            self.result_count += 1;
         }
     }
 

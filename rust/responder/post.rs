@@ -39,6 +39,8 @@ pub(crate) fn reply<H: EndpointEvents>(
     let sending = begin(ready, endpoint, channel, 1)?;
     if let Some(credits) = sending.credits() {
         message::set_credits(&mut ready.message, credits);
+        // The peer may have said meanwhile that it does not want that, and have been answered.
+        ready.invalidate = ready.invalidate.filter(|_| sending.may_invalidate());
     }
     // What was not posted stays in `ready`, so nothing of it is dropped before the lock.
     let posted = endpoint.post_reply(
@@ -106,7 +108,7 @@ fn in_parts<H: EndpointEvents>(
             &mut ready.message,
             ready.len,
             &mut ready.cargo,
-            ready.invalidate.filter(|_| sending.may_invalidate()),
+            ready.invalidate,
         );
         if posted.is_ok() {
             sending.commit();

@@ -27,7 +27,11 @@ use crate::proto::chunk::{
     Segment, //
 };
 use crate::proto::continuation::Split;
-use crate::proto::message;
+use crate::proto::message::{
+    self,
+    ChunkKind,
+    OnlyChunk, //
+};
 use crate::proto::v2::Direction;
 use crate::proto::{
     v1,
@@ -201,6 +205,8 @@ where
 {
     match fill_plain(rqst, &mut ready.message, terms) {
         Some(len) => {
+            let invalidate = rqst.call().invalidate();
+            ready.invalidate = invalidate.filter(|_| terms.may_invalidate);
             ready.len = len;
             Ok(())
         }
@@ -211,7 +217,7 @@ where
 /// The RDMA Writes of a Reply.
 pub(crate) type Writes<H> = KVec<Transfer<H>>;
 
-/// Makes the most common Reply: one message without chunks, to a Call that has offered none.
+/// Makes the most common Reply: one message without chunks, to a Call that has offered none for it.
 /// Returns its length; [`None`] if the Reply is another one.
 #[inline]
 fn fill_plain<H, R>(rqst: &R, message: &mut [u8], terms: &ReplyTerms) -> Option<usize>
@@ -220,7 +226,7 @@ where
     R: ReplySource<H>,
 {
     let call = rqst.call();
-    if call.has_chunks() {
+    if call.offers_chunks() {
         return None;
     }
     let header = message::ReplyHeader {
@@ -256,7 +262,10 @@ where
 {
     let mut waits = false;
     let filled = patiently(&mut || {
-        let filled = fill(rqst, ready, terms);
+        let filled = match fill_only_chunk(rqst, ready, terms).transpose() {
+            Some(filled) => filled,
+            None => fill(rqst, ready, terms),
+        };
         if matches!(filled, Err(EAGAIN)) && !core::mem::replace(&mut waits, true) {
             let call = rqst.call();
             call.stats().out_of_regions(call.xid());
@@ -343,6 +352,85 @@ where
     Some(message::shortage(offered, rest, threshold))
 }
 
+/// Does what [`fill`] does for the most common Reply with a chunk: one result, or all of the Reply,
+/// goes to the only segment that the Call has offered. [`None`] if the Reply is another one.
+///
+/// # Errors
+///
+/// As for [`fill`].
+#[inline]
+fn fill_only_chunk<H, R>(
+    rqst: &R,
+    ready: &mut Ready<H>,
+    terms: &ReplyTerms,
+) -> Result<Option<Writes<H>>>
+where
+    H: EndpointEvents,
+    R: ReplySource<H>,
+{
+    let (call, reply) = (rqst.call(), rqst.reply());
+    let (Some(only), Some(endpoint)) = (call.only_chunk(), call.endpoint()) else {
+        return Ok(None);
+    };
+    let (from, len) = match (only.kind, call.results()) {
+        (ChunkKind::Write, [(offset, len)]) => (*offset as usize, *len),
+        (ChunkKind::Reply, []) => (0, u32::try_from(reply.len())?),
+        _ => return Ok(None),
+    };
+    if len == 0 || len > only.segment.length {
+        return Ok(None);
+    }
+    let segment = Segment {
+        length: len,
+        ..only.segment
+    };
+    let header = message::OnlyChunkHeader {
+        version: terms.version,
+        is_reply: true,
+        xid: call.xid(),
+        credits: terms.credits,
+        chunk: OnlyChunk { segment, ..only },
+    };
+    let message = &mut *ready.message;
+    let Some(mut end) = header.encode(message) else {
+        return Ok(None);
+    };
+    if only.kind == ChunkKind::Write {
+        end = copy_inline(call.results(), reply, end, message)?;
+    }
+    let Some(memory) = one_run(reply, from, len)?.filter(|_| end <= terms.inline_max) else {
+        return Ok(None);
+    };
+    let mut transfers = KVec::new();
+    endpoint.transfer(dma::Direction::ToDevice, memory, &segment, &mut transfers)?;
+    if !endpoint.fits(&transfers) {
+        return Err(EMSGSIZE);
+    }
+    ready.len = end;
+    ready.invalidate = call.invalidate().filter(|_| terms.may_invalidate);
+    Ok(Some(transfers))
+}
+
+/// Returns the memory of `len` octets of a Reply from octet `from` on; [`None`] if there are gaps
+/// in it, or not so many octets.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+fn one_run(reply: &XdrBuf, from: usize, len: u32) -> Result<Option<KVec<PageFragment>>> {
+    let octets = len as usize;
+    let mut memory: KVec<PageFragment> = KVec::with_capacity(pages_of(octets), GFP_KERNEL)?;
+    let mut left = len;
+    for fragment in reply.range(from, from.saturating_add(octets)) {
+        if memory.last().is_some_and(|last| !last.leads_to(&fragment)) {
+            return Ok(None);
+        }
+        left = left.saturating_sub(fragment.len());
+        memory.push(fragment, GFP_KERNEL)?;
+    }
+    Ok((left == 0).then_some(memory))
+}
+
 /// Fills in the message and prepares the Writes, which are returned.
 ///
 /// # Errors
@@ -418,19 +506,13 @@ where
         len = end;
         long = Some(before_last(rqst, endpoint, header.xid, split)?);
     } else if replied.is_none() {
-        for_rest(call.results(), reply.len(), |from, to| {
-            let end = len.checked_add(to - from).ok_or(EMSGSIZE)?;
-            let place = message.get_mut(len..end).ok_or(EMSGSIZE)?;
-            reply.copy_range(from, place).ok_or(EMSGSIZE)?;
-            len = end;
-            Ok(())
-        })?;
+        len = copy_inline(call.results(), reply, len, message)?;
     }
     if len > terms.inline_max || !endpoint.fits(&transfers) {
         return Err(EMSGSIZE);
     }
     ready.len = len;
-    ready.invalidate = header.invalidate().filter(|_| terms.may_invalidate);
+    ready.invalidate = call.invalidate().filter(|_| terms.may_invalidate);
     ready.long = long;
     Ok(transfers)
 }
@@ -478,6 +560,29 @@ fn split(total: usize, header_len: usize, terms: &ReplyTerms) -> Result<Split> {
         .ok()
         .filter(|split| split.len() <= terms.most_parts())
         .ok_or(EMSGSIZE)
+}
+
+/// Copies what a Reply has beside results in chunks into its message, from octet `at` on. Returns
+/// where that ends.
+///
+/// # Errors
+///
+/// `EMSGSIZE` if there is no room for it.
+fn copy_inline(
+    results: &[(u32, u32)],
+    reply: &XdrBuf,
+    at: usize,
+    message: &mut [u8],
+) -> Result<usize> {
+    let mut at = at;
+    for_rest(results, reply.len(), |from, to| {
+        let end = at.checked_add(to - from).ok_or(EMSGSIZE)?;
+        let place = message.get_mut(at..end).ok_or(EMSGSIZE)?;
+        reply.copy_range(from, place).ok_or(EMSGSIZE)?;
+        at = end;
+        Ok(())
+    })?;
+    Ok(at)
 }
 
 /// Copies octets of what a Reply has beside results in chunks, from `offset` on, until `to` is
@@ -614,10 +719,7 @@ impl<'a, H: EndpointEvents> Writer<'a, H> {
                 self.make_room(transfers)?;
                 let part = fragment.part(at, self.room as usize).ok_or(EMSGSIZE)?;
                 // One transfer is for memory without gaps.
-                let gap = self.run.last().is_some_and(|last| {
-                    (last.offset() + last.len()) as usize != PAGE_SIZE || part.offset() != 0
-                });
-                if gap {
+                if self.run.last().is_some_and(|last| !last.leads_to(&part)) {
                     self.flush(transfers)?;
                 }
                 let current = self.begun.checked_sub(1);

@@ -32,19 +32,28 @@ impl<'a> Chunk<'a> {
             return Err(Fault::TooManySegments);
         }
 
-        let start = behind.rest();
+        let segments = behind.bytes(count.saturating_mul(SEGMENT_LEN))?;
         let mut total = 0_u32;
-        for _ in 0..count {
-            total = Segment::get(&mut behind)?.add_to(total)?;
+        for segment in (Segments { rest: segments }) {
+            segment.check()?;
+            total = segment.add_to(total)?;
         }
         *reader = behind;
 
-        // INVARIANT: these octets are `count` segments that were read above.
-        Ok(Self {
-            segments: start
-                .get(..count.saturating_mul(SEGMENT_LEN))
-                .ok_or(Fault::Truncated)?,
-            total,
+        // INVARIANT: These octets are segments that were checked above.
+        Ok(Self { segments, total })
+    }
+
+    /// Reads a chunk that was checked before. Returns nothing if there are no octets left.
+    #[inline]
+    pub(super) fn get_checked(reader: &mut Reader<'a>) -> Option<Self> {
+        let count = usize::try_from(reader.u32().ok()?).ok()?;
+        let segments = reader.bytes(count.saturating_mul(SEGMENT_LEN)).ok()?;
+        let lengths = Segments { rest: segments }.map(|segment| segment.length);
+        // INVARIANT: The caller guarantees that they were checked.
+        Some(Self {
+            segments,
+            total: lengths.fold(0, u32::wrapping_add),
         })
     }
 
@@ -55,11 +64,13 @@ impl<'a> Chunk<'a> {
     }
 
     /// Returns the place of the chunk in `message`, of which it is a part.
+    #[inline]
     pub(crate) fn place(&self, message: &[u8]) -> Place<u32> {
         Place::of(self.segments, message, self.total)
     }
 
     /// Returns the chunk again, which was at `place` in `message`.
+    #[inline]
     pub(crate) fn at(place: &Place<u32>, message: &'a [u8]) -> Self {
         // INVARIANT: These octets were checked before.
         Self {
@@ -119,7 +130,7 @@ impl<'a> Chunk<'a> {
 ///
 /// # Invariants
 ///
-/// `rest` is a whole number of checked segments.
+/// `rest` is a whole number of segments.
 #[derive(Clone, Debug)]
 pub(crate) struct Segments<'a> {
     /// The remaining segments.
@@ -129,11 +140,11 @@ pub(crate) struct Segments<'a> {
 impl Iterator for Segments<'_> {
     type Item = Segment;
 
+    #[inline]
     fn next(&mut self) -> Option<Segment> {
         let (segment, rest) = self.rest.split_first_chunk::<SEGMENT_LEN>()?;
         self.rest = rest;
-        // By the type invariant this is `Some`.
-        Segment::get(&mut Reader::new(segment)).ok()
+        Segment::read(&mut Reader::new(segment)).ok()
     }
 }
 
@@ -151,6 +162,7 @@ pub(crate) fn reply_chunk_len(segments: Option<usize>) -> Result<usize> {
 }
 
 /// Writes a chunk.
+#[inline]
 pub(crate) fn put_chunk(writer: &mut Writer<'_>, segments: &[Segment]) -> Result {
     let count = u32::try_from(segments.len()).map_err(|_| Fault::TooManySegments)?;
     writer.u32(count)?;

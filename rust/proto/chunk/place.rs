@@ -15,6 +15,7 @@ pub(crate) struct Place<F> {
 
 impl<F> Place<F> {
     /// The place of `list`, which is a part of `message` or empty.
+    #[inline]
     pub(super) fn of(list: &[u8], message: &[u8], figure: F) -> Self {
         let at = list.as_ptr().addr().wrapping_sub(message.as_ptr().addr());
         let at = if list.is_empty() { 0 } else { at };
@@ -26,6 +27,7 @@ impl<F> Place<F> {
     }
 
     /// Returns the list in the message that it was found in.
+    #[inline]
     pub(super) fn list<'a>(&self, message: &'a [u8]) -> &'a [u8] {
         let usize_of = |value| usize::try_from(value).unwrap_or(usize::MAX);
         let rest = message.get(usize_of(self.at)..).unwrap_or(&[]);

@@ -70,11 +70,13 @@ impl<'a> ReadList<'a> {
     }
 
     /// Returns the place of the list in `message`, of which it is a part.
+    #[inline]
     pub(crate) fn place(&self, message: &[u8]) -> Place<u32> {
         Place::of(self.entries, message, self.total)
     }
 
     /// Returns the list again, which was at `place` in `message`.
+    #[inline]
     pub(crate) fn at(place: &Place<u32>, message: &'a [u8]) -> Self {
         // INVARIANT: These octets were checked before.
         Self {
@@ -128,13 +130,15 @@ pub(crate) struct ReadSegments<'a> {
 impl Iterator for ReadSegments<'_> {
     type Item = ReadSegment;
 
+    #[inline]
     fn next(&mut self) -> Option<ReadSegment> {
         let (entry, rest) = self.rest.split_first_chunk::<READ_ENTRY_LEN>()?;
         self.rest = rest;
         let mut reader = Reader::new(entry);
         reader.u32().ok()?;
-        // By the type invariant this is `Some`.
-        ReadSegment::get(&mut reader).ok()
+        let position = reader.u32().ok()?;
+        let segment = Segment::read(&mut reader).ok()?;
+        Some(ReadSegment { position, segment })
     }
 }
 
@@ -148,7 +152,6 @@ pub(crate) fn put_read_list(writer: &mut Writer<'_>, segments: &[ReadSegment]) -
     let mut total = 0_u32;
     for entry in segments {
         total = entry.segment.add_to(total)?;
-        writer.bool(true)?;
         entry.put(writer)?;
     }
     writer.bool(false)
@@ -162,7 +165,6 @@ pub(crate) fn put_position_zero(writer: &mut Writer<'_>, segments: &[Segment]) -
         total = total
             .checked_add(segment.length)
             .ok_or(Fault::ChunkTooLong)?;
-        writer.bool(true)?;
         ReadSegment {
             position: 0,
             segment: *segment,

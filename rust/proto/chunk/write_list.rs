@@ -70,11 +70,13 @@ impl<'a> WriteList<'a> {
     }
 
     /// Returns the place of the list in `message`, of which it is a part.
+    #[inline]
     pub(crate) fn place(&self, message: &[u8]) -> Place<usize> {
         Place::of(self.entries, message, self.count)
     }
 
     /// Returns the list again, which was at `place` in `message`.
+    #[inline]
     pub(crate) fn at(place: &Place<usize>, message: &'a [u8]) -> Self {
         // INVARIANT: These octets were checked before.
         Self {
@@ -99,6 +101,7 @@ impl<'a> WriteList<'a> {
     }
 
     /// Returns the only chunk of the list, or `None` if there are none or several.
+    #[inline]
     pub(crate) fn single(&self) -> Option<Chunk<'a>> {
         let mut chunks = self.iter();
         let first = chunks.next()?;
@@ -130,11 +133,12 @@ pub(crate) struct Chunks<'a> {
 impl<'a> Iterator for Chunks<'a> {
     type Item = Chunk<'a>;
 
+    #[inline]
     fn next(&mut self) -> Option<Chunk<'a>> {
         // At the end of the entries no word is left to read. Before it, by the type invariant, a
         // whole entry follows.
-        self.rest.bool().ok()?;
-        Chunk::get(&mut self.rest, &Limits::NONE).ok()
+        self.rest.u32().ok()?;
+        Chunk::get_checked(&mut self.rest)
     }
 }
 

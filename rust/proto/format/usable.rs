@@ -228,6 +228,14 @@ mod tests {
                 },
                 &ASKED,
             ),
+            // It had that room.
+            (
+                RdmaError::WriteResource {
+                    index: 1,
+                    needed: 10_001,
+                },
+                &ASKED,
+            ),
             (
                 RdmaError::WriteResource {
                     index: 0,

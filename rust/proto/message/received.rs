@@ -69,6 +69,7 @@ impl<'a> Call<'a> {
     }
 
     /// The view of a message of Version One, or of the earlier protocol.
+    #[inline]
     pub(crate) fn from_one(header: &v1::Header<'a>) -> Option<Self> {
         (header.rpc_direction() == v1::Direction::Call).then(|| Self {
             xid: header.xid,
@@ -123,7 +124,12 @@ impl<'a> Call<'a> {
 
     /// Returns whether there are any chunks.
     pub(crate) const fn has_chunks(&self) -> bool {
-        !self.reads_nothing() || !self.write.is_empty() || self.reply.is_some()
+        !self.reads_nothing() || self.offers_chunks()
+    }
+
+    /// Returns whether it offers chunks for its Reply.
+    pub(crate) const fn offers_chunks(&self) -> bool {
+        !self.write.is_empty() || self.reply.is_some()
     }
 
     /// Returns the handle to be invalidated with the Reply, if handles may be invalidated at all.
@@ -239,6 +245,7 @@ pub(crate) struct CallPlaces {
 
 impl CallPlaces {
     /// Takes note of a Call in `message`.
+    #[inline]
     pub(crate) fn of(call: &Call<'_>, message: &[u8]) -> Self {
         Self {
             xid: call.xid,
@@ -254,6 +261,7 @@ impl CallPlaces {
     }
 
     /// Returns the Call again, whose message it is.
+    #[inline]
     pub(crate) fn call<'a>(&self, message: &'a [u8]) -> Call<'a> {
         Call {
             xid: self.xid,
@@ -299,6 +307,7 @@ impl<'a> Reply<'a> {
     }
 
     /// The view of a message of Version One, or of the earlier protocol.
+    #[inline]
     pub(crate) fn from_one(header: &v1::Header<'a>) -> Option<Self> {
         let is_reply = header.rpc_direction() == v1::Direction::Reply && header.error().is_none();
         is_reply.then(|| Self {

@@ -35,7 +35,8 @@ pub(crate) struct PlainHeader {
 impl PlainHeader {
     /// Returns the size of such a header in octets. In Version One three chunk lists follow the
     /// prefix (RFC 8166, 4.3). In Version Two these and a handle to invalidate (6.3.7), or in a
-    /// Reply the Write list alone (6.3.10). The earlier protocol has the direction before the lists.
+    /// Reply the Write list alone (6.3.10). The earlier protocol has the direction before the
+    /// lists.
     pub(crate) const fn len(version: Version, direction: Direction) -> u32 {
         match (version, direction) {
             (Version::One, _) => 28,
@@ -51,23 +52,28 @@ impl PlainHeader {
     /// [`Fault::NoSpace`] if `buf` is too short.
     #[inline]
     pub(crate) fn encode(&self, buf: &mut [u8]) -> Result<usize> {
+        // The last number is that of the words which follow the prefix. All of them are zero, but
+        // for the first one in a Reply of the earlier protocol.
         match (self.version, self.direction) {
-            (Version::One, _) => self.put(v1::procedure::MSG, [0; 3], buf),
+            (Version::One, _) => self.put::<3>(v1::procedure::MSG, 0, buf),
+            (Version::Two, Direction::Reply) => self.put::<1>(v2::htype::REPLY_INLINE, 0, buf),
+            (Version::Two, Direction::Call) => self.put::<4>(v2::htype::CALL_INLINE, 0, buf),
             (Version::Earlier, direction) => {
-                let words = [v2_2016::header::word(direction), 0, 0, 0];
-                self.put(v1::procedure::MSG, words, buf)
+                self.put::<4>(v1::procedure::MSG, v2_2016::header::word(direction), buf)
             }
-            (Version::Two, Direction::Call) => self.put(v2::htype::CALL_INLINE, [0; 4], buf),
-            (Version::Two, Direction::Reply) => self.put(v2::htype::REPLY_INLINE, [0; 1], buf),
         }
     }
 
-    /// Writes the prefix and the words that follow it.
-    #[inline]
-    fn put<const N: usize>(&self, procedure: u32, rest: [u32; N], buf: &mut [u8]) -> Result<usize> {
+    /// Writes the prefix and `N` words that follow it, of which `first` is the first one.
+    #[inline(always)]
+    fn put<const N: usize>(&self, procedure: u32, first: u32, buf: &mut [u8]) -> Result<usize> {
         let mut writer = Writer::new(buf);
         let version = self.version.number();
         writer.words([self.xid, version, self.credits, procedure])?;
+        let mut rest = [0; N];
+        if let Some(word) = rest.first_mut() {
+            *word = first;
+        }
         writer.words(rest)?;
         Ok(writer.len())
     }
@@ -311,7 +317,7 @@ mod tests {
     #[test]
     fn sizes_are_exact() -> Result {
         let segments = [SEGMENT; 2];
-        for version in [Version::One, Version::Two] {
+        for version in [Version::One, Version::Two, Version::Earlier] {
             for kinds in 0..32_u32 {
                 let some = |bit: u32, count: usize| if kinds & bit == 0 { 0 } else { count };
                 let (read, write, reply) = (some(1, 2), some(2, 1), some(4, 2));
@@ -362,7 +368,7 @@ mod tests {
     /// A header that was encoded is decoded to the same contents.
     #[test]
     fn headers_survive_the_journey() -> Result {
-        for version in [Version::One, Version::Two] {
+        for version in [Version::One, Version::Two, Version::Earlier] {
             let call = CallHeader {
                 version,
                 xid: 7,
@@ -393,6 +399,57 @@ mod tests {
             let bytes = Bytes::from_encoder(|buf| reply.encode(buf))?;
             let reply = decode_reply(version, bytes.get()).ok_or(Fault::NoPayload)?;
             assert!(reply.special && reply.write.iter().map(|chunk| chunk.total()).eq([8]));
+        }
+        Ok(())
+    }
+
+    /// Section 4.2.2 of the draft of 2016: whatever chunks there are, the direction in the header
+    /// is that of the RPC message.
+    #[test]
+    fn the_direction_of_the_earlier_protocol_is_that_of_the_rpc_message() -> Result {
+        let version = Version::Earlier;
+        let read = |position| ReadSegment {
+            position,
+            segment: SEGMENT,
+        };
+        let list = [SEGMENT];
+        let direction = |bytes: &Bytes| {
+            let word = bytes.get().get(16..).and_then(|rest| rest.first_chunk());
+            word.map(|word| u32::from_be_bytes(*word))
+        };
+        for (call, reads) in [
+            (&[][..], &[][..]),
+            (&[], &[read(4)]),
+            (&list, &[read(0)]),
+            (&list, &[read(0), read(4)]),
+        ] {
+            for (write, reply) in [(&[][..], &[][..]), (&list, &[]), (&[], &list)] {
+                let header = CallHeader {
+                    version,
+                    xid: 7,
+                    credits: 1,
+                    call,
+                    read: reads,
+                    write,
+                    reply,
+                    invalidate: 0,
+                };
+                let bytes = Bytes::from_encoder(|buf| header.encode(buf))?;
+                assert_eq!(direction(&bytes), Some(v2_2016::direction::CALL));
+            }
+        }
+        for write in [&[][..], &[&list[..]]] {
+            for reply in [None, Some(&list[..])] {
+                let header = ReplyHeader {
+                    version,
+                    xid: 7,
+                    credits: 1,
+                    write,
+                    reply,
+                };
+                let bytes = Bytes::from_encoder(|buf| header.encode(buf))?;
+                assert_eq!(direction(&bytes), Some(v2_2016::direction::REPLY));
+            }
         }
         Ok(())
     }

@@ -3,6 +3,10 @@
 //! Decoding and checking of received Version One messages.
 
 use super::{
+    super::chunk::{
+        READ_ENTRY_LEN,
+        SEGMENT_LEN, //
+    },
     error_code,
     procedure,
     Body,
@@ -95,6 +99,40 @@ pub(crate) fn decode_without_chunks(bytes: &[u8]) -> Option<Header<'_>> {
         return None;
     }
     decode_sound_msg(bytes, &Limits::DEFAULT)
+}
+
+/// Returns whether a message is an RDMA_MSG whose RPC message is a Call, sound or not. Then
+/// [`decode`] finds a Call, or a fault that is not one of a Reply.
+///
+/// This takes less than to decode it, but of a Call in a chunk (RDMA_NOMSG) it says no.
+pub(crate) fn holds_call(bytes: &[u8]) -> bool {
+    rpc_direction(bytes) == Some(0)
+}
+
+/// Skips the header of an RDMA_MSG, and returns the direction of the RPC message as it is.
+#[inline]
+fn rpc_direction(bytes: &[u8]) -> Option<u32> {
+    let mut reader = Reader::new(bytes);
+    let prefix = Prefix::get(&mut reader).ok()?;
+    if prefix.version != VERSION || prefix.procedure != procedure::MSG {
+        return None;
+    }
+    let skip_chunk = |reader: &mut Reader<'_>| {
+        let count = usize::try_from(reader.u32().ok()?).ok()?;
+        let segments = reader.bytes(count.checked_mul(SEGMENT_LEN)?);
+        segments.is_ok().then_some(())
+    };
+    while reader.bool().ok()? {
+        reader.array::<{ READ_ENTRY_LEN - UNIT }>().ok()?;
+    }
+    while reader.bool().ok()? {
+        skip_chunk(&mut reader)?;
+    }
+    if reader.bool().ok()? {
+        skip_chunk(&mut reader)?;
+    }
+    let [_, _, _, _, direction @ ..] = *reader.array::<{ 2 * UNIT }>().ok()?;
+    Some(u32::from_be_bytes(direction))
 }
 
 /// Decodes a received message of any kind.
@@ -315,7 +353,45 @@ mod tests {
             assert_eq!(found.is_some(), short);
             if let Some(header) = found {
                 assert!(decode_any(bytes.get(), &Limits::DEFAULT) == Ok(header));
+                let is_call = header.rpc_direction() == Direction::Call;
+                assert_eq!(holds_call(bytes.get()), is_call);
             }
+        }
+        Ok(())
+    }
+
+    /// What says that it is a Call is taken for one without a look at the rest, so it is never
+    /// decoded as something else.
+    #[test]
+    fn what_holds_a_call_is_not_taken_for_a_reply() -> Result {
+        for (words, holds) in [
+            (&[XID, 1, 32, 0, 0, 0, 0, XID, 0][..], true),
+            (&[XID, 1, 32, 0, 0, 0, 0, XID, 1], false),
+            (&[XID, 1, 32, 0, 0, 0, 0, XID, 2], false),
+            (&[XID, 1, 32, 0, 0, 0, 0, XID], false),
+            // With a wrong transaction ID, or segments that are not sound.
+            (&[XID, 1, 32, 0, 0, 0, 0, XID + 1, 0], true),
+            (&[XID, 1, 32, 0, 1, 7, 1, 2, 0, 3, 0, 0, 0, XID, 0], true),
+            (&[XID, 1, 32, 0, 1, 0, 1, 2, 0, 3, 0, 0, 0, XID, 0], true),
+            (&[XID, 1, 32, 0, 1, 8, 1, 2, 0, 3, 0, 0, 0, XID, 1], false),
+            (&[XID, 1, 32, 0, 0, 1, 1, 5, 9, 0, 9, 0, 1, 0, XID, 0], true),
+            (
+                &[XID, 1, 32, 0, 0, 1, 2, 5, 9, 0, 9, 0, 1, 0, XID, 0],
+                false,
+            ),
+            (&[XID, 1, 32, 0, 0, 0, 1, u32::MAX, XID, 0], false),
+            (&[XID, 1, 32, 0, 2, 0, 0, XID, 0], false),
+            // Another version, and an RPC message in a chunk.
+            (&[XID, 2, 32, 0, 0, 0, 0, XID, 0], false),
+            (&[XID, 1, 32, 1, 1, 0, 1, 2, 0, 3, 0, 0, 0], false),
+        ] {
+            let bytes = Bytes::from_words(words)?;
+            assert_eq!(holds_call(bytes.get()), holds);
+            let direction = match decode(bytes.get()) {
+                Ok(header) => Some(header.rpc_direction()),
+                Err(error) => error.direction,
+            };
+            assert!(!holds || direction != Some(Direction::Reply));
         }
         Ok(())
     }

@@ -41,16 +41,16 @@ impl CallHeader<'_> {
     /// segment at position zero holds anything, [`Fault::UnexpectedPositionZero`] if there is such
     /// a segment without `nomsg`, and the fault of an invalid segment.
     pub(crate) fn encode(&self, buf: &mut [u8]) -> Result<usize> {
-        self.encode_with(buf, VERSION, &[])
+        self.encode_with::<false>(buf, VERSION, 0)
     }
 
-    /// Writes the header of another version, which has `words` in front of the chunk lists, as
-    /// [`Self::encode`] does.
-    pub(in crate::proto) fn encode_with(
+    /// Writes the header of another version as [`Self::encode`] does, if `HAS_WORD` is set with a
+    /// word in front of the chunk lists.
+    pub(in crate::proto) fn encode_with<const HAS_WORD: bool>(
         &self,
         buf: &mut [u8],
         version: u32,
-        words: &[u32],
+        word: u32,
     ) -> Result<usize> {
         match chunk::position_zero_len(self.read.iter().copied()) {
             None | Some(0) if self.nomsg => return Err(Fault::NoPayload),
@@ -66,10 +66,10 @@ impl CallHeader<'_> {
             segments => Some(segments),
         };
         let lists = (self.read, write, reply);
-        encode(
+        encode::<HAS_WORD>(
             buf,
             &prefix(self.xid, version, self.credits, self.nomsg),
-            words,
+            word,
             lists,
         )
     }
@@ -99,16 +99,16 @@ impl ReplyHeader<'_> {
     /// Reply chunk holds nothing, [`Fault::ZeroCredits`] if there is no grant, and the fault of an
     /// invalid segment.
     pub(crate) fn encode(&self, buf: &mut [u8]) -> Result<usize> {
-        self.encode_with(buf, VERSION, &[])
+        self.encode_with::<false>(buf, VERSION, 0)
     }
 
-    /// Writes the header of another version, which has `words` in front of the chunk lists, as
-    /// [`Self::encode`] does.
-    pub(in crate::proto) fn encode_with(
+    /// Writes the header of another version as [`Self::encode`] does, if `HAS_WORD` is set with a
+    /// word in front of the chunk lists.
+    pub(in crate::proto) fn encode_with<const HAS_WORD: bool>(
         &self,
         buf: &mut [u8],
         version: u32,
-        words: &[u32],
+        word: u32,
     ) -> Result<usize> {
         let reply = self.reply.unwrap_or_default();
         if self.nomsg && reply.iter().all(|segment| segment.length == 0) {
@@ -118,10 +118,10 @@ impl ReplyHeader<'_> {
             return Err(Fault::ZeroCredits);
         }
         let lists = (&[][..], self.write, self.reply);
-        encode(
+        encode::<HAS_WORD>(
             buf,
             &prefix(self.xid, version, self.credits, self.nomsg),
-            words,
+            word,
             lists,
         )
     }
@@ -149,16 +149,16 @@ type Lists<'a> = (
 );
 
 /// Writes a header with chunk lists to the front of `buf` and returns its size.
-fn encode(
+fn encode<const HAS_WORD: bool>(
     buf: &mut [u8],
     prefix: &Prefix,
-    words: &[u32],
+    word: u32,
     (read, write, reply): Lists<'_>,
 ) -> Result<usize> {
     let mut writer = Writer::new(buf);
     prefix.put(&mut writer)?;
-    for word in words {
-        writer.u32(*word)?;
+    if HAS_WORD {
+        writer.u32(word)?;
     }
     chunk::put_read_list(&mut writer, read)?;
     chunk::put_write_list(&mut writer, write)?;

@@ -145,7 +145,7 @@ pub(crate) fn is_invalid_option(bytes: &[u8]) -> bool {
 ///
 /// As for [`v1::CallHeader::encode`].
 pub(crate) fn encode_call(header: &v1::CallHeader<'_>, buf: &mut [u8]) -> Result<usize> {
-    header.encode_with(buf, VERSION, &[direction::CALL])
+    header.encode_with::<true>(buf, VERSION, direction::CALL)
 }
 
 /// Writes the header of a Reply to the front of `buf` and returns its size.
@@ -154,7 +154,7 @@ pub(crate) fn encode_call(header: &v1::CallHeader<'_>, buf: &mut [u8]) -> Result
 ///
 /// As for [`v1::ReplyHeader::encode`].
 pub(crate) fn encode_reply(header: &v1::ReplyHeader<'_>, buf: &mut [u8]) -> Result<usize> {
-    header.encode_with(buf, VERSION, &[direction::REPLY])
+    header.encode_with::<true>(buf, VERSION, direction::REPLY)
 }
 
 #[cfg_attr(
