@@ -54,6 +54,7 @@ extern unsigned int rpcrdma_parameter_client_version_set;
 extern unsigned int rpcrdma_parameter_client_dialect;
 extern unsigned int rpcrdma_parameter_server_2016;
 extern unsigned int rpcrdma_parameter_client_remote_invalidation;
+extern unsigned int rpcrdma_parameter_keep_alive;
 extern unsigned int rpcrdma_parameter_server_version;
 
 /**

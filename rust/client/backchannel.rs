@@ -141,8 +141,10 @@ pub(super) fn received(
         None => header.payload.len(),
     };
     trace::reverse_call(this.number(), xid, inline_len);
-    let link = this.requester.link();
-    if link.is_some_and(|link| link.channel().refuses_call(has_chunks)) {
+    let refuses = this
+        .requester
+        .ask_link(|link| link.channel().refuses_call(has_chunks));
+    if refuses == Some(true) {
         let answer = ErrorHeader {
             xid,
             version: version.number(),
@@ -215,10 +217,8 @@ pub(super) fn pulled(this: &Arc<Client>, pull: Pulling<Client>, done: bool) {
     }
     // It was prepared for `Backchannel`, so it is not split.
     if let Some((call, pages, len)) = pull.into_pages() {
-        let Some(link) = this.requester.link() else {
-            return;
-        };
-        let version = link.channel().spoken();
+        let version = this.requester.ask_link(|link| link.channel().spoken());
+        let Some(version) = version else { return };
         deliver(this, version, call, len, |_, to| pages.read(to));
     }
 }

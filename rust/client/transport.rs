@@ -97,11 +97,10 @@ impl Client {
             return;
         };
         // A Call for which there are too few credits goes with chunks.
-        let mut again = link.channel().check(false);
+        let again = link.channel().check(false);
         if link.channel().rules().has_optional {
-            // Nobody tells of settings that were changed.
             this.tell_wishes();
-            again = true;
+            requester::reply::weigh_credits(&**this);
         }
         requester::reply::act(&**this, &link);
         if again {

@@ -61,6 +61,7 @@ impl Agreement {
             "own_receive_size": said.own.receive_size,
             "own_remote_invalidation": said.own.invalidation,
             "own_reverse_direction": level(said.own.reverse),
+            "request_unanswered": u32::from(said.is_asked),
         );
         let Some(peer) = &said.peer else { return };
         let constant = said.peer_constant;

@@ -131,6 +131,7 @@ use crate::proto::v2_2016::props::{
     Values,
     Wishes, //
 };
+use crate::sunrpc::tunables;
 use kernel::sync::lock::spinlock::SpinLockBackend;
 use kernel::sync::lock::Guard;
 
@@ -395,16 +396,19 @@ impl Channel {
     }
 
     /// Returns the version that is spoken, if it is known.
+    #[inline]
     pub(crate) fn version(&self) -> Option<Version> {
         Version::of_code(self.version.load(Acquire))
     }
 
     /// Returns the rules of what is spoken. Until it is known, nobody sends anything.
-    pub(crate) fn rules(&self) -> &'static Rules {
+    #[inline]
+    pub(crate) fn rules(&self) -> Rules {
         self.spoken().rules()
     }
 
     /// Returns what is spoken. Until it is known, nobody sends anything.
+    #[inline]
     pub(crate) fn spoken(&self) -> Version {
         self.version().unwrap_or(Version::One)
     }
@@ -471,6 +475,7 @@ impl Channel {
         let pending = Pending {
             message: waits,
             proof: self.awaits_proof(),
+            patience: tunables::keep_alive().div_ceil(watchdog::CHECK_INTERVAL),
         };
         let mut state = self.change();
         let found = state.connection.check(pending);
@@ -479,7 +484,8 @@ impl Channel {
             // If there is a verdict at this moment it stands: the exchange gives only one.
             self.follow(self.auth.skipped());
         }
-        found.again
+        // Settings may change at any time, of which nobody tells.
+        found.again || self.rules().has_optional
     }
 
     /// Publishes what others ask for without the lock.
@@ -522,12 +528,26 @@ impl Channel {
     /// Does what the session wants: sends its own messages above all. To be called after everything
     /// that may have changed something: when a message was dealt with, when a Send has completed,
     /// when Receives were added.
+    #[inline]
     pub(crate) fn act<H: EndpointEvents>(&self, endpoint: &Arc<Endpoint<H>>) -> OwnerWork {
-        let mut outcome = OwnerWork::default();
-        // Whoever has changed something finds that it is not quiet, or that somebody has seen it.
-        if !self.may_speak_two || self.is_quiet.load(Relaxed) {
-            return outcome;
+        if self.may_act() {
+            self.act_now(endpoint)
+        } else {
+            OwnerWork::default()
         }
+    }
+
+    /// Returns whether [`Self::act`] may have anything to do.
+    #[inline]
+    pub(crate) fn may_act(&self) -> bool {
+        // Whoever has changed something finds that it is not quiet, or that somebody has seen it.
+        self.may_speak_two && !self.is_quiet.load(Relaxed)
+    }
+
+    /// Does what the session wants, when it may want something.
+    #[inline(never)]
+    fn act_now<H: EndpointEvents>(&self, endpoint: &Arc<Endpoint<H>>) -> OwnerWork {
+        let mut outcome = OwnerWork::default();
         let mut state = self.state.lock();
         self.update_offer(&mut state, endpoint);
         if state.in_transit > 0 && endpoint.has_retired(state.latest) {
@@ -709,21 +729,17 @@ impl Channel {
         self.state.lock().connection.takes_calls()
     }
 
-    /// Returns whether a Reply may have invalidated a handle.
-    pub(crate) fn accepts_invalidation(&self) -> bool {
-        !self.rules().has_optional
-            || self
-                .state
-                .lock()
-                .connection
-                .session
-                .exchange
-                .accepts_invalidation()
-    }
-
     /// Has the peer told what this end wants now, where that can be told. [`Self::act`] sends it.
     pub(crate) fn wish(&self, wishes: &Wishes) {
         self.change().connection.wish(wishes);
+    }
+
+    /// Has answers to requests wait, or not any more, see
+    /// [`Exchange::hold_answers`](crate::proto::session::exchange::Exchange::hold_answers).
+    /// [`Self::act`] sends them.
+    pub(crate) fn hold_answers(&self, is_held: bool) {
+        let mut state = self.change();
+        state.connection.session.exchange.hold_answers(is_held);
     }
 
     /// Returns whether a Call of the peer is answered with an error, see
@@ -804,8 +820,8 @@ impl Sending<'_> {
         self.credits
     }
 
-    /// Returns whether a Reply may invalidate, if it was meant to: the peer may have said meanwhile
-    /// that it does not want that, and have been answered.
+    /// Returns whether a Reply may invalidate, if it was meant to, where that may change at any
+    /// time.
     pub(crate) fn may_invalidate(&self) -> bool {
         let state = self.state.as_ref();
         state.is_none_or(|state| state.connection.may_invalidate())

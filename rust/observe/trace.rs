@@ -387,6 +387,7 @@ mod tests {
         error(XPRT, 0x1122_334c, RdmaError::Segments { max: 1 }, true);
         closing(XPRT, Reason::Stalled);
         host_auth(XPRT, auth::AuthVerdict::Refuse(auth::AuthFailure::WrongKey));
+        optional(XPRT, 0x1122_334d, c"UPDPROP", 8192, 1, 2, true);
         agreed(
             XPRT,
             2,

@@ -69,7 +69,10 @@ use super::{
         Plain,
         RdmaError, //
     },
-    v2_2016::props::Wishes,
+    v2_2016::{
+        option,
+        props::Wishes, //
+    },
     window::most_parts, //
 };
 
@@ -235,16 +238,22 @@ impl Connection {
         let mut action = self.session.poll_action();
         self.note_version();
         if let Some(Action::Send(Control::Optional(message))) = &mut action {
-            // As in a Call or in a Reply (section 4.2.2 of that draft).
-            match (message.direction, self.session.role()) {
-                (Direction::Call, _) => message.credits = self.in_one.calls.max(1),
-                (Direction::Reply, Role::Server) => {
-                    message.credits = self.receives.allowance().granted();
-                }
-                (Direction::Reply, Role::Client) => {}
-            }
+            self.set_credits(message);
         }
         action
+    }
+
+    /// Sets the credits of an OPTIONAL message as in a Call or in a Reply
+    /// (draft-cel-nfsv4-rpcrdma-version-two-01, 4.2.2).
+    #[cold]
+    fn set_credits(&self, message: &mut option::Message) {
+        match (message.direction, self.session.role()) {
+            (Direction::Call, _) => message.credits = self.in_one.calls.max(1),
+            (Direction::Reply, Role::Server) => {
+                message.credits = self.receives.allowance().granted();
+            }
+            (Direction::Reply, Role::Client) => {}
+        }
     }
 
     /// Returns whether [`Self::poll`] would return nothing before the next call of another method
@@ -288,6 +297,7 @@ impl Connection {
         }
         // Who expects no answers has no Calls under way.
         self.session.exchange.set_idle(!reception.expects_answers);
+        self.session.exchange.note_heard();
         let event = self.session.handle_received(bytes);
         self.note_version();
         self.widest = self.widest.max(self.session.credits());
@@ -296,7 +306,11 @@ impl Connection {
         }
         match event {
             Event::Foreign(version) => {
-                Incoming::of_counted(version, bytes, reception.expects_answers)
+                let mut incoming = Incoming::of_counted(version, bytes, reception.expects_answers);
+                if let (Version::Earlier, Incoming::Answer(answer)) = (version, &mut incoming) {
+                    answer.refuses_invalidation = !self.session.exchange.accepts_invalidation();
+                }
+                incoming
             }
             event => Incoming::of_event(event),
         }
@@ -424,8 +438,7 @@ impl Connection {
 
     /// Returns whether a Reply that is posted now may invalidate, if it was meant to.
     pub(crate) fn may_invalidate(&self) -> bool {
-        let has_optional = self.version().is_some_and(|v| v.rules().has_optional);
-        !has_optional || self.session.exchange.peer().invalidation != 0
+        !self.has_optional() || self.session.exchange.peer().invalidation != 0
     }
 
     /// Begins to send an RPC message, which is posted now and then [committed](Self::commit).
@@ -444,11 +457,22 @@ impl Connection {
         if version.rules().counts_messages {
             return self.session.prepare_send(message).map(Some);
         }
-        if message.direction == Direction::Call && !self.takes_calls() {
-            return Err(Refusal::Unsupported);
+        if version.rules().has_optional {
+            return self.begin_earlier(message.direction);
         }
         // Others count the Calls that have no Reply.
         Ok(None)
+    }
+
+    /// Does the same in the earlier protocol, where what was asked for before may have changed: the
+    /// level of the peer, and its credits.
+    fn begin_earlier(&self, direction: Direction) -> core::result::Result<Option<u32>, Refusal> {
+        match (direction, self.session.role()) {
+            (Direction::Call, _) if !self.takes_calls() => Err(Refusal::Unsupported),
+            // Behind what has told the peer of fewer, there are no more than these.
+            (Direction::Reply, Role::Server) => Ok(Some(self.receives.allowance().granted())),
+            _ => Ok(None),
+        }
     }
 
     /// Counts an RPC message that was posted. Nothing else was asked of the connection since
@@ -572,9 +596,56 @@ impl Connection {
     /// [`Receives::settle`]. `held` Receives hold messages that are still in use. Nothing may be
     /// promised between the last [`Self::update_offer`] with this value and this.
     pub(crate) fn settle(&mut self, held: u32) -> u32 {
+        if self.has_optional() {
+            return self.settle_told(held);
+        }
         // A message is counted as held before the session sees it, so none is in neither of them.
         let promised = self.session.windows().1.must_be_posted();
         self.receives.settle(promised.saturating_add(held))
+    }
+
+    /// Does the same in the earlier protocol: nothing is given back before the peer has heard of
+    /// its credits.
+    fn settle_told(&mut self, held: u32) -> u32 {
+        if self.session.exchange.is_lowering() {
+            return 0;
+        }
+        self.receives.settle(self.receives.needed(held))
+    }
+
+    /// Returns whether the peer can be told of changes at any time, as far as it is known what is
+    /// spoken.
+    fn has_optional(&self) -> bool {
+        self.version().is_some_and(|v| v.rules().has_optional)
+    }
+
+    /// Withdraws credits where the peer can be told so at any time, see [`Receives::review`]; if it
+    /// turns out that it can't, it has them again. To be called every now and then, since an idle
+    /// peer does nothing that others would be reminded by. `held` Calls of the peer are with us.
+    /// Returns the credit value if that has changed.
+    pub(crate) fn review_credits(
+        &mut self,
+        share: Option<u32>,
+        limit: u32,
+        held: u32,
+    ) -> Option<u32> {
+        let exchange = &mut self.session.exchange;
+        if exchange.is_lowering() && held > self.receives.allowance().granted() {
+            // Until some of these are answered it may not say that it has heard, and is not silent.
+            exchange.note_heard();
+        }
+        let has_changed = if !self.version.is_some_and(|v| v.rules().has_optional) {
+            false
+        } else if exchange.is_unknown() {
+            exchange.restore_credits();
+            self.receives.restore()
+        } else if exchange.is_open() && self.receives.review(share, limit) {
+            exchange.lower_credits();
+            true
+        } else {
+            false
+        };
+        has_changed.then(|| self.receives.allowance().granted())
     }
 
     /// Checks whether the peer makes progress, see [`Watchdog::check`].

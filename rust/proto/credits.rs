@@ -55,17 +55,21 @@ impl Grant {
 /// it may grow is for the caller to find out, who has to receive what the peer sends.
 ///
 /// In Version Two the credits are what a window is renewed to. They may be fewer than before. What
-/// was promised stays promised there too, until the peer has used it.
+/// was promised stays promised there too, until the peer has used it. In the earlier protocol with
+/// the same number fewer credits can be told at any time, and what was promised stays promised
+/// until the peer has proved that it has heard.
 ///
 /// # Invariants
 ///
-/// `1 <= granted <= limit`.
+/// `1 <= granted <= limit <= most`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allowance {
     /// The number of Calls that the peer may have unanswered.
     granted: u32,
     /// The bound of `granted`.
     limit: u32,
+    /// The bound of `limit`.
+    most: u32,
     /// Set if the peer has used all of it since it last grew.
     used_up: bool,
     /// The number of Calls beyond `granted` that are put up with, as many again at most.
@@ -90,6 +94,7 @@ impl Allowance {
         Self {
             granted: initial.clamp(1, limit),
             limit,
+            most: limit,
             used_up: false,
             overdraft: 0,
             growing: false,
@@ -112,13 +117,20 @@ impl Allowance {
         self.overdraft
     }
 
+    /// Returns how many Calls the peer may still believe that it may have unanswered.
+    const fn promised(&self) -> u32 {
+        self.granted.saturating_add(self.withdrawn)
+    }
+
     /// Takes note of a Call with which `unanswered` ones are with us.
     ///
     /// # Errors
     ///
     /// [`Overrun`] if it should not have been sent.
     pub(crate) fn arrived(&mut self, unanswered: u32) -> core::result::Result<(), Overrun> {
-        if unanswered > self.granted.saturating_add(self.overdraft) {
+        if unanswered > self.granted.saturating_add(self.overdraft)
+            && unanswered > self.promised().saturating_add(self.overdraft)
+        {
             return Err(Overrun);
         }
         if unanswered >= self.granted {
@@ -185,8 +197,8 @@ impl Allowance {
     }
 
     /// Withdraws credits, so that `most` are left, but at least one. Not on a connection of Version
-    /// One. The caller is to be ready for them until they are [settled](Self::settle). Returns
-    /// whether there are fewer now.
+    /// One, where nobody can know when the peer has heard of it. The caller is ready for them until
+    /// they are [settled](Self::settle). Returns whether there are fewer now.
     pub(crate) fn withdraw(&mut self, most: u32) -> bool {
         let most = most.max(1);
         if self.growing || self.granted <= most {
@@ -198,6 +210,25 @@ impl Allowance {
         // INVARIANT: It is less than before, and not zero.
         self.granted = most;
         true
+    }
+
+    /// Sets what the credit value may become, as far as that was possible from the beginning. What
+    /// is granted beyond it is [withdrawn](Self::withdraw) before. Not while somebody is about
+    /// to add credits.
+    pub(crate) fn set_limit(&mut self, limit: u32) {
+        if self.growing {
+            return;
+        }
+        // INVARIANT: It is not below `granted`, which is not above `most`.
+        self.limit = limit.min(self.most).max(self.granted);
+    }
+
+    /// Grants again what was withdrawn: the peer can't be told so.
+    pub(crate) fn restore(&mut self) {
+        // INVARIANT: It was granted before, and nothing was added since: see `begin_growth`.
+        self.granted = self.promised().min(self.most);
+        self.limit = self.limit.max(self.granted);
+        self.withdrawn = 0;
     }
 
     /// Returns how many credits were withdrawn that the caller is still ready for.
@@ -377,6 +408,43 @@ mod tests {
         allowance.grow(20);
         assert!(allowance.withdraw(0));
         assert_eq!((allowance.granted(), allowance.withdrawn()), (1, 39));
+    }
+
+    /// Calls that the peer may have sent before it has heard of fewer credits were promised.
+    #[test]
+    fn what_was_withdrawn_may_still_be_used() {
+        let mut allowance = Allowance::new(64, 64);
+        assert!(allowance.withdraw(4));
+        assert_eq!(allowance.arrived(64), Ok(()));
+        assert_eq!(allowance.arrived(65), Err(Overrun));
+        assert_eq!(allowance.settle(9, 1), 56);
+        assert_eq!(allowance.arrived(8), Ok(()));
+        assert_eq!(allowance.arrived(9), Err(Overrun));
+        allowance.restore();
+        assert_eq!((allowance.granted(), allowance.withdrawn()), (8, 0));
+    }
+
+    /// The limit may be lowered, and raised to what it was at first.
+    #[test]
+    fn a_limit_may_change_between_what_is_granted_and_the_first_one() {
+        let mut allowance = Allowance::new(16, 64);
+        for (limit, now) in [(8, 16), (32, 32), (100, 64), (0, 16)] {
+            allowance.set_limit(limit);
+            assert_eq!(allowance.limit(), now);
+        }
+        allowance.set_limit(64);
+        assert_eq!(allowance.arrived(16), Ok(()));
+        assert_eq!(allowance.begin_growth(u32::MAX), 16);
+        allowance.set_limit(20);
+        allowance.grow(16);
+        assert_eq!((allowance.granted(), allowance.limit()), (32, 64));
+        assert!(allowance.withdraw(4));
+        allowance.set_limit(4);
+        assert_eq!(allowance.settle(5, 1), 28);
+        assert_eq!(allowance.arrived(4), Ok(()));
+        assert_eq!(allowance.begin_growth(u32::MAX), 0);
+        allowance.set_limit(64);
+        assert_eq!(allowance.begin_growth(u32::MAX), 4);
     }
 
     #[test]

@@ -347,6 +347,8 @@ pub(crate) enum Timer {
     Sequence,
     /// Credits, see [`Session::is_starved`] and [`Session::is_short`].
     Credits,
+    /// The answer to a request, see [`Exchange::is_asked`].
+    Silence,
     /// The Sends of the last messages, see [`Session::is_closing`].
     Close,
 }
@@ -590,8 +592,13 @@ impl Session {
             Timer::Credits if self.is_starved() || self.is_short() => {
                 self.close_for(Reason::Starved);
             }
+            Timer::Silence if self.exchange.is_asked() => self.close_for(Reason::Silent),
             Timer::Close if self.is_closing() => self.hurried = true,
-            Timer::FirstMessage | Timer::Sequence | Timer::Credits | Timer::Close => {}
+            Timer::FirstMessage
+            | Timer::Sequence
+            | Timer::Credits
+            | Timer::Silence
+            | Timer::Close => {}
         }
     }
 

@@ -92,8 +92,11 @@ fn take_rest<T: Host>(
             }
         }
         Delivery::Properties | Delivery::Optional(_) => {
-            if let Delivery::Optional(Some(credits)) = delivery {
-                update_credits(this, *credits);
+            if let Delivery::Optional(credits) = delivery {
+                if let Some(credits) = credits {
+                    update_credits(this, *credits);
+                }
+                weigh_credits(&**this);
             }
             // The timeout of a Call begins before the connection is made; with a delay that grows,
             // it might be over each time that the Call could be sent. Without any, a server that
@@ -232,12 +235,8 @@ pub(crate) fn accept<T: Host>(
 
     let had_regions = !regions.is_empty();
     let invalidated = message.invalidated();
-    let is_wanted = || {
-        let link = this.requester().link();
-        link.is_none_or(|link| link.channel().accepts_invalidation())
-    };
-    let mut taken = |rkey| take_invalidated(&**this, xid, rkey, regions) && is_wanted();
-    if invalidated.is_some_and(|rkey| !taken(rkey)) {
+    let mut taken = |rkey| take_invalidated(&**this, xid, rkey, regions);
+    if invalidated.is_some_and(|rkey| !taken(rkey) || answer.refuses_invalidation) {
         // It took something away that was not this Call's, or that it was not to take.
         lose_track(&**this);
         if !call.is_hopeless() {
@@ -336,11 +335,17 @@ fn fence<T: Host>(
 
 /// Notes the credits of a Reply, or what else grants some. Nearly all say what the one before has
 /// said.
+#[inline]
 pub(crate) fn update_credits<T: Host>(this: &Arc<T>, credits: u32) {
-    let requester = this.requester();
-    if requester.granted.load(Relaxed) == u64::from(credits) {
-        return;
+    if this.requester().granted.load(Relaxed) != u64::from(credits) {
+        change_credits(this, credits);
     }
+}
+
+/// Notes credits that are not those of the Reply before.
+#[inline(never)]
+fn change_credits<T: Host>(this: &Arc<T>, credits: u32) {
+    let requester = this.requester();
     let Some(link) = requester.link() else {
         return;
     };
@@ -348,6 +353,19 @@ pub(crate) fn update_credits<T: Host>(this: &Arc<T>, credits: u32) {
     let limit = link.channel().granted(credits);
     trace::credits(this.traced(), credits, limit);
     this.xprt().set_credits(limit);
+}
+
+/// Compares the Calls that have a credit with those that may have one now: an answer which says
+/// that we know how many these are waits until all others have ended. They may not have been sent
+/// yet, and the peer has Receives for them so long.
+#[cold]
+pub(crate) fn weigh_credits<T: Host>(this: &T) {
+    let Some(link) = this.requester().link() else {
+        return;
+    };
+    let limit = link.channel().call_limit() as usize;
+    let is_held = this.xprt().credits_in_use() > limit;
+    link.channel().hold_answers(is_held);
 }
 
 /// The fence of the Call with index `tag` has completed.

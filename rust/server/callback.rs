@@ -9,6 +9,12 @@
 //! SUNRPC hold; so it may outlive the connection, but not begin to end before SUNRPC frees that.
 //! Until then the connection knows it too, under a mutex (`Connection::callback`) which is held
 //! while a Reply is taken in. `destroy` takes it away from there, and so waits for such a Reply.
+//!
+//! Where the connection can have none, since it is at its end, has one, or its client takes no
+//! Calls, there is a [`Callback`] of which the connection knows nothing. Its Calls are sent to
+//! nobody, as if to a client that never answers, and time out. Errors are no way out: one when it
+//! is made is dangerous, see [`CallbackTransport::setup`], and to one at each Call nfsd has no
+//! other answer than to call again at once, for ever.
 
 use crate::endpoint::{
     EndpointEvents,
@@ -73,9 +79,9 @@ pub(crate) trait CallbackWire: EndpointEvents + ServerTransport {
         attach: impl FnOnce(Arc<Link<Self>>),
     ) -> Result;
 
-    /// From now on the connection tells nobody of Replies. When this returns it does not refer to
-    /// the callback.
-    fn end_callback(&self);
+    /// From now on the connection does not tell `callback` of Replies. When this returns it does
+    /// not refer to it.
+    fn end_callback(&self, callback: &Callback<Self>);
 
     /// Lets go on what waits for Send buffers.
     fn flush(&self);
@@ -92,6 +98,8 @@ pub(crate) struct Callback<C: CallbackWire> {
     requester: Requester<Callback<C>>,
     /// The connection.
     connection: Arc<C>,
+    /// Set if the connection knows it, or has.
+    begun: Atomic<bool>,
     /// The transport by which SUNRPC knows it. The last field, since fields are dropped in order:
     /// who frees the transport looks whether this is gone.
     xprt: XprtHandle,
@@ -137,6 +145,11 @@ impl<C: CallbackWire> Callback<C> {
         self.xprt.forget_server();
     }
 
+    /// Returns whether Calls are sent to somebody.
+    fn is_begun(&self) -> bool {
+        self.begun.load(Relaxed)
+    }
+
     /// Starts with the connection's link.
     fn attach(&self, link: Arc<Link<C>>) {
         if link.channel().rules().counts_messages {
@@ -144,6 +157,7 @@ impl<C: CallbackWire> Callback<C> {
             self.xprt.set_credits(SLOTS);
         }
         self.requester.set_link(Some(link));
+        self.begun.store(true, Relaxed);
     }
 }
 
@@ -215,6 +229,9 @@ impl<C: CallbackWire> Transport for Callback<C> {
     }
 
     fn send_request(this: &Arc<Self>, rqst: SendRqst<'_, Self>) -> Result<(), SendError> {
+        if !this.is_begun() {
+            return Ok(());
+        }
         let sent = requester::send::call(this, &rqst);
         if sent != Ok(true) {
             // A Reply may wait for Send buffers that it had for a moment.
@@ -231,18 +248,22 @@ impl<C: CallbackWire> Transport for Callback<C> {
     }
 
     fn close(this: &Arc<Self>) {
-        this.connection.end();
-        this.xprt.disconnect_done();
+        if this.is_begun() {
+            this.connection.end();
+            this.xprt.disconnect_done();
+        }
     }
 
     // The connection is the client's, who notices by himself that it does not work.
     fn inject_disconnect(this: &Arc<Self>) {
-        this.connection.end();
+        if this.is_begun() {
+            this.connection.end();
+        }
     }
 
     // Only mounts have such a line.
     fn destroy(this: &Arc<Self>) {
-        this.connection.end_callback();
+        this.connection.end_callback(this);
         this.requester.set_link(None);
     }
 }
@@ -251,16 +272,17 @@ impl<C: CallbackWire> CallbackTransport for Callback<C> {
     type Connection = C;
     const SLOTS: u32 = SLOTS;
 
-    fn setup(xprt: XprtHandle, connection: &Arc<C>) -> Result<Arc<Self>> {
+    fn setup(xprt: XprtHandle, connection: &Arc<C>) -> Result<(Arc<Self>, bool)> {
         let this = Arc::pin_init(
             try_pin_init!(Self {
                 requester <- Requester::new(SLOTS, SLOT_BUFFER),
                 connection: connection.clone(),
+                begun: Atomic::new(false),
                 xprt,
             }? Error),
             GFP_KERNEL,
         )?;
-        connection.begin_callback(&this, |link| this.attach(link))?;
-        Ok(this)
+        let begun = connection.begin_callback(&this, |link| this.attach(link));
+        Ok((this, begun.is_ok()))
     }
 }

@@ -67,6 +67,7 @@ use crate::sunrpc::{
     tunables,
     AddressText, //
 };
+use core::ptr;
 use kernel::sync::{
     CondVar,
     CondVarTimeoutResult, //
@@ -189,7 +190,6 @@ impl CallbackWire for Connection {
         callback: &Arc<Callback<Self>>,
         attach: impl FnOnce(Arc<Link<Self>>),
     ) -> Result {
-        // Who is told so grants no delegations, which could never be recalled.
         if !self.channel.takes_calls() {
             return Err(EOPNOTSUPP);
         }
@@ -214,11 +214,12 @@ impl CallbackWire for Connection {
         Ok(())
     }
 
-    fn end_callback(&self) {
-        self.has_callback.store(false, Relaxed);
-        // Dropped under the lock: else `destroy` might not have the last reference.
-        *self.callback.lock() = None;
-        self.callback_taken.store(false, Release);
+    fn end_callback(&self, callback: &Callback<Self>) {
+        let mut place = self.callback.lock();
+        let known = place.as_ref();
+        if known.is_some_and(|known| ptr::eq(Arc::as_ptr(known), callback)) {
+            self.forget(&mut place);
+        }
     }
 
     fn flush(&self) {
@@ -231,6 +232,14 @@ impl CallbackWire for Connection {
 }
 
 impl Connection {
+    /// Refers to no callback any more. `place` is that of the callback, which is dropped under its
+    /// lock: else `destroy` might not have the last reference.
+    fn forget(&self, place: &mut Option<Arc<Callback<Self>>>) {
+        self.has_callback.store(false, Relaxed);
+        *place = None;
+        self.callback_taken.store(false, Release);
+    }
+
     /// The connection with its endpoint, until it is freed.
     fn link(&self) -> Option<Arc<Link<Self>>> {
         self.link.lock().clone()
@@ -472,6 +481,10 @@ impl Connection {
 
     /// Does what the session of the connection wants.
     fn act(&self) {
+        // Mostly there is nothing, and to look is cheaper.
+        if self.established.load(Relaxed) && !self.channel.may_act() {
+            return;
+        }
         if let Some(link) = self.link() {
             self.act_on(link.endpoint());
         }
@@ -508,6 +521,15 @@ impl Connection {
             // taking Receives, which may be others', so this does not wait for a thread.
             endpoint.cut_off();
             self.close();
+        }
+    }
+
+    /// Takes credits back from a client that can be told so at any time. It may be idle, and others
+    /// want its Receives; or there are to be fewer than there were to be when it came.
+    fn review_credits(&self) {
+        if let Some(link) = self.link() {
+            let limit = tunables::max_requests();
+            self.channel.review_credits(link.endpoint(), self, limit);
         }
     }
 
@@ -661,6 +683,7 @@ impl DelayedWorkItem for Connection {
     /// waits.
     fn run(this: Arc<Self>) {
         let waits = this.waits();
+        this.review_credits();
         let again = this.channel.check(waits);
         this.act();
         if waits {

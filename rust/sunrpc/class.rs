@@ -93,8 +93,14 @@ unsafe fn callback_setup<T: CallbackTransport>(
 ) -> Result<NonNull<sys::rpc_xprt>> {
     // SAFETY: The caller has a reference to `bc_xprt`, so it is valid unless it is null.
     let connection = unsafe { svc::connection::<T::Connection>(args.bc_xprt) }.ok_or(EINVAL)?;
+    let mut is_known = false;
+    let make = |xprt| {
+        let (state, known) = T::setup(xprt, &connection)?;
+        is_known = known;
+        Ok(state)
+    };
     // SAFETY: The caller guarantees that address and namespace are valid.
-    let made = unsafe { setup(args, T::SLOTS, |xprt| T::setup(xprt, &connection)) }?;
+    let made = unsafe { setup(args, T::SLOTS, make) }?;
     let xprt = made.as_ptr();
     // SAFETY: Only this function knows the new transport until it is in `xpt_bc_xprt`, and
     // `bc_xprt` is valid, as `connection` has found. The server's transport gets a reference to the
@@ -107,6 +113,10 @@ unsafe fn callback_setup<T: CallbackTransport>(
         (*xprt).idle_timeout = 0;
         sys::xprt_set_bound(xprt);
         sys::xprt_set_connected(xprt);
+        if !is_known {
+            // It calls nobody, so the server's transport has nothing to do with it.
+            return Ok(made);
+        }
         (*xprt).bc_xprt = args.bc_xprt;
         sys::xprt_get(xprt);
         (*args.bc_xprt).xpt_bc_xprt = xprt;

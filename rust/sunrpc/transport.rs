@@ -136,10 +136,13 @@ pub(crate) trait CallbackTransport: Transport {
     /// The number of Calls that there may be at a time.
     const SLOTS: u32;
 
-    /// Makes a transport. It keeps `xprt` as long as it lives.
+    /// Makes a transport, which keeps `xprt` as long as it lives. Returns with it whether the
+    /// connection knows it; else its Calls are sent to nobody.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if the connection has one already.
-    fn setup(xprt: XprtHandle, connection: &Arc<Self::Connection>) -> Result<Arc<Self>>;
+    /// `ENOMEM` if there is no memory for the transport itself, and nothing else: after an error
+    /// nfsd puts the connection by a pointer that it reads in memory which is freed when the
+    /// connection ends meanwhile (nfsd4_process_cb_update()).
+    fn setup(xprt: XprtHandle, connection: &Arc<Self::Connection>) -> Result<(Arc<Self>, bool)>;
 }

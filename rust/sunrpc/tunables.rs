@@ -79,6 +79,10 @@ tunables! {
     /// can be told at any time: 0 or 1.
     pub(crate) fn client_remote_invalidation = rpcrdma_parameter_client_remote_invalidation;
 
+    /// Returns after how many seconds of silence a peer is asked whether it lives, where it can be
+    /// asked; 0 if it is never asked.
+    pub(crate) fn keep_alive = rpcrdma_parameter_keep_alive;
+
     /// Returns the number of times that what to offer was set, modulo 2^32.
     pub(super) fn client_version_settings = rpcrdma_parameter_client_version_set;
 

@@ -14,6 +14,7 @@ unsigned int rpcrdma_parameter_server_version = 2;
 unsigned int rpcrdma_parameter_client_dialect = 7;
 unsigned int rpcrdma_parameter_server_2016;
 unsigned int rpcrdma_parameter_client_remote_invalidation = 1;
+unsigned int rpcrdma_parameter_keep_alive;
 /* The number of times that client_version or client_dialect was set. */
 unsigned int rpcrdma_parameter_client_version_set;
 
@@ -72,6 +73,17 @@ static int get_switch(char *buffer, const struct kernel_param *kp)
 	return sysfs_emit(buffer, "%c\n", *(unsigned int *)kp->arg ? 'Y' : 'N');
 }
 
+/* A day at most. */
+static int set_keep_alive(const char *val, const struct kernel_param *kp)
+{
+	return param_set_uint_minmax(val, kp, 0, 86400);
+}
+
+static const struct kernel_param_ops keep_alive_ops = {
+	.set	= set_keep_alive,
+	.get	= param_get_uint,
+};
+
 static const struct kernel_param_ops client_dialect_ops = {
 	.set	= set_client_dialect,
 	.get	= get_client_dialect,
@@ -112,3 +124,7 @@ module_param_cb(client_remote_invalidation, &switch_ops,
 		&rpcrdma_parameter_client_remote_invalidation, 0644);
 MODULE_PARM_DESC(client_remote_invalidation,
 		 "In the protocol of 2016, Replies may invalidate handles: Y or N");
+
+module_param_cb(keep_alive, &keep_alive_ops, &rpcrdma_parameter_keep_alive, 0644);
+MODULE_PARM_DESC(keep_alive,
+		 "In the protocol of 2016, seconds of silence after which a peer is asked whether it lives; 0 for never");

@@ -13,19 +13,14 @@
 
 import concurrent.futures
 import functools
-import mmap
-import os
 import sys
 
 sys.path.insert(0, "tests/lib")
 import versions  # noqa: E402
 from case import main  # noqa: E402
-from common import Mount, check, children, fabric, log, remote, remote_call, wait_for  # noqa: E402
+from common import Mount, check, children, log, remote, wait_for  # noqa: E402
+from server_credits import BATCH, FIRST, MOST, OTHERS, PARAMETER, connections, restart, show, use_all  # noqa: E402
 
-DEBUGFS = "/sys/kernel/debug/rpcrdma/server"
-#: Credits at first, the default of max_requests, Receives that are asked for beside those of
-#: credits (one to spare, eight for Replies to callbacks), and a batch.
-FIRST, MOST, OTHERS, BATCH = 4, 64, 1 + 8, 16
 #: The fewest that are shared.
 FEWEST = 2 * BATCH + 1
 #: Enough for 16 credits of one connection and two, but not for 32; and a quarter, which is for those
@@ -34,39 +29,6 @@ BOUND = (16 + OTHERS + 2) * 4 // 3 + BATCH
 #: All credits of one connection fit into three quarters of this, those of two do not.
 SHARED = 112 + BATCH
 VERS = "4.1"
-#: Over iWARP the other parameter says nothing.
-PARAMETER = "shared_receives_iwarp" if fabric() == "siw" else "shared_receives"
-
-
-def show(name, connection="*"):
-    """A file in debugfs of one of the server's connections, which is the only one if it is not named."""
-    text = remote(f"cat {DEBUGFS}/{connection}/{name}")
-    return {k: int(v) for k, v in (line.split(": ") for line in text.splitlines())}
-
-
-def connections():
-    """The numbers of the server's connections."""
-    return set(remote(f"ls {DEBUGFS}").split())
-
-
-def restart(receives):
-    """Loads the server's module with that parameter."""
-    remote_call("nfsd_stop")
-    remote(f"rmmod rpcrdma && insmod {os.environ['OURS_KO']} "
-           f"{PARAMETER}={receives} {' '.join(versions.parameters())}")
-    remote("mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug")
-    remote_call("nfsd_start")
-    remote("echo Y >/proc/fs/nfsd/v4_end_grace", ok=None)
-
-
-def use_all(mount, name="file"):
-    """Many large WRITEs at once, so that each is in work for a while."""
-    size = 128 * 1024
-    memory = mmap.mmap(-1, size)
-    file = os.open(f"{mount.path}/{name}", os.O_CREAT | os.O_WRONLY | os.O_DIRECT)
-    with concurrent.futures.ThreadPoolExecutor(MOST) as threads:
-        list(threads.map(lambda n: os.pwrite(file, memory, n * size), range(2 * MOST)))
-    os.close(file)
 
 
 def client():

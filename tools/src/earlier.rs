@@ -5,8 +5,9 @@
 //! As in [`crate::pair`], a byte of the schedule says what happens next: an end calls, answers,
 //! wants something else of the connection, asks the other end for a change, or gets a message. At
 //! each step the bounds are checked that the protocol leaves to its implementations: how many
-//! OPTIONAL messages are on their way, how long messages are, and whether a Reply has a way to
-//! travel. In the end both ends know the same of each other, and every RPC has ended.
+//! OPTIONAL messages are on their way, how long messages are, whether a Reply has a way to travel,
+//! and whether there is a Receive at the server for each Call, however many credits it has taken
+//! back. In the end both ends know the same of each other, and every RPC has ended.
 
 use std::collections::{
     HashMap,
@@ -56,6 +57,9 @@ use crate::proto::{
     }, //
 };
 
+/// The credits that a client asks for, and that a server grants at first.
+const CREDITS: [u32; 2] = [16, 4];
+
 /// The longest RPC message in octets.
 const MAX_LEN: u32 = 6000;
 
@@ -82,6 +86,10 @@ struct End {
     posted: u32,
     /// Messages of the session the Sends of which have not completed.
     in_transit: u32,
+    /// Calls of its own that have a credit and are not sent: how long they and their Replies are.
+    waiting: VecDeque<(u32, u32)>,
+    /// Receives for Calls of the peer, with those that hold one.
+    receives: u32,
     /// Calls of its own without a Reply: how long that is, and whether there is a chunk for it.
     calls: HashMap<u32, (u32, bool)>,
     /// Calls of the peer that it has to answer: how long the Reply is, and whether it has a chunk.
@@ -107,6 +115,8 @@ pub struct Seen {
     pub requests: u32,
     /// RPC messages in a chunk.
     pub chunks: u32,
+    /// Receives that the server has got back for credits that it had withdrawn.
+    pub settled: u32,
 }
 
 /// Two ends.
@@ -165,14 +175,20 @@ impl End {
         let in_one = InOne {
             own: CmPrivate::DEFAULT,
             peer: CmPrivate::DEFAULT,
-            calls: 8,
+            calls: CREDITS[0],
+        };
+        let receives = match (role, speaks) {
+            (Role::Server, Speaks::Earlier) => Receives::new(CREDITS[1], CREDITS[0]),
+            _ => Receives::fixed(17),
         };
         Self {
             role,
-            connection: Connection::new(&config, Receives::fixed(17), in_one),
+            connection: Connection::new(&config, receives, in_one),
             wire: VecDeque::new(),
             posted,
             in_transit: 0,
+            waiting: VecDeque::new(),
+            receives: receives.allowance().granted(),
             calls: HashMap::new(),
             todo: VecDeque::new(),
             next_xid: 0,
@@ -185,6 +201,70 @@ impl End {
     /// Returns what is spoken, if that is known.
     fn version(&self) -> Option<Version> {
         self.connection.version()
+    }
+
+    /// Returns how many Calls of its own may be under way, and are: those that have a credit.
+    fn window(&self) -> (u32, u32) {
+        let most = match self.version() {
+            Some(version) if version.rules().counts_messages => 8,
+            _ => self.connection.grant().limit(),
+        };
+        (most, (self.calls.len() + self.waiting.len()) as u32)
+    }
+
+    /// Notes what the peer grants.
+    fn granted(&mut self, credits: Option<u32>) {
+        if let Some(credits) = credits {
+            self.connection.granted(credits);
+        }
+    }
+
+    /// As the owner of a client does when an OPTIONAL message has come, and now and then.
+    fn weigh_credits(&mut self) {
+        let (most, now) = self.window();
+        self.connection
+            .session
+            .exchange
+            .hold_answers(self.role == Role::Client && now > most);
+    }
+
+    /// Returns how many of these messages are Calls.
+    fn calls_among(&self) -> u32 {
+        let is_call = |m: &&Vec<u8>| match self.version() {
+            Some(Version::Earlier) => m[15] < 2 && m[19] == 0,
+            _ => false,
+        };
+        self.wire.iter().filter(is_call).count() as u32
+    }
+
+    /// Checks that each Call of the peer has found a Receive, or will.
+    fn check_receives(&self) {
+        let held = self.todo.len() as u32;
+        assert!(
+            held + self.calls_among() <= self.receives,
+            "a Call finds no Receive"
+        );
+    }
+
+    /// Renews the peer's credits for a Reply, and gives back what is not needed for them. Returns
+    /// the credit value, which may be another one when the Reply is sent.
+    fn renew(&mut self, seen: &mut Seen) -> u32 {
+        let renewal = self.connection.begin_renewal(None);
+        if renewal.wanted > 0 {
+            self.receives += renewal.wanted;
+            self.connection
+                .receives_mut()
+                .end_growth(renewal.wanted, true);
+        }
+        self.settle(seen);
+        self.connection.receives().allowance().granted()
+    }
+
+    /// Gives back what is not needed for credits that were withdrawn.
+    fn settle(&mut self, seen: &mut Seen) {
+        let settled = self.connection.settle(self.todo.len() as u32);
+        self.receives -= settled;
+        seen.settled += settled;
     }
 
     /// Checks how many OPTIONAL messages are on their way to it: one that is not answered and one
@@ -221,6 +301,9 @@ impl Pair {
         to.wire.push_back(message);
         if to.version() != Some(Version::Two) {
             to.check_optional();
+        }
+        if to.role == Role::Server && to.version() == Some(Version::Earlier) {
+            to.check_receives();
         }
     }
 
@@ -294,19 +377,24 @@ impl Pair {
                 let len = if is_refused { 0 } else { len };
                 end.was_called = true;
                 end.todo.push_back((xid, len, chunk));
+                if !version.rules().counts_messages {
+                    let unanswered = end.todo.len() as u32;
+                    let arrived = end.connection.receives_mut().arrived(unanswered);
+                    assert_eq!(arrived, Ok(()), "a Call that was not granted");
+                }
             }
             Incoming::Answer(answer) => {
-                if let Some(credits) = answer.credits {
-                    end.connection.granted(credits);
-                }
+                end.granted(answer.credits);
                 let (xid, version) = (answer.xid, end.version());
                 let call = end.calls.remove(&xid);
                 assert!(call.is_some(), "a Reply to nothing, in {version:?}");
                 self.seen.replied += u32::from(answer.reply.is_some());
             }
             Incoming::Optional { credits, .. } => {
-                if let Some(credits) = credits {
-                    end.connection.granted(credits);
+                end.granted(credits);
+                end.weigh_credits();
+                if end.role == Role::Server {
+                    end.settle(&mut self.seen);
                 }
             }
             Incoming::Bad(error) => panic!("{error:?}"),
@@ -337,21 +425,27 @@ impl Pair {
         true
     }
 
-    /// Makes a Call, if there may be one, with a Reply of a length.
+    /// Has a Call take a credit, if there is one, with a Reply of a length. It is sent later.
     fn call(&mut self, at: usize, len: u32, reply_len: u32) {
         let end = &mut self.ends[at];
-        let terms = end.connection.terms();
-        let Some(version) = end.version() else {
-            return;
-        };
-        let most = match version.rules().counts_messages {
-            true => 8,
-            false => end.connection.grant().limit(),
-        };
         let may_call = end.was_called && end.connection.takes_calls();
         let is_early = end.role == Role::Server && !may_call;
-        if end.closed || is_early || end.calls.len() as u32 >= most {
-            return;
+        let (most, now) = end.window();
+        if end.version().is_some() && !end.closed && !is_early && now < most {
+            end.waiting.push_back((len, reply_len));
+        }
+    }
+
+    /// Sends a Call that has a credit.
+    fn send_call(&mut self, at: usize) -> bool {
+        let end = &mut self.ends[at];
+        let terms = end.connection.terms();
+        let Some((len, reply_len)) = end.waiting.pop_front() else {
+            return false;
+        };
+        let version = end.version().expect("it has a credit");
+        if end.role == Role::Server && !end.connection.takes_calls() {
+            return true;
         }
         assert_eq!(terms.usable, Usable::ALL);
         let (xid, len) = (end.next_xid, len.clamp(12, MAX_LEN));
@@ -365,7 +459,7 @@ impl Pair {
         let reply = chunk.then_some(1);
         let special = header_len(false, reply) + len as usize > terms.send_size as usize;
         if (chunk || special) && !terms.has_chunks {
-            return;
+            return true;
         }
         let body = [segment(MAX_LEN + reply_len)];
         let read = [ReadSegment {
@@ -395,6 +489,7 @@ impl Pair {
             end.has_called = true;
             end.calls.insert(xid, (reply_len, chunk || special));
         }
+        true
     }
 
     /// Answers the oldest Call, if there is one.
@@ -411,12 +506,16 @@ impl Pair {
         let is_inline = inline + len as usize <= terms.send_size as usize;
         assert!(is_inline || chunk, "a Reply of {len} octets has no way");
         let placed = [segment(len)];
+        let credits = match end.role {
+            Role::Client => 8,
+            Role::Server => end.renew(&mut self.seen),
+        };
         // Version One uses a chunk that is there.
         let uses = chunk && !(is_inline && version.rules().spares_reply_chunk) && len > 0;
         let header = ReplyHeader {
             version,
             xid,
-            credits: 8,
+            credits,
             write: &[],
             reply: uses.then_some(&placed),
         };
@@ -443,11 +542,30 @@ impl Pair {
             }),
             2 => end.connection.session.exchange.ask(&Told {
                 receive_size: (what & 4 != 0).then_some(what * 64),
-                invalidation: (what & 8 != 0).then_some(what >> 4 & 1),
-                reverse: (what & 16 != 0).then_some(what >> 5 & 1),
+                invalidation: (what & 8 != 0).then_some((what >> 4) & 1),
+                reverse: (what & 16 != 0).then_some((what >> 5) & 1),
             }),
             _ => end.connection.session.exchange.ask(&Told::default()),
         }
+    }
+
+    /// As the owners do every now and then: a server takes credits back if there are too few for
+    /// all, or there are to be fewer.
+    fn look(&mut self, at: usize, what: u32) {
+        let end = &mut self.ends[at];
+        end.weigh_credits();
+        if end.role == Role::Client {
+            return;
+        }
+        let held = end.todo.len() as u32;
+        let share = (what & 1 != 0).then_some((what >> 1) & 15);
+        let limit = if what & 0x20 != 0 { what >> 6 } else { 64 };
+        let before = end.connection.receives().allowance().granted();
+        let changed = end.connection.review_credits(share, limit, held);
+        let after = end.connection.receives().allowance().granted();
+        assert_eq!(changed.is_some(), after != before);
+        assert!(end.version() == Some(Version::Earlier) || changed.is_none());
+        end.settle(&mut self.seen);
     }
 
     /// Does one thing. `detail` gives two further bytes.
@@ -455,7 +573,14 @@ impl Pair {
         let at = usize::from(what >> 7);
         let [one, two] = detail.map(u32::from);
         match what & 0x0f {
-            0..=2 => self.call(at, one * 24, two * 24),
+            0..=2 => {
+                self.call(at, one * 24, two * 24);
+                // Some are sent at once.
+                if one & 3 != 0 {
+                    while self.send_call(at) {}
+                }
+            }
+            3 if one & 7 == 0 => self.look(at, two),
             3 | 4 => drop(self.answer(at)),
             5..=8 => drop(self.deliver(at)),
             9..=11 => while self.act(at) {},
@@ -478,8 +603,14 @@ impl Pair {
                 while self.act(at) {
                     more = true;
                 }
+                more |= self.send_call(at);
                 more |= self.deliver(at);
                 more |= self.answer(at);
+            }
+            for end in &mut self.ends {
+                let was_held = end.connection.session.is_quiet(u32::MAX);
+                end.weigh_credits();
+                more |= was_held != end.connection.session.is_quiet(u32::MAX);
             }
             if !more {
                 break;
@@ -499,6 +630,10 @@ impl Pair {
             let [one, other] = [client, server].map(|end| &end.connection.session.exchange);
             assert_eq!(one.own(), other.peer());
             assert_eq!(other.own(), one.peer());
+            let allowance = server.connection.receives().allowance();
+            assert_eq!(allowance.withdrawn(), 0, "credits are withdrawn for ever");
+            assert_eq!(server.receives, allowance.granted());
+            assert!(client.connection.grant().limit() <= allowance.granted());
             let [one, other] = [client, server].map(|end| end.connection.terms());
             // Who receives less than it is sent offers a chunk too many, and no harm is done.
             assert!(one.send_size >= other.receive_size);

@@ -175,11 +175,11 @@ impl Channel {
         }
         self.publish(&state.connection);
         self.note_quiet(&state);
-        let peer = *state.connection.session.exchange.peer();
-        drop(state);
         if let Incoming::Optional { xid, name, .. } = &incoming {
-            trace_optional(self.number, *xid, name, &peer, false);
+            let peer = state.connection.session.exchange.peer();
+            trace_optional(self.number, *xid, name, peer, false);
         }
+        drop(state);
         if let Incoming::Answer(Answer {
             xid,
             error: Some(error),

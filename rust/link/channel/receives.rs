@@ -23,8 +23,7 @@ use crate::{
         connection::{
             receives::{
                 Receives,
-                Renewal,
-                FOR_OPTIONAL, //
+                Renewal, //
             },
             Terms, //
         },
@@ -160,9 +159,31 @@ impl Channel {
         granted
     }
 
+    /// Withdraws credits from a peer that can be told so at any time: what is beyond its share of
+    /// the Receives, if there are too few for all, and what is beyond `limit`. [`Self::act`] tells
+    /// it. What was withdrawn before is given back, as far as the peer has heard of it.
+    pub(crate) fn review_credits<H: EndpointEvents>(
+        &self,
+        endpoint: &Endpoint<H>,
+        owner: &impl ReceiveOwner,
+        limit: u32,
+    ) {
+        if !self.rules().has_optional {
+            return;
+        }
+        let (share, held) = (endpoint.receive_share(), endpoint.held());
+        let mut state = self.change();
+        let changed = state.connection.review_credits(share, limit, held);
+        if let Some(granted) = changed {
+            owner.granted(granted);
+        }
+        drop(state);
+        self.settle(endpoint);
+    }
+
     /// Gives Receives back for credits that were withdrawn, as far as the peer has used what it was
-    /// promised.
-    fn settle<H: EndpointEvents>(&self, endpoint: &Endpoint<H>) {
+    /// promised, or knows what it is promised now.
+    pub(crate) fn settle<H: EndpointEvents>(&self, endpoint: &Endpoint<H>) {
         let mut state = self.change();
         self.update_offer(&mut state, endpoint);
         let settled = state.connection.settle(endpoint.held());
@@ -215,14 +236,9 @@ impl Channel {
         state.connection.receives_mut().set_beside(beside);
     }
 
-    /// Makes Receives ready for OPTIONAL messages, when the first one has come. Without them a peer
-    /// that sends such may have to wait for a Receive. Messages of one connection come one after
-    /// the other. Sleeps.
-    pub(crate) fn begin_optional<H: EndpointEvents>(&self, endpoint: &Endpoint<H>) {
-        let is_first = self.change().connection.receives_mut().begin_optional();
-        if is_first {
-            let _ = endpoint.ask_for_receives(FOR_OPTIONAL, Need::More);
-        }
+    /// Returns how many Receives there are to be for the peer's messages.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.state.lock().connection.receives().capacity()
     }
 
     /// Returns what the peer was granted, for whoever shows it.

@@ -52,6 +52,9 @@ pub(crate) struct Answer<'a> {
     /// Set if the connection ends for it. Then the RPC is sent again, and might be answered like
     /// this again.
     pub(crate) ends_connection: bool,
+    /// Set if it must not have invalidated a handle: this end has said so, and the peer is known to
+    /// have heard of it.
+    pub(crate) refuses_invalidation: bool,
 }
 
 impl Answer<'_> {
@@ -64,6 +67,7 @@ impl Answer<'_> {
             last: None,
             error,
             ends_connection: false,
+            refuses_invalidation: false,
         }
     }
 
@@ -77,6 +81,7 @@ impl Answer<'_> {
             last: None,
             error: None,
             ends_connection: false,
+            refuses_invalidation: false,
         }
     }
 }

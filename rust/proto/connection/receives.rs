@@ -11,7 +11,9 @@
 //! [`Receives::begin_renewal`] says how many to make ready, [`Receives::end_growth`] is told what
 //! came of it. So nothing is promised that is not posted. Withdrawal takes two steps as well:
 //! credits that were withdrawn are not renewed any more, and their Receives are kept until
-//! [`Receives::settle`] finds that the peer has used what it was promised.
+//! [`Receives::settle`] finds that the peer has used what it was promised. In the earlier protocol
+//! with number two [`Receives::review`] withdraws them, and they are kept until the peer is known
+//! to have heard of it.
 
 use super::super::{
     credits::{
@@ -40,7 +42,7 @@ pub(crate) struct Receives {
     allowance: Allowance,
     /// Receives beside those for credits.
     beside: u32,
-    /// Receives beside those for OPTIONAL messages.
+    /// Receives for OPTIONAL messages, beside all others.
     optional: u32,
 }
 
@@ -119,9 +121,12 @@ impl Receives {
         self.beside = beside;
     }
 
-    /// Notes that there are Receives for OPTIONAL messages, or returns that there were before.
-    pub(crate) fn begin_optional(&mut self) -> bool {
-        core::mem::replace(&mut self.optional, FOR_OPTIONAL) == 0
+    /// Returns the same with Receives for OPTIONAL messages.
+    pub(crate) fn with_optional(self) -> Self {
+        Self {
+            optional: FOR_OPTIONAL,
+            ..self
+        }
     }
 
     /// Counts a Call of Version One with which `unanswered` Calls of the peer have no Reply.
@@ -149,13 +154,41 @@ impl Receives {
         let _ = self.allowance.arrived(receives);
     }
 
+    /// Returns how many credits there may be if the connection has to do with `share` Receives.
+    fn most(&self, share: Option<u32>) -> u32 {
+        share.map_or(u32::MAX, |share| {
+            share.saturating_sub(self.beside()).max(FIRST_CREDITS)
+        })
+    }
+
+    /// Withdraws credits from a peer that is told so and says when it has heard of it: if there are
+    /// too few Receives for all that share them, what is beyond its `share`; and what is beyond
+    /// `limit`, which holds for credits to come as well. Returns whether there are fewer now.
+    pub(crate) fn review(&mut self, share: Option<u32>, limit: u32) -> bool {
+        let is_less = self.allowance.withdraw(self.most(share).min(limit));
+        self.allowance.set_limit(limit);
+        is_less
+    }
+
+    /// Grants again what was withdrawn. Returns whether there was anything.
+    pub(crate) fn restore(&mut self) -> bool {
+        let has_withdrawn = self.allowance.withdrawn() > 0;
+        self.allowance.restore();
+        has_withdrawn
+    }
+
+    /// Returns for how many messages of a peer that knows its credits there have to be Receives
+    /// while it has `unanswered` Calls with us. It may have sent these before it knew.
+    pub(crate) fn needed(&self, unanswered: u32) -> u32 {
+        let calls = self.allowance.granted().max(unanswered);
+        calls.saturating_add(self.beside())
+    }
+
     /// Begins to renew the peer's credits. If there are too few Receives for all that share them,
     /// the connection has to do with `share` of them. `may_withdraw` says that it speaks Version
     /// Two.
     pub(crate) fn begin_renewal(&mut self, share: Option<u32>, may_withdraw: bool) -> Renewal {
-        let most = share.map_or(u32::MAX, |share| {
-            share.saturating_sub(self.beside()).max(FIRST_CREDITS)
-        });
+        let most = self.most(share);
         let is_less = may_withdraw && self.allowance.withdraw(most);
         Renewal {
             granted: self.allowance.granted(),
@@ -288,6 +321,36 @@ mod tests {
             assert_eq!(receives.posted(), posted);
         }
         assert!(!receives.begin_renewal(Some(9), true).settles);
+    }
+
+    /// Whoever can be told at any time has to do with its share, and with what the administrator
+    /// wants, as soon as it knows; Calls that it has sent before keep their Receives.
+    #[test]
+    fn credits_are_taken_back_from_who_is_told() {
+        for (share, limit, granted) in [
+            (None, 64, 16),
+            (Some(12), 64, 8),
+            (Some(3), 64, 4),
+            (Some(100), 8, 8),
+            (Some(12), 6, 6),
+            (None, 0, 1),
+        ] {
+            let mut receives = Receives::new(16, 64).with_optional();
+            assert_eq!(receives.review(share, limit), granted < 16);
+            assert_eq!(receives.allowance().granted(), granted);
+            assert_eq!(receives.posted(), 16 + 4);
+            assert_eq!(receives.arrived(16), Ok(()));
+            assert_eq!(receives.settle(receives.needed(16)), 0);
+            let less = 16_u32.saturating_sub(granted);
+            assert_eq!(receives.settle(receives.needed(0)), less);
+            assert_eq!(receives.posted(), granted.saturating_add(4));
+            assert!(!receives.review(share, limit));
+            assert!(!receives.restore());
+        }
+        let mut receives = Receives::new(16, 64);
+        assert!(receives.review(None, 8));
+        assert!(receives.restore());
+        assert_eq!(receives.capacity(), 17);
     }
 
     /// However great the shortage is, a connection can go on.

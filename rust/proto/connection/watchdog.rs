@@ -8,9 +8,12 @@
 //! [`CHECK_INTERVAL`] seconds while there is something to watch, and each check compares what it
 //! finds with the one before. So a limit of `n` checks lasts at most `n + 1` intervals.
 
-use super::super::session::{
-    Session,
-    Timer, //
+use super::super::{
+    session::{
+        Session,
+        Timer, //
+    },
+    v2_2016::props::Told, //
 };
 
 /// Seconds between two checks. A sequence may stand still for as long, and less than twice as long
@@ -28,6 +31,10 @@ pub(crate) const STARVED_CHECKS: u32 = 6;
 /// five seconds.
 pub(crate) const PROOF_CHECKS: u32 = 3;
 
+/// Checks that may find a request of ours without an answer, and nothing else from the peer either.
+/// The next one ends the connection.
+pub(crate) const SILENT_CHECKS: u32 = 1;
+
 /// The things that the owner waits for at the time of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pending {
@@ -35,6 +42,9 @@ pub(crate) struct Pending {
     pub(crate) message: bool,
     /// The peer has to prove who it is, and has not.
     pub(crate) proof: bool,
+    /// The number of checks in a row that may find nothing from the peer before it is asked whether
+    /// it lives, where it can be asked; zero if it is never asked.
+    pub(crate) patience: u32,
 }
 
 /// The findings of a check.
@@ -62,6 +72,8 @@ pub(crate) struct Watchdog {
     closing: bool,
     /// The number of checks that have found the peer without a proof of who it is.
     proof_checks: u32,
+    /// The number of checks in a row that have found nothing from the peer.
+    silent_checks: u32,
 }
 
 impl Watchdog {
@@ -69,6 +81,9 @@ impl Watchdog {
     /// if a timer has run out.
     pub(crate) fn check(&mut self, session: &mut Session, pending: Pending) -> Findings {
         let unproved = pending.proof && self.proof_is_late();
+        if !session.is_closing() && self.is_silent(session, pending.patience) {
+            return expire(session, Timer::Silence);
+        }
         let found = self.check_session(session, pending.message);
         Findings {
             unproved,
@@ -83,7 +98,29 @@ impl Watchdog {
         self.proof_checks >= PROOF_CHECKS
     }
 
-    /// Checks everything but the proof.
+    /// Counts a check with nothing from the peer since the last one, and has it asked when its time
+    /// has come: by a request of nothing, which only the software of a peer answers, and not its
+    /// device. Returns whether it was asked in vain.
+    fn is_silent(&mut self, session: &mut Session, patience: u32) -> bool {
+        let exchange = &mut session.exchange;
+        if exchange.take_heard() || patience == 0 || !exchange.is_open() {
+            self.silent_checks = 0;
+            return false;
+        }
+        self.silent_checks = self.silent_checks.saturating_add(1);
+        if self.silent_checks < patience {
+            return false;
+        }
+        if !exchange.is_asked() {
+            // From now on it is asked.
+            self.silent_checks = patience;
+            exchange.ask(&Told::default());
+            return false;
+        }
+        self.silent_checks > patience.saturating_add(SILENT_CHECKS)
+    }
+
+    /// Checks everything but the proof and silence.
     fn check_session(&mut self, session: &mut Session, waits: bool) -> Findings {
         if session.is_closing() {
             return self.check_end(session);
@@ -155,14 +192,18 @@ mod tests {
             session::{
                 testing::{
                     act,
+                    config,
                     poll,
                     receive,
                     settle,
                     speaking,
                     CREDITS,
+                    EARLIER,
+                    PROPERTIES,
                     XID, //
                 },
                 Action,
+                Config,
                 Outbound,
                 Reason,
                 Refusal,
@@ -182,13 +223,14 @@ mod tests {
     /// A message of ours waits.
     const MESSAGE: Pending = Pending {
         message: true,
-        proof: false,
+        ..NOTHING
     };
 
     /// Nothing waits.
     const NOTHING: Pending = Pending {
         message: false,
         proof: false,
+        patience: 0,
     };
 
     /// There is something to watch.
@@ -314,8 +356,8 @@ mod tests {
     fn a_proof_is_waited_for() -> Result {
         let (mut watchdog, mut session) = (Watchdog::default(), speaking(Role::Server)?);
         let pending = Pending {
-            message: false,
             proof: true,
+            ..NOTHING
         };
         for _ in 1..PROOF_CHECKS {
             assert_eq!(watchdog.check(&mut session, pending), AGAIN);
@@ -326,6 +368,55 @@ mod tests {
         // The owner has refused it, or it is accepted after all.
         let found = watchdog.check(&mut session, NOTHING);
         assert_eq!(found, Findings::default());
+        Ok(())
+    }
+
+    /// Section 4.2 of draft-dnoveck-nfsv4-rpcrdma-xcharext-03: a request of nothing shows whether
+    /// the software of a peer lives.
+    #[test]
+    fn a_silent_peer_is_asked_whether_it_lives() -> Result {
+        let patient = Pending {
+            patience: 2,
+            ..NOTHING
+        };
+        for (answer, first) in [
+            // It answers, or says something else.
+            (&[1, 2, 9, 5, 1, 3, 12, 0, 0, 0][..], &PROPERTIES[..]),
+            (&[XID, 2, 9, 0, 1, 0, 0, 0, XID, 1], &PROPERTIES),
+            // It says nothing.
+            (&[], &PROPERTIES),
+            // It knows no requests, and is not asked.
+            (&[], &[0, 2, CREDITS, 4, 3]),
+        ] {
+            let mut session = Session::new(&Config {
+                earlier: Some(EARLIER),
+                ..config(Role::Client)
+            });
+            settle(&mut session);
+            receive(&mut session, first)?;
+            settle(&mut session);
+            let mut watchdog = Watchdog::default();
+            session.exchange.note_heard();
+            // Nobody who has no patience asks.
+            for pending in [patient, NOTHING, NOTHING, NOTHING, patient] {
+                assert_eq!(watchdog.check(&mut session, pending), Findings::default());
+                assert_eq!(settle(&mut session), 0);
+            }
+            assert_eq!(watchdog.check(&mut session, patient), Findings::default());
+            let is_asked = session.exchange.is_asked();
+            assert_eq!(is_asked, first.len() > 5);
+            assert_eq!(settle(&mut session), u32::from(is_asked));
+            assert_eq!(watchdog.check(&mut session, patient), Findings::default());
+            if !answer.is_empty() {
+                receive(&mut session, answer)?;
+                session.exchange.note_heard();
+            }
+            let lives = !answer.is_empty() || !is_asked;
+            let found = watchdog.check(&mut session, patient);
+            assert_eq!(found.expired, (!lives).then_some(Timer::Silence));
+            let close = (!lives).then_some(Action::Close(Reason::Silent));
+            assert_eq!(act(&mut session), close);
+        }
         Ok(())
     }
 }

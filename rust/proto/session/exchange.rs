@@ -42,6 +42,12 @@ use super::{
 /// The most answers that wait to be sent. A peer that makes more of them is disconnected.
 pub(super) const MAX_ANSWERS: usize = 4;
 
+/// A message has come since this was asked for.
+const LATELY: u8 = 1;
+
+/// A message has come since we have told our properties.
+const SINCE_TOLD: u8 = 2;
+
 /// A request of ours that is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Question {
@@ -51,6 +57,11 @@ struct Question {
     asked: Told,
     /// Set if a message that is not answered was on its way before it.
     proves: bool,
+    /// Set if the peer was told before it that Replies must not invalidate any more, and not
+    /// otherwise since.
+    revokes: bool,
+    /// Set if the peer was told before it of its credits, which were not made fewer since.
+    lowers: bool,
 }
 
 /// There are more answers to be sent than may wait.
@@ -78,6 +89,13 @@ pub(crate) struct Exchange {
     peer_constant: Each<bool>,
     /// Set if no Call of ours is unanswered.
     is_idle: bool,
+    /// What has come since a certain time: [`LATELY`] and [`SINCE_TOLD`].
+    heard: u8,
+    /// Set while the first message of the connection is handled.
+    is_opening: bool,
+    /// Set if our last message that is not answered is one with our properties, for which a client
+    /// had to wait (B 5): whatever it sends next proves that it has received them.
+    is_waited_for: bool,
     /// Set if the peer knows nothing of this.
     is_unknown: bool,
     /// The transaction ID of our next message.
@@ -92,6 +110,12 @@ pub(crate) struct Exchange {
     is_unproved: bool,
     /// Set if Replies must not invalidate any more, and the peer is not known to have been told.
     is_revoking: bool,
+    /// Set if the peer is to be told of its credits.
+    tells_credits: bool,
+    /// Set if they were made fewer, and the peer is not known to have been told.
+    is_lowering: bool,
+    /// Set if answers to requests wait, see [`Self::hold_answers`].
+    is_held: bool,
     /// Answers to be sent with their transaction IDs, the oldest first.
     answers: [Option<(u32, Content)>; MAX_ANSWERS],
 }
@@ -105,6 +129,8 @@ pub(crate) struct Said {
     pub(crate) peer: Option<Values>,
     /// Those of them that the peer does not expect to change.
     pub(crate) peer_constant: Each<bool>,
+    /// Set if there is a request that the peer has not answered.
+    pub(crate) is_asked: bool,
 }
 
 impl Exchange {
@@ -120,6 +146,9 @@ impl Exchange {
             peer_told: None,
             peer_constant: Each::default(),
             is_idle: false,
+            heard: 0,
+            is_opening: false,
+            is_waited_for: false,
             is_unknown: false,
             next_xid: 0,
             first_xid: 0,
@@ -127,6 +156,9 @@ impl Exchange {
             question: None,
             is_unproved: false,
             is_revoking: false,
+            tells_credits: false,
+            is_lowering: false,
+            is_held: false,
             answers: [None; MAX_ANSWERS],
         }
     }
@@ -136,8 +168,8 @@ impl Exchange {
         &self.own
     }
 
-    /// Returns whether a Reply may have invalidated a handle: the peer has been told so, or need not
-    /// have heard yet that it is over.
+    /// Returns whether a Reply may have invalidated a handle: the peer has been told so, or need
+    /// not have heard yet that it is over.
     pub(crate) const fn accepts_invalidation(&self) -> bool {
         self.own.invalidation != 0 || self.is_revoking
     }
@@ -147,18 +179,79 @@ impl Exchange {
         &self.peer
     }
 
+    /// Has the peer told of its credits, which were made fewer, and has it prove that it has heard:
+    /// a request that is on its way does not.
+    pub(crate) fn lower_credits(&mut self) {
+        self.tells_credits = true;
+        self.is_lowering = true;
+        if let Some(question) = &mut self.question {
+            question.lowers = false;
+        }
+    }
+
+    /// Returns whether the peer may not have heard of its credits, which were made fewer.
+    pub(crate) const fn is_lowering(&self) -> bool {
+        self.is_lowering
+    }
+
+    /// The peer has the credits again that it has heard of.
+    pub(crate) fn restore_credits(&mut self) {
+        self.tells_credits = false;
+        self.is_lowering = false;
+    }
+
+    /// Has answers to requests wait, or not any more. Such an answer says that we have heard how
+    /// many credits we have: so it has to wait while more Calls have taken one.
+    pub(crate) fn hold_answers(&mut self, is_held: bool) {
+        self.is_held = is_held;
+    }
+
+    /// Returns whether the peer does not know an operation of ours, and so gets none.
+    pub(crate) const fn is_unknown(&self) -> bool {
+        self.is_unknown
+    }
+
     /// Returns what both ends have said, for whoever shows it.
     pub(crate) fn view(&self) -> Said {
         Said {
             own: self.own,
             peer: self.peer_told.map(|_| self.peer),
             peer_constant: self.peer_constant,
+            is_asked: self.is_asked(),
         }
     }
 
     /// Sets whether no Call of this end is unanswered.
     pub(crate) fn set_idle(&mut self, is_idle: bool) {
         self.is_idle = is_idle;
+    }
+
+    /// Notes that a message of whatever kind has come.
+    pub(crate) fn note_heard(&mut self) {
+        self.heard = LATELY | SINCE_TOLD;
+    }
+
+    /// Returns whether a message has come since the last call.
+    pub(crate) fn take_heard(&mut self) -> bool {
+        let was_heard = self.heard & LATELY != 0;
+        self.heard &= !LATELY;
+        was_heard
+    }
+
+    /// Sets whether the message that is handled next is the first one of the connection.
+    pub(super) fn set_opening(&mut self, is_opening: bool) {
+        self.is_opening = is_opening;
+    }
+
+    /// Returns whether a message of ours that is not answered may be on its way.
+    const fn is_unproved(&self) -> bool {
+        let is_known = self.is_waited_for && self.heard & SINCE_TOLD != 0;
+        self.is_unproved && !is_known
+    }
+
+    /// Returns whether there is a request that is not answered, or is about to be sent.
+    pub(crate) const fn is_asked(&self) -> bool {
+        self.question.is_some() || self.wanted.is_some()
     }
 
     /// Handles a message. Returns whether the peer has told its properties for the first time.
@@ -207,6 +300,7 @@ impl Exchange {
     /// Answers the properties of a client with those of the server.
     fn answer_first(&mut self, xid: u32) -> Result<(), TooMany> {
         self.first_xid = xid;
+        self.is_waited_for = self.is_opening;
         // What the client has is taken, and what it will see in ours is another one.
         self.next_xid = self.next_xid.max(1);
         self.answer(xid, self.first())
@@ -235,6 +329,8 @@ impl Exchange {
             self.wanted = None;
             self.question = None;
             self.is_unproved = false;
+            // Fewer credits stay untold.
+            self.tells_credits = false;
         }
     }
 
@@ -249,11 +345,9 @@ impl Exchange {
             return;
         };
         self.question = None;
-        if question.proves {
-            self.is_unproved = false;
-            // What it proves was sent before it.
-            self.is_revoking &= self.due.invalidation;
-        }
+        self.is_unproved &= !question.proves;
+        self.is_revoking &= !question.revokes;
+        self.is_lowering &= !question.lowers;
         self.apply(&answer.changes(&question.asked));
     }
 
@@ -283,21 +377,29 @@ impl Exchange {
             let verdict = verdicts.get(property);
             verdict.map_or(value, |(_, verdict)| verdict.value())
         });
-        self.is_revoking |= self.own.invalidation < now.invalidation;
+        self.note_revoked(now.invalidation);
         Response {
             count: set.count,
             verdicts,
         }
     }
 
-    /// Has the peer told that this end can have other values now. Receives don't get shorter. If
-    /// Replies must not invalidate any more, the peer is to prove that it knows.
+    /// Takes note of it if Replies may not invalidate any more that could `before`: the peer is to
+    /// prove that it has heard of that. A request that is on its way does not.
+    fn note_revoked(&mut self, before: u32) {
+        if self.own.invalidation >= before || !self.has_told {
+            return;
+        }
+        self.is_revoking = true;
+        if let Some(question) = &mut self.question {
+            question.revokes = false;
+        }
+    }
+
+    /// Has the peer told that this end can have other values now. Receives don't get shorter.
     pub(crate) fn change(&mut self, most: &Values) {
         self.most = *most;
-        if most.invalidation < self.own.invalidation && self.is_open() {
-            self.is_revoking = true;
-            self.ask(&Told::default());
-        }
+        let before = self.own.invalidation;
         for property in Property::ALL {
             let (now, most) = (self.own.get(property), most.get(property));
             let to = match property {
@@ -309,6 +411,7 @@ impl Exchange {
                 self.due.set(property, true);
             }
         }
+        self.note_revoked(before);
     }
 
     /// Has the peer asked for values; for none at all, it is to prove that it has received all that
@@ -318,7 +421,7 @@ impl Exchange {
     }
 
     /// Returns whether messages of our own may be sent: both ends have told their properties.
-    const fn is_open(&self) -> bool {
+    pub(crate) const fn is_open(&self) -> bool {
         self.has_told && self.peer_told.is_some() && !self.is_unknown
     }
 
@@ -326,19 +429,23 @@ impl Exchange {
     /// can't be posted it is returned again.
     pub(super) fn next(&self) -> Option<Message> {
         if let Some((xid, content)) = self.answers.first().copied().flatten() {
-            return Some(self.message(xid, content));
+            // What is told later of our values must not come before it.
+            let waits = self.is_held && matches!(content, Content::Respond(_));
+            return (!waits).then(|| self.message(xid, content));
         }
         let due = self.own.map(|property, value| {
             let is_due = self.due.get(property);
             is_due.then_some(value)
         });
+        let is_due = self.tells_credits || due != Told::default();
+        let needs_proof = is_due || self.is_revoking || self.is_lowering;
         let content = if self.role == Role::Client && !self.has_told {
             self.first()
         } else if !self.is_open() {
             return None;
-        } else if due != Told::default() && !self.is_unproved {
+        } else if is_due && !self.is_unproved() {
             Content::Update(due)
-        } else if self.question.is_none() && (self.wanted.is_some() || due != Told::default()) {
+        } else if self.question.is_none() && (self.wanted.is_some() || needs_proof) {
             Content::Request(self.wanted.unwrap_or_default())
         } else {
             return None;
@@ -367,11 +474,19 @@ impl Exchange {
             Content::Connect { own, .. } => {
                 self.has_told = true;
                 self.is_unproved = true;
+                self.heard &= !SINCE_TOLD;
                 // What has changed since is not told yet.
                 self.due = own.map(|property, told| told != self.own.get(property));
             }
             Content::Update(told) => {
                 self.is_unproved = true;
+                self.is_waited_for = false;
+                // A request that is on its way was sent before.
+                if let Some(question) = &mut self.question {
+                    question.proves = false;
+                }
+                // It has them.
+                self.tells_credits = false;
                 self.due = self
                     .due
                     .map(|property, due| due && told.get(property).is_none());
@@ -380,7 +495,10 @@ impl Exchange {
                 self.question = Some(Question {
                     xid: message.xid,
                     asked,
-                    proves: self.is_unproved,
+                    proves: self.is_unproved(),
+                    // Answers go before it.
+                    revokes: self.is_revoking && !self.due.invalidation,
+                    lowers: self.is_lowering && !self.tells_credits,
                 });
                 self.wanted = None;
             }
@@ -615,9 +733,119 @@ mod tests {
         assert!(session.exchange.accepts_invalidation());
         receive(&mut session, &[2, 2, 9, 5, 1, 3, 12, 0, 0, 0])?;
         assert!(!session.exchange.accepts_invalidation());
+        assert_eq!(settle(&mut session), 0);
         session.exchange.change(&EARLIER);
         assert_eq!(settle(&mut session), 1);
         assert!(session.exchange.accepts_invalidation());
+        Ok(())
+    }
+
+    /// The same if the change had to wait for a barrier itself, or was taken back meanwhile: what
+    /// went before it proves nothing.
+    #[test]
+    fn an_earlier_barrier_proves_nothing_about_invalidations() -> Result {
+        let mut session = speaking(Role::Client)?;
+        let with = |invalidation, reverse| Values {
+            invalidation,
+            reverse,
+            ..EARLIER
+        };
+        session.exchange.change(&with(1, 0));
+        assert_eq!(settle(&mut session), 1);
+        session.exchange.change(&with(0, 0));
+        assert!(message(&mut session)?.is_words(&[2, 2, 32, 5, 0, 2, 4, 0]));
+        receive(&mut session, &[2, 2, 9, 5, 1, 3, 12, 0, 0, 0])?;
+        assert!(session.exchange.accepts_invalidation());
+        assert!(message(&mut session)?.is_words(&[3, 2, 32, 5, 0, 4, 16, 1, 2, 4, 0]));
+        assert!(message(&mut session)?.is_words(&[4, 2, 32, 5, 0, 2, 4, 0]));
+        // It may again, and then not, while the barrier is on its way.
+        session.exchange.change(&with(1, 0));
+        session.exchange.change(&with(0, 0));
+        receive(&mut session, &[4, 2, 9, 5, 1, 3, 12, 0, 0, 0])?;
+        assert!(session.exchange.accepts_invalidation());
+        assert!(message(&mut session)?.is_words(&[5, 2, 32, 5, 0, 4, 16, 1, 2, 4, 0]));
+        assert!(message(&mut session)?.is_words(&[6, 2, 32, 5, 0, 2, 4, 0]));
+        receive(&mut session, &[6, 2, 9, 5, 1, 3, 12, 0, 0, 0])?;
+        assert!(!session.exchange.accepts_invalidation());
+        Ok(())
+    }
+
+    /// A change that the peer has asked for is proved to it as well.
+    #[test]
+    fn invalidations_that_the_peer_does_not_want_end_with_a_barrier() -> Result {
+        let mut session = speaking(Role::Client)?;
+        let request = [X, 2, 9, 5, 0, 2, 16, 1, 2, 4, 0];
+        receive(&mut session, &request)?;
+        assert!(message(&mut session)?.is_words(&[X, 2, 32, 5, 1, 3, 16, 1, 1, 0, 0]));
+        assert!(session.exchange.accepts_invalidation());
+        assert!(message(&mut session)?.is_words(&[1, 2, 32, 5, 0, 2, 4, 0]));
+        receive(&mut session, &[1, 2, 9, 5, 1, 3, 12, 0, 0, 0])?;
+        assert!(!session.exchange.accepts_invalidation());
+        assert_eq!(settle(&mut session), 0);
+        Ok(())
+    }
+
+    /// Section B 4.2.2: fewer credits are told by a change of nothing, and the Receives for those
+    /// before are kept until the request behind it is answered.
+    #[test]
+    fn fewer_credits_are_told_and_proved() -> Result {
+        let mut session = speaking(Role::Server)?;
+        // The client may not have received our properties; what it sends says that it has.
+        session.exchange.lower_credits();
+        assert!(matches!(
+            session.exchange.next().map(|message| message.content),
+            Some(Content::Request(_))
+        ));
+        session.exchange.note_heard();
+        assert!(message(&mut session)?.is_words(&[1, 2, 32, 5, 1, 4, 4, 0]));
+        // They are made fewer again while the request is on its way, which proves nothing then.
+        assert!(message(&mut session)?.is_words(&[2, 2, 32, 5, 0, 2, 4, 0]));
+        session.exchange.lower_credits();
+        receive(&mut session, &[2, 2, 9, 5, 1, 3, 12, 0, 0, 0])?;
+        assert!(session.exchange.is_lowering());
+        assert!(message(&mut session)?.is_words(&[3, 2, 32, 5, 1, 4, 4, 0]));
+        assert!(message(&mut session)?.is_words(&[4, 2, 32, 5, 0, 2, 4, 0]));
+        assert_eq!(settle(&mut session), 0);
+        receive(&mut session, &[3, 2, 9, 5, 1, 3, 12, 0, 0, 0])?;
+        assert!(session.exchange.is_lowering());
+        receive(&mut session, &[4, 2, 9, 5, 1, 3, 12, 0, 0, 0])?;
+        assert!(!session.exchange.is_lowering());
+        assert_eq!(settle(&mut session), 0);
+        Ok(())
+    }
+
+    /// Who does not know such a change has not heard of anything.
+    #[test]
+    fn fewer_credits_are_not_heard_of_by_who_knows_no_changes() -> Result {
+        let mut session = speaking(Role::Server)?;
+        session.exchange.note_heard();
+        session.exchange.lower_credits();
+        assert_eq!(settle(&mut session), 2);
+        receive(&mut session, &[1, 2, 9, 4, 3])?;
+        receive(&mut session, &[2, 2, 9, 5, 1, 3, 12, 0, 0, 0])?;
+        assert!(session.exchange.is_lowering() && session.exchange.is_unknown());
+        assert_eq!(settle(&mut session), 0);
+        session.exchange.restore_credits();
+        assert!(!session.exchange.is_lowering());
+        Ok(())
+    }
+
+    /// Who has more Calls under way than it was told that it may have says later that it was told.
+    #[test]
+    fn an_answer_waits_for_calls_that_have_credits() -> Result {
+        let mut session = speaking(Role::Client)?;
+        session.exchange.hold_answers(true);
+        receive(&mut session, &[X, 2, 4, 5, 0, 2, 4, 0])?;
+        assert_eq!(settle(&mut session), 0);
+        // And so does what is told behind it.
+        session.exchange.change(&Values {
+            reverse: 0,
+            ..EARLIER
+        });
+        assert_eq!(settle(&mut session), 0);
+        session.exchange.hold_answers(false);
+        assert!(message(&mut session)?.is_words(&[X, 2, 32, 5, 1, 3, 12, 0, 0, 0]));
+        assert!(message(&mut session)?.is_words(&[1, 2, 32, 5, 0, 4, 16, 1, 3, 4, 0]));
         Ok(())
     }
 

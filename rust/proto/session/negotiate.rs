@@ -88,7 +88,10 @@ impl Session {
     fn handle_first_of_earlier<'a>(&mut self, prefix: &Prefix, bytes: &'a [u8]) -> Event<'a> {
         if self.config.earlier.is_some() {
             self.speak(Version::Earlier);
-            return self.handle_earlier(prefix, bytes);
+            self.exchange.set_opening(true);
+            let event = self.handle_earlier(prefix, bytes);
+            self.exchange.set_opening(false);
+            return event;
         }
         if self.config.low > VERSION_ONE {
             return self.refuse_dialect(prefix);
@@ -113,8 +116,8 @@ impl Session {
             procedure::ERROR if prefix.xid != NO_XID => return Event::Nothing,
             procedure::ERROR if header::is_invalid_option(bytes) => {}
             procedure::ERROR => {
-                // A server of the later protocol answers with its codes. An error that can't be read
-                // is as good as none.
+                // A server of the later protocol answers with its codes. An error that can't be
+                // read is as good as none.
                 let body = v2::decode(bytes, &self.config.limits).map(|header| header.body);
                 return match body {
                     Ok(Body::Error(error)) => self.handle_refusal(prefix, error),

@@ -287,18 +287,18 @@ impl Session {
         wake
     }
 
-    /// Returns the next message of the earlier protocol, if it is spoken or offered. Its errors tell
-    /// credits that nobody counts.
+    /// Returns the next message of the earlier protocol, if it is spoken or offered. Its errors
+    /// tell credits that nobody counts.
     fn next_optional(&self) -> Option<Control> {
         let may = match self.stage {
             Stage::Opening => self.config.role == Role::Client && self.config.earlier.is_some(),
             Stage::Speaking(version) => version == Version::Earlier,
             Stage::Offered | Stage::Closed => false,
         };
-        let message = self
-            .exchange
-            .next()
-            .filter(|_| may && self.closing.is_none())?;
+        if !may || self.closing.is_some() {
+            return None;
+        }
+        let message = self.exchange.next()?;
         Some(Control::Optional(option::Message {
             credits: self.config.credits_in_one,
             ..message

@@ -240,7 +240,7 @@ impl Connection {
             // All that may ever be needed is posted already.
             self.channel.set_receives(Receives::new(credits, credits));
         }
-        let wanted = self.channel.allowance().granted() + 1;
+        let wanted = self.channel.capacity();
         endpoint.ask_for_receives(wanted, Need::Vital)?;
         self.inbox.add_room(wanted)?;
         let link = Link::new(endpoint.clone(), self.channel.clone())?;
@@ -370,7 +370,14 @@ impl Plan {
         (remote, local): (AddressText, AddressText),
     ) -> Result<Arc<Channel>> {
         let size = largest_message(Version::Two, self.in_one.own.send_size);
+        let has_optional = self.highest.rules().has_properties && tunables::server_2016() != 0;
         let receives = Receives::new(FIRST_CREDITS, self.credits);
+        let receives = if has_optional {
+            // A client may send such before anybody knows that it does.
+            receives.with_optional()
+        } else {
+            receives
+        };
         Channel::new(&ChannelParameters {
             number,
             role: Role::Server,
@@ -383,7 +390,7 @@ impl Plan {
                 reverse: ReverseLevel::NONE,
             },
             highest: self.highest,
-            earlier: (tunables::server_2016() != 0).then(|| {
+            earlier: has_optional.then(|| {
                 let level = if self.sizes.regions > 0 {
                     ReverseLevel::General
                 } else {

@@ -24,7 +24,9 @@ use crate::observe::trace::{
     Number,
     RefusalReason, //
 };
+use crate::proto::message::Version;
 use crate::proto::v1::{
+    self,
     DecodeError,
     Direction, //
 };
@@ -35,10 +37,7 @@ use crate::responder::call::{
     Pulling,
     Refusal, //
 };
-use crate::server::callback::{
-    Callback,
-    CallbackWire, //
-};
+use crate::server::callback::Callback;
 use crate::server::inbox::Work;
 use crate::sunrpc::svc::counters::{
     count,
@@ -60,7 +59,9 @@ impl Connection {
     /// Takes a message in. Calls go to a thread, which decodes them; what a Requester of ours waits
     /// for goes to the [`Callback`]. Sleeps.
     fn take_message(this: &Arc<Self>, mut message: Received<Self>) {
-        let expects_answers = this.has_callback.load(Relaxed);
+        // What holds a Call of Version One need not be decoded to know that.
+        let expects_answers = this.has_callback.load(Relaxed)
+            && !(this.channel.version() == Some(Version::One) && v1::holds_call(message.bytes()));
         let held = this.channel.count(&mut message);
         let delivery = this.channel.deliver(message.bytes(), held, expects_answers);
         match delivery {
@@ -89,7 +90,9 @@ impl Connection {
             }
             Delivery::Call(..) | Delivery::Bad(_) => this.take_counted_call(message),
             Delivery::Optional(credits) => {
-                this.channel.begin_optional(message.endpoint());
+                Self::watch(this);
+                // Perhaps it says that the client has heard of its credits.
+                this.channel.settle(message.endpoint());
                 if let Some(credits) = credits {
                     this.with_callback(|callback| reply::update_credits(callback, credits));
                 }
@@ -337,7 +340,7 @@ impl ServerTransport for Connection {
             callback.detach();
             callback.forget_connection();
         });
-        this.end_callback();
+        this.forget(&mut this.callback.lock());
         this.inbox.empty();
     }
 }

@@ -4,4 +4,6 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rpcrdma_proto::earlier::run(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    rpcrdma_proto::earlier::run(bytes);
+});

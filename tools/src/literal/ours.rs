@@ -183,6 +183,7 @@ impl Ours {
             let pending = Pending {
                 message: self.role == Role::Server && !self.replies.is_empty(),
                 proof: false,
+                patience: 0,
             };
             let _ = self.connection.check(pending);
         }

@@ -81,6 +81,7 @@ impl Pair {
             Timer::Sequence => (1, Some(Reason::Stalled)),
             Timer::Credits => (2, Some(Reason::Starved)),
             Timer::Close => (3, None),
+            Timer::Silence => panic!("nobody is asked"),
         };
         let end = &mut self.ends[at];
         assert!(
@@ -101,6 +102,7 @@ impl Pair {
         let pending = Pending {
             message: end.waits(),
             proof: end.host.settlement.awaits_proof(),
+            patience: 0,
         };
         let found = end.connection.check(pending);
         if found.unproved {

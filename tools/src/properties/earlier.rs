@@ -133,15 +133,17 @@ fn everything_happens_in_the_earlier_protocol() {
         all.changes += seen.changes;
         all.requests += seen.requests;
         all.chunks += seen.chunks;
+        all.settled += seen.settled;
     }
     let Seen {
         replied,
         changes,
         requests,
         chunks,
+        settled,
     } = all;
     assert!(
-        replied > 1000 && changes > 300 && requests > 300 && chunks > 100,
+        replied > 1000 && changes > 300 && requests > 300 && chunks > 100 && settled > 100,
         "{all:?}"
     );
 }
