@@ -3,17 +3,17 @@
 # A hostile client in user space beside a well-behaved one: odd headers, chunks, credits, endings.
 # mode: pair
 # server: ours
-# variants: one two
+# variants: one two 2016
 # fabrics: rxe
 # soak-fabrics: rxe siw
-# soak-variants: one two default
+# soak-variants: one two 2016 default
 # kernels: uml
 # soak-smoke: uml-kasan debug
-# soak-smoke-variants: one two
+# soak-smoke-variants: one two 2016
 # timeout: 400 1800
 """The server answers, drops the message or the connection; other clients lose nothing.
 
-The variant `two` does it in Version Two."""
+The variant `two` does it in Version Two, the variant `2016` in the protocol of 2016."""
 
 import os
 import sys
@@ -76,6 +76,8 @@ def client():
             import hostile_calls_two_callback  # noqa: F401 - enters its cases
             import hostile_calls_two_gss  # noqa: F401 - enters its cases
             from hostile_calls_two import CASES
+        elif os.environ.get("VARIANT") == "2016":
+            from hostile_calls_2016 import CASES
         from hostile_attack import FILE_SIZE
         with open(f"{mount.path}/hostile", "wb") as f:
             f.write(pattern("hostile", FILE_SIZE))

@@ -5,11 +5,11 @@
 # light: yes
 # server: none
 # fabrics: rxe siw
-# variants-rxe: one two
+# variants-rxe: one two 2016
 # variants-siw: two
 # smoke-variants: one
-# soak-smoke-variants: one two
-# soak-variants: one two
+# soak-smoke-variants: one two 2016
+# soak-variants: one two 2016
 # kernels: uml
 # smoke: uml-kasan
 # soak-smoke: uml-kasan debug
@@ -17,7 +17,7 @@
 # rounds: 1 2
 """Every case ends in an error for its RPC or in a dropped connection, never in a hang.
 
-The variant `two` does it in Version Two."""
+The variant `two` does it in Version Two, the variant `2016` in the protocol of 2016."""
 
 import concurrent.futures
 import ctypes
@@ -41,7 +41,7 @@ from hostile_operations import (OPERATIONS, READ, attempt, getattr_, mount_optio
 #: How long one system call may take, and how long until the mount works again.
 BOUND = 45
 #: After which time the client connects anew, in tenths of a second.
-TIMEOUT = 10 if os.environ.get("VARIANT") == "two" and not slow() else 20
+TIMEOUT = 10 if os.environ.get("VARIANT") in ("two", "2016") and not slow() else 20
 #: After how many seconds an RPC without a Reply fails, having been sent twice: see `mount`.
 FAILS_AFTER = 2 * TIMEOUT / 10
 
@@ -89,6 +89,10 @@ ENDS = {"reverse_errors_wait", *(f"invalidate_with_{n}" for n in
 #: What the server tells of the segments that it takes, and what still has to work: READ and WRITE have 70,000 and 50,000
 #: octets, and a chunk for either. Without segments all travels in parts.
 SEGMENTS = {"first_short_segments": ("READ", "WRITE"), "first_shortest_segments": ("WRITE", "READLINK"),
+            # In the protocol of 2016: the sizes of Receives, and what there is without operations.
+            **dict.fromkeys(("first_receives_of_512", "first_receives_of_any_size", "first_twice",
+                             "first_without_operations", "first_nothing_told"),
+                            ("READ", "WRITE", "READDIR", "READLINK", "SHORT WRITE")),
             "first_one_segment": ("READ", "WRITE"), "first_no_segment": ("SHORT WRITE", "READLINK")}
 #: What the server sees of a WRITE that has both.
 BOTH = "a call chunk and a read chunk"
@@ -206,7 +210,7 @@ def versions():
 
 def forget():
     """The client asks every server anew which version it speaks."""
-    if os.environ.get("VARIANT") == "two":
+    if os.environ.get("VARIANT") in ("two", "2016"):
         with open("/sys/module/rpcrdma/parameters/client_version", "w", encoding="ascii") as f:
             f.write("2")
 
@@ -353,6 +357,8 @@ def client():
     two = os.environ.get("VARIANT") == "two"
     if two:
         from hostile_two_cases import CASES, FIRST
+    elif os.environ.get("VARIANT") == "2016":
+        from hostile_2016 import CASES, FIRST
     else:
         from hostile_cases import CASES
         FIRST = {}
@@ -360,7 +366,7 @@ def client():
     before = module_refs()
     mount(path)
     problems = []
-    if not two:
+    if not two and os.environ.get("VARIANT") != "2016":
         small(path, problems)
         crowd(path, problems)
         killed(path, problems)

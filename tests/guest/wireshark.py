@@ -4,7 +4,7 @@
 # mode: pair
 # server: ours
 # fabrics: rxe siw
-# variants: two
+# variants: two 2016
 # kernels: uml
 # timeout: 300 900
 """Frames of sessions are captured in the client's guest, and dissected there.
@@ -23,6 +23,7 @@ from common import (Mount, check, drop_caches, pattern, read, remote, write,  # 
                     xprt_stats)
 from capture import Capture  # noqa: E402
 import shown  # noqa: E402
+import shown_2016  # noqa: E402
 
 DEBUGFS = "/sys/kernel/debug/rpcrdma"
 SYSCTL = "/proc/sys/sunrpc"
@@ -110,8 +111,29 @@ def other_version():
     shown.check_other_version(capture.path)
 
 
+def of_2016():
+    """The protocol of 2016: messages that a client in user space has sent and received, and a mount."""
+    with Capture("of-2016") as capture:
+        sent, received = shown_2016.session()
+    shown_2016.check_by_hand(capture.path, sent, received)
+    with Capture("mount-of-2016") as capture, Mount("4.2", options="sync") as mount:
+        path = f"{mount.path}/file"
+        direct(path, os.O_WRONLY | os.O_CREAT, 100_000, DATA)
+        direct(path, os.O_RDONLY, 100_000)
+        for n in range(60):
+            with open(f"{mount.path}/name.{n:03}.{'x' * 30}", "wb"):
+                pass
+        drop_caches()
+        check(len(os.listdir(mount.path)) >= 61, "names are missing")
+        check(debugfs("state")["dialect"] == "draft-2016", "another protocol")
+    shown_2016.check_mounted(capture.path, DATA)
+
+
 def client():
     """All of it."""
+    if os.environ["VARIANT"] == "2016":
+        of_2016()
+        return
     by_hand()
     mounted()
     in_packets()

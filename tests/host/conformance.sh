@@ -21,9 +21,9 @@ check() {
 		}
 		row = ""
 	}
-	/^   \* - ([0-9]|A\.)/ {
+	/^   \* - ([0-9]|A\.|[BDX] [0-9])/ {
 		finish()
-		row = $3; line = FNR; found = 0; rows++
+		row = $0; sub(/^   \* - /, "", row); line = FNR; found = 0; rows++
 		next
 	}
 	/^[^ ]/ { finish() }
@@ -57,4 +57,5 @@ check() {
 bad=0
 check Documentation/conformance.rst 124 || bad=1
 check Documentation/conformance-one.rst 89 || bad=1
+check Documentation/conformance-2016.rst 55 || bad=1
 exit $bad

@@ -16,7 +16,7 @@ DISSECTOR = "tools/wireshark/rpcrdma2.lua"
 #: RoCEv2, and iWARP at the port of the NFS server.
 FILTER = f"udp port 4791 or tcp port {NFS_PORT}"
 #: Fields that only group others, and those that are left out.
-GROUPS = ("call_chunk", "read_list", "write_list", "write_chunk", "reply_chunk")
+GROUPS = ("call_chunk", "read_list", "write_list", "write_chunk", "reply_chunk", "propset", "propsubset")
 PLAIN = ("segment", "prop", "packet")
 #: What the dissector says that is not in the frame.
 DERIVED = ("parts", "complete_in", "by_rdma", "absent", "message_in", "sent_again")
@@ -113,7 +113,7 @@ class Message:
             self.derived[name] = int(field.get("show"), 0)
         elif name == "part":
             self.part = bytes.fromhex(value)
-        elif name == "prop.data":
+        elif name in ("prop.data", "optinfo"):
             self.fields.append((name, bytes.fromhex(value)))
         elif name not in PLAIN:
             self.fields.append((name, int(value, 16)))

@@ -88,27 +88,33 @@ class Connection(QueuePair):
             raise Refused(f"event {kind} in place of {wanted}")
         return kind
 
-    def check_alive(self):
-        """Raises `Gone` if the server has ended the connection."""
+    def note_end(self):
+        """Looks whether the server has ended the connection; returns what the end was, if so."""
         if not self.ended and self.events.pending():
             event = self.events.take()
             kind = event.event_type
             event.ack_cm_event()
             self.ended = f"event {kind}"
-        if self.ended:
-            raise Gone(self.ended)
+        return self.ended
+
+    def check_alive(self):
+        """Raises `Gone` if the server has ended the connection."""
+        if ended := self.note_end():
+            raise Gone(ended)
 
     def given_up(self):
         """Whether the server has ended the connection."""
         return bool(self.ended) or self.events.pending()
 
     def take(self):
-        """Takes in what has arrived; raises `Gone` if that is the connection's end."""
+        """Takes in what has arrived; raises `Gone` if the connection had ended behind that."""
+        ended = self.note_end()
         self.poll()
         while self.arrived:
             self.answers.append(Answer(self.arrived.pop(0)))
             self.granted = self.answers[-1].header.credit
-        self.check_alive()
+        if ended:
+            raise Gone(ended)
 
     def send_many(self, messages):
         """Sends messages without waiting for each."""

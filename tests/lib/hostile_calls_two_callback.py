@@ -5,6 +5,7 @@ import itertools
 import struct
 import time
 
+import callback_setup
 from common import Gone, log, remote, slowness
 from hostile_attack import FILE
 from hostile_caller import XIDS
@@ -221,17 +222,33 @@ def forms(t):
 
 @case
 def levels(t):
-    """A client that can do nothing in the reverse direction, or something unknown, gets no Calls."""
-    for values in ((), ((REVERSE, 0),), ((REVERSE, 9),), ((REVERSE, 0xFFFFFFFF),)):
+    """A client that can do nothing in the reverse direction, or something unknown, gets no Calls.
+
+    It is granted delegations nevertheless, as a client that does not answer a recall is: nfsd takes
+    them away when the lease has expired. To refuse it the transport for callbacks is no way out, see
+    `callback_setup.py`.
+    """
+    callback_setup.watch(remote)
+    for n, values in enumerate(((), ((REVERSE, 0),), ((REVERSE, 9),), ((REVERSE, 0xFFFFFFFF),))):
         connection = TwoCaller().open(values)
         try:
-            if delegated(connection, "levels", 1):
-                t.problem(f"{values}: a delegation is granted")
-            if reverse_call(connection, 0.2):
+            file = delegated(connection, f"levels{n}", 8)
+            if file is None:
+                t.problem(f"{values}: no delegation is granted")
+            remote(f"exec 3<>{EXPORT}/{file}", wait=False)
+            if reverse_call(connection, 0.5):
                 t.problem(f"{values}: a Call has come")
+            if not connection.null():
+                t.problem(f"{values}: no answers any more")
         except Gone as x:
             t.problem(f"{values}: lost: {x}")
         connection.close()
+    for line in callback_setup.errors(remote):
+        t.problem(f"a transport for callbacks was refused: {line}")
+    # Each attempt takes a tenth of the lease, which is at least a second.
+    attempts = callback_setup.attempts(remote)
+    if attempts > 20 * slowness():
+        t.problem(f"nfsd has called again {attempts} times")
 
 
 # The last one, when there has been time for it.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """An NFSv3 server in user space that can be told to misbehave.
 
-It speaks Version One (RFC 8166), or in the variant `two` Version Two, over verbs, MOUNT over TCP, and knows a handful
-of procedures, enough to mount, stat, read, write and list. Files need not exist:
+It speaks Version One (RFC 8166), or in the variants `two` and `2016` the protocol of that name, over verbs, MOUNT over
+TCP, and knows a handful of procedures, enough to mount, stat, read, write and list. Files need not exist:
 `d<length>` is a file of that length with contents that both sides can compute.
 
 A *case* is set over the control connection. While it is set, Replies of the
@@ -22,6 +22,7 @@ import pyverbs.cm_enums as ce
 import pyverbs.enums as e
 from pyverbs.cmid import AddrInfo, CMID, ConnParam
 
+import hostile_2016
 import hostile_cases
 import hostile_two
 import hostile_two_cases
@@ -30,6 +31,7 @@ from hostile_judge import judge
 from hostile_operations import MOUNT_PORT, RDMA_PORT
 from hostile_qp import DEPTH, Events, Memory, QueuePair
 from nfs3_mini import Nfs3, serve_mount
+from rpcrdma2016_header import turned
 from rpcrdma_header import Header, MSG
 
 #: Octets of the memory from and into which messages and chunks are moved.
@@ -49,6 +51,8 @@ class Connection(QueuePair):
         self.last_reply = None
         #: The state of Version Two, once the client speaks it.
         self.two = None
+        #: The same of the protocol of 2016.
+        self.earlier = None
         #: The credits that Replies had; before the first there is one.
         self.credits = [1]
         self.modify(e.IBV_QPS_INIT)
@@ -57,6 +61,14 @@ class Connection(QueuePair):
         self.modify(e.IBV_QPS_RTR)
         self.modify(e.IBV_QPS_RTS)
         self.cmid.accept(ConnParam(resources=16, depth=16, rnr_retry=7, qp_num=self.qp.qp_num))
+
+    def send_raw(self, data):
+        """Sends a message, as it is."""
+        super().send_message(data)
+
+    def send_message(self, data, invalidate=None):
+        """Sends a message of the version that is spoken. That of 2016 is made of one of Version One."""
+        super().send_message(turned(data) if self.earlier else data, invalidate)
 
     def given_up(self):
         """Whether the client has made, or is making, another connection."""
@@ -94,11 +106,15 @@ class Connection(QueuePair):
 
     def handle(self, data):
         """Answers one message."""
+        if self.server.is_2016 and data[4:8] == bytes([0, 0, 0, 2]):
+            self.earlier = self.earlier or hostile_2016.Earlier(self)
+            self.earlier.handle(data)
+            return
         if self.server.two and data[4:8] == bytes([0, 0, 0, 2]):
-            self.two = self.two or hostile_two.Two(self)
+            self.two = self.two or self.server.make_two(self)
             self.two.handle(data)
             return
-        if not self.server.two:
+        if not self.server.two and not self.server.is_2016:
             # A client that has been told of other versions tries them: no offence.
             self.inspect(data)
         call = Header(data)
@@ -107,6 +123,14 @@ class Connection(QueuePair):
         if self.two and self.two.spoken:
             # Section 4.3.3 of the draft.
             self.wrong("Version One after Version Two")
+        if self.earlier and (self.earlier.told or not self.earlier.knows):
+            self.wrong("Version One after the protocol of 2016")
+        # It may go on in Version One.
+        self.earlier = None
+        self.answer_call(call)
+
+    def answer_call(self, call):
+        """Answers a Call, which has the header of Version One."""
         if not call.credit:
             self.wrong("no credits are asked for")
         rpc = bytearray(call.rpc)
@@ -129,10 +153,11 @@ class Connection(QueuePair):
         reply = hostile_cases.Reply(self, call, answer)
         name, procedure = self.server.case
         # A client that has gone over to Version One gets good answers.
-        if name and answer.procedure == procedure and not self.server.two:
+        spoken = self.earlier if self.server.is_2016 else not self.server.two
+        if name and answer.procedure == procedure and spoken:
             with self.server.lock:
                 self.server.hits += 1
-                hostile_cases.CASES[name].run(reply)
+                (hostile_2016 if self.earlier else hostile_cases).CASES[name].run(reply)
         else:
             reply.send()
 
@@ -140,9 +165,14 @@ class Connection(QueuePair):
 class Server:
     """The listener and its newest connection; an older one is given up."""
 
+    #: What makes the state of Version Two of a connection.
+    make_two = hostile_two.Two
+
     def __init__(self):
         #: Whether Version Two is spoken.
         self.two = os.environ.get("VARIANT") == "two"
+        #: The same of the protocol of 2016.
+        self.is_2016 = os.environ.get("VARIANT") == "2016"
         self.case = ("", "")
         #: The case about the first message of a connection, if any.
         self.first = ""
@@ -251,7 +281,8 @@ def control(server):
                     server.hits, server.notes = 0, []
                     server.case = (arguments["name"], arguments["procedure"])
                     server.first = ""
-                    if arguments["name"] in hostile_two_cases.FIRST:
+                    firsts = hostile_2016.FIRST if server.is_2016 else hostile_two_cases.FIRST
+                    if arguments["name"] in firsts:
                         server.case, server.first = ("", ""), arguments["name"]
                 f.write(json.dumps({"result": result}).encode() + b"\n")
                 f.flush()

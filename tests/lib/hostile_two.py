@@ -200,14 +200,8 @@ class Two:
         # So begins a client that authenticates itself.
         begun = header.htype == CONNPROP_MIDDLE and server.first
         if header.htype == CONNPROP_FINAL or begun:
-            name = server.first
-            if name:
-                server.hits += 1
-                if not FIRST[name].run(self.connection):
-                    return
-            self.connection.send_message(properties(self.credit()))
-            self.sent += 1
-            self.spoken = True
+            if not self.answer_properties():
+                return
         elif header.htype == CALL_MIDDLE:
             self.parts, self.begun = self.parts + header.rpc, header.xid
         elif header.htype in (CALL_INLINE, CALL_EXTERNAL):
@@ -219,6 +213,22 @@ class Two:
             self.call(header, rpc)
         elif header.error:
             server.notes.append(f"error {' '.join(map(str, header.error))}")
+        self.renew()
+
+    def answer_properties(self):
+        """Answers the client's properties. Returns whether this goes on as a correct connection."""
+        server = self.connection.server
+        if server.first:
+            server.hits += 1
+            if not FIRST[server.first].run(self.connection):
+                return False
+        self.connection.send_message(properties(self.credit()))
+        self.sent += 1
+        self.spoken = True
+        return True
+
+    def renew(self):
+        """Sends a GRANT if credits are due."""
         held_back = self.silent or self.grant_due or self.window < 2
         if not held_back and self.received % (self.window // 2) == 0:
             self.connection.send_message(prefix(0, self.credit(), GRANT))

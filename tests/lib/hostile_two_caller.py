@@ -83,7 +83,8 @@ class TwoConnection(Connection):
         return super().send_request(data, invalidate, at)
 
     def take(self):
-        """Takes in what has arrived; raises `Gone` if that is the connection's end."""
+        """Takes in what has arrived; raises `Gone` if the connection had ended behind that."""
+        ended = self.note_end()
         self.poll()
         while self.arrived:
             data = self.arrived.pop(0)
@@ -122,7 +123,8 @@ class TwoConnection(Connection):
                 self.wrong.append(f"{len(header.rpc)} octets of {self.rest}")
             rpc, self.parts, self.rest = self.parts + header.rpc, b"", None
             self.answers.append(Answer(header, rpc))
-        self.check_alive()
+        if ended:
+            raise Gone(ended)
 
     def post_message(self, data):
         """Sends a message, and counts it."""

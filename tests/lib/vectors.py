@@ -14,10 +14,10 @@ XID, CREDIT = 0x12345678, 0x20
 CALL, REPLY = struct.pack(">II", XID, 0), struct.pack(">II", XID, 1)
 
 
-def vectors():
-    """The vectors: by name, the octets of the header and those of the RPC message."""
+def vectors(path):
+    """The vectors of a file: by name, the octets of the header and those of the RPC message."""
     found, name = {}, None
-    with open(PATH, encoding="ascii") as f:
+    with open(path, encoding="ascii") as f:
         for line in f:
             words = line.split()
             if not words or words[0] == "#" or words[0].startswith("#"):
@@ -108,7 +108,7 @@ def written_again(header):
 
 def main():
     """Compares everything with everything."""
-    expected, made = vectors(), messages()
+    expected, made = vectors(PATH), messages()
     wrong = [f"{name}: there is no vector, or nothing to compare it with"
              for name in expected.keys() ^ made.keys()]
     for name in expected.keys() & made.keys():

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: GPL-2.0
 --
 -- RPC-over-RDMA Version Two (draft-ietf-nfsv4-rpcrdma-version-two-07) for Wireshark
--- and tshark, over RoCEv2, InfiniBand and iWARP:
+-- and tshark, over RoCEv2, InfiniBand and iWARP; and the protocol of 2016 with the same
+-- number (draft-cel-nfsv4-rpcrdma-version-two-01, draft-dnoveck-nfsv4-rpcrdma-xcharext-03):
 --
 --   tshark -X lua_script:tools/wireshark/rpcrdma2.lua -r FILE
 --
@@ -22,10 +23,14 @@ local RDMA_MAX = 4 * 1024 * 1024
 local ERROR, GRANT, CONNPROP_MIDDLE, CONNPROP_FINAL = 4, 5, 6, 7
 local CALL_EXTERNAL, CALL_MIDDLE, CALL_INLINE = 8, 9, 10
 local REPLY_EXTERNAL, REPLY_MIDDLE, REPLY_INLINE = 11, 12, 13
+-- Of 2016. OPTIONAL has the number of GRANT and is longer: its least size.
+local MSG, NOMSG, OPTIONAL, OPTIONAL_LEN = 0, 1, 5, 28
 
 local htypes = {
+	[MSG] = "RDMA2_MSG",
+	[NOMSG] = "RDMA2_NOMSG",
 	[ERROR] = "RDMA2_ERROR",
-	[GRANT] = "RDMA2_GRANT",
+	[GRANT] = "RDMA2_GRANT, or RDMA2_OPTIONAL",
 	[CONNPROP_MIDDLE] = "RDMA2_CONNPROP_MIDDLE",
 	[CONNPROP_FINAL] = "RDMA2_CONNPROP_FINAL",
 	[CALL_EXTERNAL] = "RDMA2_CALL_EXTERNAL",
@@ -54,6 +59,30 @@ local errors = {
 	[100] = "RDMA2_ERR_SYSTEM",
 }
 
+-- The same of 2016, where other things have the same numbers.
+local errors_2016 = {
+	[ERR_VERS] = "RDMA2_ERR_VERS",
+	[2] = "RDMA2_ERR_BAD_HEADER",
+	[3] = "RDMA2_ERR_INVAL_OPTION",
+}
+
+local directions = { [0] = "CALL", [1] = "REPLY" }
+
+local OP_CONNPROP, OP_REQPROP, OP_RESPROP, OP_UPDPROP = 1, 2, 3, 4
+
+local operations = {
+	[OP_CONNPROP] = "ROPT_CONNPROP",
+	[OP_REQPROP] = "ROPT_REQPROP",
+	[OP_RESPROP] = "ROPT_RESPROP",
+	[OP_UPDPROP] = "ROPT_UPDPROP",
+}
+
+local properties_2016 = {
+	[1] = "Receive Buffer Size",
+	[2] = "Requester Remote Invalidation",
+	[3] = "Reverse-Direction Support",
+}
+
 local PROP_BRS, PROP_HOSTAUTH = 5, 6
 
 local properties = {
@@ -72,6 +101,14 @@ f.xid = ProtoField.uint32("rpcrdma2.xid", "Transaction ID", base.HEX)
 f.vers = ProtoField.uint32("rpcrdma2.vers", "Version")
 f.credit = ProtoField.uint32("rpcrdma2.credit", "Credit limit")
 f.htype = ProtoField.uint32("rpcrdma2.htype", "Header type", base.DEC, htypes)
+f.direction = ProtoField.uint32("rpcrdma2.direction", "Direction", base.DEC, directions)
+f.optype = ProtoField.uint32("rpcrdma2.opttype", "Operation", base.DEC, operations)
+f.err_2016 = ProtoField.uint32("rpcrdma2.err_2016", "Error", base.DEC, errors_2016)
+f.prop_2016 = ProtoField.uint32("rpcrdma2.prop_2016.id", "Property", base.DEC, properties_2016)
+f.set = ProtoField.none("rpcrdma2.propset", "Properties")
+f.subset = ProtoField.none("rpcrdma2.propsubset", "Elements of a set")
+f.bits = ProtoField.uint32("rpcrdma2.propsubset.word", "Word", base.HEX)
+f.optinfo = ProtoField.bytes("rpcrdma2.optinfo", "Content that is not known")
 f.inv_handle = ProtoField.uint32("rpcrdma2.inv_handle", "Handle to invalidate", base.HEX)
 f.remaining = ProtoField.uint32("rpcrdma2.remaining", "Octets that remain")
 f.call = ProtoField.none("rpcrdma2.call_chunk", "Call chunk")
@@ -231,6 +268,112 @@ local function reply_chunk(r, tvb, tree, name)
 	end
 end
 
+-- Whether the message in hand is of a connection that speaks the protocol of 2016.
+local is_2016 = false
+
+-- A set of properties of 2016.
+local function propset(r, tvb, tree, name)
+	subtree(r, tvb, tree, f.set, name, function(sub)
+		local count = r.word():uint()
+		if count > (tvb:len() - r.at) / 8 then
+			error(SHORT)
+		end
+		local shown = {}
+		for _ = 1, count do
+			local id = r.show(sub, f.prop_2016)
+			local length = r.word():uint()
+			local padded = length + -length % 4
+			if padded > tvb:len() - r.at then
+				error(SHORT)
+			end
+			local value = string.format("%u octets", length)
+			if length == 4 then
+				value = tostring(tvb(r.at, 4):uint())
+			end
+			if sub and length > 0 then
+				sub:add(length == 4 and f.propval or f.propdata, tvb(r.at, length))
+			end
+			r.at = r.at + padded
+			table.insert(shown, string.format("%s = %s",
+				properties_2016[id] or ("unknown (" .. id .. ")"), value))
+		end
+		return ": " .. (count == 0 and "none" or table.concat(shown, ", "))
+	end)
+end
+
+-- Which elements of a set are meant, counted from zero.
+local function propsubset(r, tvb, tree, name)
+	subtree(r, tvb, tree, f.subset, name, function(sub)
+		local count = r.word():uint()
+		if count > (tvb:len() - r.at) / 4 then
+			error(SHORT)
+		end
+		local shown = {}
+		for word = 0, count - 1 do
+			local bits = r.show(sub, f.bits)
+			for bit = 0, 31 do
+				if math.floor(bits / 2 ^ bit) % 2 == 1 then
+					table.insert(shown, tostring(word * 32 + bit))
+				end
+			end
+		end
+		return ": " .. (#shown == 0 and "none" or table.concat(shown, ", "))
+	end)
+end
+
+-- Returns what is to be said of an OPTIONAL message.
+local function optional(r, tvb, tree)
+	local dir = r.show(tree, f.direction)
+	local op = r.show(tree, f.optype)
+	local length = r.word():uint()
+	local ends = r.at + length + -length % 4
+	if dir > 1 or ends > tvb:len() then
+		error(SHORT)
+	end
+	if op == OP_CONNPROP then
+		propset(r, tvb, tree, "Properties")
+		propsubset(r, tvb, tree, "Not expected to change")
+	elseif op == OP_REQPROP or op == OP_UPDPROP then
+		propset(r, tvb, tree, op == OP_REQPROP and "Wanted" or "Changed")
+	elseif op == OP_RESPROP then
+		propsubset(r, tvb, tree, "Done")
+		propsubset(r, tvb, tree, "Rejected")
+		propset(r, tvb, tree, "Other values")
+	else
+		if tree and length > 0 then
+			tree:add(f.optinfo, tvb(r.at, length))
+		end
+		-- Perhaps an RPC message follows; nobody knows.
+		r.at, ends = tvb:len(), tvb:len()
+	end
+	if r.at ~= ends then
+		error(SHORT)
+	end
+	return string.format(", %s, %s", operations[op] or ("operation " .. op), directions[dir])
+end
+
+-- Reads what is behind the prefix of a message with chunk lists of 2016. Returns the header
+-- type of -07 that has the same in it.
+local function with_lists(r, tvb, tree, htype)
+	local dir = r.show(tree, f.direction)
+	if dir > 1 then
+		error(SHORT)
+	end
+	read_list(r, tvb, tree, f.reads, "Read list")
+	write_list(r, tvb, tree, dir == 0 and "Provisional Write list" or "Write list")
+	reply_chunk(r, tvb, tree, "Reply chunk")
+	if htype == MSG then
+		return dir == 0 and CALL_INLINE or REPLY_INLINE
+	end
+	-- The message is in what has position zero.
+	local rest = {}
+	for _, read in ipairs(r.reads) do
+		table.insert(read.position == 0 and r.call or rest, read)
+	end
+	r.reads = rest
+	return dir == 0 and CALL_EXTERNAL or REPLY_EXTERNAL
+end
+
 local function connprop(r, tvb, tree)
 	local count = r.word():uint()
 	if count > (tvb:len() - r.at) / 8 then
@@ -267,10 +410,12 @@ local function connprop(r, tvb, tree)
 end
 
 local function error_body(r, tree)
-	local code = r.show(tree, f.err)
+	local code = r.show(tree, is_2016 and f.err_2016 or f.err)
 	if code == ERR_VERS then
 		r.show(tree, f.low)
 		r.show(tree, f.high)
+	elseif is_2016 then
+		return errors_2016[code] or ("error " .. code)
 	elseif code == ERR_READ_CHUNKS or code == ERR_WRITE_CHUNKS then
 		r.show(tree, f.max_chunks)
 	elseif code == ERR_SEGMENTS then
@@ -293,9 +438,16 @@ local function header(tvb, tree)
 	local vers = r.show(tree, f.vers)
 	local credit = r.show(tree, f.credit)
 	local htype = r.show(tree, f.htype)
-	local remaining, more = 0, ""
+	local remaining, more, kind, name = 0, "", htype, htypes[htype]
 
-	if htype == ERROR then
+	if htype == MSG or htype == NOMSG then
+		kind = with_lists(r, tvb, tree, htype)
+		more = (kind == CALL_INLINE or kind == CALL_EXTERNAL) and ", CALL" or ", REPLY"
+	elseif htype == OPTIONAL and tvb:len() >= OPTIONAL_LEN then
+		more, name = optional(r, tvb, tree), "RDMA2_OPTIONAL"
+	elseif htype == GRANT then
+		name = "RDMA2_GRANT"
+	elseif htype == ERROR then
 		more = ", " .. error_body(r, tree)
 	elseif htype == CONNPROP_MIDDLE or htype == CONNPROP_FINAL then
 		connprop(r, tvb, tree)
@@ -319,8 +471,8 @@ local function header(tvb, tree)
 	if vers ~= VERSION then
 		more = more .. string.format(" to version %u", vers)
 	end
-	r.htype, r.remaining = htype, remaining
-	r.line = string.format("%s xid 0x%08x credits %u%s", htypes[htype], xid, credit, more)
+	r.htype, r.remaining = kind, remaining
+	r.line = string.format("%s xid 0x%08x credits %u%s", name, xid, credit, more)
 	return r
 end
 
@@ -358,12 +510,13 @@ end
 -- sequences that are under way, and the parts of messages by id; messages in packets
 -- that are under way, and the packets by id; the frame that a packet came in first; what
 -- went by RDMA by handle, the RDMA Writes and Reads that are under way, and the Read
--- Requests; the Calls that went by Call chunk.
-local sequences, parts, messages, packets, first_in, pieces, transfers, requests, external
+-- Requests; the Calls that went by Call chunk; the hosts that speak the protocol of 2016 with
+-- each other, as far as their messages tell.
+local sequences, parts, messages, packets, first_in, pieces, transfers, requests, external, speak_2016
 
 local function forget()
 	sequences, parts, messages, packets, first_in = {}, {}, {}, {}, {}
-	pieces, transfers, requests, external = {}, {}, {}, {}
+	pieces, transfers, requests, external, speak_2016 = {}, {}, {}, {}, {}
 end
 forget()
 rpcrdma2.init = forget
@@ -372,6 +525,20 @@ rpcrdma2.init = forget
 local function direction(pinfo)
 	return string.format("%s:%s>%s:%s", tostring(pinfo.src), tostring(pinfo.src_port),
 		tostring(pinfo.dst), tostring(pinfo.dst_port))
+end
+
+-- Notes which protocol two hosts speak, if a message is of one of them only. An error is of
+-- that which their messages before were of.
+local function note_dialect(tvb, pinfo)
+	local from, to = tostring(pinfo.src), tostring(pinfo.dst)
+	local key = from < to and from .. ">" .. to or to .. ">" .. from
+	local htype = tvb(12, 4):uint()
+	if htype == MSG or htype == NOMSG or htype == OPTIONAL and tvb:len() >= OPTIONAL_LEN then
+		speak_2016[key] = true
+	elseif htype ~= ERROR then
+		speak_2016[key] = nil
+	end
+	is_2016 = speak_2016[key] or false
 end
 
 -- A name for a message in a frame. iWARP may have several in one.
@@ -570,6 +737,7 @@ end
 -- Shows a message. In `again` is the frame in which it was before, if it was.
 local function show(tvb, pinfo, tree, again)
 	pinfo.cols.protocol = "RPCoRDMA2"
+	note_dialect(tvb, pinfo)
 	local ends = header(tvb, nil).at
 	local item = tree:add(rpcrdma2, tvb(0, ends))
 	local r = header(tvb, item)

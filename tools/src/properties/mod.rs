@@ -4,6 +4,7 @@
 
 mod auth;
 mod bytes;
+mod changes;
 mod earlier;
 mod format;
 mod generate;
@@ -14,5 +15,6 @@ mod pairs;
 mod rpc;
 mod two;
 mod vectors;
+mod vectors_2016;
 mod waiting;
 mod windows;

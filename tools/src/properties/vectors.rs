@@ -35,9 +35,8 @@ use crate::proto::{
 const XID: u32 = 0x1234_5678;
 const CREDITS: u32 = 0x20;
 
-/// Returns the vectors by name: the header, and the RPC message behind it.
-fn vectors() -> BTreeMap<String, [Vec<u8>; 2]> {
-    let text = include_str!("../../../tests/vectors/version-two.txt");
+/// Returns the vectors of a file by name: the header, and the RPC message behind it.
+pub(super) fn parse(text: &str) -> BTreeMap<String, [Vec<u8>; 2]> {
     let mut found: BTreeMap<String, [Vec<u8>; 2]> = BTreeMap::new();
     let (mut name, mut part) = (String::new(), 0);
     for line in text
@@ -65,7 +64,7 @@ fn vectors() -> BTreeMap<String, [Vec<u8>; 2]> {
 }
 
 /// A segment of the vectors.
-fn segment(handle: u32, length: u32) -> Segment {
+pub(super) fn segment(handle: u32, length: u32) -> Segment {
     Segment {
         handle,
         length,
@@ -73,7 +72,8 @@ fn segment(handle: u32, length: u32) -> Segment {
     }
 }
 
-fn read(position: u32, handle: u32, length: u32) -> ReadSegment {
+/// A segment of their Read chunks.
+pub(super) fn read(position: u32, handle: u32, length: u32) -> ReadSegment {
     ReadSegment {
         position,
         segment: segment(handle, length),
@@ -330,7 +330,7 @@ fn messages() -> Vec<(&'static str, Said)> {
 /// read as the draft has it.
 #[test]
 fn messages_are_those_of_the_xdr() {
-    let mut vectors = vectors();
+    let mut vectors = parse(include_str!("../../../tests/vectors/version-two.txt"));
     let errors = errors()
         .into_iter()
         .map(|(name, error)| (name, Said::Error(error)));
