@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 # NFSv4 callbacks over the mount: delegations are granted, and recalled by the server.
+# variants: 4.1@ours-ours-2016
 # mode: pair
 # fabrics: rxe siw
 # variants: 4.1@ours-ours
 # variants-rxe: 4.1 4.1@ours-ours-one
 # kernels: uml
 # soak-variants: 4.1 4.2 4.1@ours-ours 4.2@ours-ours 4.1@ours-ours-one 4.1@stock-ours
+# soak-variants: 4.1@ours-ours-2016 4.2@ours-ours-2016
 # smoke: uml-kasan
 # smoke-variants: 4.1@ours-ours
 # soak-smoke: uml-kasan debug

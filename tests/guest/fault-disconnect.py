@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 # Injected disconnects under I/O load: no octet is lost, no RPC hangs.
+# variants: 4.2@ours-ours-2016
 # mode: pair
 # fabrics: rxe siw
 # variants: 4.2@ours-ours
+# variants-siw: 3@ours-ours-2016
 # variants-rxe: 4.2
 # kernels: uml
 # smoke: uml-kasan
-# soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one
+# soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@ours-ours-2016
 # soak-smoke: uml-kasan debug
 # soak-smoke-variants: 4.2 4.2@ours-ours
 # timeout: 300 1800

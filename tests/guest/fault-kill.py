@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 # Processes killed in mid-I/O: they die at once, their memory is safe, the mount goes on.
+# variants: 3@ours-ours-2016
 # mode: pair
 # fabrics: rxe siw
 # variants: 3@ours-ours
 # variants-siw: 3
 # kernels: uml
-# soak-variants: 3 4.2 3@ours-ours 4.2@ours-ours 3@ours-ours-one
+# soak-variants: 3 4.2 3@ours-ours 4.2@ours-ours 3@ours-ours-one 3@ours-ours-2016
 # soak-smoke: uml-kasan debug
 # soak-smoke-variants: 3 3@ours-ours
 # timeout: 300 1800

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 # Forced and lazy unmounts in mid-I/O, also of a server out of reach; nothing of the mount stays behind.
+# variants: 4.2@ours-ours-2016
 # mode: pair
 # fabrics: rxe siw
 # variants-rxe: 4.2@ours-ours
 # variants-siw: 4.2
 # kernels: uml
-# soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one
+# soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@ours-ours-2016
 # soak-smoke: uml-kasan debug
 # soak-smoke-variants: 4.2 4.2@ours-ours
 # timeout: 300 1800

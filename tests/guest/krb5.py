@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 # NFSv4.2 with Kerberos: authentication, integrity, privacy. Every octet compared, and seen on the wire.
+# variants-rxe: krb5@ours-ours-2016 krb5i@ours-ours-2016 krb5p@ours-ours-2016
 # mode: pair
 # fabrics: rxe
 # variants: krb5@ours-ours krb5p
@@ -14,6 +15,7 @@
 # soak-variants: krb5 krb5i krb5p
 # soak-variants: krb5@ours-ours krb5i@ours-ours krb5p@ours-ours
 # soak-variants: krb5@ours-ours-one krb5i@ours-ours-one krb5p@ours-ours-one
+# soak-variants: krb5@ours-ours-2016 krb5i@ours-ours-2016 krb5p@ours-ours-2016
 # soak-variants: krb5@stock-ours krb5i@stock-ours krb5p@stock-ours
 # timeout: 300 600
 """The workload on a mount with sec=krb5, krb5i or krb5p; the variant is the flavour.

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 # A mount with eight connections: all of them carry I/O, and all go with the mount.
+# variants: 4.2@ours-ours-2016
 # mode: pair
 # fabrics: rxe siw
 # variants-rxe: 4.2@ours-ours
@@ -9,7 +10,7 @@
 # control-variants: 4.2@stock-stock
 # device-variants: 4.2@ours-ours 4.2@ours-ours-one
 # kernels: uml
-# soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@stock-ours
+# soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@ours-ours-2016 4.2@stock-ours
 # timeout: 300 300
 """nconnect=8."""
 

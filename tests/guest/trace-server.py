@@ -21,6 +21,7 @@ import sys
 import time
 
 sys.path.insert(0, "tests/lib")
+import delegations  # noqa: E402
 import versions  # noqa: E402
 from case import broken_credits, main  # noqa: E402
 from common import (Mount, check, children, drop_caches, fabric, log, pattern, rdmadev, read,  # noqa: E402
@@ -354,7 +355,7 @@ def the_callback(mount, number):
     def held():
         # For the lock manager has a grace period too.
         with open(path, encoding="ascii"):
-            if "type: deleg" in remote("cat /proc/fs/nfsd/clients/*/states"):
+            if delegations.is_held("held"):
                 return True
         time.sleep(0.5)
         return False
@@ -452,13 +453,23 @@ def the_overrun(number):
     before = stats()["sq_starve"]
     caller = Caller(receives=0)
     sent = set()
+    wait_for("the connection at the server", 10, lambda: connections() - others)
+    where = (connections() - others).pop()
+
+    def taken():
+        """Whether the server has taken all Calls, or can't since their Replies wait."""
+        return (int(show(where, "counters")["calls"]) == len(sent)
+                or int(show(where, "send_queue")["waiting"]) > 0)
+
     try:
-        # The Replies take two Send buffers for a credit. Then there may be as many Calls as were
-        # granted, and as many again.
+        # Not faster than they are taken, since as many Calls at once as were granted, and as many
+        # again, are too many by themselves. The Replies take two Send buffers for a credit.
         for _ in range(8 * CREDITS):
             xid = next(XIDS)
             caller.send_message(null_call(xid))
             sent.add(xid)
+            if len(sent) <= 2 * CREDITS:
+                wait_for("a Call to be taken", 10, taken, step=0.01)
     except Gone as x:
         log(f"disconnected after {len(sent)}: {x}")
     check(2 * CREDITS < len(sent) <= 4 * CREDITS, f"{len(sent)} Calls were taken")

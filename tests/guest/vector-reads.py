@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 # Both ways in which nfsd makes the data of a READ: pages of the file itself, and copies in its own.
+# variants: 4.2@ours-ours-2016 3@ours-ours-2016
 # mode: pair
 # server: ours
 # fabrics: rxe
@@ -8,7 +9,8 @@
 # kernels: uml
 # soak-fabrics: rxe siw
 # soak-smoke: uml-kasan
-# soak-variants: 3@ours-ours 4.2@ours-ours 3@ours-ours-one 4.2@ours-ours-one 4.2@stock-ours
+# soak-variants: 3@ours-ours 4.2@ours-ours 3@ours-ours-one 4.2@ours-ours-one
+# soak-variants: 3@ours-ours-2016 4.2@ours-ours-2016 4.2@stock-ours
 # soak-smoke-variants: 4.2@ours-ours
 # timeout: 120 300
 """Where it can, nfsd sends pages of the page cache (splice), else it reads into its own (vector):

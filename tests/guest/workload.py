@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 # Files, names, attributes and locks over every NFS version; every octet compared.
+# variants: 4.0@ours-ours-2016 4.1@ours-ours-2016 4.2@ours-ours-2016 3@ours-ours-2016 4.2@stock-ours-2016 4.2@ours-stock-2016
+# smoke-variants: 4.2@ours-ours-2016
 # mode: pair
 # fabrics: rxe siw hca
 # variants: 4.2
@@ -15,7 +17,7 @@
 # smoke-fabrics: rxe
 # smoke-variants: 4.2 4.2@ours-ours
 # soak-smoke-fabrics: rxe siw
-# soak-smoke-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one
+# soak-smoke-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@ours-ours-2016
 # interop-variants: 3 4.0 4.1 4.2
 # interop-variants: 3@ours-ours 4.0@ours-ours 4.1@ours-ours 4.2@ours-ours
 # interop-variants: 3@ours-ours-one 4.0@ours-ours-one 4.1@ours-ours-one 4.2@ours-ours-one

@@ -44,10 +44,22 @@ TWO = {
     "replies": "-07 6.3.9, 7",
     "mutations": "-07 6.1, 7.1, 7.2.1",
 }
+#: Cases of the draft of 2016 (B) and its extension (X), see `hostile_calls_2016`.
+DRAFT_2016 = {
+    "first_messages": "B 4.2, 5, X 4.1, 4.6",
+    "headers": "B 4.2, RFC 8166 4.5",
+    "properties": "X 2.1, 3, 4.1",
+    "requests": "X 4.2, 4.3",
+    "changes": "X 4.4",
+    "floods": "RFC 8166 3.3.1",
+    "endings": "B 5",
+}
 
 
-#: Exit statuses of the process that asks for Version Two.
+#: Exit statuses of the process that asks for one of the protocols with the number two.
 SPOKEN, REFUSED, ENDED = 0, 3, 4
+#: What says how a server answers that does not speak a protocol.
+REFUSALS = {2: "-07 4.3.2, RFC 8166 4.5.1", 2016: "B 5, RFC 8166 4.5.1"}
 
 
 def first_answer():
@@ -64,6 +76,24 @@ def first_answer():
         connection.close()
 
 
+def first_answer_2016():
+    """The same for the draft of 2016."""
+    from common import Gone
+    from hostile_2016_caller import EarlierCaller
+    from rpcrdma2016_words import TELL, TOLD, is_like
+    connection = EarlierCaller()
+    try:
+        xid = connection.say(TELL)
+        answer = connection.hear(xid)
+        if answer is not None and is_like(answer.data, TOLD, xid):
+            return SPOKEN
+        return REFUSED if answer is not None and is_like(answer.data, "X 2 c 4 1 1 *", xid) else ENDED
+    except Gone:
+        return ENDED
+    finally:
+        connection.close()
+
+
 def survey(version):
     """Does all cases of a version and prints what the server has done. Returns how many checks differ."""
     from common import Gone
@@ -72,6 +102,9 @@ def survey(version):
     if version == 1:
         import hostile_calls  # noqa: F401 - enters its cases
         cases, wanted = CASES, ONE
+    elif version == 2016:
+        from hostile_calls_2016 import CASES as cases
+        wanted = DRAFT_2016
     else:
         from hostile_calls_two import CASES as cases
         wanted = TWO
@@ -154,13 +187,20 @@ def main(versions):
     if first != SPOKEN:
         # What the answer to Version Two has to be depends on it.
         os.environ["RPCRDMA_VERSION"] = "1"
+    earlier = in_child(first_answer_2016)
+    if earlier == SPOKEN:
+        # Its messages are no wrong ones then.
+        os.environ["SERVER_2016"] = "1"
+    answers = {1: SPOKEN, 2: first, 2016: earlier}
     status = 0
     for version in versions:
         print(f"\nVersion {version}\n---------", flush=True)
-        if version == 2 and first != SPOKEN:
+        answer = answers[version]
+        if answer != SPOKEN:
             print("The server does not speak it. " + (
-                "It answers the first message with ERR_VERS, as required  [-07 4.3.2, RFC 8166 4.5.1]"
-                if first == REFUSED else "It does not answer the first message with ERR_VERS  [-07 4.3.2]"))
+                "It answers the first message with ERR_VERS, as required"
+                if answer == REFUSED else "It does not answer the first message with ERR_VERS")
+                + f"  [{REFUSALS[version]}]")
             continue
         status |= in_child(lambda: min(1, survey(version)))
     return status

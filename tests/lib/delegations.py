@@ -9,6 +9,16 @@ from common import check, remote, rpc_counts, slowness, wait_for
 from nfs_server import EXPORT
 
 
+def states():
+    """What the server holds for its clients, a line for each state."""
+    return remote("cat /proc/fs/nfsd/clients/*/states").splitlines()
+
+
+def is_held(name):
+    """Whether a client has a delegation of this file. The client may hold others, long after close."""
+    return any("type: deleg" in state and f"/{name}\"" in state for state in states())
+
+
 def granted(mount):
     """Whether the server grants a delegation for a file that nobody else has open."""
     path = f"{mount.path}/first"
@@ -16,7 +26,7 @@ def granted(mount):
         with open(path, "w", encoding="ascii") as f:
             f.write("x")
     with open(path, encoding="ascii"):
-        if "type: deleg" in remote("cat /proc/fs/nfsd/clients/*/states"):
+        if is_held("first"):
             return True
     time.sleep(1)
     return False
@@ -36,13 +46,12 @@ def held_file(mount, n):
             f.write(f"version {n}\n")
         f = open(path, encoding="ascii")
         check(f.read() == f"version {n}\n", "contents")
-        held = remote("cat /proc/fs/nfsd/clients/*/states")
-        if name in held and "type: deleg" in held:
+        if is_held(name):
             return name, f
         f.close()
         os.unlink(path)
         # The table is empty before the first recall.
-        check(n > 0 and time.monotonic() < end, f"no delegation was granted:\n{held}")
+        check(n > 0 and time.monotonic() < end, f"no delegation was granted:\n{states()}")
         time.sleep(1)
 
 
@@ -51,7 +60,7 @@ def first(mount):
     wait_for("a first delegation", 60, lambda: granted(mount))
     # Its delegation goes with it, so that others are told apart.
     os.unlink(f"{mount.path}/first")
-    check("type: deleg" not in remote("cat /proc/fs/nfsd/clients/*/states"), "still held")
+    check(not any("type: deleg" in state for state in states()), "still held")
 
 
 def recall(mount, n, meanwhile=lambda: None):

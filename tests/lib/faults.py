@@ -194,8 +194,8 @@ class Load:
                 manifest[f"{self.name}/j{job}-{step % 8}"] = [len(data), digest(data)]
         wrong = remote_call("verify", manifest=manifest)
         check(not wrong, "the server's files differ: " + "; ".join(wrong))
-        spoken = sorted({state["version"] for state in versions.connections()})
-        log(f"  {total} steps, {len(manifest)} files compared, version {' '.join(spoken)}")
+        spoken = sorted({state["dialect"] for state in versions.connections()})
+        log(f"  {total} steps, {len(manifest)} files compared, {' '.join(spoken)}")
         return total
 
     def kill(self, job):

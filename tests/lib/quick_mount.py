@@ -5,7 +5,13 @@ import ctypes
 import os
 import time
 
-from common import LIBC, NFS_PORT, Failure, Mount, host, is_errno, is_v6, mount_raw
+from common import (LIBC, NFS_PORT, Failure, Mount, host, is_errno, is_v6, mount_raw,
+                    slowness)
+
+
+#: Seconds for which a server may refuse a connection: mount(8) tries again for two minutes. A device
+#: with room for few shared Receives has none left until those of former connections are back.
+REFUSED = 3
 
 
 class QuickMount(Mount):
@@ -19,7 +25,14 @@ class QuickMount(Mount):
             options += f",mountaddr={peer},mountproto=tcp{six}"
         else:
             options += f",clientaddr={os.environ['OWN_ADDR']}"
-        mount_raw(f"{host(peer)}:{self.export}", self.path, options)
+        end = time.monotonic() + REFUSED * slowness()
+        while True:
+            try:
+                return mount_raw(f"{host(peer)}:{self.export}", self.path, options)
+            except Failure as e:
+                if "ECONNREFUSED" not in str(e) or time.monotonic() > end:
+                    raise
+            time.sleep(0.2)
 
     def umount(self, *flags, timeout=60):
         """Unmounts; busy is retried for a moment, as there."""

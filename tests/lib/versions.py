@@ -9,7 +9,7 @@ from common import check, log, read, remote, wait_for, write
 PARAMETERS = "/sys/module/rpcrdma/parameters"
 DEBUGFS = "/sys/kernel/debug/rpcrdma"
 #: Variants that stand for a version.
-VARIANTS = {"one": "1", "two": "2"}
+VARIANTS = {"one": "1", "two": "2", "2016": "2016"}
 #: The settings that a version needs; "2016" is the earlier protocol with number two.
 SETTINGS = {"": {},
             "1": {"client_version": "1", "server_version": "1"},

@@ -79,12 +79,16 @@ def locks(mount):
     check(denied(fd, fcntl.F_WRLCK, 25, 1), "the server's own lock was ignored")
     check(not denied(fd, fcntl.F_WRLCK, 40, 1), "a free range was denied")
 
+    begun = os.pipe()
+
     def release():
+        os.read(begun[0], 1)
         time.sleep(0.5)
         remote_call("release", name="l")
 
     def blocked():
         mine = os.open(path, os.O_RDWR)
+        os.write(begun[1], b"!")
         began = time.monotonic()
         fcntl.fcntl(mine, fcntl.F_SETLKW, flock(fcntl.F_WRLCK, 25, 1))
         took = time.monotonic() - began
@@ -92,5 +96,6 @@ def locks(mount):
         log(f"  blocked lock granted after {took:.1f} s")
 
     children(release, blocked, limit=90)
-    os.close(fd)
+    for f in (fd, *begun):
+        os.close(f)
     t.verify()
