@@ -479,10 +479,10 @@ impl Session {
     /// It has no property for the longest message that an end sends. Who tells how much it receives
     /// knows of properties, and is not expected to send less than that.
     fn terms_in_earlier(&self) -> AgreedTerms {
-        let (own, peer) = (self.exchange.own(), self.exchange.peer());
+        let peer = self.exchange.peer().receive_size;
         AgreedTerms {
-            send_size: self.config.own.send_size.min(peer.receive_size),
-            receive_size: own.receive_size.min(peer.receive_size),
+            send_size: self.config.own.send_size.min(peer),
+            receive_size: self.exchange.receive_size().min(peer),
             segment_size: 0,
             segment_count: 0,
         }

@@ -77,8 +77,8 @@ pub(crate) struct Exchange {
     most: Values,
     /// The values of this end, as the peer knows them when all that is due was sent.
     own: Values,
-    /// Those of them that are to be told.
-    due: Each<bool>,
+    /// Those that the peer knows when all that was posted has arrived; what differs is to be told.
+    told: Values,
     /// Set if we have told our properties.
     has_told: bool,
     /// The values of the peer.
@@ -140,7 +140,7 @@ impl Exchange {
             role,
             most,
             own: most,
-            due: Each::default(),
+            told: DEFAULT,
             has_told: false,
             peer: DEFAULT,
             peer_told: None,
@@ -166,6 +166,13 @@ impl Exchange {
     /// Returns the values of this end.
     pub(crate) const fn own(&self) -> &Values {
         &self.own
+    }
+
+    /// Returns the size in octets of the longest message that the peer sends if it has received all
+    /// that was posted, and of which this end still makes use: a larger size counts when it was told
+    /// before what relies on it, a smaller one as soon as it is decided.
+    pub(crate) fn receive_size(&self) -> u32 {
+        self.own.receive_size.min(self.told.receive_size)
     }
 
     /// Returns whether a Reply may have invalidated a handle: the peer has been told so, or need
@@ -406,10 +413,7 @@ impl Exchange {
                 Property::ReceiveSize => most.max(now),
                 Property::Invalidation | Property::Reverse => most,
             };
-            if to != now {
-                self.own.set(property, to);
-                self.due.set(property, true);
-            }
+            self.own.set(property, to);
         }
         self.note_revoked(before);
     }
@@ -434,7 +438,7 @@ impl Exchange {
             return (!waits).then(|| self.message(xid, content));
         }
         let due = self.own.map(|property, value| {
-            let is_due = self.due.get(property);
+            let is_due = self.told.get(property) != value;
             is_due.then_some(value)
         });
         let is_due = self.tells_credits || due != Told::default();
@@ -475,8 +479,7 @@ impl Exchange {
                 self.has_told = true;
                 self.is_unproved = true;
                 self.heard &= !SINCE_TOLD;
-                // What has changed since is not told yet.
-                self.due = own.map(|property, told| told != self.own.get(property));
+                self.told = own;
             }
             Content::Update(told) => {
                 self.is_unproved = true;
@@ -487,9 +490,7 @@ impl Exchange {
                 }
                 // It has them.
                 self.tells_credits = false;
-                self.due = self
-                    .due
-                    .map(|property, due| due && told.get(property).is_none());
+                self.tell(|property| told.get(property));
             }
             Content::Request(asked) => {
                 self.question = Some(Question {
@@ -497,12 +498,16 @@ impl Exchange {
                     asked,
                     proves: self.is_unproved(),
                     // Answers go before it.
-                    revokes: self.is_revoking && !self.due.invalidation,
+                    revokes: self.is_revoking && self.told.invalidation == self.own.invalidation,
                     lowers: self.is_lowering && !self.tells_credits,
                 });
                 self.wanted = None;
             }
-            Content::Respond(_) | Content::UnknownOperation | Content::BadHeader => {}
+            Content::Respond(response) => {
+                let verdicts = response.verdicts;
+                self.tell(|property| verdicts.get(property).map(|(_, verdict)| verdict.value()));
+            }
+            Content::UnknownOperation | Content::BadHeader => {}
         }
         match message.content {
             Content::Connect { .. } if self.role == Role::Client => self.count(),
@@ -514,6 +519,13 @@ impl Exchange {
                 }
             }
         }
+    }
+
+    /// Takes note of the values that a posted message tells.
+    fn tell(&mut self, value: impl Fn(Property) -> Option<u32>) {
+        self.told = self
+            .told
+            .map(|property, told| value(property).unwrap_or(told));
     }
 
     /// Counts a message of our own.
@@ -666,6 +678,22 @@ mod tests {
         Ok(())
     }
 
+    /// The peer's Replies are as long as what it was told before: longer ones are not counted on
+    /// before the answer that allows them is posted, and shorter ones at once.
+    #[test]
+    fn a_larger_receive_size_counts_once_it_was_told() -> Result {
+        let mut session = speaking(Role::Server)?;
+        session.exchange.set_idle(true);
+        receive(&mut session, &[X, 2, 9, 5, 0, 2, 16, 1, 1, 4, 5000])?;
+        assert_eq!(session.terms().receive_size, 5000);
+        assert!(message(&mut session)?.is_words(&[X, 2, 32, 5, 1, 3, 16, 1, 1, 0, 0]));
+        receive(&mut session, &[X, 2, 9, 5, 0, 2, 16, 1, 1, 4, 8192])?;
+        assert_eq!(session.terms().receive_size, 5000);
+        assert!(message(&mut session)?.is_words(&[X, 2, 32, 5, 1, 3, 16, 1, 1, 0, 0]));
+        assert_eq!(session.terms().receive_size, 8192);
+        Ok(())
+    }
+
     /// Sections 4.1 and 4.4: what was told first may change, and nothing else may.
     #[test]
     fn only_what_was_told_first_may_change() -> Result {
@@ -758,14 +786,13 @@ mod tests {
         assert!(session.exchange.accepts_invalidation());
         assert!(message(&mut session)?.is_words(&[3, 2, 32, 5, 0, 4, 16, 1, 2, 4, 0]));
         assert!(message(&mut session)?.is_words(&[4, 2, 32, 5, 0, 2, 4, 0]));
-        // It may again, and then not, while the barrier is on its way.
+        // It may again, and then not, while the barrier is on its way: there is nothing to tell.
         session.exchange.change(&with(1, 0));
         session.exchange.change(&with(0, 0));
         receive(&mut session, &[4, 2, 9, 5, 1, 3, 12, 0, 0, 0])?;
         assert!(session.exchange.accepts_invalidation());
-        assert!(message(&mut session)?.is_words(&[5, 2, 32, 5, 0, 4, 16, 1, 2, 4, 0]));
-        assert!(message(&mut session)?.is_words(&[6, 2, 32, 5, 0, 2, 4, 0]));
-        receive(&mut session, &[6, 2, 9, 5, 1, 3, 12, 0, 0, 0])?;
+        assert!(message(&mut session)?.is_words(&[5, 2, 32, 5, 0, 2, 4, 0]));
+        receive(&mut session, &[5, 2, 9, 5, 1, 3, 12, 0, 0, 0])?;
         assert!(!session.exchange.accepts_invalidation());
         Ok(())
     }

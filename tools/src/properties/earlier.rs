@@ -103,6 +103,33 @@ fn changes_may_cross_in_any_order() {
     assert!(seen.changes > 10_000 && seen.requests > 10_000, "{seen:?}");
 }
 
+/// A server has its Receive size lowered and raised again, and calls before its answer is on its
+/// way: the Reply comes as short as the client knows it has to be.
+#[test]
+fn a_call_does_not_count_on_what_is_not_told() {
+    const STEPS: [[u8; 3]; 17] = [
+        [73, 69, 138],
+        [79, 6, 132],
+        [184, 100, 22],
+        [187, 249, 124],
+        [71, 164, 220],
+        [75, 218, 98],
+        [79, 126, 241],
+        [165, 226, 68],
+        [170, 23, 135],
+        [110, 61, 140],
+        [104, 106, 145],
+        [41, 77, 223],
+        [248, 32, 105],
+        [199, 20, 88],
+        [96, 67, 101],
+        [230, 213, 247],
+        [210, 146, 184],
+    ];
+    let schedule = [&[20, 138, 168][..], STEPS.as_flattened()].concat();
+    earlier::run(&schedule);
+}
+
 /// First messages of 0 to 64 octets, of every procedure: what a server speaks then is what they
 /// say, and does not change.
 #[test]
