@@ -337,7 +337,10 @@ impl Lonely {
             match action {
                 Action::Send(control) => {
                     self.check_commit(&control);
-                    self.sent = self.sent.wrapping_add(1);
+                    // OPTIONAL messages take no credit.
+                    if !matches!(control, Control::Optional(_)) {
+                        self.sent = self.sent.wrapping_add(1);
+                    }
                     self.in_transit += 1;
                     self.check_control(&control, &before);
                 }
