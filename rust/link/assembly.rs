@@ -157,6 +157,8 @@ struct Octets {
     len: usize,
     /// The octets that count.
     counted: Counted,
+    /// The handle that a part before the last one has invalidated.
+    invalidated: Option<u32>,
 }
 
 impl Whole {
@@ -173,6 +175,7 @@ impl Whole {
             bytes: share.memory(len)?,
             len,
             counted,
+            invalidated: None,
         };
         Ok(Self(KBox::new(octets, GFP_KERNEL)?))
     }
@@ -180,6 +183,11 @@ impl Whole {
     /// The message.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0.bytes
+    }
+
+    /// Returns the handle that a part before the last one has invalidated.
+    pub(crate) fn invalidated(&self) -> Option<u32> {
+        self.0.invalidated
     }
 
     /// Puts a part at its offset. Returns whether that is its place: parts come in their order.
@@ -243,6 +251,16 @@ impl Assembly {
         self.current.put(whole).is_ok() && added
     }
 
+    /// Notes that a part of the message has invalidated a handle. Returns whether it was the first
+    /// to do so: an RPC has one handle that may be.
+    pub(super) fn note_invalidated(&self, handle: u32) -> bool {
+        let Some(mut whole) = self.take() else {
+            return false;
+        };
+        let former = whole.0.invalidated.replace(handle);
+        self.current.put(whole).is_ok() && former.is_none()
+    }
+
     /// Takes the message out, or what there is of it.
     pub(super) fn take(&self) -> Option<Whole> {
         self.current.take()
@@ -265,8 +283,24 @@ mod tests {
         assert!(assembly.add(4, b"ef"));
         let whole = assembly.take().ok_or(EINVAL)?;
         assert_eq!(whole.bytes(), b"abcdef");
+        assert_eq!(whole.invalidated(), None);
         assert!(assembly.take().is_none());
         assert!(!assembly.add(0, b"a"));
+        Ok(())
+    }
+
+    /// Once for each message.
+    #[test]
+    fn a_part_may_invalidate() -> Result {
+        let assembly = Assembly::new(Share::new(false)?);
+        assert!(!assembly.note_invalidated(7));
+        assembly.begin(6)?;
+        assert!(assembly.add(0, b"abcd"));
+        assert!(assembly.note_invalidated(7));
+        assert!(assembly.add(4, b"ef"));
+        assert!(!assembly.note_invalidated(7));
+        let whole = assembly.take().ok_or(EINVAL)?;
+        assert_eq!(whole.invalidated(), Some(7));
         Ok(())
     }
 

@@ -2,7 +2,10 @@
 
 //! Taking a Reply in.
 
-use crate::endpoint::Received;
+use crate::endpoint::{
+    EndpointEvents,
+    Received, //
+};
 use crate::kext::prelude::*;
 use crate::kext::time::HZ;
 use crate::kext::waiting::Waiting;
@@ -71,6 +74,7 @@ fn take_in<T: Host>(this: &Arc<T>, mut message: Received<T::Wire>, channel: &Cha
             T::reverse_call(this, message, version, whole);
             return;
         }
+        Delivery::Part(xid) if note_part(&**this, channel, xid, message.invalidated()) => return,
         other => (take_rest(this, &message, &other), None),
     };
     if let Some(ended) = ended {
@@ -103,7 +107,7 @@ fn take_rest<T: Host>(
             // says this much and no more would be connected to over and over.
             this.xprt().set_reestablish_timeout(SPOILT_DELAY);
         }
-        Delivery::Call(..) | Delivery::Answer(..) | Delivery::Nothing => {}
+        Delivery::Call(..) | Delivery::Answer(..) | Delivery::Part(_) | Delivery::Nothing => {}
     }
     if message.invalidated().is_some() {
         lose_track(&**this);
@@ -156,11 +160,26 @@ fn lose_track<T: Host>(this: &T) {
     this.xprt().force_disconnect();
 }
 
+/// A part of a Reply has come. Returns whether it has invalidated nothing, or a handle that may be
+/// one of this RPC, which is told when the Reply is there.
+fn note_part<T: Host>(this: &T, channel: &Channel, xid: u32, invalidated: Option<u32>) -> bool {
+    let is_of_another = |rkey| this.requester().is_of_another(xid, rkey);
+    !invalidated.is_some_and(is_of_another) && channel.note_part(invalidated)
+}
+
+/// Returns the handles that a message has invalidated, and the parts that came before it.
+fn handles_taken<W: EndpointEvents>(
+    message: &Received<W>,
+    whole: Option<&Whole>,
+) -> impl Iterator<Item = u32> {
+    let before = whole.and_then(Whole::invalidated);
+    [message.invalidated(), before].into_iter().flatten()
+}
+
 /// A message has arrived that ends no RPC that is known, and has this transaction ID. If it was for
-/// one that was killed, that may be the one that the region was of which it has taken away.
-fn stray<T: Host>(this: &T, xid: u32, message: &Received<T::Wire>) {
-    let rkey = message.invalidated();
-    if rkey.is_some_and(|rkey| this.requester().is_of_another(xid, rkey)) {
+/// one that was killed, that may be the one that the regions were of which were taken away.
+fn stray<T: Host>(this: &T, xid: u32, mut taken: impl Iterator<Item = u32>) {
+    if taken.any(|rkey| this.requester().is_of_another(xid, rkey)) {
         lose_track(this);
     }
 }
@@ -181,7 +200,7 @@ pub(crate) fn accept<T: Host>(
     }
     let Some(rqst) = xprt.lookup_and_pin(this, xid) else {
         // Duplicate, or of a task that was killed.
-        stray(&**this, xid, message);
+        stray(&**this, xid, handles_taken(message, whole));
         return None;
     };
     if let Some(credits) = answer.credits {
@@ -199,7 +218,7 @@ pub(crate) fn accept<T: Host>(
         // Answered already, or not sent yet.
         drop(guard);
         stats.bad_replies.count();
-        stray(&**this, xid, message);
+        stray(&**this, xid, handles_taken(message, whole));
         return None;
     }
     let (regions, asked) = (&mut state.regions, &state.asked);
@@ -234,9 +253,8 @@ pub(crate) fn accept<T: Host>(
     );
 
     let had_regions = !regions.is_empty();
-    let invalidated = message.invalidated();
-    let mut taken = |rkey| take_invalidated(&**this, xid, rkey, regions);
-    if invalidated.is_some_and(|rkey| !taken(rkey) || answer.refuses_invalidation) {
+    let mut is_own = |rkey| take_invalidated(&**this, xid, rkey, regions);
+    if handles_taken(message, whole).any(|rkey| !is_own(rkey) || answer.refuses_invalidation) {
         // It took something away that was not this Call's, or that it was not to take.
         lose_track(&**this);
         if !call.is_hopeless() {

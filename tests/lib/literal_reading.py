@@ -59,7 +59,8 @@ class Reading:
     few: bool = False
     #: How long a server waits before its first message, in seconds (4.3).
     answers_after: int = 0
-    #: Which part of a Reply in parts invalidates the handle of the Call, of a server: "never" or "last" (6.5).
+    #: Which part of a Reply in parts invalidates the handle of the Call, of a server: "never", "first" or "last"
+    #: (6.5).
     invalidates: str = "never"
 
     def __str__(self):
@@ -99,9 +100,9 @@ def readings(client):
         if few and (client or told != "first"):
             continue
         # What invalidates has nothing to do with the rest; each comes with each of the others.
-        invalidates = not client and bin(n).count("1") % 2
+        invalidates = "never" if client else ("never", "last", "never", "first")[bin(n).count("1") % 4]
         out.append(Reading(client, sent, greater, False, renews, remaining, False, pauses, first, told, few, 0,
-                           "last" if invalidates else "never"))
+                           invalidates))
     if not client:
         # In the end another version is spoken, and nothing else of the reading is seen.
         out += [Reading(client=False, first=first, told=told, answers_after=20) for first, told in begins]
@@ -123,7 +124,7 @@ def moved_by(header):
 
 
 class Sequence:
-    """The messages of an RPC message, and the handle that the last of them invalidates."""
+    """The messages of an RPC message, and the handle that one of them invalidates."""
 
     def __init__(self, messages, handle=None):
         self.messages, self.at, self.handle = messages, 0, handle
@@ -138,7 +139,8 @@ class Sequence:
             more = {"later": 0, "own": len(message) - 20, "unreduced": self.data}[reading.remaining]
             message = message[:16] + struct.pack(">I", later + more) + message[20:]
         self.at += 1
-        return message, self.handle if self.at == len(self.messages) else None
+        which = 1 if reading.invalidates == "first" else len(self.messages)
+        return message, self.handle if self.at == which else None
 
 
 class Literal:

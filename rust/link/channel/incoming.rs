@@ -41,6 +41,9 @@ use crate::{
 pub(crate) enum Delivery<'a> {
     /// Nothing.
     Nothing,
+    /// A part of a Reply with this transaction ID, but not the last one. If it has invalidated a
+    /// handle, that is to be [noted](Channel::note_part) until the Reply is there.
+    Part(u32),
     /// Nothing but a sign of life: the peer has told properties.
     Properties,
     /// The same by an OPTIONAL message, which may grant credits as a Reply does.
@@ -66,6 +69,11 @@ impl<'a> Delivery<'a> {
             Incoming::Answer(answer) => Self::Answer(answer, None),
             Incoming::Bad(error) => Self::Bad(error),
         }
+    }
+
+    /// Makes the delivery of a part that is not the last one.
+    fn of_part(part: &IncomingPart<'_>) -> Self {
+        part.reply_xid.map_or(Self::Nothing, Self::Part)
     }
 }
 
@@ -135,11 +143,11 @@ impl Channel {
         match incoming {
             Incoming::First(part) => {
                 self.begin_assembly(&part);
-                Delivery::Nothing
+                Delivery::of_part(&part)
             }
             Incoming::Middle(part) => {
                 self.add_part(&part);
-                Delivery::Nothing
+                Delivery::of_part(&part)
             }
             Incoming::Call {
                 version: Version::Two,
@@ -151,11 +159,11 @@ impl Channel {
                 .collect(answer.last)
                 .map_or(Delivery::Nothing, |whole| Delivery::Answer(answer, whole)),
             Incoming::Answer(answer) if answer.ends_connection => {
-                drop(self.assembly.take());
+                self.abandon();
                 Delivery::Answer(answer, None)
             }
             Incoming::Abandoned => {
-                drop(self.assembly.take());
+                self.abandon();
                 Delivery::Nothing
             }
             Incoming::Properties { host_auth, last } => {
@@ -191,8 +199,25 @@ impl Channel {
         incoming
     }
 
+    /// Takes note of a handle that a part of a Reply has invalidated, if it has. The text does not
+    /// say which part is to do it (section 6.5 of the draft). Returns whether that was the first
+    /// one of the message; if not, nobody knows what the peer has done.
+    pub(crate) fn note_part(&self, invalidated: Option<u32>) -> bool {
+        invalidated.is_none_or(|handle| self.assembly.note_invalidated(handle))
+    }
+
+    /// Gives up what has come of an RPC message, if there is any. If a part of it has invalidated a
+    /// handle, nobody will learn whose that was: the connection ends.
+    fn abandon(&self) {
+        let whole = self.assembly.take();
+        if whole.is_some_and(|whole| whole.invalidated().is_some()) {
+            self.change().connection.session.close();
+        }
+    }
+
     /// Makes room for an RPC message, and puts its first part there.
     fn begin_assembly(&self, part: &IncomingPart<'_>) {
+        self.abandon();
         if self.assembly.begin(part.placed.total).is_ok() {
             self.add_part(part);
         } else {
@@ -217,7 +242,7 @@ impl Channel {
     fn collect(&self, last: Option<IncomingPart<'_>>) -> Option<Option<Whole>> {
         let Some(part) = last else {
             // What had begun to come, if there was any, has been given up.
-            drop(self.assembly.take());
+            self.abandon();
             return Some(None);
         };
         self.add_part(&part).then(|| self.assembly.take())

@@ -33,6 +33,8 @@ pub(crate) struct IncomingPart<'a> {
     pub(crate) placed: Placed,
     /// The part.
     pub(crate) bytes: &'a [u8],
+    /// The transaction ID, if it is one of a Reply.
+    pub(crate) reply_xid: Option<u32>,
 }
 
 /// An answer that ends an RPC of ours, if there is one with its transaction ID: a Reply, or an
@@ -180,9 +182,11 @@ impl<'a> Incoming<'a> {
 
     /// Returns a message that holds an RPC message of Version Two, or a part of one.
     fn of_rpc(header: &Header<'a>, extent: Extent) -> Self {
+        let is_reply = header.purpose() != MessagePurpose::Call;
         let part = |placed| IncomingPart {
             placed,
             bytes: header.payload(),
+            reply_xid: is_reply.then_some(header.xid),
         };
         let last = match extent {
             Extent::First(placed) => return Self::First(part(placed)),
@@ -190,7 +194,7 @@ impl<'a> Incoming<'a> {
             Extent::Last(placed) => Some(part(placed)),
             Extent::Whole => None,
         };
-        if header.purpose() == MessagePurpose::Call {
+        if !is_reply {
             return Self::Call {
                 version: Version::Two,
                 last,

@@ -82,6 +82,7 @@ impl Connection {
             Delivery::Bad(error) if error.direction == Some(Direction::Reply) => {
                 this.take_unreadable(message, &error);
             }
+            Delivery::Part(_) if this.channel.note_part(message.invalidated()) => {}
             // Only Replies may take a memory region away (RFC 8166 section 3.3.2; 6.5 of the draft).
             // Which one that was does not matter.
             _ if message.invalidated().is_some() => this.close(),
@@ -97,7 +98,7 @@ impl Connection {
                     this.with_callback(|callback| reply::update_credits(callback, credits));
                 }
             }
-            Delivery::Properties | Delivery::Nothing => {}
+            Delivery::Part(_) | Delivery::Properties | Delivery::Nothing => {}
         }
     }
 
