@@ -65,8 +65,8 @@ pub(crate) trait DelayedWorkItem<const ID: u64 = 0>: Sized {
     fn run(this: Arc<Self>);
 }
 
-/// Implements [`HasDelayedWork`] for types and one of their fields each. Generic parameters of a type
-/// stand in braces behind `impl`.
+/// Implements [`HasDelayedWork`] for types and one of their fields each. Generic parameters of a
+/// type stand in braces behind `impl`.
 macro_rules! impl_has_delayed_work_ext {
     (
         $(impl$({$($generics:tt)*})? HasDelayedWork<$id:tt> for $ty:ty { self.$field:ident })*

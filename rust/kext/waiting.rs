@@ -8,10 +8,10 @@
 //!
 //! # Why nobody waits for what is there
 //!
-//! Both reach the thing under one lock, `look` as well as whoever gives it back. If `look` is first,
-//! the flag was set before that lock was released, so it is seen by the other, who takes the lock
-//! later and reads the flag after that. If `look` is second it finds the thing. No other barrier is
-//! needed. This file uses `core` only: under `tools/` loom tries all orders of it.
+//! Both reach the thing under one lock, `look` as well as whoever gives it back. If `look` is
+//! first, the flag was set before that lock was released, so it is seen by the other, who takes the
+//! lock later and reads the flag after that. If `look` is second it finds the thing. No other
+//! barrier is needed. This file uses `core` only: under `tools/` loom tries all orders of it.
 
 /// A flag that says that somebody waits, and how to wake them.
 pub(crate) trait Waiting {

@@ -264,8 +264,8 @@ impl Connection {
     }
 
     /// Handles a message without chunks if it is a whole RPC message of Version Two, and nothing
-    /// else is going on, as with nearly all messages, see [`Session::handle_plain`]. `used` is as in
-    /// [`Reception`]. Else nothing is returned, and nothing has changed.
+    /// else is going on, as with nearly all messages, see [`Session::handle_plain`]. `used` is as
+    /// in [`Reception`]. Else nothing is returned, and nothing has changed.
     #[inline]
     pub(crate) fn received_plain<'a>(
         &mut self,

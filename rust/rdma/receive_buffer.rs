@@ -182,8 +182,8 @@ const BATCH: usize = RECEIVE_BATCH as usize;
 /// Posts up to [`RECEIVE_BATCH`] Receives by `post`, a verb of the queue of `keeper`. Returns its
 /// status.
 ///
-/// `noted` is given what stands for each buffer while it is posted, before it is. Buffers of another
-/// queue are dropped. If the device refuses, what was posted is its own.
+/// `noted` is given what stands for each buffer while it is posted, before it is. Buffers of
+/// another queue are dropped. If the device refuses, what was posted is its own.
 ///
 /// # Safety
 ///

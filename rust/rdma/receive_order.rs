@@ -142,8 +142,8 @@ impl<B> ReceiveOrder<B> {
         recovered
     }
 
-    /// Returns the place of the QP that may hold the oldest Receive, if there is a QP. What was lost
-    /// after that Receive is not recovered before this QP has used another one, or is gone.
+    /// Returns the place of the QP that may hold the oldest Receive, if there is a QP. What was
+    /// lost after that Receive is not recovered before this QP has used another one, or is gone.
     pub(super) fn oldest(&self) -> Option<u32> {
         let places = self.past.iter().enumerate();
         let (place, past) = places.min_by_key(|(_, past)| **past)?;

@@ -233,8 +233,8 @@ fn marshal_and_post<T: Host>(
 /// Returns whether a Call may be executed twice, if there is room for such a Reply.
 ///
 /// SUNRPC provides pages for what is got from the server, and nothing is changed by getting it but
-/// by LAYOUTGET, also with OPEN. These are of NFSv4.1 and later, where the server knows a Call again
-/// that has come before.
+/// by LAYOUTGET, also with OPEN. These are of NFSv4.1 and later, where the server knows a Call
+/// again that has come before.
 pub(super) const fn is_repeatable(reply: &MessageSizes) -> bool {
     reply.pages > 0
 }

@@ -419,7 +419,8 @@ impl_has_delayed_work_ext! {
 
 impl<M: PoolMember> DelayedWorkItem for ReceivePool<M> {
     /// The device takes no more Receives. Those that are missing were promised to peers, whose
-    /// messages would wait for them forever. So each connection ends; the next one has another pool.
+    /// messages would wait for them forever. So each connection ends; the next one has another
+    /// pool.
     fn run(this: Arc<Self>) {
         let Ok(queue) = this.queue() else { return };
         queue.for_each_user(|member| M::give_way(&member));

@@ -6,8 +6,8 @@
 //!
 //! An [`Exchange`](super::Exchange) decides what is said, and about the peer. It needs memory for
 //! that, and may take its time. A [`Settlement`] keeps the results for whoever sends: the module
-//! has one in each connection, under a lock (`link/channel.rs`), and so have the ends that the tests
-//! under `tools/` connect.
+//! has one in each connection, under a lock (`link/channel.rs`), and so have the ends that the
+//! tests under `tools/` connect.
 
 use super::{
     super::{
@@ -169,8 +169,8 @@ impl<B: Deref<Target = [u8]>> Settlement<B> {
     }
 
     /// Takes over what the exchange has decided. `bytes` is the token of `step`, if it has one; if
-    /// there was no memory for that, the owner changes the verdict before. Returns memory that is of
-    /// no use any more.
+    /// there was no memory for that, the owner changes the verdict before. Returns memory that is
+    /// of no use any more.
     pub(crate) fn follow(&mut self, step: &Step, bytes: Option<B>) -> Option<B> {
         // To a peer that is refused nothing else is said.
         let is_refused = matches!(step.verdict, Some(AuthVerdict::Refuse(_)));
@@ -186,8 +186,8 @@ impl<B: Deref<Target = [u8]>> Settlement<B> {
         former.and_then(|speech| speech.bytes)
     }
 
-    /// Takes note of what is spoken: there is no host authentication but in Version Two. Returns the
-    /// verdict if there is one now, and there was none before.
+    /// Takes note of what is spoken: there is no host authentication but in Version Two. Returns
+    /// the verdict if there is one now, and there was none before.
     pub(crate) fn connected(&mut self, dialect: Version) -> Option<AuthVerdict> {
         if dialect == Version::Two || !self.authenticates || self.verdict.is_some() {
             return None;
@@ -197,8 +197,8 @@ impl<B: Deref<Target = [u8]>> Settlement<B> {
         self.verdict
     }
 
-    /// Takes note that the session ends the connection. Returns the verdict if there is one now, and
-    /// there was none before.
+    /// Takes note that the session ends the connection. Returns the verdict if there is one now,
+    /// and there was none before.
     pub(crate) fn closing(&mut self, reason: Reason) -> Option<AuthVerdict> {
         if reason != Reason::NoCommonVersion || !self.only_two || self.verdict.is_some() {
             return None;
@@ -229,10 +229,10 @@ impl<B: Deref<Target = [u8]>> Settlement<B> {
         self.speech.is_some()
     }
 
-    /// Sends the next CONNPROP message of our own, if there is one to be sent: `post` is called with
-    /// it, and returns [`None`] if it could not be posted. `room` is the size in octets of the buffer
-    /// for it; zero if there is none. Returns whether to call this again, and what `post` has
-    /// returned.
+    /// Sends the next CONNPROP message of our own, if there is one to be sent: `post` is called
+    /// with it, and returns [`None`] if it could not be posted. `room` is the size in octets of the
+    /// buffer for it; zero if there is none. Returns whether to call this again, and what `post`
+    /// has returned.
     ///
     /// What can't be sent now is sent when there are credits, or a Send has completed.
     pub(crate) fn speak<T>(

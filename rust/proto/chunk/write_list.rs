@@ -61,7 +61,8 @@ impl<'a> WriteList<'a> {
         }
         *reader = behind;
 
-        // INVARIANT: The octets up to those that were left are `count` entries that were read above.
+        // INVARIANT: The octets up to those that were left are `count` entries that were read
+        // above.
         let len = start.len().saturating_sub(left);
         Ok(Self {
             entries: start.get(..len).ok_or(Fault::Truncated)?,

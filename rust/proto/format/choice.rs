@@ -173,8 +173,8 @@ fn choose_reply(shape: &CallShape, share: usize) -> Result<Offer> {
     })
 }
 
-/// Chooses the format of the Call, with at most `header_segments` segments in its header. Returns it
-/// with the sizes of the header and of the part behind it.
+/// Chooses the format of the Call, with at most `header_segments` segments in its header. Returns
+/// it with the sizes of the header and of the part behind it.
 fn choose_call(shape: &CallShape, offer: &Offer, header_segments: usize) -> Result<Way> {
     let sizes = shape.call.sizes;
     let usable = &shape.usable;

@@ -169,8 +169,8 @@ impl Exchange {
     }
 
     /// Returns the size in octets of the longest message that the peer sends if it has received all
-    /// that was posted, and of which this end still makes use: a larger size counts when it was told
-    /// before what relies on it, a smaller one as soon as it is decided.
+    /// that was posted, and of which this end still makes use: a larger size counts when it was
+    /// told before what relies on it, a smaller one as soon as it is decided.
     pub(crate) fn receive_size(&self) -> u32 {
         self.own.receive_size.min(self.told.receive_size)
     }

@@ -559,8 +559,8 @@ mod tests {
         *event == Event::Nothing
     }
 
-    /// Whole RPC messages without chunks are handled in a short way, and in no other state than that
-    /// in which the long way does the same.
+    /// Whole RPC messages without chunks are handled in a short way, and in no other state than
+    /// that in which the long way does the same.
     #[test]
     fn both_ways_to_handle_a_message_agree() -> Result {
         let messages: [&[u32]; 10] = [

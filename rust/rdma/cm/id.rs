@@ -100,7 +100,8 @@ impl Id {
     /// Returns the limits of the device, if there is one yet.
     pub(super) fn device_limits(&self) -> Option<DeviceLimits> {
         let (device, port) = self.device()?;
-        // SAFETY: By the type invariant this is a port of the device, to which there is a reference.
+        // SAFETY: By the type invariant this is a port of the device, to which there is a
+        // reference.
         Some(unsafe { DeviceLimits::read(&device, port) })
     }
 }

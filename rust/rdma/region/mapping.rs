@@ -199,7 +199,8 @@ impl Mapping {
         }
         self.device = Some(device);
 
-        // SAFETY: The caller guarantees that the MR is not registered; the table holds `mapped` mapped entries.
+        // SAFETY: The caller guarantees that the MR is not registered; the table holds `mapped`
+        // mapped entries.
         let placed =
             unsafe { sys::ib_map_mr_sg(mr, self.sg.as_mut_ptr(), mapped, ptr::null_mut(), PAGE) };
         if placed == mapped {

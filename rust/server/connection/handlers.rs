@@ -83,8 +83,8 @@ impl Connection {
                 this.take_unreadable(message, &error);
             }
             Delivery::Part(_) if this.channel.note_part(message.invalidated()) => {}
-            // Only Replies may take a memory region away (RFC 8166 section 3.3.2; 6.5 of the draft).
-            // Which one that was does not matter.
+            // Only Replies may take a memory region away (RFC 8166 section 3.3.2; 6.5 of the
+            // draft). Which one that was does not matter.
             _ if message.invalidated().is_some() => this.close(),
             Delivery::Call(version, whole) if version.rules().counts_messages => {
                 this.inbox.put_message(&this.xprt, message, whole);
