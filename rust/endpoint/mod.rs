@@ -28,7 +28,8 @@
 //!   [`SendBuffer`], or posted: then it is the [`SendQueue`](crate::rdma::send_queue::SendQueue)'s.
 //! - A Receive buffer is in the list of idle ones, which the spinlock `receive` protects (or in
 //!   that of the pool that the `Endpoint` shares with others, see [`receive_pool`]), or posted, or
-//!   lent out as [`Received`].
+//!   lent out as [`Received`]. While larger ones take the places of all, those wait in a list of
+//!   their own, which the same lock protects; what they replace is freed as it comes back.
 //! - A [`Region`](crate::rdma::region::Region) is in the pool, which a spinlock protects, or held
 //!   by exactly one [`RegionHandle`]. `EndpointOwner::shutdown` deregisters it, after every handle
 //!   came back.
@@ -181,7 +182,12 @@ impl<H: EndpointEvents> Endpoint<H> {
         let idle = KVVec::with_capacity(usize::try_from(own_receives)?, GFP_KERNEL)?;
         let pool = Pool::new(sizes.regions)?;
         let send = SendGate::new(&sizes)?;
-        let receive = ReceiveGate { qp: None, idle };
+        let receive = ReceiveGate {
+            qp: None,
+            idle,
+            larger: KVVec::new(),
+            size: u32::try_from(sizes.receive_size)?,
+        };
         let context = cm.context().clone();
         let device_name = cm.device().ok_or(ENODEV)?.name();
         let objects = Objects {

@@ -75,16 +75,67 @@ impl<H: EndpointEvents> Endpoint<H> {
             }
         };
         let mut gate = self.receive.lock();
-        // Never more than the capacity: each buffer is out once.
-        let _ = gate.idle.push_within_capacity(buffer);
-        if gate.qp.is_none() || gate.idle.len() < RECEIVE_BATCH as usize {
-            return;
-        }
-        let failed = gate.post().is_err();
+        let former = gate.put(buffer);
+        let qp = former.as_ref().and_then(|_| gate.qp.clone());
+        let is_due = gate.qp.is_some() && gate.idle.len() >= RECEIVE_BATCH as usize;
+        let failed = is_due && gate.post().is_err();
         drop(gate);
+        if let Some(qp) = qp {
+            qp.release_receives(former.into_iter());
+        }
         if failed {
             self.context.lost();
         }
+    }
+
+    /// Has Receives of `size` octets take the places of the endpoint's own, one by one as those
+    /// come back: messages that arrive use them up, and only they. All of the memory is there
+    /// before the first is replaced. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` after shutdown, `EBUSY` while the last such change has not
+    /// [ended](Self::enlarged), `EINVAL` if the endpoint was not made for that, `ENOMEM`. Then
+    /// nothing has changed.
+    pub(crate) fn enlarge_receives(self: &Arc<Self>, size: u32) -> Result {
+        if self.shares_receives() || !self.sizes.may_enlarge {
+            return Err(EINVAL);
+        }
+        // Writeback may wait for this very connection.
+        let _scope = NoFs::enter();
+        let objects = self.objects.lock();
+        let objects = (*objects).as_ref().ok_or(ENOTCONN)?;
+        let qp = objects.cm.queue_pair().ok_or(ENOTCONN)?;
+        if !self.receive.lock().larger.is_empty() {
+            return Err(EBUSY);
+        }
+        let count = usize::try_from(self.sizes.receives)?;
+        let mut former = KVVec::with_capacity(RECEIVE_BATCH as usize, GFP_KERNEL)?;
+        let mut larger = KVVec::with_capacity(count, GFP_KERNEL)?;
+        for _ in 0..count {
+            match qp.receive_buffer(self, size as usize) {
+                // There is room for all.
+                Ok(buffer) => drop(larger.push_within_capacity(buffer)),
+                Err(error) => {
+                    qp.release_receives(larger.into_iter());
+                    return Err(error);
+                }
+            }
+        }
+        let mut gate = self.receive.lock();
+        gate.larger = larger;
+        gate.size = size;
+        gate.replace_idle(&mut former);
+        drop(gate);
+        qp.release_receives(former.into_iter());
+        Ok(())
+    }
+
+    /// Returns the size in octets of the endpoint's own Receives, if all have the one that was asked
+    /// for last.
+    pub(crate) fn enlarged(&self) -> Option<u32> {
+        let gate = self.receive.lock();
+        gate.larger.is_empty().then_some(gate.size)
     }
 
     /// Takes a buffer back whose QP is in error.

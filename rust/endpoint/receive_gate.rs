@@ -19,9 +19,38 @@ pub(super) struct ReceiveGate<O: Receives> {
     pub(super) qp: Option<QueuePairUser>,
     /// The buffers that are neither posted nor lent out. With room for all of them.
     pub(super) idle: KVVec<ReceiveBuffer<Own<O>>>,
+    /// Larger buffers, each of which takes the place of a smaller one when that comes back.
+    pub(super) larger: KVVec<ReceiveBuffer<Own<O>>>,
+    /// The size in octets of each buffer, those excepted that larger ones have not replaced yet.
+    pub(super) size: u32,
 }
 
 impl<O: Receives> ReceiveGate<O> {
+    /// Takes a buffer back, or a larger one in its place. Returns the buffer if it is not needed
+    /// any more.
+    pub(super) fn put(&mut self, buffer: ReceiveBuffer<Own<O>>) -> Option<ReceiveBuffer<Own<O>>> {
+        let next = self.larger.last();
+        let is_shorter = next.is_some_and(|next| buffer.len() < next.len());
+        let next = if is_shorter { self.larger.pop() } else { None };
+        let (buffer, former) = match next {
+            Some(larger) => (larger, Some(buffer)),
+            None => (buffer, None),
+        };
+        // Never more than the capacity: each buffer is out once.
+        let _ = self.idle.push_within_capacity(buffer);
+        former
+    }
+
+    /// Has larger buffers take the places of those that are idle, which nobody else would ever take
+    /// back. The former ones are appended to `former`, as far as there is room.
+    pub(super) fn replace_idle(&mut self, former: &mut KVVec<ReceiveBuffer<Own<O>>>) {
+        for idle in self.idle.iter_mut() {
+            if let Some(larger) = self.larger.pop() {
+                let _ = former.push_within_capacity(core::mem::replace(idle, larger));
+            }
+        }
+    }
+
     /// Posts up to a batch of idle Receive buffers.
     ///
     /// # Errors

@@ -9,8 +9,11 @@ use crate::rdma::send_queue::postings;
 pub(crate) struct Sizes {
     /// Receive buffers, all of them posted but for one batch. Not used where Receives are shared.
     pub(crate) receives: u32,
-    /// Octets of each.
+    /// Octets of each, to begin with.
     pub(crate) receive_size: usize,
+    /// Set if larger ones may take their places, see
+    /// [`Endpoint::enlarge_receives`](super::Endpoint::enlarge_receives).
+    pub(crate) may_enlarge: bool,
     /// Send buffers at most.
     pub(crate) sends: u32,
     /// Send buffers to begin with.
@@ -49,7 +52,8 @@ impl Sizes {
 
     /// Returns the number of buffers, regions and others that are made for the QP at most.
     pub(super) fn postings(&self) -> u32 {
-        [self.receives, self.sends, self.regions]
+        let larger = if self.may_enlarge { self.receives } else { 0 };
+        [self.receives, larger, self.sends, self.regions]
             .into_iter()
             .fold(postings(self.pulls), u32::saturating_add)
     }

@@ -590,6 +590,8 @@ impl Channel {
                         state.connection.session.commit(&control);
                         let own = state.connection.session.exchange.own();
                         self.note_sent(&control, own, outcome);
+                        // What was told is relied on.
+                        self.publish_thresholds(&state.connection);
                         state.latest = sequence;
                         state.in_transit = state.in_transit.saturating_add(1);
                     }
@@ -732,6 +734,29 @@ impl Channel {
     /// Has the peer told what this end wants now, where that can be told. [`Self::act`] sends it.
     pub(crate) fn wish(&self, wishes: &Wishes) {
         self.change().connection.wish(wishes);
+    }
+
+    /// Returns whether the peer can be told of Receives of `size` octets, and has not been.
+    pub(crate) fn may_grow(&self, size: u32) -> bool {
+        let state = self.state.lock();
+        self.rules().has_optional && state.connection.session.exchange.may_grow(size)
+    }
+
+    /// Larger Receives take the places of those that are used up: has them used up, see
+    /// [`Exchange::begin_growth`](crate::proto::session::exchange::Exchange::begin_growth).
+    /// [`Self::act`] does it.
+    pub(crate) fn begin_growth(&self) {
+        self.change().connection.session.exchange.begin_growth();
+    }
+
+    /// Returns whether that is being done.
+    pub(crate) fn is_growing(&self) -> bool {
+        self.state.lock().connection.session.exchange.is_growing()
+    }
+
+    /// All Receives have this size now in octets. [`Self::act`] tells the peer.
+    pub(crate) fn end_growth(&self, size: u32) {
+        self.change().connection.session.exchange.end_growth(size);
     }
 
     /// Has answers to requests wait, or not any more, see

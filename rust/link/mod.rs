@@ -200,6 +200,7 @@ impl<H: EndpointEvents> Link<H> {
             sizes.receive_size = sizes.receive_size.max(MESSAGE_SIZE as usize);
             sizes.pulls = REVERSE_RECEIVES;
             sizes.transfers = transfers;
+            sizes.may_enlarge = parameters.version == Version::Earlier;
             read_depth = limits.outbound_reads.min(REVERSE_READS);
         }
         let (segments, receives) = (sizes.segments, sizes.receives);
@@ -223,9 +224,8 @@ impl<H: EndpointEvents> Link<H> {
             },
             highest: parameters.version,
             earlier: (parameters.version == Version::Earlier).then(|| {
-                // A server may take it that we send as much.
-                let size = wanted.inline_receive.min(wanted.inline_send);
-                parameters.wishes.values(size.max(MESSAGE_SIZE), reverse)
+                let size = wanted.inline_receive.max(MESSAGE_SIZE);
+                parameters.wishes.values(size, reverse)
             }),
             in_one: InOne {
                 own,

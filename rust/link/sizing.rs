@@ -161,6 +161,7 @@ pub(crate) fn choose(
     let sizes = Sizes {
         receives: credits + receives_beside,
         receive_size: wanted.inline_receive as usize,
+        may_enlarge: false,
         sends: credits + REVERSE_CREDITS,
         first_sends: credits + REVERSE_CREDITS,
         // There are so many from the start that those in use at a time, by whoever holds the send

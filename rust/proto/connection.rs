@@ -432,8 +432,8 @@ impl Connection {
     /// Has the peer told what this end wants now, where that can be told.
     pub(crate) fn wish(&mut self, wishes: &Wishes) {
         let level = ReverseLevel::from_code(self.session.own().reverse);
-        let size = self.session.exchange.own().receive_size;
-        self.session.exchange.change(&wishes.values(size, level));
+        // The size of Receives does not change by that.
+        self.session.exchange.change(&wishes.values(0, level));
     }
 
     /// Returns whether a Reply that is posted now may invalidate, if it was meant to.

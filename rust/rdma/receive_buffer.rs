@@ -133,6 +133,11 @@ impl<K: ReceiveKind> ReceiveBuffer<K> {
         Ok(Self(unsafe { keeper.keep(owner, memory) }?))
     }
 
+    /// Returns its size in octets.
+    pub(crate) fn len(&self) -> usize {
+        self.0.buffer.len()
+    }
+
     /// The first `len` octets, but not more than there are.
     pub(crate) fn bytes(&self, len: usize) -> &[u8] {
         // SAFETY: By the type invariant neither the device nor anybody else has the buffer.

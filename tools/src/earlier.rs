@@ -60,6 +60,9 @@ use crate::proto::{
 /// The credits that a client asks for, and that a server grants at first.
 const CREDITS: [u32; 2] = [16, 4];
 
+/// The longest message that a client sends, in octets.
+const MOST_SENT: u32 = 12 << 10;
+
 /// The longest RPC message in octets.
 const MAX_LEN: u32 = 6000;
 
@@ -82,8 +85,10 @@ struct End {
     connection: Connection,
     /// What is on its way to it.
     wire: VecDeque<Vec<u8>>,
-    /// The size of its Receives.
+    /// The size of its Receives; while larger ones take their places, of the shorter ones.
     posted: u32,
+    /// The size of the larger ones, and how many shorter ones there are still.
+    growth: (u32, u32),
     /// Messages of the session the Sends of which have not completed.
     in_transit: u32,
     /// Calls of its own that have a credit and are not sent: how long they and their Replies are.
@@ -117,6 +122,8 @@ pub struct Seen {
     pub chunks: u32,
     /// Receives that the server has got back for credits that it had withdrawn.
     pub settled: u32,
+    /// Larger sizes of the client's Receives.
+    pub grown: u32,
 }
 
 /// Two ends.
@@ -158,7 +165,8 @@ impl End {
             earlier: (speaks == Speaks::Earlier)
                 .then(|| wishes.values(posted, ReverseLevel::General)),
             own: Properties {
-                send_size: posted,
+                // No Reply to a callback is longer than what a client sends.
+                send_size: posted.max(MOST_SENT),
                 receive_size: posted,
                 segment_size: 1 << 20,
                 segment_count: 16,
@@ -186,6 +194,7 @@ impl End {
             connection: Connection::new(&config, receives, in_one),
             wire: VecDeque::new(),
             posted,
+            growth: (0, 0),
             in_transit: 0,
             waiting: VecDeque::new(),
             receives: receives.allowance().granted(),
@@ -265,6 +274,25 @@ impl End {
         let settled = self.connection.settle(self.todo.len() as u32);
         self.receives -= settled;
         seen.settled += settled;
+    }
+
+    /// Has a client begin to post larger Receives, or looks whether it has no other ones any more.
+    /// Returns whether it has told the peer.
+    fn grow(&mut self, size: u32) -> bool {
+        if self.role == Role::Server || self.version() != Some(Version::Earlier) {
+            return false;
+        }
+        let exchange = &mut self.connection.session.exchange;
+        if exchange.may_grow(size) && size > self.posted {
+            self.growth = (size, 5);
+            exchange.begin_growth();
+        }
+        let is_grown = exchange.is_growing() && self.growth.1 == 0;
+        if is_grown {
+            self.posted = self.growth.0;
+            exchange.end_growth(self.posted);
+        }
+        is_grown
     }
 
     /// Checks how many OPTIONAL messages are on their way to it: one that is not answered and one
@@ -351,6 +379,7 @@ impl Pair {
         let Some(bytes) = end.wire.pop_front() else {
             return false;
         };
+        end.growth.1 = end.growth.1.saturating_sub(1);
         let reception = Reception {
             used: None,
             expects_answers: end.role == Role::Client || end.has_called,
@@ -555,6 +584,7 @@ impl Pair {
         let end = &mut self.ends[at];
         end.weigh_credits();
         if end.role == Role::Client {
+            self.seen.grown += u32::from(end.grow(4096 + what * 32));
             return;
         }
         let held = end.todo.len() as u32;
@@ -611,6 +641,7 @@ impl Pair {
                 let was_held = end.connection.session.is_quiet(u32::MAX);
                 end.weigh_credits();
                 more |= was_held != end.connection.session.is_quiet(u32::MAX);
+                more |= end.grow(0);
             }
             if !more {
                 break;

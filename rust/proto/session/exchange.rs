@@ -114,6 +114,8 @@ pub(crate) struct Exchange {
     tells_credits: bool,
     /// Set if they were made fewer, and the peer is not known to have been told.
     is_lowering: bool,
+    /// Set while this end waits for messages that use its shorter Receives up.
+    is_growing: bool,
     /// Set if answers to requests wait, see [`Self::hold_answers`].
     is_held: bool,
     /// Answers to be sent with their transaction IDs, the oldest first.
@@ -158,6 +160,7 @@ impl Exchange {
             is_revoking: false,
             tells_credits: false,
             is_lowering: false,
+            is_growing: false,
             is_held: false,
             answers: [None; MAX_ANSWERS],
         }
@@ -403,19 +406,37 @@ impl Exchange {
         }
     }
 
-    /// Has the peer told that this end can have other values now. Receives don't get shorter.
+    /// Has the peer told that this end can have other values now, but for the size of its Receives.
     pub(crate) fn change(&mut self, most: &Values) {
-        self.most = *most;
         let before = self.own.invalidation;
-        for property in Property::ALL {
-            let (now, most) = (self.own.get(property), most.get(property));
-            let to = match property {
-                Property::ReceiveSize => most.max(now),
-                Property::Invalidation | Property::Reverse => most,
-            };
-            self.own.set(property, to);
+        for property in [Property::Invalidation, Property::Reverse] {
+            self.most.set(property, most.get(property));
+            self.own.set(property, most.get(property));
         }
         self.note_revoked(before);
+    }
+
+    /// Returns whether the peer can be told of Receives of `size` octets, and has not been.
+    pub(crate) const fn may_grow(&self, size: u32) -> bool {
+        self.is_open() && !self.is_growing && size > self.most.receive_size
+    }
+
+    /// Has the peer asked for answers, one after the other, of which each takes a Receive, until
+    /// the shorter ones are [used up](Self::end_growth).
+    pub(crate) fn begin_growth(&mut self) {
+        self.is_growing = true;
+    }
+
+    /// Returns whether shorter Receives are being used up.
+    pub(crate) const fn is_growing(&self) -> bool {
+        self.is_growing
+    }
+
+    /// There are none but Receives of `size` octets any more. Has the peer told.
+    pub(crate) fn end_growth(&mut self, size: u32) {
+        self.is_growing = false;
+        self.most.receive_size = size;
+        self.own.receive_size = size;
     }
 
     /// Has the peer asked for values; for none at all, it is to prove that it has received all that
@@ -442,7 +463,7 @@ impl Exchange {
             is_due.then_some(value)
         });
         let is_due = self.tells_credits || due != Told::default();
-        let needs_proof = is_due || self.is_revoking || self.is_lowering;
+        let needs_proof = is_due || self.is_revoking || self.is_lowering || self.is_growing;
         let content = if self.role == Role::Client && !self.has_told {
             self.first()
         } else if !self.is_open() {
@@ -744,6 +765,28 @@ mod tests {
         receive(&mut session, &[2, 2, 9, 5, 1, 3, 12, 0, 0, 0])?;
         assert!(message(&mut session)?.is_words(&[3, 2, 32, 5, 0, 4, 16, 1, 3, 4, 0]));
         assert_eq!(settle(&mut session), 0);
+        Ok(())
+    }
+
+    /// Section 3.1: shorter Receives are used up by answers to requests of nothing, and then the
+    /// peer is told.
+    #[test]
+    fn larger_receives_are_told_when_there_are_no_others() -> Result {
+        let mut session = speaking(Role::Client)?;
+        assert!(session.exchange.may_grow(16384) && !session.exchange.may_grow(8192));
+        session.exchange.begin_growth();
+        assert!(!session.exchange.may_grow(32768));
+        for xid in 1..=2 {
+            assert!(message(&mut session)?.is_words(&[xid, 2, 32, 5, 0, 2, 4, 0]));
+            assert_eq!(settle(&mut session), 0);
+            receive(&mut session, &[xid, 2, 9, 5, 1, 3, 12, 0, 0, 0])?;
+        }
+        session.exchange.end_growth(16384);
+        assert_eq!(session.exchange.receive_size(), 8192);
+        assert!(message(&mut session)?.is_words(&[3, 2, 32, 5, 0, 4, 16, 1, 1, 4, 16384]));
+        assert_eq!(session.exchange.receive_size(), 16384);
+        assert_eq!(settle(&mut session), 0);
+        assert!(session.exchange.may_grow(32768));
         Ok(())
     }
 

@@ -169,6 +169,15 @@ impl QueuePairUser {
         unsafe { ReceiveBuffer::new(&self.0.keeper, owner, &self.0.device, len) }
     }
 
+    /// Gives up Receive buffers of the QP before it ends: unmaps and frees them. Any context in
+    /// which spinlocks may be taken.
+    pub(crate) fn release_receives<O: Receives>(
+        &self,
+        buffers: impl Iterator<Item = ReceiveBuffer<Own<O>>>,
+    ) {
+        buffers.for_each(|buffer| buffer.release(&self.0.keeper));
+    }
+
     /// Posts Receives with buffers of the QP: `RECEIVE_BATCH` at most are taken.
     ///
     /// # Errors

@@ -343,6 +343,7 @@ impl Plan {
             sizes: Sizes {
                 receives: receives(credits),
                 receive_size: size as usize,
+                may_enlarge: false,
                 sends: sends(credits) + kept_sends,
                 first_sends: SEND_STEP + kept_sends,
                 kept_sends,

@@ -161,6 +161,7 @@ fn everything_happens_in_the_earlier_protocol() {
         all.requests += seen.requests;
         all.chunks += seen.chunks;
         all.settled += seen.settled;
+        all.grown += seen.grown;
     }
     let Seen {
         replied,
@@ -168,9 +169,11 @@ fn everything_happens_in_the_earlier_protocol() {
         requests,
         chunks,
         settled,
+        grown,
     } = all;
     assert!(
         replied > 1000 && changes > 300 && requests > 300 && chunks > 100 && settled > 100,
         "{all:?}"
     );
+    assert!(grown > 20, "{all:?}");
 }
