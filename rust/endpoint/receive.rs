@@ -131,8 +131,8 @@ impl<H: EndpointEvents> Endpoint<H> {
         Ok(())
     }
 
-    /// Returns the size in octets of the endpoint's own Receives, if all have the one that was asked
-    /// for last.
+    /// Returns the size in octets of the endpoint's own Receives, if all have the one that was
+    /// asked for last.
     pub(crate) fn enlarged(&self) -> Option<u32> {
         let gate = self.receive.lock();
         gate.larger.is_empty().then_some(gate.size)

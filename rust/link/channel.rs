@@ -540,7 +540,7 @@ impl Channel {
     /// Returns whether [`Self::act`] may have anything to do.
     #[inline]
     pub(crate) fn may_act(&self) -> bool {
-        // Whoever has changed something finds that it is not quiet, or that somebody has seen it.
+        // After a change either this is not quiet, or somebody has seen the change.
         self.may_speak_two && !self.is_quiet.load(Relaxed)
     }
 
@@ -590,7 +590,7 @@ impl Channel {
                         state.connection.session.commit(&control);
                         let own = state.connection.session.exchange.own();
                         self.note_sent(&control, own, outcome);
-                        // What was told is relied on.
+                        // A size counts when it was told, see `Exchange::receive_size`.
                         self.publish_thresholds(&state.connection);
                         state.latest = sequence;
                         state.in_transit = state.in_transit.saturating_add(1);

@@ -118,9 +118,9 @@ pub(crate) struct LinkParameters<'a> {
     pub(crate) address: SockAddr<'a>,
     /// The sizes to aim at.
     pub(crate) wanted: Wanted,
-    /// What to offer: nothing but Version One, or one of the protocols with number two.
+    /// The offer: nothing but Version One, or one of the protocols with number two.
     pub(crate) version: Version,
-    /// What is wanted of a connection that can be told so at any time.
+    /// The wishes that the peer can be told at any time.
     pub(crate) wishes: Wishes,
     /// The wishes of an administrator for host authentication.
     pub(crate) auth: AuthWanted,

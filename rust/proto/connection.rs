@@ -295,7 +295,7 @@ impl Connection {
         if let Some(plain) = self.received_plain(bytes, reception.used) {
             return Incoming::of_plain(&plain);
         }
-        // Who expects no answers has no Calls under way.
+        // An end that expects no answers has no Calls under way.
         self.session.exchange.set_idle(!reception.expects_answers);
         self.session.exchange.note_heard();
         let event = self.session.handle_received(bytes);

@@ -323,7 +323,7 @@ mod tests {
         assert!(!receives.begin_renewal(Some(9), true).settles);
     }
 
-    /// Whoever can be told at any time has to do with its share, and with what the administrator
+    /// A peer that can be told at any time makes do with its share, and with what the administrator
     /// wants, as soon as it knows; Calls that it has sent before keep their Receives.
     #[test]
     fn credits_are_taken_back_from_who_is_told() {

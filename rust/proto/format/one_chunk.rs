@@ -19,14 +19,14 @@ use super::{
 /// The encoded size of a segment in octets.
 const SEGMENT: u32 = 16;
 
-/// That of a Read chunk of one segment, with its "is present" word and its position.
+/// The size of a Read chunk of one segment, with its "is present" word and its position.
 const READ_CHUNK: u32 = 8 + SEGMENT;
 
-/// That of a Write chunk of one segment, with its "is present" word and their number.
+/// The size of a Write chunk of one segment, with its "is present" word and the number of segments.
 const WRITE_CHUNK: u32 = 8 + SEGMENT;
 
-/// That of a Reply chunk without its segments: their number. Its "is present" word is in a header
-/// without chunks too (RFC 8166, 4.3).
+/// The size of a Reply chunk without its segments: their number. Its "is present" word is in a
+/// header without chunks too (RFC 8166, 4.3).
 const REPLY_CHUNK: u32 = 4;
 
 /// The size in octets of a header without chunks.
@@ -246,7 +246,7 @@ mod tests {
         assert!(chosen > 1000);
     }
 
-    /// What NFS asks for most, with its data in a chunk.
+    /// The commonest Calls of NFS with data, which go in a chunk.
     #[test]
     fn a_read_a_write_and_a_long_reply_take_one_chunk() {
         let message = |head, pages, places| ShortMessage {

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::proto::prelude::*;
 
-/// What a chunk is.
+/// The kinds of chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChunkKind {
     /// A Read chunk, of an item at this position of the Call.
@@ -26,7 +26,7 @@ pub(crate) enum ChunkKind {
 /// The only chunk of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OnlyChunk {
-    /// What it is.
+    /// Its kind.
     pub(crate) kind: ChunkKind,
     /// Its only segment.
     pub(crate) segment: Segment,
