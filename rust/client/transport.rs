@@ -16,8 +16,7 @@ use crate::kext::delayed_work::{
     DelayedWork, //
 };
 use crate::kext::prelude::*;
-use crate::kext::time::HZ;
-use crate::link::Link;
+use crate::link::GROWTH_INTERVAL;
 use crate::observe::trace;
 use crate::proto::v2_2016::props::Wishes;
 use crate::requester::{
@@ -76,9 +75,6 @@ pub(crate) struct Client {
     pub(super) xprt: XprtHandle,
 }
 
-/// Jiffies between two looks whether all shorter Receives are used up.
-const GROWTH_INTERVAL: usize = HZ / 10;
-
 impl_has_delayed_work_ext! {
     impl HasDelayedWork<CONNECT_WORK> for Client { self.connect_work }
     impl HasDelayedWork<REGION_WORK> for Client { self.region_work }
@@ -103,31 +99,17 @@ impl Client {
         };
         // A Call for which there are too few credits goes with chunks.
         let again = link.channel().check(false);
+        let mut is_growing = false;
         if link.channel().rules().has_optional {
             this.tell_wishes();
             requester::reply::weigh_credits(&**this);
-            Self::grow_receives(&link);
+            is_growing = link.grow_receives(tunables::max_inline_read());
         }
         requester::reply::act(&**this, &link);
-        if link.channel().is_growing() {
+        if is_growing {
             DelayedWork::<Self, CHECK_WORK>::schedule(this, GROWTH_INTERVAL);
         } else if again {
             <Self as requester::Host>::watch(this);
-        }
-    }
-
-    /// Has larger Receives posted if an administrator wants such by now and the server can be told
-    /// of them, and has it told when there are no other ones. Sleeps. What can't be done is tried
-    /// again the next time.
-    fn grow_receives(link: &Link<Self>) {
-        let (channel, endpoint) = (link.channel(), link.endpoint());
-        let size = tunables::max_inline_read();
-        if channel.is_growing() {
-            if let Some(size) = endpoint.enlarged() {
-                channel.end_growth(size);
-            }
-        } else if channel.may_grow(size) && endpoint.enlarge_receives(size).is_ok() {
-            channel.begin_growth();
         }
     }
 

@@ -29,7 +29,8 @@
 //! - A Receive buffer is in the list of idle ones, which the spinlock `receive` protects (or in
 //!   that of the pool that the `Endpoint` shares with others, see [`receive_pool`]), or posted, or
 //!   lent out as [`Received`]. While larger ones take the places of all, those wait in a list of
-//!   their own, which the same lock protects; what they replace is freed as it comes back.
+//!   their own (see [`growth`]), which the same lock protects; what they replace is freed as it
+//!   comes back.
 //! - A [`Region`](crate::rdma::region::Region) is in the pool, which a spinlock protects, or held
 //!   by exactly one [`RegionHandle`]. `EndpointOwner::shutdown` deregisters it, after every handle
 //!   came back.
@@ -42,6 +43,7 @@
 mod completions;
 mod events;
 mod gate;
+mod growth;
 mod inspect;
 mod life;
 mod objects;
@@ -107,6 +109,7 @@ use crate::{
     }, //
 };
 use gate::SendGate;
+use growth::Growth;
 use kernel::sync::{
     new_condvar,
     CondVar, //
@@ -185,8 +188,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         let receive = ReceiveGate {
             qp: None,
             idle,
-            larger: KVVec::new(),
-            size: u32::try_from(sizes.receive_size)?,
+            growth: Growth::new(sizes.receive_size),
         };
         let context = cm.context().clone();
         let device_name = cm.device().ok_or(ENODEV)?.name();

@@ -88,9 +88,9 @@ impl<H: EndpointEvents> Endpoint<H> {
         }
     }
 
-    /// Has Receives of `size` octets take the places of the endpoint's own, one by one as those
-    /// come back: messages that arrive use them up, and only they. All of the memory is there
-    /// before the first is replaced. Sleeps.
+    /// Has Receives of `size` octets take the places of all, one by one as those come back: only
+    /// messages that arrive use them up. Of the endpoint's own all of the memory is there
+    /// before the first is replaced. Those that it shares are replaced as there is memory. Sleeps.
     ///
     /// # Errors
     ///
@@ -98,20 +98,23 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// [ended](Self::enlarged), `EINVAL` if the endpoint was not made for that, `ENOMEM`. Then
     /// nothing has changed.
     pub(crate) fn enlarge_receives(self: &Arc<Self>, size: u32) -> Result {
-        if self.shares_receives() || !self.sizes.may_enlarge {
+        if !self.sizes.may_enlarge {
             return Err(EINVAL);
         }
         // Writeback may wait for this very connection.
         let _scope = NoFs::enter();
         let objects = self.objects.lock();
         let objects = (*objects).as_ref().ok_or(ENOTCONN)?;
+        if let Some(pool) = &self.shared {
+            return pool.enlarge(size as usize);
+        }
         let qp = objects.cm.queue_pair().ok_or(ENOTCONN)?;
-        if !self.receive.lock().larger.is_empty() {
+        if !self.receive.lock().growth.is_over() {
             return Err(EBUSY);
         }
-        let count = usize::try_from(self.sizes.receives)?;
+        let count = self.sizes.receives;
         let mut former = KVVec::with_capacity(RECEIVE_BATCH as usize, GFP_KERNEL)?;
-        let mut larger = KVVec::with_capacity(count, GFP_KERNEL)?;
+        let mut larger = KVVec::with_capacity(usize::try_from(count)?, GFP_KERNEL)?;
         for _ in 0..count {
             match qp.receive_buffer(self, size as usize) {
                 // There is room for all.
@@ -123,19 +126,22 @@ impl<H: EndpointEvents> Endpoint<H> {
             }
         }
         let mut gate = self.receive.lock();
-        gate.larger = larger;
-        gate.size = size;
+        gate.growth.begin(size as usize, count, larger);
         gate.replace_idle(&mut former);
         drop(gate);
         qp.release_receives(former.into_iter());
         Ok(())
     }
 
-    /// Returns the size in octets of the endpoint's own Receives, if all have the one that was
-    /// asked for last.
+    /// Returns the size in octets of the endpoint's Receives, if all have the one that was asked
+    /// for last.
     pub(crate) fn enlarged(&self) -> Option<u32> {
+        if let Some(pool) = &self.shared {
+            return pool.enlarged();
+        }
         let gate = self.receive.lock();
-        gate.larger.is_empty().then_some(gate.size)
+        let size = u32::try_from(gate.growth.size()).ok();
+        size.filter(|_| gate.growth.is_over())
     }
 
     /// Takes a buffer back whose QP is in error.

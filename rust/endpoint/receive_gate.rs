@@ -3,12 +3,15 @@
 //! The gate of an endpoint's Receive Queue.
 
 use crate::kext::prelude::*;
-use crate::rdma::{
-    cm::QueuePairUser,
-    receive_buffer::{
-        Own,
-        ReceiveBuffer,
-        Receives, //
+use crate::{
+    endpoint::growth::Growth,
+    rdma::{
+        cm::QueuePairUser,
+        receive_buffer::{
+            Own,
+            ReceiveBuffer,
+            Receives, //
+        }, //
     }, //
 };
 use core::iter;
@@ -19,23 +22,18 @@ pub(super) struct ReceiveGate<O: Receives> {
     pub(super) qp: Option<QueuePairUser>,
     /// The buffers that are neither posted nor lent out. With room for all of them.
     pub(super) idle: KVVec<ReceiveBuffer<Own<O>>>,
-    /// Larger buffers, each of which takes the place of a smaller one when that comes back.
-    pub(super) larger: KVVec<ReceiveBuffer<Own<O>>>,
-    /// The size in octets of each buffer, those excepted that larger ones have not replaced yet.
-    pub(super) size: u32,
+    /// Their size, and larger ones that wait for their places.
+    pub(super) growth: Growth<ReceiveBuffer<Own<O>>>,
 }
 
 impl<O: Receives> ReceiveGate<O> {
     /// Takes a buffer back, or a larger one in its place. Returns the buffer if it is not needed
     /// any more.
-    pub(super) fn put(&mut self, buffer: ReceiveBuffer<Own<O>>) -> Option<ReceiveBuffer<Own<O>>> {
-        let next = self.larger.last();
-        let is_shorter = next.is_some_and(|next| buffer.len() < next.len());
-        let next = if is_shorter { self.larger.pop() } else { None };
-        let (buffer, former) = match next {
-            Some(larger) => (larger, Some(buffer)),
-            None => (buffer, None),
-        };
+    pub(super) fn put(
+        &mut self,
+        mut buffer: ReceiveBuffer<Own<O>>,
+    ) -> Option<ReceiveBuffer<Own<O>>> {
+        let former = self.growth.replace(&mut buffer);
         // Never more than the capacity: each buffer is out once.
         let _ = self.idle.push_within_capacity(buffer);
         former
@@ -45,8 +43,8 @@ impl<O: Receives> ReceiveGate<O> {
     /// back. The former ones are appended to `former`, as far as there is room.
     pub(super) fn replace_idle(&mut self, former: &mut KVVec<ReceiveBuffer<Own<O>>>) {
         for idle in self.idle.iter_mut() {
-            if let Some(larger) = self.larger.pop() {
-                let _ = former.push_within_capacity(core::mem::replace(idle, larger));
+            if let Some(shorter) = self.growth.replace(idle) {
+                let _ = former.push_within_capacity(shorter);
             }
         }
     }

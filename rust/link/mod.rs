@@ -33,6 +33,7 @@ use crate::kext::net::{
 };
 use crate::kext::prelude::*;
 use crate::kext::ratelimit::pr_warn_ratelimited;
+use crate::kext::time::HZ;
 use crate::proto::cm_private::CmPrivate;
 use crate::proto::connection::receives::Receives;
 use crate::proto::connection::{
@@ -148,6 +149,9 @@ impl From<Refusal> for Unposted {
         }
     }
 }
+
+/// Jiffies between two looks whether all shorter Receives are used up.
+pub(crate) const GROWTH_INTERVAL: usize = HZ / 10;
 
 /// A connection that is up, or was.
 pub(crate) struct Link<H: EndpointEvents> {
@@ -386,6 +390,20 @@ impl<H: EndpointEvents> Link<H> {
         let posted = posted.map_err(Unposted::Post)?;
         sending.commit();
         Ok(posted)
+    }
+
+    /// Has larger Receives posted if those of `size` octets are wanted by now and the peer can be
+    /// told of them, and has it told when there are no other ones. Sleeps. What can't be done is
+    /// tried again the next time. Returns whether that should be soon.
+    pub(crate) fn grow_receives(&self, size: u32) -> bool {
+        if self.channel.is_growing() {
+            if let Some(size) = self.endpoint.enlarged() {
+                self.channel.end_growth(size);
+            }
+        } else if self.channel.may_grow(size) && self.endpoint.enlarge_receives(size).is_ok() {
+            self.channel.begin_growth();
+        }
+        self.channel.is_growing()
     }
 
     /// Returns the device's name.

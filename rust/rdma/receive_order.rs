@@ -28,6 +28,8 @@ pub(super) struct ReceiveOrder<B> {
     /// For each QP, by its place: it holds none of the Receives that were posted until this one.
     /// [`VACANT`] where there is no QP. With room for as many as there are Receives.
     past: KVVec<u64>,
+    /// The largest number of QPs.
+    most: usize,
     /// Set if a QP uses Receives in the order in which it took them.
     in_order: bool,
     /// The last Receive that [`Self::recover`] has looked at.
@@ -41,22 +43,24 @@ pub(super) struct ReceiveOrder<B> {
 }
 
 impl<B> ReceiveOrder<B> {
-    /// No Receives, with places for `depth`, and for as many QPs. `in_order` is whether a QP of the
-    /// device uses Receives in the order in which it took them.
+    /// No Receives, with places for `buffers`, of which `depth` may be posted, and for as many QPs
+    /// as may be posted. `in_order` is whether a QP of the device uses Receives in the order in
+    /// which it took them.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(super) fn new(depth: u32, in_order: bool) -> Result<Self> {
-        let places = usize::try_from(depth)?;
-        let mut posted = KVVec::with_capacity(places, GFP_KERNEL)?;
-        for _ in 0..depth {
+    pub(super) fn new(depth: u32, buffers: u32, in_order: bool) -> Result<Self> {
+        let members = usize::try_from(depth)?;
+        let mut posted = KVVec::with_capacity(usize::try_from(buffers)?, GFP_KERNEL)?;
+        for _ in 0..buffers {
             posted.push(None, GFP_KERNEL)?;
         }
         Ok(Self {
             posted,
             members: 0,
-            past: KVVec::with_capacity(places, GFP_KERNEL)?,
+            past: KVVec::with_capacity(members, GFP_KERNEL)?,
+            most: members,
             in_order,
             recovered_to: 0,
             last: 0,
@@ -77,7 +81,7 @@ impl<B> ReceiveOrder<B> {
         let place = vacant.unwrap_or(self.past.len());
         if let Some(vacant) = self.past.get_mut(place) {
             *vacant = past;
-        } else if place < self.posted.len() {
+        } else if place < self.most {
             // There is room for all.
             let _ = self.past.push_within_capacity(past);
         } else {
@@ -218,7 +222,7 @@ mod tests {
 
     #[test]
     fn what_is_overtaken_is_lost_but_for_one_per_queue_pair() -> Result {
-        let mut order = Order::new(100, true)?;
+        let mut order = Order::new(100, 100, true)?;
         let [first, second] = entered(&mut order)?;
         posted(&mut order, 10);
         // In order: nothing is missing.
@@ -243,7 +247,7 @@ mod tests {
 
     #[test]
     fn what_nobody_can_hold_is_recovered() -> Result {
-        let mut order = Order::new(100, true)?;
+        let mut order = Order::new(100, 100, true)?;
         let [cut, idle, busy] = entered(&mut order)?;
         posted(&mut order, 10);
         // The first Receive is that of a message that is cut: its QP goes without completing it.
@@ -270,7 +274,7 @@ mod tests {
 
     #[test]
     fn what_one_may_still_hold_is_left_to_it() -> Result {
-        let mut order = Order::new(100, true)?;
+        let mut order = Order::new(100, 100, true)?;
         let [slow, busy] = entered(&mut order)?;
         posted(&mut order, 20);
         // The slow one's message takes its time; it does not matter how many others come meanwhile.
@@ -285,7 +289,7 @@ mod tests {
 
     #[test]
     fn many_cut_messages_use_up_no_receives() -> Result {
-        let mut order = Order::new(40, true)?;
+        let mut order = Order::new(40, 40, true)?;
         let [busy] = entered(&mut order)?;
         posted(&mut order, 4);
         for _ in 0..1000 {
@@ -307,7 +311,7 @@ mod tests {
     /// As long as one QP says nothing, nothing that others lose is recovered: that one is known.
     #[test]
     fn a_silent_queue_pair_is_found() -> Result {
-        let mut order = Order::new(40, true)?;
+        let mut order = Order::new(40, 40, true)?;
         assert_eq!(order.oldest(), None);
         let [busy, silent] = entered(&mut order)?;
         posted(&mut order, 20);
@@ -331,7 +335,7 @@ mod tests {
 
     #[test]
     fn without_order_only_the_end_of_a_queue_pair_counts() -> Result {
-        let mut order = Order::new(100, false)?;
+        let mut order = Order::new(100, 100, false)?;
         let [cut, other] = entered(&mut order)?;
         posted(&mut order, 10);
         assert_eq!(order.completed(1, Some(other)), Some(1));
@@ -344,7 +348,7 @@ mod tests {
 
     #[test]
     fn what_was_not_posted_does_not_complete() -> Result {
-        let mut order = Order::new(4, true)?;
+        let mut order = Order::new(4, 4, true)?;
         posted(&mut order, 2);
         assert_eq!(order.completed(3, None), None);
         assert_eq!(order.completed(4, None), None);
@@ -356,7 +360,7 @@ mod tests {
 
     #[test]
     fn there_are_no_more_queue_pairs_than_receives() -> Result {
-        let mut order = Order::new(2, true)?;
+        let mut order = Order::new(2, 2, true)?;
         let [first, _] = entered(&mut order)?;
         assert_eq!(order.enter(), Err(ENOSPC));
         order.leave(first);

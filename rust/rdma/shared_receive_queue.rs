@@ -198,7 +198,8 @@ unsafe impl<R: SharedReceives> Sync for SharedReceiveQueue<R> {}
 
 impl<R: SharedReceives> SharedReceiveQueue<R> {
     /// Makes an SRQ for at most `depth` Receives of one element each, of which `owner` is told.
-    /// `in_order` is whether a QP of the device uses Receives in the order in which it took them.
+    /// There may be `spare` buffers more than that. `in_order` is whether a QP of the device uses
+    /// Receives in the order in which it took them.
     ///
     /// # Errors
     ///
@@ -206,12 +207,14 @@ impl<R: SharedReceives> SharedReceiveQueue<R> {
     pub(crate) fn new(
         pd: Arc<ProtectionDomain>,
         depth: u32,
+        spare: u32,
         in_order: bool,
         owner: &Arc<R>,
     ) -> Result<Arc<Self>> {
         let queue = CompletionQueue::own(pd.device(), depth)?;
-        let order = ReceiveOrder::new(depth, in_order)?;
-        let keeper = Keeper::new(depth)?;
+        let buffers = depth.checked_add(spare).ok_or(EINVAL)?;
+        let order = ReceiveOrder::new(depth, buffers, in_order)?;
+        let keeper = Keeper::new(buffers)?;
         let keys = KVVec::from_elem(0, usize::try_from(depth)?, GFP_KERNEL)?;
         let device = pd.device().as_ptr().addr();
         let shared = Arc::pin_init(
@@ -262,7 +265,7 @@ impl<R: SharedReceives> SharedReceiveQueue<R> {
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if there are as many as there may be Receives, `ENODEV`, `ENOMEM`.
+    /// `ENOSPC` if there are as many as there may be, `ENODEV`, `ENOMEM`.
     pub(crate) fn buffer(&self, len: usize) -> Result<SharedReceive<R>> {
         let (keeper, device) = (self.end.keeper(), self.pd.device());
         // SAFETY: By the type invariant the SRQ exists.

@@ -37,8 +37,12 @@ use crate::link::channel::{
     CHECK_INTERVAL, //
 };
 use crate::link::middles::MAX_PARTS;
-use crate::link::Link;
+use crate::link::{
+    Link,
+    GROWTH_INTERVAL, //
+};
 use crate::observe::trace::Number;
+use crate::proto::message::Version;
 use crate::responder::call::{
     self,
     Arrived,
@@ -533,6 +537,13 @@ impl Connection {
         }
     }
 
+    /// Has larger Receives posted, and the client told of them, if an administrator wants such by
+    /// now. Returns whether to look again soon.
+    fn grow_receives(&self) -> bool {
+        let size = accept::largest_message(Version::Two, tunables::max_request_size());
+        self.link().is_some_and(|link| link.grow_receives(size))
+    }
+
     /// Has [`Channel::check`] called after a while. Only for handlers of the endpoint, which the
     /// end of the connection waits for before it cancels this, for threads of the service, which
     /// keep the transport from being freed or have not given it to SUNRPC yet, and for the work
@@ -685,12 +696,15 @@ impl DelayedWorkItem for Connection {
         let waits = this.waits();
         this.review_credits();
         let again = this.channel.check(waits);
+        let is_growing = this.grow_receives();
         this.act();
         if waits {
             // For want of Send buffers, which could not be made then?
             this.insist();
         }
-        if again || this.waits() || this.channel.needs_check() {
+        if is_growing {
+            DelayedWork::<Self>::schedule(&this, GROWTH_INTERVAL);
+        } else if again || this.waits() || this.channel.needs_check() {
             Self::watch(&this);
         }
     }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-# A mount gets larger Receives while it lives, and its Replies need fewer chunks.
+# A mount gets larger Receives while it lives, at either end, and needs fewer chunks.
 # mode: pair
 # fabrics: rxe
 # soak-fabrics: rxe siw
@@ -13,7 +13,9 @@
 # rounds: 1 10
 """In the draft of 2016 an end may tell at any time that it takes longer messages.
 
-In the variant `one` a larger `rdma_max_inline_read` is of use to the next connection only.
+A client of which `rdma_max_inline_read` is raised takes longer Replies, a server of which
+`max_req_size` is raised takes longer Calls. In the variant `one` that is of use to the next
+connection only. Where allocations can be made to fail, the first ones do: then it is tried again.
 """
 
 import mmap
@@ -23,6 +25,7 @@ import sys
 import time
 
 sys.path.insert(0, "tests/lib")
+import failslab  # noqa: E402
 import versions  # noqa: E402
 from case import main  # noqa: E402
 from common import (Mount, TRACING, check, drop_caches, log, pattern, read, remote,  # noqa: E402
@@ -30,10 +33,14 @@ from common import (Mount, TRACING, check, drop_caches, log, pattern, read, remo
 from faults import Load  # noqa: E402
 
 SYSCTL = "/proc/sys/sunrpc"
-#: The client's setting, and the server's.
-READ_SIZE, SERVER_SIZE = f"{SYSCTL}/rdma_max_inline_read", f"{SYSCTL}/svc_rdma/max_req_size"
+#: The client's settings, and the server's.
+READ_SIZE, WRITE_SIZE = f"{SYSCTL}/rdma_max_inline_read", f"{SYSCTL}/rdma_max_inline_write"
+SERVER_SIZE = f"{SYSCTL}/svc_rdma/max_req_size"
 #: What the server takes and sends inline at most; how long a READ is.
 MOST, LENGTH = 32 << 10, 16 << 10
+#: How many allocations fail before, on a kernel where that can be had.
+FAILURES = 3
+MAY_FAIL = os.path.exists(f"{failslab.BASE}/require-start")
 EVENT = re.compile(r"rpcrdma_rs_optional: xprt=\S+ xid=\S+ operation=UPDPROP receive_size=(\d+) .*sent=1")
 TRACE = (f"mountpoint -q {TRACING} || mount -t tracefs tracefs {TRACING}; "
          f"echo 1 > {TRACING}/events/rpcrdma_rs/rpcrdma_rs_optional/enable; echo > {TRACING}/trace")
@@ -57,16 +64,28 @@ def registrations():
     return int(dict(line.split(": ", 1) for line in lines)["registrations"])
 
 
-def registered_by_read(path, data):
-    """Reads past the page cache, and returns how many regions that has taken."""
+def registered_by(move, path, data):
+    """Reads or writes past the page cache, and returns how many regions that has taken."""
     memory = mmap.mmap(-1, LENGTH)
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    if move == "write":
+        memory[:] = data
+    fd = os.open(path, (os.O_RDONLY if move == "read" else os.O_WRONLY) | os.O_DIRECT)
     try:
         before = registrations()
-        check(os.preadv(fd, [memory], 0) == LENGTH and memory[:] == data, "other data read than written")
+        moved = os.preadv(fd, [memory], 0) if move == "read" else os.pwritev(fd, [memory], 0)
+        check(moved == LENGTH and memory[:] == data, f"other data after a {move}")
         return registrations() - before
     finally:
         os.close(fd)
+
+
+def server_has_told(size, before=":"):
+    """Has the server take longer messages, and waits until the client was told so."""
+    began = time.monotonic()
+    remote(f"{before}; echo {size} > {SERVER_SIZE}")
+    wait_for("the server's larger size", 60 * slowness(),
+             lambda: shown("peer_receive_size") == str(size))
+    log(f"  the server has told {size} after {time.monotonic() - began:.1f} s")
 
 
 def enlarge(size):
@@ -74,7 +93,7 @@ def enlarge(size):
     run("sh", "-c", TRACE)
     began = time.monotonic()
     write(READ_SIZE, str(size))
-    wait_for("the larger size", 30 * slowness(), lambda: shown("own_receive_size") == str(size))
+    wait_for("the larger size", 60 * slowness(), lambda: shown("own_receive_size") == str(size))
     told = [int(size) for size in EVENT.findall(read(f"{TRACING}/trace"))]
     log(f"  told {told} after {time.monotonic() - began:.1f} s")
     return told
@@ -87,16 +106,47 @@ def an_idle_mount():
         with open(path, "wb") as f:
             f.write(data)
         drop_caches()
-        check(registered_by_read(path, data) == 1, "no chunk before")
+        check(registered_by("read", path, data) == 1, "no chunk before")
         if is_2016():
+            if MAY_FAIL:
+                failslab.arm(100, FAILURES)
             told = enlarge(MOST)
             check(told == [MOST], f"{told}")
+            if MAY_FAIL:
+                failslab.disarm()
+                check(failslab.left() == 0, "memory was there at once")
             check(shown("inline_receive") == str(MOST), shown("inline_receive"))
-            check(registered_by_read(path, data) == 0, "a chunk afterwards")
+            check(registered_by("read", path, data) == 0, "a chunk afterwards")
         else:
             write(READ_SIZE, str(MOST))
             time.sleep(12 * slowness())
-            check(registered_by_read(path, data) == 1, "a change in another protocol")
+            check(registered_by("read", path, data) == 1, "a change in another protocol")
+        check(xprt_stats(mount.path)["connect_count"] == 1, "connected more than once")
+        os.unlink(path)
+
+
+def an_idle_server():
+    """A WRITE whose Call needed a chunk needs none any more, on the same connection."""
+    with Mount(os.environ["VARIANT"]) as mount:
+        path = f"{mount.path}/write"
+        data = [pattern(f"write {n}", LENGTH) for n in range(2)]
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
+        check(registered_by("write", path, data[0]) == 1, "no chunk before")
+        if is_2016():
+            program = "python3 -B tests/lib/failslab.py"
+            server_has_told(MOST, f"{program} arm 100 {FAILURES}" if MAY_FAIL else ":")
+            if MAY_FAIL:
+                remote(f"{program} disarm")
+                left = remote(f"{program} left").strip()
+                check(left == "0", f"memory was there at once: {left}")
+            check(shown("inline_send") == str(MOST), shown("inline_send"))
+            check(registered_by("write", path, data[1]) == 0, "a chunk afterwards")
+        else:
+            remote(f"echo {MOST} > {SERVER_SIZE}")
+            time.sleep(12 * slowness())
+            check(registered_by("write", path, data[1]) == 1, "a change in another protocol")
+        drop_caches()
+        registered_by("read", path, data[1])
         check(xprt_stats(mount.path)["connect_count"] == 1, "connected more than once")
         os.unlink(path)
 
@@ -112,17 +162,35 @@ def under_load():
         check(xprt_stats(mount.path)["connect_count"] == 1, "connected more than once")
 
 
+def a_busy_server():
+    """The same while many RPCs are under way."""
+    with Mount(os.environ["VARIANT"]) as mount, Load(mount) as load:
+        for n in range(rounds()):
+            server_has_told(MOST // 2 + 4096 * (n + 1) // rounds())
+            load.wait_progress("after the change")
+            load.alive()
+        load.stop()
+        check(xprt_stats(mount.path)["connect_count"] == 1, "connected more than once")
+
+
 def client():
-    """The server takes and sends long messages from the beginning."""
-    before = read(READ_SIZE).strip()
+    """One end takes and sends long messages from the beginning, the other one later."""
+    before = {name: read(name).strip() for name in (READ_SIZE, WRITE_SIZE)}
     size = remote(f"cat {SERVER_SIZE}").strip()
-    remote(f"echo {MOST} > {SERVER_SIZE}")
     try:
+        write(WRITE_SIZE, str(MOST))
+        an_idle_server()
+        if is_2016():
+            remote(f"echo {size} > {SERVER_SIZE}")
+            a_busy_server()
+        write(WRITE_SIZE, before[WRITE_SIZE])
+        remote(f"echo {MOST} > {SERVER_SIZE}")
         an_idle_mount()
         if is_2016():
             under_load()
     finally:
-        write(READ_SIZE, before)
+        for name, value in before.items():
+            write(name, value)
         remote(f"echo {size} > {SERVER_SIZE}")
     check(rnr_events() == 0, "a message found no Receive")
 

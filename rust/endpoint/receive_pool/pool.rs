@@ -11,6 +11,7 @@ use super::{
 };
 use crate::kext::prelude::*;
 use crate::{
+    endpoint::growth::Growth,
     kext::{
         completion::Completion as Wait,
         debugfs::lines,
@@ -20,8 +21,12 @@ use crate::{
             DelayedWork,
             DelayedWorkItem, //
         },
+        memalloc::NoFs,
         ratelimit::pr_warn_ratelimited,
-        time::seconds, //
+        time::{
+            seconds,
+            HZ, //
+        }, //
     },
     observe::trace,
     rdma::{
@@ -54,6 +59,18 @@ const LAST_TIMEOUT: Msecs = 1000;
 /// For how many seconds connections make do with their share after one was denied more.
 const SHORT: u64 = 10;
 
+/// The most larger buffers that wait for the places of shorter ones.
+const STOCK: u32 = 2 * RECEIVE_BATCH;
+
+/// Jiffies after which larger buffers are made for which there was no memory.
+const STOCK_RETRY: usize = HZ;
+
+/// Names the work item that ends connections.
+const END_WORK: u64 = 0;
+
+/// Names the work item that makes larger buffers.
+const STOCK_WORK: u64 = 1;
+
 /// A user of a QP that shares Receives.
 pub(crate) trait PoolMember: Sized + Send + Sync + 'static {
     /// A Receive of its QP has completed. Runs in the context of completion handlers.
@@ -77,15 +94,16 @@ pub(crate) struct ReceivePool<M: PoolMember> {
     device: usize,
     /// The name of the device.
     device_name: DeviceName,
-    /// Octets of each buffer.
-    buffer_size: usize,
     /// The experience with the device, if it may tell when a QP has used its last Receive.
     tells: Option<Patience>,
     /// Set when the device takes no more Receives for the queue.
     broken: Atomic<bool>,
     /// Ends the connections then. Whoever posts may run anywhere.
     #[pin]
-    ending: DelayedWork<Self>,
+    ending: DelayedWork<Self, END_WORK>,
+    /// Makes larger buffers.
+    #[pin]
+    stocking: DelayedWork<Self, STOCK_WORK>,
     /// Until which second connections make do with their share. Zero if nobody was denied more yet.
     short_until: Atomic<u64>,
 }
@@ -101,6 +119,8 @@ struct State<M: PoolMember> {
     demand: Demand,
     /// The buffers that are neither posted nor lent. With room for all.
     idle: KVVec<SharedReceive<ReceivePool<M>>>,
+    /// The size of buffers, and larger ones that wait for their places.
+    growth: Growth<SharedReceive<ReceivePool<M>>>,
     /// The number of times that Receives were posted.
     refills: u64,
 }
@@ -109,6 +129,22 @@ impl<M: PoolMember> State<M> {
     /// Returns the number of Receives that the device has lost.
     fn lost(&self) -> u32 {
         self.queue.as_ref().map_or(0, |queue| queue.lost())
+    }
+
+    /// Has larger buffers take the places of those that are idle.
+    fn replace_idle(&mut self) {
+        let Self {
+            queue,
+            idle,
+            growth,
+            ..
+        } = self;
+        let Some(queue) = queue else { return };
+        for idle in idle.iter_mut() {
+            if let Some(former) = growth.replace(idle) {
+                queue.release(former);
+            }
+        }
     }
 
     /// Makes idle what the device has lost.
@@ -151,6 +187,7 @@ impl<M: PoolMember> ReceivePool<M> {
             queue: None,
             demand: Demand::new(limit),
             idle: KVVec::with_capacity(usize::try_from(limit)?, GFP_KERNEL)?,
+            growth: Growth::new(buffer_size),
             refills: 0,
         };
         let device_name = device.name();
@@ -161,33 +198,101 @@ impl<M: PoolMember> ReceivePool<M> {
                 state <- new_spinlock!(state, "rpcrdma::ReceivePool::state"),
                 device: device.as_ptr().addr(),
                 device_name,
-                buffer_size,
                 tells: tells.then(Patience::new),
                 broken: Atomic::new(false),
                 ending <- new_delayed_work_ext!("rpcrdma::ReceivePool::ending"),
+                stocking <- new_delayed_work_ext!("rpcrdma::ReceivePool::stocking"),
                 short_until: Atomic::new(0),
             }),
             GFP_KERNEL,
         )?;
         // On iWARP a QP may have several messages under way, and begin them in another order than
         // the peer.
-        let queue = SharedReceiveQueue::new(pd, limit, tells, &pool)?;
+        let queue = SharedReceiveQueue::new(pd, limit, STOCK, tells, &pool)?;
         pool.state.lock().queue = Some(queue);
         Ok(pool)
     }
 
-    /// Returns whether it is the pool of a device with buffers of that size, in octets, and works.
+    /// Returns whether it is the pool of a device with buffers of that size, in octets, of which
+    /// none is shorter, and works.
     pub(super) fn is(&self, device: &Device, buffer_size: usize) -> bool {
         self.device == device.as_ptr().addr()
-            && self.buffer_size == buffer_size
+            && self.has_size(buffer_size)
             && !self.broken.load(Relaxed)
             && self.queue().is_ok_and(|queue| !queue.has_failed())
+    }
+
+    /// Returns whether all buffers have that size in octets.
+    fn has_size(&self, size: usize) -> bool {
+        let state = self.state.lock();
+        state.growth.is_over() && state.growth.size() == size
+    }
+
+    /// Has buffers of `size` octets take the places of all that are shorter, one by one as messages
+    /// use those up. Any context that may sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` while others do, `ENOMEM`. Then nothing has changed.
+    pub(crate) fn enlarge(self: &Arc<Self>, size: usize) -> Result {
+        let stock = KVVec::with_capacity(STOCK as usize, GFP_KERNEL)?;
+        let mut state = self.state.lock();
+        if state.growth.size() >= size {
+            // Another connection had it done.
+            return Ok(());
+        }
+        if !state.growth.is_over() {
+            return Err(EBUSY);
+        }
+        let made = state.demand.made;
+        state.growth.begin(size, made, stock);
+        drop(state);
+        DelayedWork::<Self, STOCK_WORK>::schedule(self, 0);
+        Ok(())
+    }
+
+    /// Returns the size of the buffers in octets, if none is shorter.
+    pub(crate) fn enlarged(&self) -> Option<u32> {
+        let state = self.state.lock();
+        let size = u32::try_from(state.growth.size()).ok();
+        size.filter(|_| state.growth.is_over())
+    }
+
+    /// Makes larger buffers, as many as may wait, and frees those that have nothing to wait for.
+    /// Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, or what the device reports.
+    fn restock(&self) -> Result {
+        let queue = self.queue()?;
+        loop {
+            let mut state = self.state.lock();
+            state.replace_idle();
+            if let Some(surplus) = state.growth.surplus() {
+                drop(state);
+                queue.release(surplus);
+                continue;
+            }
+            let size = state.growth.size();
+            let missing = state.growth.missing(STOCK);
+            drop(state);
+            if missing == 0 {
+                return Ok(());
+            }
+            let larger = queue.buffer(size)?;
+            let refused = self.state.lock().growth.add(larger);
+            if let Some(buffer) = refused {
+                queue.release(buffer);
+            }
+        }
     }
 
     /// Writes the use of the pool into a file of debugfs: connections that share it, and the
     /// Receives that they have asked for; buffers that there are, and may be; Receives that are
     /// posted and may be used, or are in use by a message that is arriving; those that the device
-    /// has lost, and that were not recovered yet; and the batches that were posted.
+    /// has lost, and that were not recovered yet; the batches that were posted; the size of a
+    /// buffer that is made now, and the number of those that are shorter.
     pub(crate) fn show(&self, m: &SeqFile) {
         let state = self.state.lock();
         let queue = state.queue.as_ref();
@@ -199,6 +304,8 @@ impl<M: PoolMember> ReceivePool<M> {
             "pool_posted": queue.map_or(0, |queue| queue.posted()),
             "pool_lost": queue.map_or(0, |queue| queue.lost()),
             "pool_refills": state.refills,
+            "pool_buffer_size": state.growth.size(),
+            "pool_shorter": state.growth.shorter(),
         );
     }
 
@@ -217,7 +324,8 @@ impl<M: PoolMember> ReceivePool<M> {
 
     /// Ends the pool. There are no members any more, so no QP uses its queue.
     pub(super) fn close(self: &Arc<Self>) {
-        DelayedWork::disable_sync(self);
+        DelayedWork::<Self, END_WORK>::disable_sync(self);
+        DelayedWork::<Self, STOCK_WORK>::disable_sync(self);
         let queue = self.state.lock().queue.take();
         // The last reference to the queue, which destroys it: no QP uses it, and nobody posts. The
         // memory of a message stays as long as somebody looks at it.
@@ -334,7 +442,7 @@ impl<M: PoolMember> ReceivePool<M> {
             if let Err(error) = state.post() {
                 drop(state);
                 self.broken.store(true, Relaxed);
-                DelayedWork::schedule(self, 0);
+                DelayedWork::<Self, END_WORK>::schedule(self, 0);
                 kernel::pr_err_once!("a device refuses Receives for its Shared Receive Queue\n");
                 return Err(error);
             }
@@ -349,17 +457,19 @@ impl<M: PoolMember> ReceivePool<M> {
         let mut state = self.state.lock();
         let lost = state.lost();
         let claimed = state.demand.claim(lost);
+        let size = state.growth.size();
         drop(state);
         if !claimed {
             return Ok(false);
         }
-        let buffer = queue.buffer(self.buffer_size);
+        let buffer = queue.buffer(size);
         let mut state = self.state.lock();
         match buffer {
             // There is room for all.
             Ok(buffer) => drop(state.idle.push_within_capacity(buffer)),
             Err(error) => {
                 state.demand.made -= 1;
+                state.growth.forget(size);
                 return Err(error);
             }
         }
@@ -389,24 +499,39 @@ impl<M: PoolMember> ReceivePool<M> {
     }
 
     /// Takes a buffer back that a message was in. Any context in which spinlocks may be taken.
-    pub(crate) fn recycle(self: &Arc<Self>, buffer: SharedReceive<Self>) {
+    pub(crate) fn recycle(self: &Arc<Self>, mut buffer: SharedReceive<Self>) {
         let mut state = self.state.lock();
         let spare = state.demand.made > state.demand.target(state.lost());
+        let State {
+            queue,
+            demand,
+            idle,
+            growth,
+            ..
+        } = &mut *state;
+        // Without a queue the buffer is mere memory. Buffers are released under the lock: with
+        // another reference the queue could end here.
+        let Some(queue) = queue else { return };
         // What is idle makes one more batch, which was promised maybe, before anything goes.
-        if spare && state.idle.len() + 1 < RECEIVE_BATCH as usize {
-            let State { queue, demand, .. } = &mut *state;
-            // Without a queue the buffer is mere memory. Not outside the lock: with another
-            // reference the queue could end here.
-            if let Some(queue) = queue {
-                demand.made -= 1;
-                queue.release(buffer);
+        let goes = spare && idle.len() + 1 < RECEIVE_BATCH as usize;
+        if goes {
+            demand.made -= 1;
+            growth.forget(buffer.len());
+            queue.release(buffer);
+        } else {
+            if let Some(former) = growth.replace(&mut buffer) {
+                queue.release(former);
             }
-            return;
+            // There is room for all.
+            let _ = idle.push_within_capacity(buffer);
         }
-        // There is room for all.
-        let _ = state.idle.push_within_capacity(buffer);
-        if state.idle.len() >= RECEIVE_BATCH as usize {
-            drop(state);
+        let is_due = idle.len() >= RECEIVE_BATCH as usize;
+        let needs_stock = !growth.is_balanced(STOCK);
+        drop(state);
+        if needs_stock {
+            DelayedWork::<Self, STOCK_WORK>::schedule(self, 0);
+        }
+        if is_due {
             // It is said when it fails, and then connections get another pool.
             let _ = self.post_idle();
         }
@@ -414,10 +539,22 @@ impl<M: PoolMember> ReceivePool<M> {
 }
 
 impl_has_delayed_work_ext! {
-    impl{M: PoolMember} HasDelayedWork<0> for ReceivePool<M> { self.ending }
+    impl{M: PoolMember} HasDelayedWork<END_WORK> for ReceivePool<M> { self.ending }
+    impl{M: PoolMember} HasDelayedWork<STOCK_WORK> for ReceivePool<M> { self.stocking }
 }
 
-impl<M: PoolMember> DelayedWorkItem for ReceivePool<M> {
+impl<M: PoolMember> DelayedWorkItem<STOCK_WORK> for ReceivePool<M> {
+    /// Makes larger buffers for the places of shorter ones.
+    fn run(this: Arc<Self>) {
+        // Whoever closes the pool waits for this, and writeback may wait for that.
+        let _scope = NoFs::enter();
+        if this.restock().is_err() {
+            DelayedWork::<Self, STOCK_WORK>::schedule(&this, STOCK_RETRY);
+        }
+    }
+}
+
+impl<M: PoolMember> DelayedWorkItem<END_WORK> for ReceivePool<M> {
     /// The device takes no more Receives. Those that are missing were promised to peers, whose
     /// messages would wait for them forever. So each connection ends; the next one has another
     /// pool.

@@ -317,6 +317,7 @@ impl Plan {
         };
         // What a peer may send before it was told anything, whatever Version One may be limited to.
         let size = largest_message(highest, inline);
+        let has_optional = rules.has_properties && tunables::server_2016() != 0;
         // For the session's own messages. Each Call takes a buffer when it is taken in, for a Reply
         // which perhaps may not be sent before one of those: our properties, if a client begins
         // with Calls, or errors, which come first.
@@ -343,7 +344,7 @@ impl Plan {
             sizes: Sizes {
                 receives: receives(credits),
                 receive_size: size as usize,
-                may_enlarge: false,
+                may_enlarge: has_optional,
                 sends: sends(credits) + kept_sends,
                 first_sends: SEND_STEP + kept_sends,
                 kept_sends,
@@ -371,7 +372,7 @@ impl Plan {
         (remote, local): (AddressText, AddressText),
     ) -> Result<Arc<Channel>> {
         let size = largest_message(Version::Two, self.in_one.own.send_size);
-        let has_optional = self.highest.rules().has_properties && tunables::server_2016() != 0;
+        let has_optional = self.sizes.may_enlarge;
         let receives = Receives::new(FIRST_CREDITS, self.credits);
         let receives = if has_optional {
             // A client may send such before anybody knows that it does.
@@ -420,7 +421,7 @@ impl Plan {
 
 /// Returns the length of the largest message, either way, on a connection that may speak up to
 /// `highest`, if it is `inline` octets in Version One.
-fn largest_message(highest: Version, inline: u32) -> u32 {
+pub(super) fn largest_message(highest: Version, inline: u32) -> u32 {
     if highest.rules().has_properties {
         inline.max(MESSAGE_SIZE)
     } else {
