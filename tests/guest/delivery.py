@@ -10,7 +10,7 @@
 # soak-smoke-variants: late@ours-ours never@ours-ours
 # kernels: uml
 # timeout: 200 900
-# rounds: 1 10
+# rounds: 1 10 1 3
 """I/O and lost connections on a device that moderates its interrupts.
 
 So the Reply's Receive is often seen before the completion of the Send of its Call, and the last

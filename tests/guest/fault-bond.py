@@ -8,7 +8,7 @@
 # kernels: debian
 # soak-smoke: debug
 # timeout: 200 900
-# rounds: 3 30
+# rounds: 3 30 3 6
 """The device is that of a bond whose address is that of its active member.
 
 When another one becomes active, the connection manager tells each client, server and listener with

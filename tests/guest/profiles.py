@@ -17,7 +17,7 @@
 # soak-smoke: uml-kasan debug
 # soak-smoke-variants: small@ours-ours ocrdma@ours-ours-one hns@ours-ours iwarp@ours-ours
 # timeout: 300 900
-# rounds: 1 5
+# rounds: 1 5 1 2
 """The whole workload over a device of a profile, then connections are lost under load.
 
 At last the module is removed. The variant is the profile, see tests/kmod/hca/profile.c. No rule is
