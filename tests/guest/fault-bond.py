@@ -6,9 +6,8 @@
 # variants: 4.2@ours-ours
 # soak-variants: 4.2@ours-ours 4.2@ours-ours-one 4.2@stock-stock
 # kernels: debian
-# soak-smoke: debug
 # timeout: 200 900
-# rounds: 3 30 3 6
+# rounds: 3 30
 """The device is that of a bond whose address is that of its active member.
 
 When another one becomes active, the connection manager tells each client, server and listener with
