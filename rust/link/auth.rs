@@ -31,7 +31,7 @@ use crate::proto::auth::psk::{
 use crate::proto::auth::{
     AuthFailure,
     AuthVerdict,
-    Exchange,
+    Authentication,
     Mode,
     Step,
     Store,
@@ -157,7 +157,7 @@ fn written(token: &Token) -> Result<KVec<u8>> {
 /// The state behind the mutex.
 struct State {
     /// The exchange, which decides.
-    exchange: Exchange<PreSharedKey<HostKey>>,
+    exchange: Authentication<PreSharedKey<HostKey>>,
     /// The part of a token that has come.
     kept: Kept,
 }
@@ -192,7 +192,7 @@ impl Auth {
                 parameters.wanted.padding,
             );
             State {
-                exchange: Exchange::new(role, policy),
+                exchange: Authentication::new(role, policy),
                 kept: Kept { token: None, share },
             }
         });

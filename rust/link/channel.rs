@@ -143,6 +143,16 @@ pub(crate) const MESSAGE_SIZE: u32 = 12 << 10;
 
 const _: () = assert!(MESSAGE_SIZE >= Properties::DEFAULT.receive_size);
 
+/// Returns the length of the largest message, either way, on a connection that may speak up to
+/// `highest`, if it is `inline` octets in Version One.
+pub(crate) fn largest_message(highest: Version, inline: u32) -> u32 {
+    if highest.rules().has_properties {
+        inline.max(MESSAGE_SIZE)
+    } else {
+        inline
+    }
+}
+
 /// Jiffies between two calls of [`Channel::check`].
 pub(crate) const CHECK_INTERVAL: usize = watchdog::CHECK_INTERVAL as usize * HZ;
 

@@ -15,8 +15,8 @@
 //!   connection.
 //! - Each end sends all its tokens before its CONNPROP_FINAL, or in it.
 //!
-//! An [`Exchange`] reassembles tokens and passes them to a [`Policy`], which decides: it accepts
-//! the peer, refuses it, or needs no authentication of it. The owner provides the memory
+//! An [`Authentication`] reassembles tokens and passes them to a [`Policy`], which decides: it
+//! accepts the peer, refuses it, or needs no authentication of it. The owner provides the memory
 //! ([`Store`]), sends the data that it is given, and closes the connection of a refused peer.
 //!
 //! The memory and work that a peer can cause are bounded: [`MAX_TOKEN`] octets at a time, and
@@ -229,7 +229,7 @@ struct Arriving {
 
 /// The authentication of both ends of a connection, seen from one of them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Exchange<P> {
+pub(crate) struct Authentication<P> {
     /// The role of this end.
     role: Role,
     /// The scheme, which decides.
@@ -246,7 +246,7 @@ pub(crate) struct Exchange<P> {
     verdict: Option<AuthVerdict>,
 }
 
-impl<P: Policy> Exchange<P> {
+impl<P: Policy> Authentication<P> {
     /// Starts the exchange of a new connection.
     pub(crate) fn new(role: Role, policy: P) -> Self {
         Self {

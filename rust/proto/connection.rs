@@ -246,7 +246,7 @@ impl Connection {
     /// Sets the credits of an OPTIONAL message as in a Call or in a Reply
     /// (draft-cel-nfsv4-rpcrdma-version-two-01, 4.2.2).
     #[cold]
-    fn set_credits(&self, message: &mut option::Message) {
+    fn set_credits(&self, message: &mut option::OptionalMessage) {
         match (message.direction, self.session.role()) {
             (Direction::Call, _) => message.credits = self.in_one.calls.max(1),
             (Direction::Reply, Role::Server) => {

@@ -30,9 +30,12 @@ pub(crate) mod exchange;
 pub(crate) mod memory;
 mod negotiate;
 mod receive;
+mod role;
 mod send;
 #[cfg(any(test, rpcrdma_kunit))]
 pub(super) mod testing;
+
+pub(crate) use self::role::Role;
 
 use self::exchange::Exchange;
 use super::{
@@ -77,15 +80,6 @@ const MAX_ERRORS: usize = 8;
 /// connection that speaks Version One: a client that has made a mistake sends few. Of Version One
 /// while the connection ends, where nobody answers them: a client sends what it was granted.
 const MAX_STRANGERS: u32 = 32;
-
-/// Which end of the connection this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// The end that has made the connection.
-    Client,
-    /// The end that has accepted it.
-    Server,
-}
 
 /// The configuration of an end, which a session needs to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,7 +275,7 @@ pub(crate) enum Control {
     /// An error.
     Error(ErrorHeader),
     /// A message of the earlier protocol. Its credit value is for the owner to set.
-    Optional(option::Message),
+    Optional(option::OptionalMessage),
 }
 
 impl Control {

@@ -9,7 +9,10 @@
 
 mod mapping;
 
-use self::mapping::Mapping;
+use self::mapping::{
+    Mapping,
+    PAGE, //
+};
 use crate::kext::prelude::*;
 use crate::{
     kext::page_fragment::PageFragment,
@@ -34,9 +37,6 @@ use core::{
     mem::ManuallyDrop,
     ptr, //
 };
-
-/// Octets of a page, in which a region is laid out.
-const PAGE: u32 = PAGE_SIZE as u32;
 
 /// The offset that the peer is told of a region whose memory begins at `address` for the device.
 ///

@@ -42,7 +42,6 @@ use crate::requester::call::{
     Regions,
     Segments, //
 };
-use crate::requester::send::is_repeatable;
 use crate::requester::stats::Stats;
 use crate::requester::wait::{
     wait_for_credits,
@@ -391,6 +390,15 @@ fn dearest<W: EndpointEvents>(regions: &[RegionHandle<W>]) -> u32 {
         .map(|region| region.segment())
         .max_by_key(|segment| segment.length)
         .map_or(0, |segment| segment.handle)
+}
+
+/// Returns whether a Call may be executed twice, if there is room for such a Reply.
+///
+/// SUNRPC provides pages for what is got from the server, and nothing is changed by getting it but
+/// by LAYOUTGET, also with OPEN. These are of NFSv4.1 and later, where the server knows a Call
+/// again that has come before.
+pub(super) const fn is_repeatable(reply: &MessageSizes) -> bool {
+    reply.pages > 0
 }
 
 /// Returns the sizes of a buffer's parts.

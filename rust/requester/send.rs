@@ -20,7 +20,6 @@ use crate::proto::format::{
     CallPlan,
     CallShape,
     Message,
-    MessageSizes,
     ReplyFormat,
     SegmentLimits,
     ShortMessage,
@@ -34,6 +33,7 @@ use crate::proto::v2::Direction as RpcDirection;
 use crate::requester::call::Stage;
 use crate::requester::marshal::{
     count_pullup,
+    is_repeatable,
     sizes_of,
     Marshal,
     Marshaled, //
@@ -228,15 +228,6 @@ fn marshal_and_post<T: Host>(
         }
         _ => register_and_post(this, link, rqst),
     }
-}
-
-/// Returns whether a Call may be executed twice, if there is room for such a Reply.
-///
-/// SUNRPC provides pages for what is got from the server, and nothing is changed by getting it but
-/// by LAYOUTGET, also with OPEN. These are of NFSv4.1 and later, where the server knows a Call
-/// again that has come before.
-pub(super) const fn is_repeatable(reply: &MessageSizes) -> bool {
-    reply.pages > 0
 }
 
 /// Writes and posts a Call that is one message without chunks, as its Reply will be.

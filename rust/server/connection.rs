@@ -2,14 +2,10 @@
 
 //! The transport that has a connection.
 
-mod accept;
+pub(super) mod accept;
 mod handlers;
-mod inspect;
+pub(super) mod inspect;
 
-pub(super) use self::{
-    accept::check_parameters,
-    inspect::refused, //
-};
 use crate::endpoint::receive_pool::Need;
 use crate::endpoint::{
     Endpoint,
@@ -33,6 +29,7 @@ use crate::kext::waiting::{
 };
 use crate::link::channel::receives::ReceiveOwner;
 use crate::link::channel::{
+    largest_message,
     Channel,
     CHECK_INTERVAL, //
 };
@@ -540,7 +537,7 @@ impl Connection {
     /// Has larger Receives posted, and the client told of them, if an administrator wants such by
     /// now. Returns whether to look again soon.
     fn grow_receives(&self) -> bool {
-        let size = accept::largest_message(Version::Two, tunables::max_request_size());
+        let size = largest_message(Version::Two, tunables::max_request_size());
         self.link().is_some_and(|link| link.grow_receives(size))
     }
 

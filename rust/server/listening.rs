@@ -32,7 +32,7 @@ use crate::rdma::cm::{
     RequestId, //
 };
 use crate::server::connection::{
-    refused,
+    inspect::refused,
     Connection, //
 };
 use crate::sunrpc::svc::{

@@ -55,7 +55,7 @@ pub(crate) use listening::Listening;
 
 /// Tells of module parameters that are taken for other ones. Called when the module is loaded.
 pub(crate) fn check_parameters() {
-    connection::check_parameters();
+    connection::accept::check_parameters();
 }
 
 /// Registers the server's transport classes; dropping it takes them back.

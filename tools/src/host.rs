@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Host authentication of an end in user space: what `link/auth.rs` is in the module, the memory of
-//! an [`Exchange`] and of a [`Settlement`], which decide.
+//! an [`Authentication`] and of a [`Settlement`], which decide.
 
 use crate::proto::{
     auth::{
@@ -15,7 +15,7 @@ use crate::proto::{
             Heard,
             Settlement, //
         },
-        Exchange,
+        Authentication,
         Mode,
         Step,
         Store,
@@ -106,7 +106,7 @@ pub(crate) fn addresses() -> Ends {
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
     /// The exchange, which decides.
-    exchange: Option<Exchange<PreSharedKey<Toy>>>,
+    exchange: Option<Authentication<PreSharedKey<Toy>>>,
     /// The token that is coming.
     kept: Kept,
     /// What comes of it.
@@ -122,7 +122,7 @@ impl Host {
         let key = Toy(wish.key);
         let policy = PreSharedKey::new(role, is_required, key, nonce, addresses(), wish.fill);
         let mut host = Self {
-            exchange: is_on.then(|| Exchange::new(role, policy)),
+            exchange: is_on.then(|| Authentication::new(role, policy)),
             kept: Kept::default(),
             settlement: Settlement::new(role, is_on, is_required),
         };
@@ -131,7 +131,7 @@ impl Host {
     }
 
     /// Asks the exchange, if there is one, and has its answer followed.
-    fn ask(&mut self, ask: impl FnOnce(&mut Exchange<PreSharedKey<Toy>>, &mut Kept) -> Step) {
+    fn ask(&mut self, ask: impl FnOnce(&mut Authentication<PreSharedKey<Toy>>, &mut Kept) -> Step) {
         if let Some(exchange) = &mut self.exchange {
             let step = ask(exchange, &mut self.kept);
             self.follow(&step);

@@ -296,14 +296,14 @@ mod tests {
                 Sent,
                 Toy, //
             },
-            Exchange,
+            Authentication,
             Step, //
         },
         *, //
     };
 
     /// An end of the examples.
-    type End = Exchange<PreSharedKey<Toy>>;
+    type End = Authentication<PreSharedKey<Toy>>;
 
     /// Runs an exchange and returns the last step of each end.
     fn outcome(client: &mut End, server: &mut End) -> (Step, Step) {
@@ -469,7 +469,7 @@ mod tests {
         };
         for wrong in [swapped, other] {
             let policy = PreSharedKey::new(Role::Server, true, Toy(Some(7)), [2; 32], wrong, 0);
-            let mut server = Exchange::new(Role::Server, policy);
+            let mut server = Authentication::new(Role::Server, policy);
             let mut client = end(Role::Client, true, Some(7), 1);
             let (at_client, _) = outcome(&mut client, &mut server);
             assert_eq!(refusal(&at_client), Some(AuthFailure::WrongKey));

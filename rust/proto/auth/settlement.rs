@@ -4,10 +4,10 @@
 //! 5.2.6): what is still to be said, in which CONNPROP messages, and whether RPC messages of the
 //! peer are of use.
 //!
-//! An [`Exchange`](super::Exchange) decides what is said, and about the peer. It needs memory for
-//! that, and may take its time. A [`Settlement`] keeps the results for whoever sends: the module
-//! has one in each connection, under a lock (`link/channel.rs`), and so have the ends that the
-//! tests under `tools/` connect.
+//! An [`Authentication`](super::Authentication) decides what is said, and about the peer. It needs
+//! memory for that, and may take its time. A [`Settlement`] keeps the results for whoever sends:
+//! the module has one in each connection, under a lock (`link/channel.rs`), and so have the ends
+//! that the tests under `tools/` connect.
 
 use super::{
     super::{

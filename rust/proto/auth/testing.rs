@@ -13,7 +13,7 @@ use super::{
         NONCE_LEN, //
     },
     AuthFailure,
-    Exchange,
+    Authentication,
     Say,
     Step,
     Store, //
@@ -98,9 +98,9 @@ pub(super) fn end(
     required: bool,
     key: Option<u8>,
     nonce: u8,
-) -> Exchange<PreSharedKey<Toy>> {
+) -> Authentication<PreSharedKey<Toy>> {
     let nonce = [nonce; NONCE_LEN];
-    Exchange::new(
+    Authentication::new(
         role,
         PreSharedKey::new(role, required, Toy(key), nonce, ends(), 0),
     )
@@ -141,7 +141,11 @@ impl Sent {
 }
 
 /// Passes a token to an end, in one message.
-pub(super) fn hear(end: &mut Exchange<PreSharedKey<Toy>>, sent: Option<&Sent>, last: bool) -> Step {
+pub(super) fn hear(
+    end: &mut Authentication<PreSharedKey<Toy>>,
+    sent: Option<&Sent>,
+    last: bool,
+) -> Step {
     end.receive(sent.map(Sent::get), last, &mut Kept::new())
 }
 

@@ -18,11 +18,11 @@ use super::{
         v1::Direction,
         v2_2016::{
             option::{
-                Answer,
                 Content,
-                Message,
                 Operation,
                 Optional,
+                OptionalMessage,
+                ReceivedResponse,
                 Response, //
             },
             props::{
@@ -36,7 +36,7 @@ use super::{
             }, //
         }, //
     },
-    Role, //
+    role::Role, //
 };
 
 /// The most answers that wait to be sent. A peer that makes more of them is disconnected.
@@ -346,11 +346,11 @@ impl Exchange {
 
     /// An answer to a request of ours can't be read: it counts as a rejection (X 4.3).
     pub(super) fn spoilt(&mut self, xid: u32) {
-        self.take_answer(xid, &Answer::default());
+        self.take_answer(xid, &ReceivedResponse::default());
     }
 
     /// Takes the answer to our request in.
-    fn take_answer(&mut self, xid: u32, answer: &Answer<'_>) {
+    fn take_answer(&mut self, xid: u32, answer: &ReceivedResponse<'_>) {
         let Some(question) = self.question.filter(|question| question.xid == xid) else {
             return;
         };
@@ -452,7 +452,7 @@ impl Exchange {
 
     /// Returns the next message. It is to be posted now, and then [committed](Self::commit); if it
     /// can't be posted it is returned again.
-    pub(super) fn next(&self) -> Option<Message> {
+    pub(super) fn next(&self) -> Option<OptionalMessage> {
         if let Some((xid, content)) = self.answers.first().copied().flatten() {
             // What is told later of our values must not come before it.
             let waits = self.is_held && matches!(content, Content::Respond(_));
@@ -479,13 +479,13 @@ impl Exchange {
     }
 
     /// Returns a message. Its credits are for the owner to set.
-    const fn message(&self, xid: u32, content: Content) -> Message {
+    const fn message(&self, xid: u32, content: Content) -> OptionalMessage {
         let direction = match (&content, self.role) {
             (Content::Request(_), _) => Direction::Call,
             (Content::Connect { .. } | Content::Update(_), Role::Client) => Direction::Call,
             _ => Direction::Reply,
         };
-        Message {
+        OptionalMessage {
             xid,
             credits: 1,
             direction,
@@ -494,7 +494,7 @@ impl Exchange {
     }
 
     /// Counts a message that [`Self::next`] has returned, and that was posted.
-    pub(super) fn commit(&mut self, message: &Message) {
+    pub(super) fn commit(&mut self, message: &OptionalMessage) {
         match message.content {
             Content::Connect { own, .. } => {
                 self.has_told = true;

@@ -299,7 +299,7 @@ impl Session {
             return None;
         }
         let message = self.exchange.next()?;
-        Some(Control::Optional(option::Message {
+        Some(Control::Optional(option::OptionalMessage {
             credits: self.config.credits_in_one,
             ..message
         }))

@@ -25,12 +25,12 @@ use super::{
     procedure,
     props::{
         put_set,
+        Change, //
         Each,
         Property,
         Set,
         Told,
         Values,
-        Verdict, //
     },
     VERSION, //
 };
@@ -114,7 +114,7 @@ pub(crate) enum Operation<'a> {
     /// A request for changes (X 4.2).
     Request(Set),
     /// The answer to one (X 4.3).
-    Respond(Answer<'a>),
+    Respond(ReceivedResponse<'a>),
     /// Changes (X 4.4).
     Update(Set),
     /// Another one. Set if something follows, which may be an RPC message.
@@ -139,7 +139,7 @@ impl Operation<'_> {
 
 /// A received answer to a request (X 4.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Answer<'a> {
+pub(crate) struct ReceivedResponse<'a> {
     /// The elements that have the value that was asked for.
     done: Subset<'a>,
     /// The elements that were not changed.
@@ -148,7 +148,7 @@ pub(crate) struct Answer<'a> {
     other: Set,
 }
 
-impl Answer<'_> {
+impl ReceivedResponse<'_> {
     /// Returns the new values of those properties that `asked` had in it, in the order of
     /// [`put_set`]. What was not asked for is ignored, and what is named twice or not at all counts
     /// as rejected.
@@ -231,7 +231,7 @@ fn decode_with<'a>(bytes: &'a [u8], code: &mut u32) -> Result<Optional<'a>> {
             constant: Subset::get(&mut info)?,
         },
         code::REQPROP if direction == Direction::Call => Operation::Request(Set::get(&mut info)?),
-        code::RESPROP if direction == Direction::Reply => Operation::Respond(Answer {
+        code::RESPROP if direction == Direction::Reply => Operation::Respond(ReceivedResponse {
             done: Subset::get(&mut info)?,
             rejected: Subset::get(&mut info)?,
             other: Set::get(&mut info)?,
@@ -266,13 +266,13 @@ pub(crate) struct Response {
     pub(crate) count: u32,
     /// The places of the properties that change, and what becomes of them. All other elements are
     /// rejected.
-    pub(crate) verdicts: Each<Option<(u32, Verdict)>>,
+    pub(crate) verdicts: Each<Option<(u32, Change)>>,
 }
 
 impl Response {
     /// Returns what has the new value that was asked for, and what has another one.
     fn told(&self, done: bool) -> Told {
-        let is_wanted = |verdict: Verdict| matches!(verdict, Verdict::Done(_)) == done;
+        let is_wanted = |verdict: Change| matches!(verdict, Change::Done(_)) == done;
         self.verdicts.map(|_, verdict| {
             let (_, verdict) = verdict?;
             is_wanted(verdict).then_some(verdict.value())
@@ -280,7 +280,7 @@ impl Response {
     }
 
     /// Returns what becomes of an element, if it is a property that changes.
-    fn at(&self, element: u32) -> Option<Verdict> {
+    fn at(&self, element: u32) -> Option<Change> {
         let mut all = Property::ALL.into_iter();
         all.find_map(|property| {
             let (place, verdict) = self.verdicts.get(property)?;
@@ -292,7 +292,7 @@ impl Response {
     /// value; so it counts as rejected, and whoever decides takes care that none is changed.
     fn put(&self, writer: &mut Writer<'_>) -> Result {
         put_subset(writer, |element| {
-            matches!(self.at(element), Some(Verdict::Done(_)))
+            matches!(self.at(element), Some(Change::Done(_)))
         })?;
         put_subset(writer, |element| {
             element < self.count && self.at(element).is_none()
@@ -377,7 +377,7 @@ impl Content {
 
 /// A message that is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Message {
+pub(crate) struct OptionalMessage {
     /// The transaction ID.
     pub(crate) xid: u32,
     /// The credits requested or granted.
@@ -388,7 +388,7 @@ pub(crate) struct Message {
     pub(crate) content: Content,
 }
 
-impl Message {
+impl OptionalMessage {
     /// Writes the message to the front of `buf` and returns its size.
     ///
     /// # Errors
@@ -446,7 +446,7 @@ mod tests {
 
     /// Writes a message.
     fn encoded(direction: Direction, content: Content) -> Result<Bytes> {
-        let message = Message {
+        let message = OptionalMessage {
             xid: XID,
             credits: 32,
             direction,
@@ -479,9 +479,9 @@ mod tests {
         let response = Response {
             count: 4,
             verdicts: Each {
-                receive_size: Some((2, Verdict::Other(0x1000))),
+                receive_size: Some((2, Change::Other(0x1000))),
                 invalidation: None,
-                reverse: Some((1, Verdict::Done(2))),
+                reverse: Some((1, Change::Done(2))),
             },
         };
         for (direction, content, words) in [
@@ -548,7 +548,7 @@ mod tests {
             let longer = bytes.get().len().saturating_add(UNIT);
             assert!(decode(bytes.prefix(longer)).is_err());
         }
-        let message = Message {
+        let message = OptionalMessage {
             xid: XID,
             credits: 0,
             direction: Direction::Reply,
@@ -651,7 +651,7 @@ mod tests {
                 put_set(writer, &other)
             })?;
             let answer = bytes.read(|reader| {
-                Ok(Answer {
+                Ok(ReceivedResponse {
                     done: Subset::get(reader)?,
                     rejected: Subset::get(reader)?,
                     other: Set::get(reader)?,
@@ -672,7 +672,7 @@ mod tests {
         // An element has the place that it has in the request.
         let answer = |words: &[u32]| {
             read_words(words, |reader| {
-                let answer = Answer {
+                let answer = ReceivedResponse {
                     done: Subset::get(reader)?,
                     rejected: Subset::get(reader)?,
                     other: Set::get(reader)?,
@@ -696,8 +696,8 @@ mod tests {
         let response = Response {
             count: 600,
             verdicts: Each {
-                receive_size: Some((33, Verdict::Done(0x2000))),
-                invalidation: Some((40, Verdict::Other(0))),
+                receive_size: Some((33, Change::Done(0x2000))),
+                invalidation: Some((40, Change::Other(0))),
                 reverse: None,
             },
         };

@@ -224,14 +224,14 @@ pub(crate) fn put_set(writer: &mut Writer<'_>, told: &Told) -> Result {
 
 /// What becomes of a property that is to be changed, unless the request is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Change {
     /// It has the value that was asked for.
     Done(u32),
     /// It has another new value.
     Other(u32),
 }
 
-impl Verdict {
+impl Change {
     /// Returns the new value.
     pub(crate) const fn value(self) -> u32 {
         match self {
@@ -255,11 +255,11 @@ pub(crate) struct Ability {
 impl Ability {
     /// Returns the answer to a request; [`None`] if it is rejected, as any may be (X 3). `now` is
     /// the present value.
-    pub(crate) fn answer(&self, property: Property, asked: u32, now: u32) -> Option<Verdict> {
+    pub(crate) fn answer(&self, property: Property, asked: u32, now: u32) -> Option<Change> {
         let most = self.most.get(property);
-        let change = |to: u32| (to != now).then_some(Verdict::Other(to));
+        let change = |to: u32| (to != now).then_some(Change::Other(to));
         match property {
-            _ if asked == now => Some(Verdict::Done(asked)),
+            _ if asked == now => Some(Change::Done(asked)),
             Property::Reverse if self.is_server => None,
             _ if asked > most => change(most).filter(|_| most > now),
             Property::ReceiveSize if asked < now => {
@@ -268,12 +268,12 @@ impl Ability {
                     // B 2.3: that much is received always.
                     change(DEFAULT.receive_size)
                 } else {
-                    Some(Verdict::Done(asked))
+                    Some(Change::Done(asked))
                 };
                 verdict.filter(|_| self.is_idle)
             }
             Property::ReceiveSize | Property::Invalidation | Property::Reverse => {
-                Some(Verdict::Done(asked))
+                Some(Change::Done(asked))
             }
         }
     }
@@ -386,14 +386,14 @@ mod tests {
     /// Sections X 3.1 to 3.3: what can be had without work is done.
     #[test]
     fn requests_are_answered() {
+        use Change::{
+            Done,
+            Other, //
+        };
         use Property::{
             Invalidation,
             ReceiveSize,
             Reverse, //
-        };
-        use Verdict::{
-            Done,
-            Other, //
         };
         let client = Ability {
             most: Values {

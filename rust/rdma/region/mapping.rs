@@ -2,7 +2,6 @@
 
 //! The pages of a memory region, and their mapping for a device.
 
-use super::PAGE;
 use crate::kext::prelude::*;
 use crate::{
     kext::page_fragment::PageFragment,
@@ -13,6 +12,9 @@ use core::{
     iter::Peekable,
     ptr, //
 };
+
+/// Octets of a page, in which a region is laid out.
+pub(super) const PAGE: u32 = PAGE_SIZE as u32;
 
 /// The pages of a region.
 ///

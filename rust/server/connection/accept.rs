@@ -30,9 +30,9 @@ use crate::link::auth::{
     AuthWanted, //
 };
 use crate::link::channel::{
+    largest_message,
     Channel,
-    ChannelParameters,
-    MESSAGE_SIZE, //
+    ChannelParameters, //
 };
 use crate::link::middles::MAX_PARTS;
 use crate::link::sizing::{
@@ -416,16 +416,6 @@ impl Plan {
                 server: local,
             },
         })
-    }
-}
-
-/// Returns the length of the largest message, either way, on a connection that may speak up to
-/// `highest`, if it is `inline` octets in Version One.
-pub(super) fn largest_message(highest: Version, inline: u32) -> u32 {
-    if highest.rules().has_properties {
-        inline.max(MESSAGE_SIZE)
-    } else {
-        inline
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
                 PreSharedKey, //
             },
             AuthVerdict,
-            Exchange,
+            Authentication,
             Step,
             MAX_MESSAGES, //
         },
@@ -48,7 +48,7 @@ pub fn auth(bytes: &[u8]) {
         (Role::Server, true),
     ] {
         let policy = PreSharedKey::new(role, required, Unknown, [7; 32], addresses(), 0);
-        let mut exchange = Exchange::new(role, policy);
+        let mut exchange = Authentication::new(role, policy);
         let _ = exchange.open();
         let mut kept = Kept::default();
         let mut verdict = None;

@@ -30,15 +30,15 @@ use crate::proto::{
         option::{
             decode,
             Content,
-            Message,
             Operation,
+            OptionalMessage,
             Response, //
         },
         props::{
+            Change,
             Each,
             Told,
             Values,
-            Verdict,
             DEFAULT, //
         }, //
     }, //
@@ -217,7 +217,7 @@ fn rpc_messages_are_those_of_the_xdr() {
 fn errors_are_those_of_the_xdr() {
     let mut vectors = take(&mut vectors(), &["error-"]);
     let versions = RdmaError::Version { low: 1, high: 2 };
-    let option = |content| Message {
+    let option = |content| OptionalMessage {
         xid: XID,
         credits: CREDITS,
         direction: Direction::Reply,
@@ -282,7 +282,7 @@ fn operation<'a>(name: &str, bytes: &'a [u8], direction: Direction) -> Operation
 /// Returns a message as it is written.
 fn written(direction: Direction, content: Content) -> Vec<u8> {
     let mut buf = vec![0; 512];
-    let message = Message {
+    let message = OptionalMessage {
         xid: XID,
         credits: CREDITS,
         direction,
@@ -424,19 +424,19 @@ fn answers_are_those_of_the_xdr() {
         reverse: None,
     };
     let asked = values(0x2000, 1, 2).map(|_, value| Some(value));
-    let done = Some((0, Verdict::Done(0x2000)));
+    let done = Some((0, Change::Done(0x2000)));
     let changed = Told {
         receive_size: Some(0x2000),
         invalidation: Some(0),
         reverse: None,
     };
-    let late = Some((33, Verdict::Done(0x2000)));
+    let late = Some((33, Change::Done(0x2000)));
     for (name, count, verdicts, changes) in [
         ("resprop-empty", 0, verdicts(None, None), Told::default()),
         (
             "resprop",
             3,
-            verdicts(done, Some((1, Verdict::Other(0)))),
+            verdicts(done, Some((1, Change::Other(0)))),
             changed,
         ),
         // Of the three that this end can ask for the first and the third are rejected, and nothing
