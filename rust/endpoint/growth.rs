@@ -55,13 +55,19 @@ impl<B: HasSize> Growth<B> {
         self.shorter == 0
     }
 
+    /// Returns whether nothing is left of a change: none is shorter, and none waits.
+    pub(super) fn may_begin(&self) -> bool {
+        self.is_over() && self.stock.is_empty()
+    }
+
     /// Returns the number of buffers that are shorter.
     pub(super) const fn shorter(&self) -> u32 {
         self.shorter
     }
 
     /// Has buffers of `size` octets take the places of all `count` that there are. Those of `stock`
-    /// are of this size; for more there is as much room as it has.
+    /// are of this size; for more there is as much room as it has. Only if a change
+    /// [may begin](Self::may_begin).
     pub(super) fn begin(&mut self, size: usize, count: u32, stock: KVVec<B>) {
         self.size = size;
         self.shorter = count;
@@ -172,8 +178,9 @@ mod tests {
         assert_eq!(growth.surplus(), Some(20));
         assert_eq!(growth.surplus(), None);
         growth.forget(10);
-        assert!(growth.is_over());
+        assert!(growth.is_over() && !growth.may_begin());
         assert_eq!(growth.surplus(), Some(20));
+        assert!(growth.may_begin());
         Ok(())
     }
 

@@ -109,7 +109,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             return pool.enlarge(size as usize);
         }
         let qp = objects.cm.queue_pair().ok_or(ENOTCONN)?;
-        if !self.receive.lock().growth.is_over() {
+        if !self.receive.lock().growth.may_begin() {
             return Err(EBUSY);
         }
         let count = self.sizes.receives;

@@ -241,7 +241,7 @@ impl<M: PoolMember> ReceivePool<M> {
             // Another connection had it done.
             return Ok(());
         }
-        if !state.growth.is_over() {
+        if !state.growth.may_begin() {
             return Err(EBUSY);
         }
         let made = state.demand.made;
