@@ -58,6 +58,7 @@ use crate::responder::stats::Stats;
 use crate::sunrpc::svc::Pages;
 use crate::sunrpc::{
     self,
+    AddressText,
     BcReply,
     ConnectingTransport,
     RpcTask,
@@ -235,6 +236,10 @@ impl Transport for Client {
 
     fn inject_disconnect(this: &Arc<Self>) {
         this.xprt.force_disconnect();
+    }
+
+    fn local_address(&self) -> Option<AddressText> {
+        Some(*self.requester.link()?.channel().local())
     }
 
     fn print_stats(&self, m: &SeqFile) {

@@ -131,7 +131,10 @@ use crate::proto::v2_2016::props::{
     Values,
     Wishes, //
 };
-use crate::sunrpc::tunables;
+use crate::sunrpc::{
+    tunables,
+    AddressText, //
+};
 use kernel::sync::lock::spinlock::SpinLockBackend;
 use kernel::sync::lock::Guard;
 
@@ -232,6 +235,8 @@ pub(crate) struct Channel {
     number: Number,
     /// Which end this is.
     role: Role,
+    /// The address of this end.
+    local: AddressText,
     /// Set if Version Two may be spoken.
     may_speak_two: bool,
     /// Set if there is host authentication.
@@ -324,6 +329,10 @@ impl Channel {
             pin_init!(Self {
                 number: parameters.number,
                 role: parameters.role,
+                local: match parameters.role {
+                    Role::Client => parameters.auth.client,
+                    Role::Server => parameters.auth.server,
+                },
                 may_speak_two,
                 authenticates: on,
                 auth <- Auth::new(parameters.role, &parameters.auth, on, share.clone()),
@@ -342,6 +351,11 @@ impl Channel {
         )?;
         this.follow(this.auth.open());
         Ok(this)
+    }
+
+    /// Returns the address of this end, which tells the device.
+    pub(crate) fn local(&self) -> &AddressText {
+        &self.local
     }
 
     /// Takes in what the authentication wants to be done. [`Self::act`] does it.

@@ -3,7 +3,10 @@
 //! The table of operations by which SUNRPC calls a [`Transport`].
 
 use super::{
-    address,
+    address::{
+        self,
+        AddressText, //
+    },
     handle::{
         lock,
         XprtHandle, //
@@ -73,6 +76,8 @@ impl<T: Transport> Ops<T> {
         close: Some(Self::close_callback),
         destroy: Some(sys::rpcrdma_class_xprt_destroy),
         set_connect_timeout: Some(Self::set_connect_timeout_callback),
+        get_srcaddr: Some(Self::get_srcaddr_callback),
+        get_srcport: Some(Self::get_srcport_callback),
         print_stats: Some(Self::print_stats_callback),
         enable_swap: Some(Self::enable_swap_callback),
         disable_swap: Some(Self::disable_swap_callback),
@@ -395,6 +400,47 @@ impl<T: Transport> Ops<T> {
             }
             drop(guard);
         }
+    }
+
+    /// Writes the address of this end for sysfs, as a string (`get_srcaddr`). Returns its length, or
+    /// zero if there is no connection.
+    ///
+    /// # Safety
+    ///
+    /// See [`Ops`]; `buf` has room for `len` octets.
+    unsafe extern "C" fn get_srcaddr_callback(
+        xprt: *mut sys::rpc_xprt,
+        buf: *mut c_char,
+        len: usize,
+    ) -> c_int {
+        // SAFETY: The transport has these operations, and the caller keeps it from being released.
+        let local = unsafe { Self::state(xprt) }.local_address();
+        let text = local.as_ref().map_or("", AddressText::address).as_bytes();
+        let text = text.get(..len.saturating_sub(1)).unwrap_or(text);
+        if len > 0 {
+            let to = buf.cast::<u8>();
+            // SAFETY: The text and the zero behind it are no longer than the buffer, which the
+            // caller guarantees to be valid; the text is in a variable of our own.
+            unsafe {
+                ptr::copy_nonoverlapping(text.as_ptr(), to, text.len());
+                to.add(text.len()).write(0);
+            }
+        }
+        // An address is short.
+        text.len() as c_int
+    }
+
+    /// Returns the port of this end for sysfs, or zero if there is no connection (`get_srcport`).
+    ///
+    /// # Safety
+    ///
+    /// See [`Ops`].
+    unsafe extern "C" fn get_srcport_callback(xprt: *mut sys::rpc_xprt) -> u16 {
+        // SAFETY: The transport has these operations, and the caller keeps it from being released.
+        let local = unsafe { Self::state(xprt) }.local_address();
+        local
+            .and_then(|local| local.port().parse().ok())
+            .unwrap_or(0)
     }
 
     /// Prints the transport's line of mountstats (`print_stats`).

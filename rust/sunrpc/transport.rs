@@ -3,6 +3,7 @@
 //! The traits that a transport implements.
 
 use super::{
+    address::AddressText,
     handle::XprtHandle,
     send::{
         BcReply,
@@ -67,6 +68,11 @@ pub(crate) trait Transport: Send + Sync + Sized + 'static {
 
     /// Ends the connection as if the peer had done it, for a test. The caller holds the send lock.
     fn inject_disconnect(this: &Arc<Self>);
+
+    /// Returns the address of this end, while there is a connection.
+    fn local_address(&self) -> Option<AddressText> {
+        None
+    }
 
     /// Prints the transport's line of `/proc/self/mountstats`.
     fn print_stats(&self, _m: &SeqFile) {}

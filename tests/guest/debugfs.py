@@ -12,7 +12,9 @@
 # rounds: 3 200
 """Readers against mount, I/O, umount; and a module that is removed afterwards."""
 
+import glob
 import os
+import re
 import sys
 import threading
 import time
@@ -20,17 +22,28 @@ import time
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
 from agreed import Agreed  # noqa: E402
-from common import (Mount, check, log, module_refs, pattern, remote, rounds, status,  # noqa: E402
-                    wait_for)
+from common import (Mount, check, log, module_refs, pattern, read, remote, rounds,  # noqa: E402
+                    status, wait_for)
 import versions  # noqa: E402
 
 DEBUGFS = "/sys/kernel/debug/rpcrdma"
+SYSFS = "/sys/kernel/sunrpc/xprt-switches/*/xprt-*-rdma"
 FILES = {"state", "limits", "credits", "regions", "counters"}
 
 
 def transports():
     """The client's transports that debugfs has."""
     return [d for d in os.listdir(DEBUGFS) if d.isdigit()]
+
+
+def sysfs():
+    """Which way a connection goes, as `rpcctl xprt show` says it."""
+    places = glob.glob(SYSFS)
+    check(len(places) == 1, f"{places}")
+    address = read(f"{places[0]}/srcaddr").strip()
+    check(address == os.environ["OWN_ADDR"], f"the address of this end is {address}")
+    port = re.search(r"^src_port=(\d+)$", read(f"{places[0]}/xprt_info"), re.MULTILINE)
+    check(int(port[1]) > 0, "no port of this end")
 
 
 class Reader(threading.Thread):
@@ -109,6 +122,7 @@ def client():
             check(set(os.listdir(f"{DEBUGFS}/{numbers[0]}")) == FILES, "other files")
             if n == 0:
                 agreed.check(versions.expected())
+                sysfs()
             path = f"{mount.path}/file{n}"
             with open(path, "wb") as f:
                 f.write(data)
