@@ -63,7 +63,18 @@ impl<O: SendQueueOwner> SendQueue<O> {
     /// # Errors
     ///
     /// `Refused`: then the connection must end. A queue that is closed has nothing to go on with.
+    #[inline]
     pub(super) fn go_on(&mut self) -> Result<(), PostError> {
+        // Nearly all are posted as a whole.
+        if self.rest.is_none() {
+            return Ok(());
+        }
+        self.post_rest()
+    }
+
+    /// As [`Self::go_on`], when there is a chain that is begun.
+    #[inline(never)]
+    fn post_rest(&mut self) -> Result<(), PostError> {
         while let Some(mut rest) = self.rest.take() {
             if rest.left() == 0 {
                 match rest.last {

@@ -37,7 +37,7 @@ impl<O: SendQueueOwner> SendQueue<O> {
         };
         let index = if may { open.free_reads.pop() } else { None };
         let slot = index.and_then(|index| open.reads.get(index as usize));
-        let Some(slot) = slot.cloned() else {
+        let Some(slot) = slot else {
             return Err((PostError::Full, Some(reads)));
         };
         let linked = reads.link(&open.qp, slot.cqe(), ptr::null_mut());
@@ -51,10 +51,18 @@ impl<O: SendQueueOwner> SendQueue<O> {
         let Some(first) = first else {
             return Err((PostError::Refused, None));
         };
+        // From here on the device may work on what it took, so the slot keeps it until the end of
+        // the queue.
+        if self.ring.has_room(total, 0) {
+            let place = self.ring.posted(total, true, None);
+            slot.posted(place.ok_or((PostError::Refused, None))?);
+            // SAFETY: The chain has just been linked, and is signaled to the slot, which keeps the
+            // Reads until their completion has come or none will.
+            return unsafe { self.post(first.as_ptr()) }.map_err(|error| (error, None));
+        }
         // SAFETY: The Reads have just been linked, and there are so many work requests in them; the
         // slot keeps them until their completion has come or none will.
-        self.rest = Some(unsafe { Rest::new(first, total, Last::Read(slot)) });
-        // The device may work on what it took, so the slot keeps it until the end of the queue.
+        self.rest = Some(unsafe { Rest::new(first, total, Last::Read(slot.clone())) });
         self.go_on().map_err(|error| (error, None))
     }
 
