@@ -168,7 +168,14 @@ pub(super) fn received(
         whole,
         again: false,
     };
-    let taken = call::take(version, arrived, &mut None, Backchannel, &this.responder);
+    let taken = call::take(
+        version,
+        arrived,
+        None,
+        &mut None,
+        Backchannel,
+        &this.responder,
+    );
     let (message, refusal) = match taken {
         Taken::Ready(call, Backchannel) => {
             return deliver(this, version, call, inline_len, |call, to| {

@@ -58,7 +58,7 @@ pub(crate) struct Segment {
 impl Segment {
     /// Reads a segment and checks that it lies within the offset space.
     #[inline]
-    fn get(reader: &mut Reader<'_>) -> Result<Self> {
+    pub(in crate::proto) fn get(reader: &mut Reader<'_>) -> Result<Self> {
         let segment = Self::read(reader)?;
         segment.check()?;
         Ok(segment)
@@ -82,6 +82,15 @@ impl Segment {
             Some(_) => Ok(()),
             None => Err(Fault::OffsetOverflow),
         }
+    }
+
+    /// Returns whether a Responder may return the segment if it was `offered`: it changes nothing
+    /// but the length, which does not become greater (RFC 8166, 3.4.6).
+    #[inline]
+    pub(in crate::proto) fn may_return(&self, offered: &Self) -> bool {
+        self.handle == offered.handle
+            && self.offset == offered.offset
+            && self.length <= offered.length
     }
 
     /// Adds the length to `total`, the sum of the segments before it.

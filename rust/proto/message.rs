@@ -12,6 +12,7 @@ mod only_chunk;
 pub(crate) mod plan;
 mod received;
 mod sent;
+mod short;
 mod shortage;
 mod uncut;
 
@@ -24,8 +25,10 @@ pub(crate) use self::{
     received::{
         Call,
         CallPlaces,
-        PlainCall,
-        Reply, //
+        Reply,
+        ReplyChunks,
+        Returned,
+        ShortCall, //
     },
     sent::{
         call_header_len,
@@ -34,6 +37,7 @@ pub(crate) use self::{
         PlainHeader,
         ReplyHeader, //
     },
+    short::Short,
     shortage::{
         shortage,
         OfferedChunk, //

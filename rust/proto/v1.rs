@@ -21,7 +21,6 @@ pub(crate) use self::{
         decode_error,
         decode_msg,
         decode_with,
-        decode_without_chunks,
         holds_call, //
     },
     encode::{

@@ -4,7 +4,8 @@
 
 use crate::endpoint::{
     EndpointEvents,
-    Received, //
+    Received,
+    RegionHandle, //
 };
 use crate::kext::prelude::*;
 use crate::kext::time::HZ;
@@ -25,7 +26,6 @@ use crate::proto::v1::{
 use crate::requester::call::{
     Fencing,
     Regions,
-    Segments,
     Stage, //
 };
 use crate::requester::verdict::Verdict;
@@ -418,33 +418,15 @@ pub(crate) fn fenced<T: Host>(this: &Arc<T>, tag: u32, done: bool) {
 }
 
 /// Checks a Reply's header against what its Call offered. [`None`] if it does not fit.
-///
-/// RFC 8166 sections 3.4.6 and 4.3.3: the Responder returns the chunks that were offered, with the
-/// lengths that it used.
 fn judge<T: Host>(
     header: &message::Reply<'_>,
     regions: &Regions<T>,
     asked: &Asked,
 ) -> Option<Verdict> {
-    if header.write.is_empty() && header.reply.is_none() {
-        // Without chunks there is nothing to compare.
-        return (!header.special).then_some(Verdict::Inline {
-            at: header.header_len,
-            written: 0,
-        });
-    }
     let rest = regions.get(asked.call + asked.read..)?;
     let (write, reply) = rest.split_at_checked(asked.write)?;
-
-    let written = match header.write.single() {
-        Some(chunk) => chunk.check_returned(Segments::of(write).as_slice()).ok()?,
-        None if header.write.is_empty() => 0,
-        None => return None,
-    };
-    let placed = match header.reply {
-        Some(chunk) => chunk.check_returned(Segments::of(reply).as_slice()).ok()?,
-        None => 0,
-    };
+    let offered = |regions| <[_]>::iter(regions).map(RegionHandle::segment);
+    let message::Returned { written, placed } = header.returned(offered(write), offered(reply))?;
     if header.special {
         (placed > 0).then_some(Verdict::Placed {
             len: placed,

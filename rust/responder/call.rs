@@ -33,8 +33,9 @@ use crate::proto::message::plan::{
 use crate::proto::message::{
     self,
     CallPlaces,
+    ChunkKind,
     OnlyChunk,
-    PlainCall,
+    ShortCall,
     Version, //
 };
 use crate::rdma::dma::Direction;
@@ -78,7 +79,15 @@ pub(crate) struct Call<H: EndpointEvents> {
 }
 
 /// The chunks of a Call.
-struct CallChunks {
+enum CallChunks {
+    /// One, which has one segment.
+    Only(OnlyChunk),
+    /// Any.
+    Any(AnyChunks),
+}
+
+/// Any chunks of a Call.
+struct AnyChunks {
     /// Where its lists are in the message.
     places: CallPlaces,
     /// Which of the Write chunks are empty, one bit each: their results are wanted inline, RFC 8166
@@ -88,17 +97,14 @@ struct CallChunks {
     chunk_count: usize,
     /// Set if some are offered for the Reply.
     offered: bool,
-    /// The one that is, if it has one segment, and there is no other chunk.
-    only: Option<OnlyChunk>,
     /// The handle that the Reply may invalidate.
     invalidate: Option<u32>,
 }
 
 const _: () = assert!(MAX_RESULTS <= u32::BITS as usize);
 
-impl CallChunks {
+impl AnyChunks {
     /// The chunks of a Call in `message`; [`None`] if it has none.
-    #[inline]
     fn of(call: &message::Call<'_>, message: &[u8]) -> Option<Self> {
         if !call.special && !call.has_chunks() {
             return None;
@@ -113,14 +119,21 @@ impl CallChunks {
             empty,
             chunk_count,
             offered: call.offers_chunks(),
-            only: OnlyChunk::offered(call),
             invalidate: call.invalidate(),
         })
     }
+}
 
+impl CallChunks {
     /// Returns whether the Write chunk with this number is empty; [`None`] if there is none.
     fn is_empty(&self, index: usize) -> Option<bool> {
-        (index < self.chunk_count).then_some(self.empty >> index & 1 != 0)
+        match self {
+            Self::Only(only) => {
+                let is_there = only.kind == ChunkKind::Write && index == 0;
+                is_there.then_some(false)
+            }
+            Self::Any(any) => (index < any.chunk_count).then_some(any.empty >> index & 1 != 0),
+        }
     }
 }
 
@@ -181,13 +194,24 @@ type Decoded<H> = (KBox<Call<H>>, Option<Plan>);
 
 impl<H: EndpointEvents> Call<H> {
     /// A Call in a message, and how it is put together; [`None`] if its Read list can't be
-    /// followed. `splits` is that of the [`CallSink`].
+    /// followed. `short` is what [`short`] has said of it. `splits` is that of the [`CallSink`].
     fn decode(
         version: Version,
         arrived: Arrived<H>,
+        short: Option<ShortCall>,
         stats: &Arc<Stats>,
         splits: bool,
     ) -> Result<Decoded<H>, (Option<Received<H>>, Refusal)> {
+        let short = short.filter(|_| splits).and_then(|short| {
+            let plan = Plan::of_short(&short, arrived.message.bytes())?;
+            Some((short, plan))
+        });
+        if let Some((short, plan)) = short {
+            return match Self::of_short(short, arrived, None, stats) {
+                Ok(call) => Ok((call, Some(plan))),
+                Err(error) => Err((None, Refusal::Lost(error))),
+            };
+        }
         let Arrived { message, whole, .. } = &arrived;
         let decoded = decode(version, message.bytes()).map(|mut call| {
             if let Some(whole) = whole {
@@ -199,11 +223,11 @@ impl<H: EndpointEvents> Call<H> {
             // What was put together is no place for the head and the tail of a Call.
             let splits = splits && whole.is_none();
             // Of a Call in parts, the last message has the header.
-            let chunks = CallChunks::of(&call, message.bytes());
+            let chunks = AnyChunks::of(&call, message.bytes());
             let heading = Heading {
                 xid: call.xid,
                 header_len: call.header_len,
-                chunks,
+                chunks: chunks.map(CallChunks::Any),
             };
             (heading, Plan::new(&call, splits))
         });
@@ -219,26 +243,27 @@ impl<H: EndpointEvents> Call<H> {
         }
     }
 
-    /// A Call that [`plain`] has found to be so, with a buffer for its Reply.
+    /// A Call that [`short`] has found to be so, perhaps with a buffer for its Reply.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     #[inline]
-    pub(crate) fn of_plain(
-        plain: PlainCall,
+    pub(crate) fn of_short(
+        short: ShortCall,
         arrived: Arrived<H>,
-        buffer: SendBuffer<H>,
+        buffer: Option<SendBuffer<H>>,
         stats: &Arc<Stats>,
     ) -> Result<KBox<Self>> {
-        let bytes = arrived.message.bytes();
-        stats.call(&plain.call(bytes), bytes.len());
+        if !arrived.again {
+            stats.short_call(&short, arrived.message.bytes().len());
+        }
         let heading = Heading {
-            xid: plain.xid,
-            header_len: plain.header_len,
-            chunks: None,
+            xid: short.xid,
+            header_len: short.header_len,
+            chunks: short.chunk.map(CallChunks::Only),
         };
-        let call = Self::new(arrived, heading, Some(buffer), stats);
+        let call = Self::new(arrived, heading, buffer, stats);
         KBox::init(call, GFP_KERNEL)
     }
 
@@ -274,18 +299,27 @@ impl<H: EndpointEvents> Call<H> {
 
     /// Returns whether it offers chunks for its Reply.
     pub(crate) fn offers_chunks(&self) -> bool {
-        self.chunks.as_ref().is_some_and(|chunks| chunks.offered)
+        match &self.chunks {
+            None => false,
+            Some(CallChunks::Only(only)) => !only.kind.is_read(),
+            Some(CallChunks::Any(any)) => any.offered,
+        }
     }
 
-    /// Returns the chunk that it offers for its Reply, if that has one segment, and there is no
-    /// other.
+    /// Returns its chunk, if that has one segment, and there is no other.
     pub(super) fn only_chunk(&self) -> Option<OnlyChunk> {
-        self.chunks.as_ref()?.only
+        match &self.chunks {
+            Some(CallChunks::Only(only)) => Some(*only),
+            Some(CallChunks::Any(_)) | None => None,
+        }
     }
 
     /// Returns the handle that the Reply may invalidate.
     pub(super) fn invalidate(&self) -> Option<u32> {
-        self.chunks.as_ref()?.invalidate
+        match self.chunks.as_ref()? {
+            CallChunks::Only(only) => Some(only.segment.handle),
+            CallChunks::Any(any) => any.invalidate,
+        }
     }
 
     /// Returns the header, until the Reply is ready.
@@ -293,14 +327,17 @@ impl<H: EndpointEvents> Call<H> {
     pub(crate) fn header(&self) -> Option<message::Call<'_>> {
         let bytes = self.message.as_ref()?.bytes();
         let mut call = match &self.chunks {
-            Some(chunks) => chunks.places.call(bytes),
-            None => PlainCall {
-                xid: self.xid,
-                // Nobody asks again.
-                credits: 0,
-                header_len: self.header_len,
+            Some(CallChunks::Any(any)) => any.places.call(bytes),
+            None | Some(CallChunks::Only(_)) => {
+                let short = ShortCall {
+                    xid: self.xid,
+                    // Nobody asks again.
+                    credits: 0,
+                    header_len: self.header_len,
+                    chunk: self.only_chunk(),
+                };
+                short.call(bytes)?
             }
-            .call(bytes),
         };
         if let Some(whole) = &self.whole {
             call.payload = whole.bytes();
@@ -476,25 +513,26 @@ pub(crate) enum Taken<H: EndpointEvents, S: CallSink> {
     Crowded(Arrived<H>),
 }
 
-/// Decodes a message if it is a Call without chunks, which is all there: nearly all are such, and
-/// [`Call::of_plain`] takes them in. Nothing is said about any other message, for which there is
-/// [`take`].
+/// Decodes a message if it is a Call with one chunk of one segment at most: nearly all are such. If
+/// nothing is to be read, [`Call::of_short`] takes it in. Nothing is said about any other message.
 #[inline]
-pub(crate) fn plain<H: EndpointEvents>(
+pub(crate) fn short<H: EndpointEvents>(
     version: Version,
     arrived: &Arrived<H>,
-) -> Option<PlainCall> {
+) -> Option<ShortCall> {
     match arrived.whole {
-        None => PlainCall::decode(version, arrived.message.bytes()),
+        None => ShortCall::decode(version, arrived.message.bytes()),
         Some(_) => None,
     }
 }
 
-/// Decodes a message, and prepares the Reads that it asks for. Sleeps, but does not wait for the
-/// peer. If it is taken, the Call takes `buffer` for its Reply, if there is one.
+/// Takes any message in, of which [`short`] has said `short`, and prepares the Reads that it asks
+/// for. Sleeps, but does not wait for the peer. If it is taken, the Call takes `buffer` for its
+/// Reply, if there is one.
 pub(crate) fn take<H, S>(
     version: Version,
     arrived: Arrived<H>,
+    short: Option<ShortCall>,
     buffer: &mut Option<SendBuffer<H>>,
     mut sink: S,
     stats: &Arc<Stats>,
@@ -504,7 +542,7 @@ where
     S: CallSink,
 {
     let again = arrived.again;
-    let (mut call, plan) = match Call::decode(version, arrived, stats, S::SPLITS) {
+    let (mut call, plan) = match Call::decode(version, arrived, short, stats, S::SPLITS) {
         Ok(decoded) => decoded,
         Err((message, refusal)) => return Taken::Refused(message, refusal),
     };
@@ -594,15 +632,21 @@ fn prepare<H: EndpointEvents>(
     plan: &Plan,
     pages: &mut Pages,
 ) -> Result<KVec<Transfer<H>>> {
-    let header = call.header().ok_or(EINVAL)?;
     let mut transfers = KVec::new();
     if let Layout::Split { .. } = plan.layout {
         let mut at = 0_usize;
-        for entry in header.reads() {
-            read(call, pages, at, &entry.segment, &mut transfers)?;
-            at = at
-                .checked_add(entry.segment.length as usize)
-                .ok_or(EINVAL)?;
+        let mut read_next = |segment: &Segment| -> Result {
+            read(call, pages, at, segment, &mut transfers)?;
+            at = at.checked_add(segment.length as usize).ok_or(EINVAL)?;
+            Ok(())
+        };
+        match call.only_chunk() {
+            Some(only) => read_next(&only.segment)?,
+            None => call
+                .header()
+                .ok_or(EINVAL)?
+                .reads()
+                .try_for_each(|entry| read_next(&entry.segment))?,
         }
         // Padding, and the rest of the page: SUNRPC looks for a path of a link in one piece there,
         // and would find what the page held before if the chunk is only a part of it.
@@ -610,6 +654,7 @@ fn prepare<H: EndpointEvents>(
         pages.write(at, ZEROES.get(..rest).ok_or(EINVAL)?)?;
         return Ok(transfers);
     }
+    let header = call.header().ok_or(EINVAL)?;
     let mut result = Ok(());
     let walked = walk(&header, |piece| {
         result = match &piece.source {

@@ -11,7 +11,11 @@ use crate::observe::trace::{
     Number,
     RefusalReason, //
 };
-use crate::proto::message;
+use crate::proto::message::{
+    self,
+    ChunkKind,
+    ShortCall, //
+};
 use crate::sunrpc::svc::counters::{
     count,
     ServerCounter, //
@@ -86,6 +90,24 @@ impl Stats {
             call.write.len(),
             call.reply.map_or(0, |chunk| chunk.len()),
             call.special,
+        );
+    }
+
+    /// As [`Self::call`], for one with one chunk of one segment at most.
+    #[inline]
+    pub(super) fn short_call(&self, call: &ShortCall, len: usize) {
+        self.counts.calls.count();
+        let kind = call.chunk.map(|chunk| chunk.kind);
+        let is = |wanted: fn(ChunkKind) -> bool| usize::from(kind.is_some_and(wanted));
+        trace::call(
+            self.number,
+            call.xid,
+            len,
+            call.credits,
+            is(ChunkKind::is_read),
+            is(|kind| kind == ChunkKind::Write),
+            is(|kind| kind == ChunkKind::Reply),
+            false,
         );
     }
 

@@ -39,7 +39,10 @@ use crate::link::{
     GROWTH_INTERVAL, //
 };
 use crate::observe::trace::Number;
-use crate::proto::message::Version;
+use crate::proto::message::{
+    ShortCall,
+    Version, //
+};
 use crate::responder::call::{
     self,
     Arrived,
@@ -600,8 +603,9 @@ impl Connection {
             rqst.let_next_in();
         }
         let version = self.channel.spoken();
-        if let Some(plain) = call::plain(version, &arrived) {
-            return match Call::of_plain(plain, arrived, buffer, &self.stats) {
+        let short = call::short(version, &arrived);
+        if let Some(short) = short.filter(ShortCall::reads_nothing) {
+            return match Call::of_short(short, arrived, Some(buffer), &self.stats) {
                 Ok(call) => rqst.deliver(call),
                 Err(error) => self.refuse(None, None, &Refusal::Lost(error)).map(|()| 0),
             };
@@ -611,7 +615,7 @@ impl Connection {
         // Else nobody is let in before it has its regions: two might for ever take from each other
         // what both want.
         let alone = again && !endpoint.has_transfers();
-        match call::take(version, arrived, &mut buffer, rqst, &self.stats) {
+        match call::take(version, arrived, short, &mut buffer, rqst, &self.stats) {
             Taken::Ready(call, rqst) => rqst.deliver(call),
             Taken::Pull(pull) => {
                 let posted = self.backlog.post_reads(&endpoint, &self.channel, pull);

@@ -12,7 +12,7 @@ mod credits;
 mod earlier;
 mod format;
 mod message;
-mod rpc;
+pub(crate) mod rpc;
 mod two;
 mod xdr;
 

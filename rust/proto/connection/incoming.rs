@@ -7,6 +7,7 @@ use super::super::{
     message::{
         decode_counted,
         Reply,
+        Short,
         Version, //
     },
     session::{
@@ -139,6 +140,19 @@ impl<'a> Incoming<'a> {
         };
         if !expects_answers {
             return call;
+        }
+        if version == Version::One {
+            match Short::decode(bytes) {
+                Some(short) if short.is_reply => {
+                    return Self::Answer(Answer {
+                        credits: Some(short.credits),
+                        reply: Some(Reply::of_short(&short)),
+                        ..Answer::failed(short.xid, None)
+                    })
+                }
+                Some(_) => return call,
+                None => {}
+            }
         }
         match decode_counted(version, bytes) {
             Err(error) => Self::Bad(error),

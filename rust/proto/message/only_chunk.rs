@@ -4,7 +4,6 @@
 
 use super::{
     super::v1::procedure,
-    Call,
     Version, //
 };
 use crate::proto::prelude::*;
@@ -32,20 +31,26 @@ pub(crate) struct OnlyChunk {
     pub(crate) segment: Segment,
 }
 
+impl ChunkKind {
+    /// Returns whether it is that of a Read chunk.
+    pub(crate) const fn is_read(self) -> bool {
+        matches!(self, Self::Read { .. })
+    }
+}
+
 impl OnlyChunk {
-    /// Returns the chunk of a Call that offers one for its Reply, of one segment, and has no other.
+    /// Compares the chunk, which came back in a Reply, with the one that was `offered`, see
+    /// [`Chunk::check_returned`](super::super::chunk::Chunk::check_returned). Returns the number of
+    /// octets that were written; [`None`] if it differs in more than it may.
     #[inline]
-    pub(crate) fn offered(call: &Call<'_>) -> Option<Self> {
-        if !call.reads_nothing() {
-            return None;
-        }
-        let (kind, chunk) = match (call.write.single(), call.reply) {
-            (Some(chunk), None) => (ChunkKind::Write, chunk),
-            (None, Some(chunk)) if call.write.is_empty() => (ChunkKind::Reply, chunk),
-            _ => return None,
-        };
-        let segment = chunk.iter().next()?;
-        (chunk.len() == 1).then_some(Self { kind, segment })
+    pub(super) fn returned(
+        &self,
+        mut offered: impl ExactSizeIterator<Item = Segment>,
+    ) -> Option<u32> {
+        let is_one = offered.len() == 1;
+        let offered = offered.next().filter(|_| is_one)?;
+        let length = self.segment.length;
+        self.segment.may_return(&offered).then_some(length)
     }
 }
 
@@ -117,6 +122,7 @@ mod tests {
                 chunk::ReadSegment,
                 testing::Bytes, //
             },
+            short::Short,
             CallHeader,
             ReplyHeader, //
         },
@@ -230,42 +236,32 @@ mod tests {
         }
     }
 
+    /// What is written is read again in the short way.
     #[test]
-    fn an_only_chunk_is_found_in_its_call() -> Result {
-        for kind in KINDS {
-            let bytes = with_message(&any_call(kind)?)?;
-            let call = Call::decode(Version::One, bytes.get()).ok_or(Fault::NoPayload)?;
-            let is_read = matches!(kind, ChunkKind::Read { .. });
-            let chunk = header(kind, false).chunk;
-            let expected = (!is_read).then_some(chunk);
-            assert_eq!(OnlyChunk::offered(&call), expected);
-        }
-        // Read list, Write list, Reply chunk: two chunks, two segments, an empty one, none.
-        for words in [
-            &[0, 1, 1, 5, 8, 0, 0, 0, 1, 1, 5, 8, 0, 0][..],
-            &[0, 1, 1, 5, 8, 0, 0, 1, 0, 0, 0],
-            &[0, 1, 2, 5, 8, 0, 0, 5, 8, 0, 0, 0, 0],
-            &[0, 0, 1, 2, 5, 8, 0, 0, 5, 8, 0, 0],
-            &[0, 1, 0, 0, 0],
-            &[0, 0, 1, 0],
-            &[0, 0, 0],
-        ] {
+    fn a_header_with_one_chunk_comes_back() -> Result {
+        let cases = [
+            (KINDS[0], false),
+            (KINDS[1], false),
+            (KINDS[1], true),
+            (KINDS[2], false),
+            (KINDS[2], true),
+        ];
+        for (kind, is_reply) in cases {
             let bytes = Bytes::from_writer(|writer| {
-                writer.words([7, 1, 9, procedure::MSG])?;
-                words.iter().try_for_each(|word| writer.u32(*word))
+                let header = Bytes::from_encoder(|buf| {
+                    let len = header(kind, is_reply).encode(buf);
+                    len.ok_or(Fault::NoSpace)
+                })?;
+                writer.bytes(header.get())?;
+                if kind != ChunkKind::Reply || !is_reply {
+                    writer.words([7, is_reply.into()])?;
+                }
+                Ok(())
             })?;
-            let bytes = with_message(&bytes)?;
-            let call = Call::decode(Version::One, bytes.get()).ok_or(Fault::NoPayload)?;
-            assert_eq!(OnlyChunk::offered(&call), None);
+            let short = Short::decode(bytes.get()).ok_or(Fault::NoPayload)?;
+            assert_eq!((short.xid, short.credits, short.is_reply), (7, 9, is_reply));
+            assert_eq!(short.chunk, Some(header(kind, is_reply).chunk));
         }
         Ok(())
-    }
-
-    /// A header, and the first words of a Call behind it.
-    fn with_message(header: &Bytes) -> Result<Bytes> {
-        Bytes::from_writer(|writer| {
-            writer.bytes(header.get())?;
-            writer.words([7, 0])
-        })
     }
 }

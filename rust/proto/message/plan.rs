@@ -4,7 +4,11 @@
 //! 3.5, and 4.5.1 and 6.6.3 of the draft of Version Two.
 
 use super::{
-    received::Call,
+    only_chunk::ChunkKind,
+    received::{
+        Call,
+        ShortCall, //
+    },
     uncut, //
 };
 use crate::proto::prelude::*;
@@ -39,7 +43,6 @@ impl Plan {
     /// positions that go backwards, or beyond the message. `splits` says whether a data item may be
     /// delivered apart. What does not lie where a Call may be cut, see [`uncut`], is not.
     pub(crate) fn new(header: &Call<'_>, splits: bool) -> Option<Self> {
-        let payload = header.payload.len();
         let mut positions = header.reads().map(|entry| size(entry.position));
         if header.reads_nothing() {
             return Some(Self {
@@ -61,18 +64,13 @@ impl Plan {
             });
         }
         let first = positions.next()??;
-        let splits = splits
-            && !header.special
-            && positions.all(|position| position == Some(first))
-            && uncut::first_cut(header.payload).is_some_and(|cut| first >= cut);
-        if splits {
-            return Some(Self {
-                reads: true,
-                // XDR padding is not sent, RFC 8166 section 3.4.5.2.
-                len: total.checked_next_multiple_of(UNIT)?,
-                tail: payload.checked_sub(first)?,
-                layout: Layout::Split { position: first },
-            });
+        let is_one_item =
+            splits && !header.special && positions.all(|position| position == Some(first));
+        if let Some(plan) = is_one_item
+            .then(|| Self::apart(first, total, header.payload))
+            .flatten()
+        {
+            return Some(plan);
         }
         let mut len = 0;
         walk(header, |piece| {
@@ -85,6 +83,38 @@ impl Plan {
             tail: 0,
             layout: Layout::Whole,
         })
+    }
+
+    /// Plans a Call with one data item, of `len` octets at `position` of its inline part `payload`,
+    /// that is delivered apart. [`None`] if it may not be; then it goes where all others go.
+    #[inline]
+    fn apart(position: usize, len: usize, payload: &[u8]) -> Option<Self> {
+        let cut = uncut::first_cut(payload)?;
+        if len == 0 || position < cut {
+            return None;
+        }
+        Some(Self {
+            reads: true,
+            // XDR padding is not sent, RFC 8166 section 3.4.5.2.
+            len: len.checked_next_multiple_of(UNIT)?,
+            tail: payload.len().checked_sub(position)?,
+            layout: Layout::Split { position },
+        })
+    }
+
+    /// Does what [`Self::new`] does for a Call in `message` with one Read chunk, which is delivered
+    /// apart. [`None`] for all others.
+    #[inline]
+    pub(crate) fn of_short(call: &ShortCall, message: &[u8]) -> Option<Self> {
+        let chunk = call.chunk?;
+        match chunk.kind {
+            ChunkKind::Read { position } => Self::apart(
+                size(position)?,
+                size(chunk.segment.length)?,
+                call.payload(message),
+            ),
+            ChunkKind::Write | ChunkKind::Reply => None,
+        }
     }
 }
 

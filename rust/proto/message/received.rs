@@ -20,6 +20,11 @@ use super::{
         }, //
     },
     decode_counted,
+    only_chunk::{
+        ChunkKind,
+        OnlyChunk, //
+    },
+    short::Short,
     Version, //
 };
 
@@ -165,58 +170,79 @@ impl<'a> Call<'a> {
     }
 }
 
-/// A Call that was decoded and has no chunks, and its RPC message behind the header.
+/// A Call that was decoded and has one chunk of one segment at most, and its RPC message behind the
+/// header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PlainCall {
+pub(crate) struct ShortCall {
     /// The transaction ID.
     pub(crate) xid: u32,
     /// The credit value.
     pub(crate) credits: u32,
     /// The size of the header.
     pub(crate) header_len: usize,
+    /// The chunk. Only a Call of Version One has one.
+    pub(crate) chunk: Option<OnlyChunk>,
 }
 
-impl PlainCall {
-    /// Decodes a Call without chunks. Returns nothing for everything else, sound or not.
+impl ShortCall {
+    /// Decodes such a Call. Returns nothing for everything else, sound or not.
     #[inline]
     pub(crate) fn decode(version: Version, bytes: &[u8]) -> Option<Self> {
-        let (xid, credits, header_len, is_call) = match version {
+        match version {
             Version::One => {
-                let header = v1::decode_without_chunks(bytes)?;
-                let is_call = header.rpc_direction() == v1::Direction::Call;
-                (header.xid, header.credits, header.header_len(), is_call)
+                let short = Short::decode(bytes)?;
+                (!short.is_reply).then_some(Self {
+                    xid: short.xid,
+                    credits: short.credits,
+                    header_len: short.header_len,
+                    chunk: short.chunk,
+                })
             }
             Version::Two => {
                 let plain = v2::Plain::get(bytes)?;
                 let is_call = plain.direction == v2::Direction::Call;
-                (plain.xid, plain.credits, plain.header_len, is_call)
+                is_call.then_some(Self {
+                    xid: plain.xid,
+                    credits: plain.credits,
+                    header_len: plain.header_len,
+                    chunk: None,
+                })
             }
             // No short way is worth it.
-            Version::Earlier => return None,
-        };
-        is_call.then_some(Self {
-            xid,
-            credits,
-            header_len,
-        })
+            Version::Earlier => None,
+        }
     }
 
-    /// Returns the Call, whose message it is.
-    #[inline]
-    pub(crate) fn call<'a>(&self, message: &'a [u8]) -> Call<'a> {
-        Call {
+    /// Returns the Call, whose message it is. If it has a chunk, that takes as long as to decode it.
+    pub(crate) fn call<'a>(&self, message: &'a [u8]) -> Option<Call<'a>> {
+        if self.chunk.is_some() {
+            return Call::decode(Version::One, message);
+        }
+        Some(Call {
             xid: self.xid,
             credits: self.credits,
             special: false,
             write: WriteList::NONE,
             reply: None,
-            payload: message.get(self.header_len..).unwrap_or(&[]),
+            payload: self.payload(message),
             header_len: self.header_len,
             read: ReadList::NONE,
             body: ReadList::NONE,
             // There is no handle to be invalidated.
             consent: Consent::Silent,
-        }
+        })
+    }
+
+    /// Returns the RPC message behind the header, without what was reduced from it.
+    #[inline]
+    pub(crate) fn payload<'a>(&self, message: &'a [u8]) -> &'a [u8] {
+        message.get(self.header_len..).unwrap_or(&[])
+    }
+
+    /// Returns whether nothing is to be read.
+    #[inline]
+    pub(crate) fn reads_nothing(&self) -> bool {
+        !self.chunk.is_some_and(|chunk| chunk.kind.is_read())
     }
 }
 
@@ -287,12 +313,33 @@ impl CallPlaces {
 pub(crate) struct Reply<'a> {
     /// Set if the RPC message is in the Reply chunk, and not behind the header.
     pub(crate) special: bool,
-    /// The Write list.
-    pub(crate) write: WriteList<'a>,
-    /// The Reply chunk.
-    pub(crate) reply: Option<Chunk<'a>>,
+    /// The chunks that came back.
+    pub(crate) chunks: ReplyChunks<'a>,
     /// The size of the header.
     pub(crate) header_len: usize,
+}
+
+/// The chunks of a Reply.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ReplyChunks<'a> {
+    /// One of one segment, or none.
+    Short(Option<OnlyChunk>),
+    /// Any.
+    Any {
+        /// The Write list.
+        write: WriteList<'a>,
+        /// The Reply chunk.
+        reply: Option<Chunk<'a>>,
+    },
+}
+
+/// The numbers of octets that a Responder claims to have written to the chunks of a Call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Returned {
+    /// Those in the Write chunk.
+    pub(crate) written: u32,
+    /// Those in the Reply chunk.
+    pub(crate) placed: u32,
 }
 
 impl<'a> Reply<'a> {
@@ -300,10 +347,57 @@ impl<'a> Reply<'a> {
     pub(crate) const fn without_chunks(header_len: usize) -> Self {
         Self {
             special: false,
-            write: WriteList::NONE,
-            reply: None,
+            chunks: ReplyChunks::Short(None),
             header_len,
         }
+    }
+
+    /// The view of a message that was decoded in a few steps.
+    #[inline]
+    pub(crate) fn of_short(short: &Short) -> Self {
+        let is_in = |chunk: OnlyChunk| chunk.kind == ChunkKind::Reply;
+        Self {
+            special: short.chunk.is_some_and(is_in),
+            chunks: ReplyChunks::Short(short.chunk),
+            header_len: short.header_len,
+        }
+    }
+
+    /// Compares the chunks with those that the Call has offered, see [`Chunk::check_returned`].
+    /// [`None`] if they differ in more than they may.
+    ///
+    /// RFC 8166 sections 3.4.6 and 4.3.3: the Responder returns the chunks that were offered, with
+    /// the lengths that it used.
+    #[inline]
+    pub(crate) fn returned(
+        &self,
+        write: impl ExactSizeIterator<Item = Segment>,
+        reply: impl ExactSizeIterator<Item = Segment>,
+    ) -> Option<Returned> {
+        let (written, placed) = match &self.chunks {
+            ReplyChunks::Short(None) => (0, 0),
+            ReplyChunks::Short(Some(only)) => match only.kind {
+                ChunkKind::Read { .. } => return None,
+                ChunkKind::Write => (only.returned(write)?, 0),
+                ChunkKind::Reply => (0, only.returned(reply)?),
+            },
+            ReplyChunks::Any {
+                write: returned,
+                reply: placed,
+            } => {
+                let written = match returned.single() {
+                    Some(chunk) => chunk.check_returned(write).ok()?,
+                    None if returned.is_empty() => 0,
+                    None => return None,
+                };
+                let placed = match placed {
+                    Some(chunk) => chunk.check_returned(reply).ok()?,
+                    None => 0,
+                };
+                (written, placed)
+            }
+        };
+        Some(Returned { written, placed })
     }
 
     /// The view of a message of Version One, or of the earlier protocol.
@@ -312,8 +406,10 @@ impl<'a> Reply<'a> {
         let is_reply = header.rpc_direction() == v1::Direction::Reply && header.error().is_none();
         is_reply.then(|| Self {
             special: header.is_nomsg(),
-            write: header.write_list(),
-            reply: header.reply_chunk(),
+            chunks: ReplyChunks::Any {
+                write: header.write_list(),
+                reply: header.reply_chunk(),
+            },
             header_len: header.header_len(),
         })
     }
@@ -327,8 +423,7 @@ impl<'a> Reply<'a> {
         };
         Some(Self {
             special: reply.is_some(),
-            write,
-            reply,
+            chunks: ReplyChunks::Any { write, reply },
             header_len: header.header_len(),
         })
     }
@@ -435,7 +530,17 @@ mod tests {
             let bytes = Bytes::from_words(words)?;
             let reply = decode_reply(version, bytes.get()).ok_or(Fault::NoPayload)?;
             assert_eq!(reply.special, special);
-            assert_eq!(reply.reply.is_some(), special);
+            let segment = Segment {
+                handle: 5,
+                length: 8,
+                offset: 0,
+            };
+            let returned = Returned {
+                written: 0,
+                placed: if special { 8 } else { 0 },
+            };
+            let offered = [segment].into_iter();
+            assert_eq!(reply.returned([].into_iter(), offered), Some(returned));
             assert!(Call::decode(version, bytes.get()).is_none());
         }
         Ok(())
@@ -454,15 +559,16 @@ mod tests {
             (Version::Two, &[7, 2, 9, 10, 0, 0, 0, 1, 0, 7, 0], false),
         ] {
             let bytes = Bytes::from_words(words)?;
-            let found = PlainCall::decode(version, bytes.get());
+            let found = ShortCall::decode(version, bytes.get());
             assert_eq!(found.is_some(), plain);
             let Some(found) = found else { continue };
             let call = Call::decode(version, bytes.get()).ok_or(Fault::NoPayload)?;
             let same = Call {
                 consent: call.consent,
-                ..found.call(bytes.get())
+                ..found.call(bytes.get()).ok_or(Fault::NoPayload)?
             };
             assert_eq!(same, call);
+            assert!(found.chunk.is_none() && found.reads_nothing());
             assert_eq!((call.has_chunks(), call.invalidate()), (false, None));
         }
         Ok(())

@@ -398,7 +398,14 @@ mod tests {
             };
             let bytes = Bytes::from_encoder(|buf| reply.encode(buf))?;
             let reply = decode_reply(version, bytes.get()).ok_or(Fault::NoPayload)?;
-            assert!(reply.special && reply.write.iter().map(|chunk| chunk.total()).eq([8]));
+            let offered = || [SEGMENT].into_iter();
+            let returned = reply
+                .returned(offered(), offered())
+                .ok_or(Fault::NoPayload)?;
+            assert_eq!(
+                (reply.special, returned.written, returned.placed),
+                (true, 8, 8)
+            );
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ use super::run::{
     Rpc,
     Tables, //
 };
+use crate::oracle::rpc::reply_chunk_len;
 use crate::pair::IN_ONE;
 use crate::proto::{
     chunk::{
@@ -424,10 +425,7 @@ impl Ours {
         };
         if reply.special {
             let whole = tables.replies.remove(&xid).expect("it was written");
-            assert_eq!(
-                reply.reply.map(|chunk| chunk.total()),
-                Some(whole.len() as u32)
-            );
+            assert_eq!(reply_chunk_len(reply), Some(whole.len() as u32));
             end.replied(xid, whole.len() as u32);
             return;
         }

@@ -55,7 +55,10 @@ pub(super) fn check_totals(read: &ReadList<'_>, write: &WriteList<'_>, reply: Op
         assert!(chunk.len() <= limits.chunk_segments);
         assert_eq!(sum(&mut chunk.iter()), u64::from(chunk.total()));
         // A chunk that comes back as it was offered was filled.
-        assert_eq!(chunk.check_returned(&segments), Ok(chunk.total()));
+        assert_eq!(
+            chunk.check_returned(segments.iter().copied()),
+            Ok(chunk.total())
+        );
         for segment in segments {
             assert!(segment
                 .offset
@@ -108,7 +111,7 @@ pub fn chunk_lists(bytes: &[u8]) {
 
         // What the rest of the bytes says came back must be accepted only if it was offered.
         if let Ok(returned) = Chunk::get(&mut reader, &limits) {
-            if let Ok(len) = returned.check_returned(&segments) {
+            if let Ok(len) = returned.check_returned(segments.iter().copied()) {
                 assert_eq!(len, returned.total());
                 assert!(len <= chunk.total());
                 assert!(returned.iter().zip(&segments).all(|(returned, offered)| {

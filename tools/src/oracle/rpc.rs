@@ -3,7 +3,10 @@
 //! What Requester and Responder see of a message, and how a Responder puts a Call together.
 
 use crate::proto::{
-    chunk::Limits,
+    chunk::{
+        Limits,
+        ReadSegment, //
+    },
     message::{
         decode_counted,
         plan::{
@@ -13,7 +16,11 @@ use crate::proto::{
             Source, //
         },
         Call,
+        ChunkKind,
+        OnlyChunk,
         Reply,
+        ReplyChunks,
+        Short,
         Version, //
     },
     v1,
@@ -47,9 +54,53 @@ pub fn rpc_message(bytes: &[u8]) {
         }
         if let Some(reply) = reply {
             assert!(reply.header_len <= bytes.len());
-            assert_eq!(reply.special, reply.special && reply.reply.is_some());
+            assert!(!reply.special || reply_chunk_len(&reply).is_some());
         }
     }
+    if let Some(short) = Short::decode(bytes) {
+        check_short(bytes, &short);
+    }
+}
+
+/// Returns the length of the Reply chunk in a Reply.
+pub(crate) fn reply_chunk_len(reply: &Reply<'_>) -> Option<u32> {
+    match &reply.chunks {
+        ReplyChunks::Short(only) => only
+            .filter(|only| only.kind == ChunkKind::Reply)
+            .map(|only| only.segment.length),
+        ReplyChunks::Any { reply, .. } => reply.map(|chunk| chunk.total()),
+    }
+}
+
+/// What is decoded in a few steps is what is decoded in many.
+fn check_short(bytes: &[u8], short: &Short) {
+    let header = v1::decode(bytes).expect("it is sound");
+    let is_reply = header.rpc_direction() == v1::Direction::Reply;
+    assert_eq!(
+        (header.xid, header.credits, header.header_len(), is_reply),
+        (short.xid, short.credits, short.header_len, short.is_reply)
+    );
+    let mut all: Vec<OnlyChunk> = Vec::new();
+    let mut add = |kind, segment| all.push(OnlyChunk { kind, segment });
+    for ReadSegment { position, segment } in header.read_list().iter() {
+        add(ChunkKind::Read { position }, segment);
+    }
+    for segment in header.write_list().iter().flat_map(|chunk| chunk.iter()) {
+        add(ChunkKind::Write, segment);
+    }
+    for segment in header
+        .reply_chunk()
+        .into_iter()
+        .flat_map(|chunk| chunk.iter())
+    {
+        add(ChunkKind::Reply, segment);
+    }
+    assert!(all.into_iter().eq(short.chunk));
+    let in_chunk = short.is_reply
+        && short
+            .chunk
+            .is_some_and(|only| only.kind == ChunkKind::Reply);
+    assert_eq!(header.is_nomsg(), in_chunk);
 }
 
 /// Decodes a Reply, as the connection's dispatcher does.

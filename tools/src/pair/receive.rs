@@ -3,6 +3,7 @@
 //! What the ends make of the messages that arrive.
 
 use super::*;
+use crate::oracle::rpc::reply_chunk_len;
 use crate::proto::{
     connection::{
         incoming::{
@@ -122,8 +123,8 @@ impl End {
             self.connection.granted(credits);
         }
         if reply.special {
-            let chunk = reply.reply.expect("it is there");
-            self.replied(xid, chunk.total());
+            let len = reply_chunk_len(reply).expect("it is there");
+            self.replied(xid, len);
             return;
         }
         let whole = whole.unwrap_or_else(|| message[reply.header_len..].to_vec());

@@ -214,9 +214,9 @@ proptest! {
         let (message, _) = reply_message(&reply, &[]);
         let header = decode(&message).unwrap();
         let write = header.write_list().single().unwrap();
-        prop_assert_eq!(write.check_returned(&offered), Ok(used as u32));
+        prop_assert_eq!(write.check_returned(offered.iter().copied()), Ok(used as u32));
         let chunk = header.reply_chunk().unwrap();
-        prop_assert_eq!(chunk.check_returned(&offered), Ok(used as u32));
+        prop_assert_eq!(chunk.check_returned(offered.iter().copied()), Ok(used as u32));
     }
 
     /// Any other change of a chunk is noticed.
@@ -243,6 +243,6 @@ proptest! {
         let (message, _) = reply_message(&reply, &[]);
         let header = decode(&message).unwrap();
         let write = header.write_list().single().unwrap();
-        prop_assert_eq!(write.check_returned(&offered), Err(Fault::ChunkMismatch));
+        prop_assert_eq!(write.check_returned(offered.iter().copied()), Err(Fault::ChunkMismatch));
     }
 }
