@@ -332,30 +332,28 @@ impl<H: EndpointEvents> Link<H> {
     pub(crate) fn post(
         &self,
         direction: Direction,
-        middles: &mut Middles<H>,
+        middles: &mut Option<Middles<H>>,
         mut message: SendBuffer<H>,
         len: usize,
         regions: &mut [RegionHandle<H>],
     ) -> Result<bool, Unposted> {
-        let parts = middles.len().saturating_add(1);
+        let before = middles.as_ref().map_or(0, Middles::len);
         let sending = self.channel.begin(
             &self.endpoint,
             Outbound {
                 direction,
-                parts,
+                parts: before.saturating_add(1),
                 chunks: !regions.is_empty(),
             },
         )?;
         if let Some(credits) = sending.credits() {
             message::set_credits(&mut message, credits);
-            middles.set_credits(credits);
+            if let Some(middles) = middles {
+                middles.set_credits(credits);
+            }
         }
-        let posted = if parts == 1 {
-            self.endpoint.post_message(message, len, regions)
-        } else {
-            self.endpoint
-                .post_in_parts(middles.as_mut_slice(), message, len, regions)
-        };
+        let parts = middles.as_mut().map_or(&mut [][..], Middles::as_mut_slice);
+        let posted = self.endpoint.post_in_parts(parts, message, len, regions);
         if posted.is_ok() {
             sending.commit();
         }

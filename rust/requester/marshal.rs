@@ -95,7 +95,7 @@ impl<T: Host> Marshal<'_, T> {
     pub(super) fn build(
         &self,
         regions: &mut Regions<T>,
-        middles: &mut Middles<T::Wire>,
+        middles: &mut Option<Middles<T::Wire>>,
     ) -> Result<Marshaled<T>, SendError> {
         let Some(mut buffer) = self.link.endpoint().send_buffer() else {
             return Err(wait_for_send_room(
@@ -289,7 +289,7 @@ impl<T: Host> Marshal<'_, T> {
         &self,
         header_len: usize,
         to: &mut [u8],
-        middles: &mut Middles<T::Wire>,
+        middles: &mut Option<Middles<T::Wire>>,
     ) -> Result<usize, SendError> {
         let call_buf = self.rqst.snd_buf();
         match self.plan.call {
@@ -309,7 +309,7 @@ impl<T: Host> Marshal<'_, T> {
         &self,
         header_len: usize,
         to: &mut [u8],
-        middles: &mut Middles<T::Wire>,
+        middles: &mut Option<Middles<T::Wire>>,
     ) -> Result<usize, SendError> {
         let (call_buf, xid) = (self.rqst.snd_buf(), self.rqst.xid());
         let total = u32::try_from(self.plan.inline_len).map_err(|_| SendError::MsgSize)?;
@@ -320,15 +320,11 @@ impl<T: Host> Marshal<'_, T> {
             _ => call_buf.copy_range_without_pages(offset, to),
         };
         let endpoint = self.link.endpoint();
-        *middles =
-            Middles::new(endpoint, RpcDirection::Call, xid, &split, copy).map_err(|unmade| {
-                match unmade {
-                    Unmade::NoBuffers => {
-                        wait_for_send_room(self.this, self.link, xid, 0, self.plan.parts)
-                    }
-                    Unmade::Impossible => SendError::Io,
-                }
-            })?;
+        let made = Middles::new(endpoint, RpcDirection::Call, xid, &split, copy);
+        *middles = Some(made.map_err(|unmade| match unmade {
+            Unmade::NoBuffers => wait_for_send_room(self.this, self.link, xid, 0, self.plan.parts),
+            Unmade::Impossible => SendError::Io,
+        })?);
         let last = split.parts().last().ok_or(SendError::MsgSize)?;
         let (offset, len) = (last.offset as usize, last.len as usize);
         let to = to.get_mut(..len).ok_or(SendError::MsgSize)?;

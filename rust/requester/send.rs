@@ -4,7 +4,6 @@
 
 use crate::endpoint::PostError;
 use crate::kext::prelude::*;
-use crate::link::middles::Middles;
 use crate::link::sizing::MAX_SEGMENTS;
 use crate::link::{
     continuation,
@@ -328,7 +327,7 @@ fn register_and_post<T: Host>(
 
     let call = &rqst.slot().call;
     let mut regions = call.begin().map_err(|_| SendError::NotConnected)?;
-    let mut middles = Middles::none();
+    let mut middles = None;
     let marshal = Marshal {
         this,
         link,
