@@ -26,7 +26,6 @@ use crate::proto::format::{
     Asked,
     CallFormat,
     CallPlan,
-    MessageSizes,
     ReplyFormat,
     SegmentLimits, //
 };
@@ -71,6 +70,8 @@ pub(super) struct Marshal<'a, T: Host> {
     pub(super) cut: &'a SegmentLimits,
     /// The form of the Call.
     pub(super) plan: &'a CallPlan,
+    /// What it needs for its Reply. Its chunks are not known yet.
+    pub(super) asked: Asked,
 }
 
 /// A message that is ready to be posted.
@@ -135,14 +136,10 @@ impl<T: Host> Marshal<'_, T> {
     /// Registers all chunks, in the order of [`Asked`].
     fn register(&self, regions: &mut Regions<T>) -> Result<Asked, SendError> {
         let (call_buf, reply_buf) = (self.rqst.snd_buf(), self.rqst.rcv_buf());
-        let reply_sizes = sizes_of(reply_buf)?;
         let mut asked = Asked {
-            write_len: reply_sizes.pages,
-            reply_len: reply_sizes.total().map_err(|_| SendError::Io)?,
             long_reply: self.plan.reply_parts > 1,
-            repeatable: is_repeatable(&reply_sizes),
             continued: self.plan.parts > 1,
-            ..Asked::default()
+            ..self.asked
         };
         // A body chunk in the words of the draft (4.5.1.2): the RPC message is in there.
         let body = match self.plan.call {
@@ -386,23 +383,4 @@ fn dearest<W: EndpointEvents>(regions: &[RegionHandle<W>]) -> u32 {
         .map(|region| region.segment())
         .max_by_key(|segment| segment.length)
         .map_or(0, |segment| segment.handle)
-}
-
-/// Returns whether a Call may be executed twice, if there is room for such a Reply.
-///
-/// SUNRPC provides pages for what is got from the server, and nothing is changed by getting it but
-/// by LAYOUTGET, also with OPEN. These are of NFSv4.1 and later, where the server knows a Call
-/// again that has come before.
-pub(super) const fn is_repeatable(reply: &MessageSizes) -> bool {
-    reply.pages > 0
-}
-
-/// Returns the sizes of a buffer's parts.
-pub(super) fn sizes_of(buf: &XdrBuf) -> Result<MessageSizes, SendError> {
-    let size = |len: usize| u32::try_from(len).map_err(|_| SendError::Io);
-    Ok(MessageSizes {
-        head: size(buf.head_len())?,
-        pages: size(buf.page_len())?,
-        tail: size(buf.tail_len())?,
-    })
 }

@@ -19,6 +19,7 @@ use crate::proto::format::{
     CallPlan,
     CallShape,
     Message,
+    MessageSizes,
     ReplyFormat,
     SegmentLimits,
     ShortMessage,
@@ -32,8 +33,6 @@ use crate::proto::v2::Direction as RpcDirection;
 use crate::requester::call::Stage;
 use crate::requester::marshal::{
     count_pullup,
-    is_repeatable,
-    sizes_of,
     Marshal,
     Marshaled, //
 };
@@ -118,18 +117,36 @@ fn settle<T: Host>(rqst: &SendRqst<'_, T>, error: SendError) -> Result<(), SendE
     }
 }
 
+/// The sizes of a Call, and of its Reply at most.
+struct Sizes {
+    /// Those of the Call.
+    call: MessageSizes,
+    /// Those of the Reply.
+    reply: MessageSizes,
+}
+
 /// The sizes of a message, and into how many segments it can be cut.
-fn message_of(buf: &XdrBuf, eligible: bool, cut: &SegmentLimits) -> Result<Message, SendError> {
+fn message_of(buf: &XdrBuf, sizes: MessageSizes, eligible: bool, cut: &SegmentLimits) -> Message {
     let payload_segments = cut.segments(buf.page_base() % PAGE_SIZE, buf.page_len());
     // Wherever these begin.
     let rest = |len| cut.segments(PAGE_SIZE - 1, len);
     let rest_segments = rest(buf.head_len()) + rest(buf.tail_len());
-    Ok(Message {
-        sizes: sizes_of(buf)?,
+    Message {
+        sizes,
         ddp_eligible: eligible,
         payload_segments,
         rest_segments,
         whole_segments: payload_segments + rest_segments,
+    }
+}
+
+/// Returns the sizes of a buffer's parts.
+fn sizes_of(buf: &XdrBuf) -> Result<MessageSizes, SendError> {
+    let size = |len: usize| u32::try_from(len).map_err(|_| SendError::Io);
+    Ok(MessageSizes {
+        head: size(buf.head_len())?,
+        pages: size(buf.page_len())?,
+        tail: size(buf.tail_len())?,
     })
 }
 
@@ -138,43 +155,45 @@ fn message_of(buf: &XdrBuf, eligible: bool, cut: &SegmentLimits) -> Result<Messa
 #[inline]
 fn choose_one_chunk<T: Host>(
     rqst: &SendRqst<'_, T>,
+    sizes: &Sizes,
     terms: &Terms,
     cut: &SegmentLimits,
-) -> Result<Option<CallPlan>, SendError> {
+) -> Option<CallPlan> {
     if terms.version.rules().has_properties || !terms.has_chunks || !rqst.reply_expected() {
-        return Ok(None);
+        return None;
     }
     let ddp_allowed = rqst.ddp_allowed();
-    let short = |buf: &XdrBuf, eligible: bool, inline| -> Result<_, SendError> {
-        Ok(ShortMessage {
-            sizes: sizes_of(buf)?,
-            offset: buf.page_base() % PAGE_SIZE,
-            places: eligible && ddp_allowed,
-            inline,
-        })
+    let short = |buf: &XdrBuf, sizes: MessageSizes, eligible: bool, inline| ShortMessage {
+        sizes,
+        offset: buf.page_base() % PAGE_SIZE,
+        places: eligible && ddp_allowed,
+        inline,
     };
     let (call, reply) = (rqst.snd_buf(), rqst.rcv_buf());
-    Ok(format::choose_one_chunk(
-        &short(call, call.is_write(), terms.send_size)?,
-        &short(reply, reply.is_read(), terms.receive_size)?,
+    format::choose_one_chunk(
+        &short(call, sizes.call, call.is_write(), terms.send_size),
+        &short(reply, sizes.reply, reply.is_read(), terms.receive_size),
         cut,
-    ))
+    )
 }
 
 /// Chooses the format of a Call and of what it offers for its Reply.
 fn choose<T: Host>(
     link: &Link<T::Wire>,
     rqst: &SendRqst<'_, T>,
+    sizes: &Sizes,
     terms: &Terms,
     cut: &SegmentLimits,
 ) -> Result<CallPlan, SendError> {
-    if let Some(plan) = choose_one_chunk(rqst, terms, cut)? {
+    if let Some(plan) = choose_one_chunk(rqst, sizes, terms, cut) {
         return Ok(plan);
     }
-    let call = message_of(rqst.snd_buf(), rqst.snd_buf().is_write(), cut)?;
+    let call_buf = rqst.snd_buf();
+    let call = message_of(call_buf, sizes.call, call_buf.is_write(), cut);
     // Without chunks nothing can be offered for a Reply, which has to be inline then.
     let reply = if rqst.reply_expected() && terms.has_chunks {
-        message_of(rqst.rcv_buf(), rqst.rcv_buf().is_read(), cut)?
+        let reply_buf = rqst.rcv_buf();
+        message_of(reply_buf, sizes.reply, reply_buf.is_read(), cut)
     } else {
         Message::default()
     };
@@ -214,19 +233,31 @@ fn marshal_and_post<T: Host>(
     rqst: &SendRqst<'_, T>,
 ) -> Result<(), SendError> {
     rqst.fill_sparse_pages()?;
-    let (call, reply) = (sizes_of(rqst.snd_buf())?, sizes_of(rqst.rcv_buf())?);
+    let sizes = Sizes {
+        call: sizes_of(rqst.snd_buf())?,
+        reply: sizes_of(rqst.rcv_buf())?,
+    };
+    let asked = Asked {
+        write_len: sizes.reply.pages,
+        reply_len: sizes.reply.total().map_err(|_| SendError::Io)?,
+        repeatable: is_repeatable(&sizes.reply),
+        ..Asked::default()
+    };
     match link.channel().thresholds() {
-        Some(thresholds) if thresholds.hold(&call, &reply) => {
-            let asked = Asked {
-                write_len: reply.pages,
-                reply_len: reply.total().map_err(|_| SendError::Io)?,
-                repeatable: is_repeatable(&reply),
-                ..Asked::default()
-            };
+        Some(thresholds) if thresholds.hold(&sizes.call, &sizes.reply) => {
             post_alone(this, link, rqst, thresholds.version, asked)
         }
-        _ => register_and_post(this, link, rqst),
+        _ => register_and_post(this, link, rqst, &sizes, asked),
     }
+}
+
+/// Returns whether a Call may be executed twice, if there is room for such a Reply.
+///
+/// SUNRPC provides pages for what is got from the server, and nothing is changed by getting it but
+/// by LAYOUTGET, also with OPEN. These are of NFSv4.1 and later, where the server knows a Call
+/// again that has come before.
+const fn is_repeatable(reply: &MessageSizes) -> bool {
+    reply.pages > 0
 }
 
 /// Writes and posts a Call that is one message without chunks, as its Reply will be.
@@ -319,11 +350,13 @@ fn register_and_post<T: Host>(
     this: &Arc<T>,
     link: &Link<T::Wire>,
     rqst: &SendRqst<'_, T>,
+    sizes: &Sizes,
+    asked: Asked,
 ) -> Result<(), SendError> {
     // Once, since the peer may tell something else meanwhile.
     let terms = link.terms();
     let cut = link.cut(&terms);
-    let plan = choose(link, rqst, &terms, &cut)?;
+    let plan = choose(link, rqst, sizes, &terms, &cut)?;
 
     let call = &rqst.slot().call;
     let mut regions = call.begin().map_err(|_| SendError::NotConnected)?;
@@ -335,6 +368,7 @@ fn register_and_post<T: Host>(
         terms: &terms,
         cut: &cut,
         plan: &plan,
+        asked,
     };
     let marshaled = match marshal.build(&mut regions, &mut middles) {
         Ok(marshaled) => marshaled,
