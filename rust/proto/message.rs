@@ -26,7 +26,6 @@ pub(crate) use self::{
         Call,
         CallPlaces,
         Reply,
-        ReplyChunks,
         Returned,
         ShortCall, //
     },
@@ -43,6 +42,10 @@ pub(crate) use self::{
         OfferedChunk, //
     }, //
 };
+
+// Tests in user space look at the chunks.
+#[allow(unused_imports)]
+pub(crate) use self::received::ReplyChunks;
 
 use super::{
     v1,

@@ -25,13 +25,6 @@ pub(crate) struct ChunkLists<'a> {
 }
 
 impl<'a> ChunkLists<'a> {
-    /// The value for a message with all lists marked "not present".
-    pub(super) const NONE: Self = Self {
-        read: ReadList::NONE,
-        write: WriteList::NONE,
-        reply: None,
-    };
-
     /// Reads the chunk lists.
     #[inline]
     pub(in crate::proto) fn get(reader: &mut Reader<'a>, limits: &Limits) -> Result<Self> {
