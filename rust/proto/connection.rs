@@ -653,3 +653,252 @@ impl Connection {
         self.watchdog.check(&mut self.session, pending)
     }
 }
+
+#[cfg_attr(
+    rpcrdma_kunit,
+    allow(unsafe_code),
+    ::kernel::macros::kunit_tests(rpcrdma_proto_connection)
+)]
+#[cfg_attr(not(rpcrdma_kunit), cfg(test))]
+mod tests {
+    use super::{
+        super::{
+            session::testing::{
+                config,
+                receive,
+                CREDITS,
+                FINAL,
+                IN_ONE,
+                OWN,
+                XID, //
+            },
+            testing::Bytes, //
+        },
+        *, //
+    };
+    use crate::proto::prelude::*;
+
+    /// A message of one part, without chunks.
+    const fn one(direction: Direction) -> Outbound {
+        Outbound {
+            direction,
+            parts: 1,
+            chunks: false,
+        }
+    }
+
+    /// Returns an end that may speak versions up to `high`, with room for 8 messages.
+    fn end(role: Role, high: u32) -> Connection {
+        let config = Config {
+            high,
+            ..config(role)
+        };
+        Connection::new(&config, Receives::fixed(9), IN_ONE)
+    }
+
+    /// Does everything that there is to do.
+    fn settle(end: &mut Connection) {
+        while let Some(action) = end.poll() {
+            if let Action::Send(control) = action {
+                end.session.commit(&control);
+                end.session.handle_sent();
+            }
+        }
+    }
+
+    /// Receives a message made of words, and does what there is to do.
+    fn hear(end: &mut Connection, words: &[u32], used: Option<u32>) -> Result {
+        let bytes = Bytes::from_words(words)?;
+        let reception = Reception {
+            used,
+            expects_answers: true,
+        };
+        end.received(bytes.get(), &reception);
+        settle(end);
+        Ok(())
+    }
+
+    /// Returns an end that speaks Version Two.
+    fn speaking(role: Role) -> Result<Connection> {
+        let mut end = end(role, 2);
+        settle(&mut end);
+        hear(&mut end, &FINAL, None)?;
+        Ok(end)
+    }
+
+    /// Returns how many Replies may come.
+    fn replies(end: &Connection) -> usize {
+        let mut end = end.clone();
+        (0..1000).take_while(|_| end.answered().is_ok()).count()
+    }
+
+    /// RFC 8166, section 3.3: a Reply takes no credit, but there is one for each Call at most,
+    /// beside those too many that are put up with.
+    #[test]
+    fn calls_are_counted_in_version_one() {
+        for role in [Role::Client, Role::Server] {
+            let mut end = end(role, 1);
+            assert_eq!(end.version(), Some(Version::One));
+            assert!(end.takes_calls() && end.may_invalidate() && !end.needs_check());
+            assert!(end.admits(&one(Direction::Call)));
+            for direction in [Direction::Reply, Direction::Call] {
+                assert_eq!(end.begin(&one(direction)), Ok(None));
+                end.commit(&one(direction));
+            }
+            assert_eq!(replies(&end), 33);
+            assert_eq!(end.answered(), Ok(()));
+            assert_eq!(replies(&end), 32);
+        }
+    }
+
+    /// RFC 8166, section 3.3.1: the credits that the peer grants count, and a new beginning starts
+    /// with those that were asked for.
+    #[test]
+    fn grants_are_those_of_the_latest_reply() {
+        let mut end = end(Role::Client, 1);
+        let first = end.grant().limit();
+        assert_eq!(end.granted(5), 5);
+        assert_eq!(end.grant().limit(), 5);
+        assert_eq!(end.agreement().send_window, 5);
+        assert_eq!(end.agreement().receive_window, 0);
+        end.begin_calls();
+        assert_eq!(end.grant().limit(), first);
+    }
+
+    /// RFC 8167, section 5.3: no chunks in Calls of a server.
+    #[test]
+    fn terms_of_version_one() {
+        for (role, has_chunks) in [(Role::Client, true), (Role::Server, false)] {
+            let end = end(role, 1);
+            assert_eq!(end.terms(), Terms::of_one(&IN_ONE, role));
+            assert_eq!(end.terms().has_chunks, has_chunks);
+            assert!(end.refuses_call(true) && !end.refuses_call(false));
+            let agreement = end.agreement();
+            assert_eq!(agreement.version, Version::One);
+            assert_eq!(agreement.reverse, ReverseLevel::None);
+            assert_eq!(agreement.peer, None);
+            assert!(agreement.earlier.is_none());
+            assert_eq!(agreement.terms.send_size, IN_ONE.agreed().send_inline);
+        }
+        assert_eq!(end(Role::Server, 1).agreement().receive_window, 8);
+    }
+
+    /// Section 4.3: nothing is sent before it is known what is spoken, and nothing refused.
+    #[test]
+    fn nothing_is_known_at_first() {
+        let mut end = end(Role::Client, 2);
+        assert_eq!(end.version(), None);
+        assert_eq!(end.begin(&one(Direction::Call)), Err(Refusal::NotConnected));
+        assert!(!end.is_quiet() && !end.refuses_call(true));
+    }
+
+    /// Section 4.2.1: messages of all kinds are counted, and none goes beyond the limit.
+    #[test]
+    fn messages_are_counted_in_version_two() -> Result {
+        let mut end = speaking(Role::Client)?;
+        assert_eq!(end.version(), Some(Version::Two));
+        assert!(end.is_quiet() && end.is_content());
+        assert!(!end.refuses_call(true));
+        assert_eq!(end.max_parts(), CREDITS / 2);
+        assert_eq!(end.terms().parts, CREDITS - 1);
+        let all = Outbound {
+            parts: CREDITS - 2,
+            ..one(Direction::Call)
+        };
+        assert_eq!(end.begin(&all), Ok(Some(9)));
+        end.commit(&all);
+        assert_eq!(end.agreement().send_window, 1);
+        assert!(end.admits(&one(Direction::Call)));
+        assert_eq!(end.begin(&one(Direction::Call)), Ok(Some(9)));
+        end.commit(&one(Direction::Call));
+        assert!(!end.admits(&one(Direction::Call)));
+        assert_eq!(end.begin(&one(Direction::Call)), Err(Refusal::Wait));
+        assert!(!end.is_quiet());
+        // The window was larger once.
+        assert_eq!(end.max_parts(), CREDITS / 2);
+        // Version One counts these, Version Two does not.
+        assert_eq!(replies(&end), 32);
+        Ok(())
+    }
+
+    /// Section 4.2.1.1: as soon as half of the credits are used, a GRANT may be due.
+    #[test]
+    fn an_end_is_content_while_credits_are_left() -> Result {
+        let mut end = speaking(Role::Server)?;
+        let mut told = 0_u32;
+        while end.is_content() {
+            receive(&mut end.session, &[XID, 2, 100, 10, 0, 0, 0, 0, XID, 0])?;
+            told = told.saturating_add(1);
+        }
+        assert_eq!(told, 4);
+        Ok(())
+    }
+
+    /// Sections 5.2.1 to 5.2.5: what the two ends have told is in force and shown.
+    #[test]
+    fn terms_of_version_two() -> Result {
+        // The first message of the server is one of those that the client has let out.
+        for (role, window) in [(Role::Client, 7), (Role::Server, 8)] {
+            let end = speaking(role)?;
+            let (terms, agreement) = (end.terms(), end.agreement());
+            assert_eq!(terms.version, Version::Two);
+            assert_eq!((terms.send_size, terms.receive_size), (8192, 8192));
+            assert!(terms.has_chunks && terms.has_parts);
+            assert_eq!(terms.may_invalidate, IN_ONE.own.remote_invalidation);
+            assert_eq!(agreement.version, Version::Two);
+            assert_eq!(agreement.terms, end.session.terms());
+            assert_eq!(agreement.reverse, ReverseLevel::from_code(OWN.reverse));
+            assert_eq!(agreement.peer, Some(end.session.peer_properties()));
+            assert_eq!(agreement.send_window, end.session.credits());
+            assert_eq!(agreement.receive_window, window);
+        }
+        Ok(())
+    }
+
+    /// Section 5.2.5: a client that has told nothing takes no Calls.
+    #[test]
+    fn calls_are_for_those_who_take_them() -> Result {
+        let mut server = end(Role::Server, 2);
+        settle(&mut server);
+        hear(&mut server, &[0, 2, 100, 7, 0], None)?;
+        assert_eq!(server.version(), Some(Version::Two));
+        assert!(!server.takes_calls());
+        let terms = server.terms();
+        assert!(!terms.has_chunks && !terms.has_parts);
+        assert!(speaking(Role::Server)?.takes_calls());
+        assert!(speaking(Role::Client)?.takes_calls());
+        Ok(())
+    }
+
+    /// Section 4.2.1: a peer that uses all of its credits gets more, one that sends Replies does
+    /// not.
+    #[test]
+    fn calls_use_credits() -> Result {
+        for (direction, used) in [(0, 3), (1, 0)] {
+            let config = config(Role::Server);
+            let mut end = Connection::new(&config, Receives::new(3, 64), IN_ONE);
+            hear(&mut end, &FINAL, None)?;
+            hear(
+                &mut end,
+                &[XID, 2, 100, 10, direction, 0, 0, 0, XID, direction],
+                Some(3),
+            )?;
+            assert_eq!(end.begin_renewal(None).wanted, used);
+        }
+        Ok(())
+    }
+
+    /// Section 4.2.1: a limit that was told is kept, so Receives are given back when it is used up.
+    #[test]
+    fn a_throttled_peer_is_looked_after() -> Result {
+        let mut end = speaking(Role::Server)?;
+        assert!(!end.needs_check());
+        assert!(end.update_offer(0, true) && end.needs_check());
+        assert!(!end.update_offer(0, true));
+        assert!(end.update_offer(0, false) && !end.needs_check());
+        assert_eq!(end.settle(0), 0);
+        end.session.close();
+        assert!(end.needs_check());
+        Ok(())
+    }
+}

@@ -105,3 +105,25 @@ impl Version {
         self.rules().number
     }
 }
+
+#[cfg_attr(
+    rpcrdma_kunit,
+    allow(unsafe_code),
+    ::kernel::macros::kunit_tests(rpcrdma_proto_rules)
+)]
+#[cfg_attr(not(rpcrdma_kunit), cfg(test))]
+mod tests {
+    use super::*;
+
+    /// RFC 8166, section 4.2.1, and section 4.1 of the draft: both protocols of Version Two have
+    /// the same number, and so they need codes that tell them apart. Zero stands for none.
+    #[test]
+    fn a_code_means_one_version() {
+        for (version, number) in [(Version::One, 1), (Version::Two, 2), (Version::Earlier, 2)] {
+            assert_eq!(version.number(), number);
+            assert_eq!(Version::of_code(version.code()), Some(version));
+        }
+        assert_eq!(Version::of_code(0), None);
+        assert_eq!(Version::of_code(4), None);
+    }
+}

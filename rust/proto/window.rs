@@ -724,4 +724,16 @@ mod tests {
         window.set_offer(Some(6));
         assert!(!window.owes_grant());
     }
+
+    /// Section 4.2.1.1: a renewal that is due stays so until it is sent, whatever becomes of the
+    /// Receives.
+    #[test]
+    fn a_renewal_stays_due() {
+        let mut window = ReceiveWindow::after(0, 0);
+        assert_eq!(window.receive(Kind::Other), Ok(()));
+        for offer in [1, 2, 3, 2] {
+            window.set_offer(Some(offer));
+            assert!(window.owes_grant());
+        }
+    }
 }

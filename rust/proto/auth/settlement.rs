@@ -271,7 +271,19 @@ impl<B: Deref<Target = [u8]>> Settlement<B> {
 )]
 #[cfg_attr(not(rpcrdma_kunit), cfg(test))]
 mod tests {
-    use super::*;
+    use super::{
+        super::super::session::{
+            testing::{
+                config,
+                receive,
+                speaking,
+                FINAL, //
+            },
+            Config, //
+        },
+        *, //
+    };
+    use crate::proto::prelude::*;
 
     /// Material that refuses its receiver.
     const REFUSAL: Option<&[u8]> = Some(b"RPRX\0\0\0\0");
@@ -288,6 +300,7 @@ mod tests {
             assert!(end(role, false, false).is_done());
             let mut end = end(role, true, true);
             assert!(!end.is_settled() && !end.is_done());
+            assert_eq!(end.verdict(), None);
             assert_eq!(end.awaits_proof(), role == Role::Server);
             assert_eq!(end.hear(None), Heard::Ask);
             let accepted = Step {
@@ -296,6 +309,7 @@ mod tests {
             };
             assert_eq!(end.follow(&accepted, None), None);
             assert!(end.is_done() && !end.awaits_proof());
+            assert_eq!(end.verdict(), Some(AuthVerdict::Accept));
             assert_eq!(end.hear(REFUSAL), Heard::Nothing);
         }
     }
@@ -336,6 +350,23 @@ mod tests {
             end(Role::Server, false, false).hear(REFUSAL),
             Heard::Nothing
         );
+    }
+
+    /// Sections 4.3 and 5.2.6: a greeting is a CONNPROP message, so there is none before Version Two
+    /// is spoken, nor of an end that does not authenticate itself, nor a second one.
+    #[test]
+    fn a_greeting_is_said_once_and_in_version_two() -> Result {
+        let mut session = Session::new(&Config {
+            authenticate: true,
+            ..config(Role::Server)
+        });
+        let mut server = end(Role::Server, true, true);
+        assert!(!server.has_more(&session));
+        receive(&mut session, &FINAL)?;
+        assert!(!end(Role::Server, false, false).has_more(&session));
+        assert!(server.has_more(&session));
+        assert!(!end(Role::Server, true, true).has_more(&speaking(Role::Server)?));
+        Ok(())
     }
 
     /// What is to be said takes the place of what was to be said before, also if it is nothing.

@@ -132,6 +132,15 @@ mod tests {
         }
     }
 
+    /// A device that registers nothing is taken for one that registers single pages.
+    #[test]
+    fn without_a_depth_each_page_is_a_segment() {
+        let cut = SegmentLimits { depth: 0, ..CUT };
+        for (offset, len, segments) in [(0, 4096, 1), (4095, 2, 2), (1, 8192, 3)] {
+            assert_eq!(cut.segments(offset, len), segments);
+        }
+    }
+
     #[test]
     fn nothing_is_cut_within_a_page() {
         for (longest, most) in [(0, 0), (4095, 0), (4096, 9), (usize::MAX, 9)] {

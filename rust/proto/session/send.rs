@@ -827,6 +827,81 @@ mod tests {
         Ok(())
     }
 
+    /// Returns whether the session says that it has nothing to do, if that is true.
+    fn is_quiet(session: &Session) -> bool {
+        let is_quiet = session.is_quiet(8);
+        assert!(!is_quiet || session.clone().poll_action().is_none());
+        is_quiet
+    }
+
+    /// Who is told that there is nothing to do does not ask again, so each thing that is left to
+    /// do is one that is told of.
+    #[test]
+    fn nothing_is_left_to_do_by_a_quiet_end() -> Result {
+        for role in [Role::Client, Role::Server] {
+            let mut session = Session::new(&config(role));
+            assert!(!is_quiet(&session));
+            settle(&mut session);
+            // Section 4.3: the version is not known yet.
+            assert!(!is_quiet(&session));
+            receive(&mut session, &FINAL)?;
+            while session.clone().poll_action().is_some() {
+                assert!(!is_quiet(&session));
+                act(&mut session);
+            }
+            assert!(is_quiet(&session));
+        }
+        Ok(())
+    }
+
+    /// The same for each thing that ends the quiet of a session that has told everything.
+    #[test]
+    fn what_there_is_to_do_ends_the_quiet() -> Result {
+        let mut session = speaking(Role::Server)?;
+        assert!(is_quiet(&session));
+        // An error of ours, which has to be sent and then is in transit.
+        assert_eq!(session.report(1, RdmaError::System), Ok(()));
+        assert!(!is_quiet(&session));
+        poll(&mut session);
+        assert!(!is_quiet(&session));
+        session.handle_sent();
+        assert!(is_quiet(&session));
+        // Section 4.2.1.1: half of the credits are used.
+        for _ in 0..4 {
+            receive(&mut session, &[XID, 2, 100, 10, 0, 0, 0, 0, XID, 0])?;
+        }
+        assert!(!is_quiet(&session));
+        settle(&mut session);
+        assert!(is_quiet(&session));
+        // Somebody waits for credits.
+        receive(&mut session, &[0, 2, 1, 5])?;
+        assert!(is_quiet(&session));
+        assert_eq!(session.start_send(&reply(1)), Err(Refusal::Wait));
+        assert!(!is_quiet(&session));
+        receive(&mut session, &[0, 2, 100, 5])?;
+        assert!(session.poll_wake());
+        assert!(is_quiet(&session));
+        session.close();
+        assert!(!is_quiet(&session));
+        settle(&mut session);
+        assert!(!is_quiet(&session));
+        Ok(())
+    }
+
+    /// In Version One a session has nothing to do but to say so.
+    #[test]
+    fn version_one_is_quiet() {
+        let mut session = Session::new(&Config {
+            high: 1,
+            ..config(Role::Client)
+        });
+        assert!(!is_quiet(&session));
+        settle(&mut session);
+        assert!(is_quiet(&session));
+        session.close();
+        assert!(!is_quiet(&session));
+    }
+
     /// Section 4.2.1: counters go on where 2^31 and 2^32 are passed.
     #[test]
     fn counters_wrap() -> Result {
