@@ -491,9 +491,15 @@ mod tests {
     /// A token that its sender does not complete.
     #[test]
     fn an_unfinished_token_is_refused() {
-        let mut server = end(Role::Server, false, Some(1), 1);
-        let step = server.receive(Some(b"RPRX\0\0\0\x24\0\0\0\x01"), true, &mut Kept::new());
-        assert_eq!(refusal(&step), Some(AuthFailure::Malformed));
+        for last in [false, true] {
+            let mut server = end(Role::Server, false, Some(1), 1);
+            assert!(!server.is_collecting());
+            let piece = b"RPRX\0\0\0\x24\0\0\0\x01";
+            let step = server.receive(Some(piece), last, &mut Kept::new());
+            assert_eq!(refusal(&step), last.then_some(AuthFailure::Malformed));
+            // The rest may come.
+            assert!(last || server.is_collecting());
+        }
     }
 
     /// A peer that keeps sending messages without a token.

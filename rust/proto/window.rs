@@ -725,6 +725,15 @@ mod tests {
         assert!(!window.owes_grant());
     }
 
+    /// Section 4.2.1: every message counts, also one that no limit holds back.
+    #[test]
+    fn a_message_without_a_credit_counts() {
+        let mut window = SendWindow::after(7);
+        window.update(10);
+        window.force();
+        assert_eq!((window.sent(), window.available()), (8, 2));
+    }
+
     /// Section 4.2.1.1: a renewal that is due stays so until it is sent, whatever becomes of the
     /// Receives.
     #[test]

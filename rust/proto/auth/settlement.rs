@@ -272,14 +272,22 @@ impl<B: Deref<Target = [u8]>> Settlement<B> {
 #[cfg_attr(not(rpcrdma_kunit), cfg(test))]
 mod tests {
     use super::{
-        super::super::session::{
-            testing::{
-                config,
-                receive,
-                speaking,
-                FINAL, //
+        super::{
+            super::session::{
+                testing::{
+                    act,
+                    config,
+                    receive,
+                    speaking,
+                    FINAL, //
+                },
+                Action,
+                Config, //
             },
-            Config, //
+            testing::{
+                end as authenticating,
+                Sent, //
+            },
         },
         *, //
     };
@@ -337,8 +345,11 @@ mod tests {
 
     /// A client that does not authenticate itself can be refused all the same.
     #[test]
-    fn a_client_without_authentication_hears_its_refusal() {
+    fn a_client_without_authentication_hears_its_refusal() -> Result {
+        let mut session = speaking(Role::Client)?;
         let mut client = end(Role::Client, false, false);
+        client.close(&mut session);
+        assert_eq!(act(&mut session), None);
         for material in [None, Some(&b""[..]), Some(b"RPRX\0\0\0\x04")] {
             assert_eq!(client.hear(material), Heard::Nothing);
         }
@@ -350,6 +361,10 @@ mod tests {
             end(Role::Server, false, false).hear(REFUSAL),
             Heard::Nothing
         );
+        client.close(&mut session);
+        let close = Action::Close(Reason::NotAuthenticated);
+        assert_eq!(act(&mut session), Some(close));
+        Ok(())
     }
 
     /// Sections 4.3 and 5.2.6: a greeting is a CONNPROP message, so there is none before Version Two
@@ -365,7 +380,36 @@ mod tests {
         receive(&mut session, &FINAL)?;
         assert!(!end(Role::Server, false, false).has_more(&session));
         assert!(server.has_more(&session));
+        let post = |message: &ConnProp<'_>| message.told.host_auth.is_none().then_some(());
+        assert_eq!(server.speak(&mut session, 64, post), (true, Some(())));
+        assert!(!server.has_more(&session));
         assert!(!end(Role::Server, true, true).has_more(&speaking(Role::Server)?));
+        Ok(())
+    }
+
+    /// Section 6.3.3: material that does not fit into one message goes on in the next one.
+    #[test]
+    fn everything_is_said_in_pieces() -> Result {
+        let mut session = Session::new(&Config {
+            authenticate: true,
+            ..config(Role::Server)
+        });
+        receive(&mut session, &FINAL)?;
+        let say = authenticating(Role::Client, true, Some(1), 1).open().say;
+        let sent = Sent::of(say).ok_or(Fault::NoPayload)?;
+        let mut server = Settlement::new(Role::Server, true, true);
+        server.follow(&Step { say, verdict: None }, Some(sent.get()));
+        let (mut left, mut messages) = (sent.get(), 0_u32);
+        while server.has_more(&session) && messages < 10 {
+            let (_, posted) = server.speak(&mut session, 52, |message| {
+                let piece = message.told.host_auth.unwrap_or_default();
+                left = left.strip_prefix(piece)?;
+                Some(())
+            });
+            assert_eq!(posted, Some(()));
+            messages = messages.saturating_add(1);
+        }
+        assert!(left.is_empty() && messages > 1);
         Ok(())
     }
 

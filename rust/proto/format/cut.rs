@@ -92,6 +92,7 @@ mod tests {
             (65_536, 0, 70_000, 2),
             (4096, 0, 8192, 2),
             (4096, 4000, 200, 1),
+            (100, 4000, 200, 2),
         ] {
             let cut = SegmentLimits { longest, ..CUT };
             assert_eq!(cut.segments(offset, len), segments);

@@ -477,6 +477,8 @@ mod tests {
             assert!(call.write.is_empty());
             assert_eq!(call.reply.map(|chunk| chunk.total()), Some(100));
             assert!(call.has_chunks() && !call.reads_nothing());
+            assert_eq!(call.segment_count(), 3);
+            assert!(call.segments().map(|s| s.handle).eq([5, 6, 5]));
             assert_eq!(call.header_len, bytes.get().len());
             let again = CallPlaces::of(&call, bytes.get()).call(bytes.get());
             assert_eq!(again, call);

@@ -884,6 +884,25 @@ mod tests {
         Ok(())
     }
 
+    /// Section 5 of draft-cel-nfsv4-rpcrdma-version-two-01: it is what a client sends after the
+    /// answer to its properties that proves that it has this, and no message before.
+    #[test]
+    fn what_came_before_an_answer_proves_nothing() -> Result {
+        let mut session = Session::new(&Config {
+            earlier: Some(EARLIER),
+            ..config(Role::Server)
+        });
+        settle(&mut session);
+        session.exchange.note_heard();
+        receive(&mut session, &OFFER)?;
+        settle(&mut session);
+        assert!(session.exchange.take_heard());
+        session.exchange.lower_credits();
+        let next = session.exchange.next().map(|message| message.content);
+        assert!(matches!(next, Some(Content::Request(_))));
+        Ok(())
+    }
+
     /// Who does not know such a change has not heard of anything.
     #[test]
     fn fewer_credits_are_not_heard_of_by_who_knows_no_changes() -> Result {

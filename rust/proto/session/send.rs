@@ -626,6 +626,7 @@ mod tests {
                         parts,
                         chunks,
                     };
+                    assert_eq!(session.admits(&message), expected);
                     let refused = session.start_send(&message) == Err(Refusal::Unsupported);
                     assert_eq!(refused, !expected);
                 }
