@@ -890,12 +890,44 @@ mod tests {
     #[test]
     fn who_uses_more_credits_than_it_has_is_not_silent() -> Result {
         let mut end = speaking_earlier(Role::Server)?;
+        // Nobody else needs its credits.
+        assert_eq!(end.review_credits(None, 8, 0), None);
+        assert!(!end.session.exchange.is_lowering());
         end.session.exchange.lower_credits();
         for (held, is_heard) in [(8, false), (9, true), (10, true)] {
             end.session.exchange.take_heard();
             end.review_credits(None, 8, held);
             assert_eq!(end.session.exchange.take_heard(), is_heard);
         }
+        Ok(())
+    }
+
+    /// Section X 3.1: shorter Receives may be asked for, and are there at once unless there are
+    /// Calls under way whose Replies need longer ones.
+    #[test]
+    fn receives_get_shorter_when_no_reply_is_expected() -> Result {
+        for (expects_answers, size) in [(true, 8192), (false, 4096)] {
+            let mut end = speaking_earlier(Role::Client)?;
+            let bytes = Bytes::from_words(&[XID, 2, 9, 5, 0, 2, 16, 1, 1, 4, 4096])?;
+            let reception = Reception {
+                used: None,
+                expects_answers,
+            };
+            end.received(bytes.get(), &reception);
+            assert_eq!(end.session.exchange.own().receive_size, size);
+        }
+        Ok(())
+    }
+
+    /// A whole RPC message goes the short way once the session has nothing else to do.
+    #[test]
+    fn a_plain_message_is_known_as_such() -> Result {
+        let bytes = Bytes::from_words(&[XID, 2, 100, 10, 0, 0, 0, 0, XID, 0])?;
+        let plain = speaking(Role::Server)?.received_plain(bytes.get(), None);
+        assert_eq!(plain.map(|plain| plain.xid), Some(XID));
+        assert!(end(Role::Server, 2)
+            .received_plain(bytes.get(), None)
+            .is_none());
         Ok(())
     }
 

@@ -304,6 +304,20 @@ impl Due {
 mod tests {
     use super::*;
 
+    /// RFC 8166, section 3.3.1: what is put up with is counted, up to the credits once more.
+    #[test]
+    fn what_is_put_up_with_is_counted() {
+        let mut allowance = Allowance::new(2, 64);
+        for count in 0..2_u32 {
+            assert_eq!(allowance.overdraft(), count);
+            assert_eq!(allowance.arrived(count.saturating_add(3)), Err(Overrun));
+            assert_eq!(allowance.put_up(), Ok(()));
+            assert_eq!(allowance.arrived(count.saturating_add(3)), Ok(()));
+        }
+        assert_eq!(allowance.overdraft(), 2);
+        assert_eq!(allowance.put_up(), Err(Overrun));
+    }
+
     /// RFC 8166, section 3.3.3: one Call until its Reply tells the grant.
     #[test]
     fn one_call_until_the_first_reply() {

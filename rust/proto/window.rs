@@ -725,6 +725,15 @@ mod tests {
         assert!(!window.owes_grant());
     }
 
+    /// Section 4.2.1.1: a GRANT that takes the last credit leaves room for the message beyond it, at
+    /// either end.
+    #[test]
+    fn a_careful_end_may_use_the_last_credit_for_a_grant() {
+        let mut window = SendWindow::after(0).cautious();
+        assert_eq!(window.consume(1, Kind::Grant), Admission::Granted);
+        assert_eq!(window.available(), 1);
+    }
+
     /// Section 4.2.1: every message counts, also one that no limit holds back.
     #[test]
     fn a_message_without_a_credit_counts() {

@@ -498,6 +498,7 @@ mod tests {
         let bytes = Bytes::from_words(&[7, 1, 1, 0, 0, 1, 1, 5, 8, 0, 0, 0, 0, 7, 0])?;
         let call = Call::decode(Version::One, bytes.get()).ok_or(Fault::NoPayload)?;
         assert_eq!(call.invalidate(), Some(5));
+        assert_eq!(call.write.most_segments(), 1);
         let bytes = Bytes::from_words(&[7, 2, 1, 10, 0, 0, 1, 1, 5, 8, 0, 0, 0, 0, 7, 0])?;
         let call = Call::decode(Version::Two, bytes.get()).ok_or(Fault::NoPayload)?;
         assert_eq!(call.invalidate(), None);

@@ -313,6 +313,26 @@ mod tests {
         offset: 0,
     };
 
+    /// RFC 8166, section 4.2.3: a grant of zero is none. In Version Two it is a limit like others.
+    #[test]
+    fn a_reply_of_version_one_grants_something() {
+        for (version, may_be_zero) in [
+            (Version::One, false),
+            (Version::Earlier, false),
+            (Version::Two, true),
+        ] {
+            let header = ReplyHeader {
+                version,
+                xid: 7,
+                credits: 0,
+                write: &[],
+                reply: None,
+            };
+            let sent = Bytes::from_encoder(|buf| header.encode(buf));
+            assert_eq!(sent.is_ok(), may_be_zero);
+        }
+    }
+
     /// The calculated sizes are those of the encoded headers, with and without each kind of chunk.
     #[test]
     fn sizes_are_exact() -> Result {

@@ -525,6 +525,32 @@ mod tests {
         Ok(())
     }
 
+    /// Whatever else comes between the news and the question does not make it old.
+    #[test]
+    fn news_is_kept_until_it_is_told() -> Result {
+        let mut session = Session::new(&Config {
+            authenticate: true,
+            ..config(Role::Server)
+        });
+        receive(&mut session, &FINAL)?;
+        settle(&mut session);
+        receive(&mut session, &[0, 2, 0, 5])?;
+        assert_eq!(session.start_send(&reply(1)), Err(Refusal::Wait));
+        receive(&mut session, &[0, 2, 3, 5])?;
+        assert!(send_properties(&mut session, Advertised::NOTHING, true).is_some());
+        assert!(session.poll_wake());
+
+        // Nor do credits that come when others have come already.
+        let used = session.windows().0.sent();
+        receive(&mut session, &[0, 2, used.wrapping_sub(1), 5])?;
+        assert_eq!(session.start_send(&reply(1)), Err(Refusal::Wait));
+        for more in 1..3_u32 {
+            receive(&mut session, &[0, 2, used.wrapping_add(more), 5])?;
+        }
+        assert!(session.poll_wake());
+        Ok(())
+    }
+
     /// Who asks whether there are credits, and is told that there are not, is told when there may
     /// be.
     #[test]

@@ -383,6 +383,21 @@ mod tests {
         Ok(())
     }
 
+    /// Sections X 3.2 and 3.3: what an end wants is what it tells.
+    #[test]
+    fn wishes_have_values() {
+        for (invalidation, takes_calls) in [(false, false), (true, false), (false, true)] {
+            let wishes = Wishes {
+                invalidation,
+                takes_calls,
+            };
+            let values = wishes.values(8192, ReverseLevel::General);
+            assert_eq!(values.receive_size, 8192);
+            assert_eq!(values.invalidation, u32::from(invalidation));
+            assert_eq!(values.reverse == reverse::NONE, !takes_calls);
+        }
+    }
+
     /// Sections X 3.1 to 3.3: what can be had without work is done.
     #[test]
     fn requests_are_answered() {
