@@ -267,6 +267,31 @@ mod tests {
         assert_eq!(receives.capacity(), 9);
     }
 
+    /// The credit value alone is no work.
+    #[test]
+    fn receives_are_made_ready_or_given_back() {
+        let idle = Renewal {
+            granted: 4,
+            is_less: false,
+            wanted: 0,
+            settles: false,
+        };
+        assert!(!idle.has_work());
+        for renewal in [
+            Renewal {
+                is_less: true,
+                ..idle
+            },
+            Renewal { wanted: 1, ..idle },
+            Renewal {
+                settles: true,
+                ..idle
+            },
+        ] {
+            assert!(renewal.has_work());
+        }
+    }
+
     /// What could not be made ready is wanted again.
     #[test]
     fn growth_may_fail() {

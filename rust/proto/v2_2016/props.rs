@@ -394,7 +394,8 @@ mod tests {
             let values = wishes.values(8192, ReverseLevel::General);
             assert_eq!(values.receive_size, 8192);
             assert_eq!(values.invalidation, u32::from(invalidation));
-            assert_eq!(values.reverse == reverse::NONE, !takes_calls);
+            let is_none = values.reverse == reverse::NONE;
+            assert_eq!(is_none, !takes_calls);
         }
     }
 
