@@ -431,6 +431,19 @@ mod tests {
         properties: true,
     };
 
+    /// What follows material of another scheme is of that scheme too, whatever it looks like.
+    #[test]
+    fn another_scheme_stays_another() {
+        let mut server = end(Role::Server, false, Some(1), 2);
+        let mut store = Kept::new();
+        // The second would be a token that is too long.
+        for material in [&b"XPRX\0\0\0\x01"[..], b"RPRX\xff\xff\xff\xff"] {
+            let step = server.receive(Some(material), false, &mut store);
+            assert_eq!(step, Step::default());
+            assert!(!server.is_collecting());
+        }
+    }
+
     /// A token may come in any pieces, with messages without material between them.
     #[test]
     fn tokens_are_put_together() -> Result<(), AuthFailure> {
