@@ -79,10 +79,11 @@ impl<B: HasSize> Growth<B> {
         most.min(self.shorter).saturating_sub(self.waiting())
     }
 
-    /// Returns whether nothing waits in vain, and half of a stock of `most` is there if it is
-    /// needed.
+    /// Returns whether nothing waits in vain, and there is more than half of a stock of `most`, or
+    /// one for each that is shorter.
     pub(super) fn is_balanced(&self, most: u32) -> bool {
-        self.waiting() <= self.shorter && self.missing(most) <= most / 2
+        let suffices = self.waiting() > most / 2 || self.missing(most) == 0;
+        suffices && self.waiting() <= self.shorter
     }
 
     /// Returns the number of larger buffers that wait.
@@ -181,6 +182,30 @@ mod tests {
         assert!(growth.is_over() && !growth.may_begin());
         assert_eq!(growth.surplus(), Some(20));
         assert!(growth.may_begin());
+        Ok(())
+    }
+
+    /// The last few shorter buffers are waited for too.
+    #[test]
+    fn a_stock_is_made_up_for_while_any_is_shorter() -> Result {
+        let mut growth = Growth::new(10);
+        growth.begin(20, 12, room(8)?);
+        assert!(!growth.is_balanced(8));
+        for _ in 0..8 {
+            assert_eq!(growth.add(20), None);
+        }
+        for shorter in (4..12).rev() {
+            assert!(growth.is_balanced(8) == (shorter > 7));
+            assert_eq!(growth.replace(&mut 10), Some(10));
+            assert_eq!(growth.shorter(), shorter);
+        }
+        assert!(!growth.is_balanced(8));
+        for _ in 0..growth.missing(8) {
+            assert_eq!(growth.add(20), None);
+        }
+        assert!(growth.is_balanced(8));
+        growth.forget(10);
+        assert!(!growth.is_balanced(8));
         Ok(())
     }
 
