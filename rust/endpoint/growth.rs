@@ -67,11 +67,13 @@ impl<B: HasSize> Growth<B> {
 
     /// Has buffers of `size` octets take the places of all `count` that there are. Those of `stock`
     /// are of this size; for more there is as much room as it has. Only if a change
-    /// [may begin](Self::may_begin).
-    pub(super) fn begin(&mut self, size: usize, count: u32, stock: KVVec<B>) {
+    /// [may begin](Self::may_begin). Returns the stock of the last change, which is empty; to free
+    /// its memory may sleep.
+    #[must_use]
+    pub(super) fn begin(&mut self, size: usize, count: u32, stock: KVVec<B>) -> KVVec<B> {
         self.size = size;
         self.shorter = count;
-        self.stock = stock;
+        mem::replace(&mut self.stock, stock)
     }
 
     /// Returns the number of larger buffers to be made for a stock of `most`.
@@ -149,7 +151,7 @@ mod tests {
     fn each_shorter_buffer_is_replaced_once() -> Result {
         let mut growth = Growth::new(10);
         assert!(growth.is_over());
-        growth.begin(20, 2, room(2)?);
+        drop(growth.begin(20, 2, room(2)?));
         assert_eq!(growth.missing(8), 2);
         let mut place = 10;
         // None is there yet.
@@ -170,7 +172,7 @@ mod tests {
     #[test]
     fn what_goes_needs_no_larger_buffer() -> Result {
         let mut growth = Growth::new(10);
-        growth.begin(20, 2, room(2)?);
+        drop(growth.begin(20, 2, room(2)?));
         assert_eq!((growth.add(20), growth.add(20)), (None, None));
         assert_eq!(growth.surplus(), None);
         growth.forget(20);
@@ -189,7 +191,7 @@ mod tests {
     #[test]
     fn a_stock_is_made_up_for_while_any_is_shorter() -> Result {
         let mut growth = Growth::new(10);
-        growth.begin(20, 12, room(8)?);
+        drop(growth.begin(20, 12, room(8)?));
         assert!(!growth.is_balanced(8));
         for _ in 0..8 {
             assert_eq!(growth.add(20), None);
@@ -212,7 +214,7 @@ mod tests {
     #[test]
     fn the_stock_is_bounded() -> Result {
         let mut growth = Growth::new(10);
-        growth.begin(20, 100, room(4)?);
+        drop(growth.begin(20, 100, room(4)?));
         let room = growth.stock.capacity();
         assert_eq!(growth.missing(4), 4);
         for _ in 0..room {

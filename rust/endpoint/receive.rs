@@ -126,11 +126,20 @@ impl<H: EndpointEvents> Endpoint<H> {
             }
         }
         let mut gate = self.receive.lock();
-        gate.growth.begin(size as usize, count, larger);
+        let stock = gate.growth.begin(size as usize, count, larger);
         gate.replace_idle(&mut former);
         drop(gate);
+        drop(stock);
         qp.release_receives(former.into_iter());
         Ok(())
+    }
+
+    /// Returns the number of the endpoint's Receives that larger ones are to replace.
+    pub(crate) fn shorter_receives(&self) -> u32 {
+        match &self.shared {
+            Some(pool) => pool.shorter(),
+            None => self.receive.lock().growth.shorter(),
+        }
     }
 
     /// Returns the size in octets of the endpoint's Receives, if all have the one that was asked

@@ -769,13 +769,20 @@ impl Channel {
     /// Larger Receives take the places of those that are used up: has them used up, see
     /// [`Exchange::begin_growth`](crate::proto::session::exchange::Exchange::begin_growth).
     /// [`Self::act`] does it.
-    pub(crate) fn begin_growth(&self) {
-        self.change().connection.session.exchange.begin_growth();
+    pub(crate) fn begin_growth(&self, requests: u32) {
+        let mut state = self.change();
+        state.connection.session.exchange.begin_growth(requests);
     }
 
     /// Returns whether that is being done.
     pub(crate) fn is_growing(&self) -> bool {
         self.state.lock().connection.session.exchange.is_growing()
+    }
+
+    /// Returns whether requests are still sent for that.
+    pub(crate) fn asks_for_growth(&self) -> bool {
+        let state = self.state.lock();
+        state.connection.session.exchange.asks_for_growth()
     }
 
     /// All Receives have this size now in octets. [`Self::act`] tells the peer.

@@ -394,14 +394,22 @@ impl<H: EndpointEvents> Link<H> {
     /// told of them, and has it told when there are no other ones. Sleeps. What can't be done is
     /// tried again the next time. Returns whether that should be soon.
     pub(crate) fn grow_receives(&self, size: u32) -> bool {
-        if self.channel.is_growing() {
+        let is_growing = self.channel.is_growing();
+        if is_growing {
             if let Some(size) = self.endpoint.enlarged() {
                 self.channel.end_growth(size);
+                return false;
             }
-        } else if self.channel.may_grow(size) && self.endpoint.enlarge_receives(size).is_ok() {
-            self.channel.begin_growth();
+            if self.channel.asks_for_growth() {
+                return true;
+            }
+        } else if !self.channel.may_grow(size) || self.endpoint.enlarge_receives(size).is_err() {
+            return false;
         }
-        self.channel.is_growing()
+        // Each answer takes one; and others of the same endpoint's, or pool's, come in between.
+        let requests = self.endpoint.shorter_receives().saturating_mul(2);
+        self.channel.begin_growth(requests);
+        !is_growing
     }
 
     /// Returns the device's name.

@@ -431,7 +431,7 @@ mod tests {
         properties: true,
     };
 
-    /// What follows material of another scheme is of that scheme too, whatever it looks like.
+    /// Material that follows that of another scheme is of that one too, whatever it looks like.
     #[test]
     fn another_scheme_stays_another() {
         let mut server = end(Role::Server, false, Some(1), 2);

@@ -725,8 +725,8 @@ mod tests {
         assert!(!window.owes_grant());
     }
 
-    /// Section 4.2.1.1: a GRANT that takes the last credit leaves room for the message beyond it, at
-    /// either end.
+    /// Section 4.2.1.1: a GRANT that takes the last credit leaves room for the message beyond it,
+    /// at either end.
     #[test]
     fn a_careful_end_may_use_the_last_credit_for_a_grant() {
         let mut window = SendWindow::after(0).cautious();

@@ -70,7 +70,7 @@ pub(super) struct Marshal<'a, T: Host> {
     pub(super) cut: &'a SegmentLimits,
     /// The form of the Call.
     pub(super) plan: &'a CallPlan,
-    /// What it needs for its Reply. Its chunks are not known yet.
+    /// The needs of its Reply, as far as they are known without its chunks.
     pub(super) asked: Asked,
 }
 

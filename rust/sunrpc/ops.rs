@@ -402,8 +402,8 @@ impl<T: Transport> Ops<T> {
         }
     }
 
-    /// Writes the address of this end for sysfs, as a string (`get_srcaddr`). Returns its length, or
-    /// zero if there is no connection.
+    /// Writes the address of this end for sysfs, as a string (`get_srcaddr`). Returns its length,
+    /// or zero if there is no connection.
     ///
     /// # Safety
     ///

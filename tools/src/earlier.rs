@@ -276,16 +276,16 @@ impl End {
         seen.settled += settled;
     }
 
-    /// Has a client begin to post larger Receives, or looks whether it has no other ones any more.
+    /// Has an end begin to post larger Receives, or looks whether it has no other ones any more.
     /// Returns whether it has told the peer.
     fn grow(&mut self, size: u32) -> bool {
-        if self.role == Role::Server || self.version() != Some(Version::Earlier) {
+        if self.version() != Some(Version::Earlier) {
             return false;
         }
         let exchange = &mut self.connection.session.exchange;
         if exchange.may_grow(size) && size > self.posted {
             self.growth = (size, 5);
-            exchange.begin_growth();
+            exchange.begin_growth(1000);
         }
         let is_grown = exchange.is_growing() && self.growth.1 == 0;
         if is_grown {

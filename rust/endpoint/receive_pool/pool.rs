@@ -245,10 +245,16 @@ impl<M: PoolMember> ReceivePool<M> {
             return Err(EBUSY);
         }
         let made = state.demand.made;
-        state.growth.begin(size, made, stock);
+        let stock = state.growth.begin(size, made, stock);
         drop(state);
+        drop(stock);
         DelayedWork::<Self, STOCK_WORK>::schedule(self, 0);
         Ok(())
+    }
+
+    /// Returns the number of buffers that larger ones are to replace.
+    pub(crate) fn shorter(&self) -> u32 {
+        self.state.lock().growth.shorter()
     }
 
     /// Returns the size of the buffers in octets, if none is shorter.
@@ -546,7 +552,7 @@ impl_has_delayed_work_ext! {
 impl<M: PoolMember> DelayedWorkItem<STOCK_WORK> for ReceivePool<M> {
     /// Makes larger buffers for the places of shorter ones.
     fn run(this: Arc<Self>) {
-        // Whoever closes the pool waits for this, and writeback may wait for that.
+        // The end of the pool waits for this, and writeback may wait for that.
         let _scope = NoFs::enter();
         if this.restock().is_err() {
             DelayedWork::<Self, STOCK_WORK>::schedule(&this, STOCK_RETRY);

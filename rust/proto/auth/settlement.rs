@@ -367,8 +367,8 @@ mod tests {
         Ok(())
     }
 
-    /// Sections 4.3 and 5.2.6: a greeting is a CONNPROP message, so there is none before Version Two
-    /// is spoken, nor of an end that does not authenticate itself, nor a second one.
+    /// Sections 4.3 and 5.2.6: a greeting is a CONNPROP message, so there is none before Version
+    /// Two is spoken, nor of an end that does not authenticate itself, nor a second one.
     #[test]
     fn a_greeting_is_said_once_and_in_version_two() -> Result {
         let mut session = Session::new(&Config {

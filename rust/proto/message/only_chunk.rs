@@ -236,7 +236,7 @@ mod tests {
         }
     }
 
-    /// What is written is read again in the short way.
+    /// A header that is written is read again in the short way.
     #[test]
     fn a_header_with_one_chunk_comes_back() -> Result {
         let cases = [

@@ -213,7 +213,7 @@ impl ShortCall {
         }
     }
 
-    /// Returns the Call, whose message it is. If it has a chunk, that takes as long as to decode it.
+    /// Returns the Call, whose message it is. If it has a chunk it is decoded for that.
     pub(crate) fn call<'a>(&self, message: &'a [u8]) -> Option<Call<'a>> {
         if self.chunk.is_some() {
             return Call::decode(Version::One, message);

@@ -154,7 +154,7 @@ mod tests {
             let any = decode_reply(Version::One, bytes).ok_or(Fault::NoPayload)?;
             assert_eq!(reply.special, any.special);
             assert_eq!(reply.header_len, any.header_len);
-            // What was offered, something longer, and nothing.
+            // The segments that were offered, longer ones, none, too many, and others.
             let offered = short.chunk.map_or(Segment::default(), |only| only.segment);
             let longer = Segment {
                 length: u32::MAX,

@@ -116,6 +116,8 @@ pub(crate) struct Exchange {
     is_lowering: bool,
     /// Set while this end waits for messages that use its shorter Receives up.
     is_growing: bool,
+    /// The requests of nothing that may still be sent for that.
+    growth_requests: u32,
     /// Set if answers to requests wait, see [`Self::hold_answers`].
     is_held: bool,
     /// Answers to be sent with their transaction IDs, the oldest first.
@@ -161,6 +163,7 @@ impl Exchange {
             tells_credits: false,
             is_lowering: false,
             is_growing: false,
+            growth_requests: 0,
             is_held: false,
             answers: [None; MAX_ANSWERS],
         }
@@ -422,9 +425,16 @@ impl Exchange {
     }
 
     /// Has the peer asked for answers, one after the other, of which each takes a Receive, until
-    /// the shorter ones are [used up](Self::end_growth).
-    pub(crate) fn begin_growth(&mut self) {
+    /// the shorter ones are [used up](Self::end_growth), or so many `requests` were sent. Then this
+    /// may be called again, after a while: a Receive may be lost, or kept for long.
+    pub(crate) fn begin_growth(&mut self, requests: u32) {
         self.is_growing = true;
+        self.growth_requests = requests;
+    }
+
+    /// Returns whether more requests are sent for that.
+    pub(crate) const fn asks_for_growth(&self) -> bool {
+        self.is_growing && self.growth_requests > 0
     }
 
     /// Returns whether shorter Receives are being used up.
@@ -463,7 +473,7 @@ impl Exchange {
             is_due.then_some(value)
         });
         let is_due = self.tells_credits || due != Told::default();
-        let needs_proof = is_due || self.is_revoking || self.is_lowering || self.is_growing;
+        let needs_proof = is_due || self.is_revoking || self.is_lowering || self.asks_for_growth();
         let content = if self.role == Role::Client && !self.has_told {
             self.first()
         } else if !self.is_open() {
@@ -523,6 +533,7 @@ impl Exchange {
                     lowers: self.is_lowering && !self.tells_credits,
                 });
                 self.wanted = None;
+                self.growth_requests = self.growth_requests.saturating_sub(1);
             }
             Content::Respond(response) => {
                 let verdicts = response.verdicts;
@@ -774,13 +785,16 @@ mod tests {
     fn larger_receives_are_told_when_there_are_no_others() -> Result {
         let mut session = speaking(Role::Client)?;
         assert!(session.exchange.may_grow(16384) && !session.exchange.may_grow(8192));
-        session.exchange.begin_growth();
+        session.exchange.begin_growth(2);
         assert!(!session.exchange.may_grow(32768));
         for xid in 1..=2 {
             assert!(message(&mut session)?.is_words(&[xid, 2, 32, 5, 0, 2, 4, 0]));
             assert_eq!(settle(&mut session), 0);
             receive(&mut session, &[xid, 2, 9, 5, 1, 3, 12, 0, 0, 0])?;
         }
+        // No more than that are sent.
+        assert!(session.exchange.is_growing() && !session.exchange.asks_for_growth());
+        assert_eq!(settle(&mut session), 0);
         session.exchange.end_growth(16384);
         assert_eq!(session.exchange.receive_size(), 8192);
         assert!(message(&mut session)?.is_words(&[3, 2, 32, 5, 0, 4, 16, 1, 1, 4, 16384]));

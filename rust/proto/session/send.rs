@@ -861,8 +861,8 @@ mod tests {
         is_quiet
     }
 
-    /// Who is told that there is nothing to do does not ask again, so each thing that is left to
-    /// do is one that is told of.
+    /// An end that says it is quiet is not asked again, so it is not as long as anything is left to
+    /// do.
     #[test]
     fn nothing_is_left_to_do_by_a_quiet_end() -> Result {
         for role in [Role::Client, Role::Server] {
