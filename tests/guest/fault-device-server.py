@@ -9,7 +9,7 @@
 # smoke: uml-kasan
 # soak-smoke: uml-kasan
 # soak-variants: 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@ours-ours-2016
-# soak-smoke-variants: 4.2 4.2@ours-ours
+# soak-smoke-variants: 4.2 4.2@ours-ours 4.2@ours-ours-2016
 # timeout: 300 3600
 # rounds: 1 20
 # expect: rdma_restrack_clean

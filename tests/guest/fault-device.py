@@ -10,7 +10,7 @@
 # smoke: uml-kasan
 # soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@ours-ours-2016
 # soak-smoke: uml-kasan debug
-# soak-smoke-variants: 4.2 4.2@ours-ours
+# soak-smoke-variants: 4.2 4.2@ours-ours 4.2@ours-ours-2016
 # timeout: 300 3600
 # rounds: 1 20 1 3
 """`rdma link del` while mounted, and `rdma link add` a little later."""

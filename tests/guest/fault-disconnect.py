@@ -11,7 +11,7 @@
 # smoke: uml-kasan
 # soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@ours-ours-2016
 # soak-smoke: uml-kasan debug
-# soak-smoke-variants: 4.2 4.2@ours-ours
+# soak-smoke-variants: 4.2 4.2@ours-ours 4.2@ours-ours-2016
 # timeout: 300 1800
 # rounds: 2 20 1 3
 """SUNRPC's own fault injection cuts the connection again and again."""

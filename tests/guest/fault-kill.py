@@ -9,7 +9,7 @@
 # kernels: uml
 # soak-variants: 3 4.2 3@ours-ours 4.2@ours-ours 3@ours-ours-one 3@ours-ours-2016
 # soak-smoke: uml-kasan debug
-# soak-smoke-variants: 3 3@ours-ours
+# soak-smoke-variants: 3 3@ours-ours 3@ours-ours-2016
 # timeout: 300 1800
 # rounds: 3 200 1 10
 """SIGKILL while direct reads and writes are under way."""

@@ -8,7 +8,7 @@
 # kernels: uml
 # soak-smoke: uml-kasan
 # soak-variants: 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@ours-ours-2016
-# soak-smoke-variants: 4.2 4.2@ours-ours
+# soak-smoke-variants: 4.2 4.2@ours-ours 4.2@ours-ours-2016
 # timeout: 300 3600
 # rounds: 1 20
 """Short and long interruptions of the link, of which the long ones end connections."""

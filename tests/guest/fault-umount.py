@@ -9,7 +9,7 @@
 # kernels: uml
 # soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@ours-ours-2016
 # soak-smoke: uml-kasan debug
-# soak-smoke-variants: 4.2 4.2@ours-ours
+# soak-smoke-variants: 4.2 4.2@ours-ours 4.2@ours-ours-2016
 # timeout: 300 1800
 # rounds: 2 20 1 3
 """umount -f and umount -l while a load runs, and while the client tries to connect."""
