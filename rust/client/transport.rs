@@ -97,8 +97,8 @@ impl Client {
         let Some(link) = this.requester.link() else {
             return;
         };
-        // A Call for which there are too few credits goes with chunks.
-        let again = link.channel().check(false);
+        // Other Calls for which there are too few credits go with chunks.
+        let again = link.channel().check(this.requester.is_patient());
         let mut is_growing = false;
         if link.channel().rules().has_optional {
             this.tell_wishes();

@@ -418,18 +418,28 @@ impl<H: EndpointEvents> Link<H> {
     }
 }
 
+/// Returns in how many parts a Call of ours may be sent that has no other form: it waits until
+/// there are credits for all of them.
+pub(crate) fn patient_parts(terms: &Terms) -> u32 {
+    if terms.has_parts {
+        terms.max_parts.min(most_parts(terms.send_size))
+    } else {
+        1
+    }
+}
+
 /// Returns in how many parts a Call of ours may be sent, and in how many its Reply may come.
 ///
 /// What has data that a chunk would place without a copy travels in fewer. A Call is sent in parts
 /// only while there are credits for all of them, since a chunk does not have to wait; unless there
-/// may be no chunks.
+/// may be no chunks. See [`patient_parts`] for a Call that fits no chunk.
 pub(crate) fn continuation(terms: &Terms) -> (Continuation, Continuation) {
     if !terms.has_parts {
         return (Continuation::NONE, Continuation::NONE);
     }
     let most = most_parts(terms.send_size);
     if !terms.has_chunks {
-        let parts = terms.max_parts.min(most);
+        let parts = patient_parts(terms);
         let call = Continuation {
             data: parts,
             rest: parts,

@@ -338,12 +338,11 @@ impl<T: Host> Marshal<'_, T> {
             }
             Unposted::Post(_) => SendError::NotConnected,
             Unposted::Credits => {
-                // With chunks there is another form of it, which takes one message.
-                let parts = if self.terms.has_chunks {
-                    1
-                } else {
-                    self.plan.parts
-                };
+                // If it is in parts since there were credits for these, it has another form with
+                // chunks, which takes one message.
+                let has_other = self.terms.has_chunks && self.plan.parts <= self.terms.parts;
+                let parts = if has_other { 1 } else { self.plan.parts };
+                this.requester().patient.store(!has_other, Relaxed);
                 wait_for_credits(this, link, parts, regions != 0)
             }
             // As for what is too large: it can't be sent, now or later.

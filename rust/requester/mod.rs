@@ -120,6 +120,9 @@ pub(crate) struct Requester<T: Host> {
     /// Those that no RPC has. With room for all of them.
     #[pin]
     free: SpinLock<KVVec<Arc<Slot<Call<T>>>>>,
+    /// Set while a Call that has no other form waits for the credits of its parts. Changed under
+    /// the send lock of SUNRPC; who looks without it may see what was so a moment ago.
+    patient: Atomic<bool>,
     /// The counters, over all connections.
     pub(crate) stats: Stats,
 }
@@ -139,6 +142,7 @@ impl<T: Host> Requester<T> {
             Ok(try_pin_init!(Self {
                 link <- new_spinlock!(None, "rpcrdma::Requester::link"),
                 granted: Atomic::new(NO_REPLY),
+                patient: Atomic::new(false),
                 slots: all,
                 free <- new_spinlock!(free, "rpcrdma::Requester::free"),
                 stats: Stats::new(),
@@ -168,9 +172,15 @@ impl<T: Host> Requester<T> {
     /// Publishes a new connection, or takes the old one away.
     pub(crate) fn set_link(&self, link: Option<Arc<Link<T::Wire>>>) {
         self.granted.store(NO_REPLY, Relaxed);
+        self.patient.store(false, Relaxed);
         let former = core::mem::replace(&mut *self.link.lock(), link);
         // Outside the lock, since it may be the last reference.
         drop(former);
+    }
+
+    /// Returns whether a Call that has no other form waits for the credits of its parts.
+    pub(crate) fn is_patient(&self) -> bool {
+        self.patient.load(Relaxed)
     }
 
     /// Takes a free slot.

@@ -7,6 +7,7 @@ use crate::kext::prelude::*;
 use crate::link::sizing::MAX_SEGMENTS;
 use crate::link::{
     continuation,
+    patient_parts,
     Link,
     Unposted, //
 };
@@ -205,6 +206,7 @@ fn choose<T: Host>(
         call_inline: terms.send_size,
         reply_inline: terms.receive_size,
         call_parts,
+        patient_parts: patient_parts(terms),
         reply_parts,
         usable: Usable {
             // So many are registered for one chunk.
@@ -411,6 +413,7 @@ fn register_and_post<T: Host>(
             stats.registrations.add_value(count);
             stats.work_requests.add_value(count + u64::from(parts));
             stats.parts.add_value(u64::from(parts - 1));
+            this.requester().patient.store(false, Relaxed);
             rqst.count_sent();
             Ok(())
         }

@@ -134,8 +134,8 @@ impl Reading {
         if self.counted == Counted::Sent && self.is_client && !self.renews {
             return Some("each Reply in parts takes credits that nothing brings back");
         }
-        if self.counted == Counted::Sent && !self.is_client && self.few_segments {
-            return Some("a Call is too long for the segments, and in parts for the credits left");
+        if self.counted == Counted::Sent && !self.is_client && self.few_segments && !self.renews {
+            return Some("each Call in parts takes credits that nothing brings back");
         }
         None
     }

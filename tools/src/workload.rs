@@ -236,6 +236,7 @@ pub fn choose(payload: u32) -> usize {
         call_inline: 4096,
         reply_inline: 4096,
         call_parts: Continuation::NONE,
+        patient_parts: 0,
         reply_parts: Continuation::NONE,
         usable: Usable::ALL,
         header_segments: usize::MAX,

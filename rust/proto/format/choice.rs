@@ -31,14 +31,16 @@ struct Offer {
     parts: u32,
 }
 
-/// Chooses the formats of a Call and its Reply.
+/// Chooses the formats of a Call and its Reply. A Call that fits no chunk which the peer takes may
+/// have more messages than others.
 ///
 /// # Errors
 ///
 /// [`Fault::NoSpace`] if no format is possible: a header alone would exceed its inline threshold,
 /// or the peer refuses everything that is left.
 pub(crate) fn choose(shape: &CallShape) -> Result<CallPlan> {
-    let (offer, (call, header_len, inline_len, parts)) = choose_both(shape)?;
+    let (offer, (call, header_len, inline_len, parts)) =
+        choose_both(shape).or_else(|fault| choose_patiently(shape, fault))?;
 
     Ok(CallPlan {
         call,
@@ -47,6 +49,27 @@ pub(crate) fn choose(shape: &CallShape) -> Result<CallPlan> {
         inline_len,
         parts,
         reply_parts: offer.parts,
+    })
+}
+
+/// Chooses the formats of a Call and its Reply if no other choice is left.
+///
+/// # Errors
+///
+/// `fault` if this brings nothing more.
+#[cold]
+fn choose_patiently(shape: &CallShape, fault: Fault) -> Result<(Offer, Way)> {
+    let most = shape.patient_parts;
+    if most <= shape.call_parts.rest {
+        return Err(fault);
+    }
+    let call_parts = Continuation {
+        data: most,
+        rest: most,
+    };
+    choose_both(&CallShape {
+        call_parts,
+        ..*shape
     })
 }
 
@@ -314,6 +337,7 @@ mod tests {
             call_inline: 1024,
             reply_inline: 1024,
             call_parts: Continuation::NONE,
+            patient_parts: 0,
             reply_parts: Continuation::NONE,
             usable: Usable::ALL,
             header_segments: usize::MAX,
@@ -635,6 +659,36 @@ mod tests {
         shape.call.whole_segments = 9;
         let plan = choose(&shape)?;
         assert_eq!((plan.call, plan.reply), (both, ReplyFormat::ReplyChunk));
+        Ok(())
+    }
+
+    /// Sections 5.2.3 and 5.2.4: a chunk can't hold a Call when the peer takes few short segments.
+    /// It waits for the credits of its parts then, and never if it has another form.
+    #[test]
+    fn what_fits_no_chunk_waits() -> Result {
+        let shape = |patient_parts, whole_segments| CallShape {
+            call_parts: Continuation { data: 1, rest: 2 },
+            patient_parts,
+            header_segments: 2,
+            ..shape(
+                Message {
+                    whole_segments,
+                    ..small(3500)
+                },
+                small(100),
+            )
+        };
+        let two = |patient_parts, whole_segments| CallShape {
+            version: Version::Two,
+            ..shape(patient_parts, whole_segments)
+        };
+        assert_eq!(choose(&two(0, 3)), Err(Fault::NoSpace));
+        assert_eq!(choose(&two(2, 3)), Err(Fault::NoSpace));
+        let plan = choose(&two(4, 3))?;
+        assert_eq!((plan.call, plan.parts), (CallFormat::Inline, 4));
+        assert_eq!(choose(&two(4, 2))?.call, CallFormat::Special);
+        // With fewer credits than it needs it is not begun.
+        assert_eq!(choose(&two(3, 3)), Err(Fault::NoSpace));
         Ok(())
     }
 

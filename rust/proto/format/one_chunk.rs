@@ -190,6 +190,7 @@ mod tests {
             call_inline: call.inline,
             reply_inline: reply.inline,
             call_parts: Continuation::NONE,
+            patient_parts: 0,
             reply_parts: Continuation::NONE,
             usable: Usable {
                 segments: 16,

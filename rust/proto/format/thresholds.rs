@@ -103,6 +103,7 @@ mod tests {
                         call_inline: thresholds.call,
                         reply_inline: thresholds.reply,
                         call_parts: Continuation::NONE,
+                        patient_parts: 0,
                         reply_parts: Continuation::NONE,
                         usable: Usable::ALL,
                         header_segments: usize::MAX,

@@ -98,6 +98,8 @@ pub(super) struct Ours {
     pub(super) connection: Connection,
     /// Seconds since it began.
     age: u32,
+    /// Set if the first Call has no other form than parts, and waits for their credits.
+    is_patient: bool,
     /// Calls that have to be sent.
     calls: VecDeque<u32>,
     /// What they have asked for.
@@ -161,6 +163,7 @@ impl Ours {
             role,
             connection: Connection::new(&config, Receives::fixed(33), IN_ONE),
             age: 0,
+            is_patient: false,
             calls: VecDeque::new(),
             asked: HashMap::new(),
             replies: VecDeque::new(),
@@ -182,7 +185,7 @@ impl Ours {
         }
         if self.age % CHECK_INTERVAL == 0 {
             let pending = Pending {
-                message: self.role == Role::Server && !self.replies.is_empty(),
+                message: !self.replies.is_empty() || self.is_patient,
                 proof: false,
                 patience: 0,
             };
@@ -239,6 +242,7 @@ impl Ours {
             call_inline: terms.send_size,
             reply_inline: terms.receive_size,
             call_parts: limit(terms.send_size, terms.parts),
+            patient_parts: most_parts(terms.send_size).min(terms.max_parts),
             reply_parts: limit(terms.receive_size, u32::MAX),
             usable: Usable { ..terms.usable },
             header_segments: terms.segment_count as usize,
@@ -263,8 +267,10 @@ impl Ours {
             parts: plan.parts,
             chunks: plan.call.is_special() || plan.reply != ReplyFormat::Inline,
         };
+        self.is_patient = plan.parts > terms.parts;
         let credits = self.connection.begin(&outbound).ok()??;
         self.connection.commit(&outbound);
+        self.is_patient = false;
         self.calls.pop_front();
         let bytes = payload(xid, false, rpc.call, rpc.reply);
         let reply = match plan.reply {

@@ -65,6 +65,10 @@ fn read_shape(reader: &mut Reader<'_>) -> Result<CallShape> {
     Ok(CallShape {
         version,
         call_parts: continuation(flags >> 3),
+        patient_parts: match version {
+            Version::One | Version::Earlier => 0,
+            Version::Two => u32::from(reply_inline >> 5),
+        },
         reply_parts: continuation(flags >> 5),
         call: read_message(reader)?,
         reply: read_message(reader)?,
@@ -317,7 +321,15 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &CallPlan) {
     if plan.parts == 1 {
         assert!((plan.header_len + plan.inline_len) as u64 <= u64::from(shape.call_inline));
     } else {
-        assert!(plan.parts <= call_allowed);
+        if plan.parts > call_allowed {
+            // There is no other form.
+            assert!(plan.parts <= shape.patient_parts);
+            let impatient = CallShape {
+                patient_parts: 0,
+                ..*shape
+            };
+            assert!(format::choose(&impatient).is_err());
+        }
         let len = u32::try_from(plan.inline_len).unwrap();
         let split = Split::new(len, plan.header_len, shape.call_inline).unwrap();
         assert_eq!(split.len(), plan.parts);

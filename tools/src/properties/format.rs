@@ -85,6 +85,7 @@ fn shape() -> impl Strategy<Value = CallShape> {
                     call_inline,
                     reply_inline,
                     call_parts: Continuation::NONE,
+                    patient_parts: 0,
                     reply_parts: Continuation::NONE,
                     usable: Usable::ALL,
                     header_segments: usize::MAX,
@@ -268,6 +269,19 @@ proptest! {
             CallFormat::Inline
         };
         prop_assert_eq!(plan.call, expected);
+    }
+
+    /// A Call is in as many parts as have to wait for credits only if it has no other form.
+    #[test]
+    fn patience_is_the_last_choice(shape in shape_two(), patient_parts in 0..12_u32) {
+        let patient = choose(&CallShape { patient_parts, ..shape });
+        let impatient = choose(&CallShape { patient_parts: 0, ..shape });
+        if let Ok(plan) = &patient {
+            plan_fits(&CallShape { patient_parts, ..shape }, plan);
+        }
+        if impatient.is_ok() {
+            prop_assert_eq!(patient, impatient);
+        }
     }
 
     /// There are no more segments in a header than there may be, and what is left is tried.
