@@ -100,7 +100,7 @@ class Callers:
         began = time.monotonic()
         while not run.is_done():
             is_stuck = run.turn()
-            if is_stuck and reading.unserved() == "starves" and not run.fate.lost:
+            if is_stuck and reading.starves() and not run.fate.lost:
                 self.stalled.append((run, load, time.monotonic()))
                 if not soak():
                     self.leave()
@@ -145,7 +145,7 @@ class Callers:
         fate, reading = run.fate, run.reading
         run.end()
         self.memory.append(run.memory)
-        limit = 1 if reading.unserved() != "starves" else 1 + RPCS * rounds() // 4
+        limit = 1 + RPCS * rounds() // 4 if reading.starves() else 1
         if fate.lost > limit:
             fate.problems.append(f"{fate.lost} connections were lost")
         if fate.replied + fate.failed != RPCS * rounds():
@@ -172,6 +172,7 @@ def peer_client():
     with broken_credits():
         for n, reading in enumerate(r for r in chosen if not r.is_defensible()):
             callers.run(reading, LOADS[n % 3], n)
+        callers.wait()
     table.show()
 
 

@@ -83,9 +83,15 @@ class Reading:
             return "too long"
         if self.client and self.sent and not self.renews:
             return "starves"
-        if not self.client and self.sent and self.few:
+        if not self.client and self.sent and self.few and not self.renews:
             return "no form"
         return None
+
+    def starves(self):
+        """Whether the server may be left without credits: a client that counts what it has sent, not
+        what it has received, brings none back for the parts of a Reply unless it sends GRANTs. What
+        the text does not allow may take them too."""
+        return self.client and self.sent and not (self.renews and self.is_defensible())
 
 
 def readings(client):
