@@ -28,6 +28,7 @@ pub(crate) use transport::Client;
 use crate::endpoint::ConnectionEvents;
 use crate::endpoint::{
     EndpointEvents,
+    Pull,
     Received, //
 };
 use crate::kext::debugfs::Directory;
@@ -163,8 +164,8 @@ impl EndpointEvents for Client {
         requester::reply::received(this, message);
     }
 
-    fn pulled(this: &Arc<Self>, pull: Pulling<Client>, done: bool) {
-        backchannel::pulled(this, pull, done);
+    fn pulled(this: &Arc<Self>, pull: KBox<Pull<Client>>, done: bool) {
+        backchannel::pulled(this, KBox::into_inner(pull).end(), done);
         // What was read may have been refused, and its Receive is back.
         this.act();
     }

@@ -50,15 +50,15 @@ impl<H: EndpointEvents> SendQueueOwner for Endpoint<H> {
     }
 
     fn read(this: ArcBorrow<'_, Self>, done: ReadsDone<Self>, completion: Completion<'_>) {
-        let (pull, place) = this.send.lock().queue.reads_done(done);
+        let (mut pull, place) = this.send.lock().queue.reads_done(done);
         // Before anybody looks at the memory.
-        let keeper = KBox::into_inner(pull).end();
+        pull.unmap();
         if completion.ok() {
             this.retire(place);
         } else {
             this.trace_error(completion, trace::Work::Read);
             this.context.lost();
         }
-        H::pulled(this.context.handler(), keeper, completion.ok());
+        H::pulled(this.context.handler(), pull, completion.ok());
     }
 }

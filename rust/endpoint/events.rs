@@ -4,7 +4,10 @@
 
 use crate::kext::prelude::*;
 use crate::{
-    endpoint::Received,
+    endpoint::{
+        Pull,
+        Received, //
+    },
     observe::trace,
     rdma::cm::CmEvents, //
 };
@@ -64,8 +67,9 @@ pub(crate) trait EndpointEvents: ConnectionEvents + Sized {
     /// The keeper of the memory that RDMA Writes are made from.
     type Push: Send + 'static;
 
-    /// Reads have completed. If not `done`, the connection is lost.
-    fn pulled(_this: &Arc<Self>, _pull: Self::Pull, _done: bool) {}
+    /// Reads have completed, and their memory is not mapped any more. If not `done`, the connection
+    /// is lost.
+    fn pulled(_this: &Arc<Self>, _pull: KBox<Pull<Self>>, _done: bool) {}
 
     /// A message has arrived.
     fn received(this: &Arc<Self>, message: Received<Self>);

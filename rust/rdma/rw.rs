@@ -253,8 +253,8 @@ impl<K, M> ReadWrites<K, M> {
         keeper
     }
 
-    /// Ends the operations, but keeps what keeps their memory.
-    pub(super) fn unmap(&mut self) {
+    /// Ends the operations, which are not posted, or have completed. Keeps what keeps their memory.
+    pub(crate) fn unmap(&mut self) {
         self.operations = KVec::new();
         self.load = Load::default();
     }

@@ -97,16 +97,6 @@ const PATIENCE: Msecs = 20_000;
 /// Names the work item that takes a connection off its device.
 const LEAVE_WORK: u64 = 1;
 
-/// See `Connection::returns`.
-#[derive(Default)]
-struct Returns {
-    /// The number of times that something came back.
-    count: u64,
-    /// The number of threads that wait for more. Nobody is woken while there is none, which is
-    /// nearly always.
-    waiting: u32,
-}
-
 /// A transport that has a connection.
 #[pin_data]
 pub(crate) struct Connection {
@@ -126,10 +116,14 @@ pub(crate) struct Connection {
     backlog: Backlog<Connection>,
     /// Set if a message waits for a Send buffer for its answer, or for the end of transfers.
     starved: Atomic<bool>,
-    /// Counts what came back, memory regions above all; and the end of the connection, after which
-    /// nothing will.
+    /// Set while a thread waits for memory regions for a Reply, or is about to; nearly never.
+    /// Changed by whoever has `patience`. A transfer ends under the lock of the Send Queue, under
+    /// which the thread looks for transfers after it has set this; so who ends one sees it.
+    is_patient: Atomic<bool>,
+    /// Counts what came back meanwhile, memory regions above all; and the end of the connection,
+    /// after which nothing will.
     #[pin]
-    returns: SpinLock<Returns>,
+    returns: SpinLock<u64>,
     /// Signaled when `returns` has changed while somebody waits for that.
     #[pin]
     returned: CondVar,
@@ -265,7 +259,23 @@ impl Connection {
     /// Ends the connection, from any context.
     pub(super) fn close(&self) {
         self.xprt.close();
+        self.wake_all();
+    }
+
+    /// Has those who wait look whether the connection is at its end.
+    fn wake_all(&self) {
         self.wake();
+        // It may not have seen that somebody is about to wait, who looks at the connection under
+        // this lock.
+        self.count_return();
+    }
+
+    /// Wakes the thread that waits for memory regions.
+    fn count_return(&self) {
+        let mut returns = self.returns.lock();
+        *returns = returns.wrapping_add(1);
+        drop(returns);
+        self.returned.notify_all();
     }
 
     /// Makes what a callback needs of the connection, see [`CallbackWire::begin_callback`].
@@ -304,17 +314,14 @@ impl Connection {
     /// `ENOTCONN` if the connection ends before, or the time is over.
     fn wait_for_return(&self, seen: u64, left: &mut Jiffies) -> Result {
         let mut returns = self.returns.lock();
-        while returns.count == seen {
+        while *returns == seen {
             // Who closes the connection says so here afterwards.
             if self.xprt.is_closing() {
                 return Err(ENOTCONN);
             }
-            // Whoever takes the lock after us sees that somebody waits.
-            returns.waiting = returns.waiting.saturating_add(1);
             let outcome = self
                 .returned
                 .wait_interruptible_timeout(&mut returns, *left);
-            returns.waiting = returns.waiting.saturating_sub(1);
             match outcome {
                 CondVarTimeoutResult::Woken { jiffies } => *left = jiffies,
                 _ => return Err(ENOTCONN),
@@ -347,18 +354,19 @@ impl Connection {
             return Err(ENOTCONN);
         }
         let mut left = msecs_to_jiffies(PATIENCE);
+        self.is_patient.store(true, Relaxed);
         let result = loop {
             match attempt() {
                 Err(EAGAIN) => {}
                 other => break other,
             }
             // Read now: what the attempt itself has given back is nothing to wait for.
-            let seen = self.returns.lock().count;
+            let seen = *self.returns.lock();
             if endpoint.has_transfers() {
                 if let Err(error) = self.wait_for_return(seen, &mut left) {
                     // Those behind us shall not wait as long again.
                     self.close();
-                    return Err(error);
+                    break Err(error);
                 }
                 continue;
             }
@@ -367,6 +375,7 @@ impl Connection {
                 other => break other,
             }
         };
+        self.is_patient.store(false, Relaxed);
         drop(turn);
         result
     }
@@ -680,12 +689,8 @@ impl Waiting for Connection {
             self.xprt.enqueue();
         }
         // A thread that sends a Reply sleeps meanwhile, see `patiently`.
-        let mut returns = self.returns.lock();
-        returns.count = returns.count.wrapping_add(1);
-        let waiting = returns.waiting > 0;
-        drop(returns);
-        if waiting {
-            self.returned.notify_all();
+        if self.is_patient.load(Relaxed) {
+            self.count_return();
         }
     }
 }

@@ -8,6 +8,7 @@
 use crate::endpoint::{
     Endpoint,
     EndpointEvents,
+    Pull,
     Received,
     SendBuffer, //
 };
@@ -15,15 +16,14 @@ use crate::kext::prelude::*;
 use crate::link::assembly::Whole;
 use crate::responder::call::{
     xid_of,
-    Arrived,
-    Pulling, //
+    Arrived, //
 };
 use crate::sunrpc::svc::SvcXprt;
 
 /// Something for a thread to do.
 pub(super) enum Work<H: EndpointEvents> {
     /// A Call, all of which was read.
-    Pulled(Pulling<H>),
+    Pulled(KBox<Pull<H>>),
     /// A message, and what its answer goes into.
     Arrived(Arrived<H>, SendBuffer<H>),
 }
@@ -34,7 +34,7 @@ struct Queue<H: EndpointEvents> {
     /// parts. With place for all that the peer may send.
     arrived: KVVec<Arrived<H>>,
     /// Calls that were read. With as many places, since each is in such a message.
-    pulled: KVVec<Pulling<H>>,
+    pulled: KVVec<KBox<Pull<H>>>,
     /// The number of places there are, or will be when those who make them have done so.
     room: usize,
 }
@@ -137,7 +137,7 @@ impl<H: EndpointEvents> Inbox<H> {
     }
 
     /// Puts a Call in that was read, from any context.
-    pub(super) fn put_call(&self, xprt: &SvcXprt, call: Pulling<H>) {
+    pub(super) fn put_call(&self, xprt: &SvcXprt, call: KBox<Pull<H>>) {
         let mut queue = self.queue.lock();
         let refused = queue.pulled.push_within_capacity(call).err();
         // See `has_room` for the barrier.

@@ -5,7 +5,6 @@
 use super::{
     inspect,
     Connection,
-    Returns,
     LEAVE_WORK,
     SEND_STEP, //
 };
@@ -163,7 +162,8 @@ impl Connection {
                 established: Atomic::new(false),
                 backlog <- Backlog::new(sends(credits), stats.clone())?,
                 starved: Atomic::new(false),
-                returns <- new_spinlock!(Returns::default(), "rpcrdma::Connection::returns"),
+                is_patient: Atomic::new(false),
+                returns <- new_spinlock!(0, "rpcrdma::Connection::returns"),
                 returned <- new_condvar!("rpcrdma::Connection::returned"),
                 patience <- new_mutex!((), "rpcrdma::Connection::patience"),
                 channel,

@@ -9,6 +9,7 @@ use super::{
 use crate::endpoint::ConnectionEvents;
 use crate::endpoint::{
     EndpointEvents,
+    Pull,
     Received, //
 };
 use crate::kext::delayed_work::{
@@ -186,8 +187,7 @@ impl DelayedWorkItem<LEAVE_WORK> for Connection {
 
 impl ConnectionEvents for Connection {
     fn lost(&self) {
-        self.xprt.close();
-        self.wake();
+        self.close();
     }
 
     fn device_gone(this: &Arc<Self>) {
@@ -226,8 +226,8 @@ impl EndpointEvents for Connection {
         }
     }
 
-    fn pulled(this: &Arc<Self>, pull: Pulling<Connection>, done: bool) {
-        this.stats.reads_done(pull.xid(), done);
+    fn pulled(this: &Arc<Self>, pull: KBox<Pull<Connection>>, done: bool) {
+        this.stats.reads_done(pull.keeper().xid(), done);
         if done {
             this.inbox.put_call(&this.xprt, pull);
         }
@@ -281,13 +281,13 @@ impl ServerTransport for Connection {
             .next(&this.xprt, Self::lend, |endpoint| this.reserve(endpoint));
         let result = match work {
             None => Ok(0),
-            Some(Work::Pulled(call)) if call.is_sound() => {
+            Some(Work::Pulled(pull)) if pull.keeper().is_sound() => {
                 rqst.let_next_in();
-                call.deliver(rqst)
+                KBox::into_inner(pull).end().deliver(rqst)
             }
-            Some(Work::Pulled(call)) => {
+            Some(Work::Pulled(pull)) => {
                 rqst.let_next_in();
-                let (message, buffer) = call.give_up();
+                let (message, buffer) = KBox::into_inner(pull).end().give_up();
                 this.refuse(message, buffer, &Refusal::Chunks(RefusalReason::OtherCall))
                     .map(|()| 0)
             }
@@ -320,7 +320,7 @@ impl ServerTransport for Connection {
         if let Some(owner) = &*this.owner.lock() {
             owner.disconnect();
         }
-        this.wake();
+        this.wake_all();
     }
 
     fn free(this: &Arc<Self>) {
