@@ -37,8 +37,8 @@ module! {
             description: "Pages per memory region at most; 0 for what the device can do",
         },
         shared_receives: u32 {
-            default: 8192,
-            description: "Most Receives that connections share on a device; 0: each has its own",
+            default: 4294967295,
+            description: "Most Receives that connections share on a device (default by memory)",
         },
         shared_receives_iwarp: u32 {
             default: 0,

@@ -23,6 +23,7 @@ use crate::kext::delayed_work::{
     new_delayed_work_ext,
     DelayedWork, //
 };
+use crate::kext::memalloc::memory_of_machine;
 use crate::kext::prelude::*;
 use crate::link::auth::{
     AuthParameters,
@@ -357,7 +358,7 @@ impl Plan {
                 transfers,
                 segments: most_segments(transfers, &limits),
             },
-            shared: shared_receives(limits.iwarp),
+            shared: shared_receives(limits.iwarp, size),
         })
     }
 
@@ -429,24 +430,66 @@ fn parameter(iwarp: bool) -> u32 {
     }
 }
 
-/// Returns the most Receives that connections share on a device; zero if they do not.
+/// The value of the module parameter which says that the memory of the machine decides.
+const BY_MEMORY: u32 = u32::MAX;
+
+/// The part of the memory of the machine that shared Receives of one device take at most then: this
+/// is what it is divided by.
+const MEMORY_PART: u64 = 32;
+
+/// The fewest Receives that may be shared then.
+const FEWEST_BY_MEMORY: u32 = 8192;
+
+/// Returns the most Receives of `size` octets that connections share on a device; zero if they do
+/// not. A device may allow fewer.
 ///
 /// Over iWARP they do not unless the administrator says so. A message that finds no Receive ends
 /// its connection there, whoever has taken what there was; and the memory that RDMA Reads fill is
 /// open to RDMA Writes of all connections in the same protection domain.
-fn shared_receives(iwarp: bool) -> u32 {
+fn shared_receives(iwarp: bool, size: u32) -> u32 {
     match parameter(iwarp) {
         0 => 0,
+        BY_MEMORY => by_memory(memory_of_machine(), size),
         limit => limit.max(FEWEST),
     }
+}
+
+/// Returns the most Receives of `size` octets that are shared on a machine with so much `memory`,
+/// in octets.
+fn by_memory(memory: u64, size: u32) -> u32 {
+    let fit = memory / MEMORY_PART / u64::from(size.max(1));
+    u32::try_from(fit).unwrap_or(u32::MAX).max(FEWEST_BY_MEMORY)
 }
 
 /// Tells of module parameters that are taken for other ones. Called when the module is loaded.
 pub(in crate::server) fn check_parameters() {
     for (iwarp, name) in [(false, "shared_receives"), (true, "shared_receives_iwarp")] {
-        let (asked, taken) = (parameter(iwarp), shared_receives(iwarp));
-        if asked != taken {
-            pr_warn!("{name}={asked} is too few to be shared, {taken} is used\n");
+        let asked = parameter(iwarp);
+        if (1..FEWEST).contains(&asked) {
+            pr_warn!("{name}={asked} is too few to be shared, {FEWEST} is used\n");
+        }
+    }
+}
+
+#[cfg(rpcrdma_kunit)]
+#[kernel::prelude::kunit_tests(rpcrdma_accept)]
+mod tests {
+    use super::*;
+
+    /// A large machine has more of them, and a small one no fewer than it always had.
+    #[test]
+    fn shared_receives_follow_the_memory() {
+        const GIB: u64 = 1 << 30;
+        for (memory, size, most) in [
+            (GIB, 12_288, 8192),
+            (3 * GIB, 12_288, 8192),
+            (4 * GIB, 12_288, 10_922),
+            (16 * GIB, 12_288, 43_690),
+            (16 * GIB, 4096, 131_072),
+            (0, 0, 8192),
+            (u64::MAX, 1024, u32::MAX),
+        ] {
+            assert_eq!(by_memory(memory, size), most);
         }
     }
 }

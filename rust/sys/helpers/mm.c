@@ -7,6 +7,11 @@ struct page *rpcrdma_helper_virt_to_page(const void *addr)
 	return virt_to_page(addr);
 }
 
+unsigned long rpcrdma_helper_totalram_pages(void)
+{
+	return totalram_pages();
+}
+
 struct page *rpcrdma_helper_alloc_page(gfp_t gfp)
 {
 	return alloc_page(gfp);
