@@ -13,7 +13,8 @@ is taken away, and what remains without verbs, device, checksums and network too
 
 Options come from the environment: `ROUNDS` (3), how often each module has its turn; `WANTED`, a word
 that the names of the rows to be measured contain; `TOP` (0), how many functions are shown of each
-row; and `MODULES`, what is compared with what comes first there ("stock ours two").
+row; and `MODULES`, what is compared with what comes first there ("stock ours two";
+also "2016").
 """
 
 import os
@@ -22,9 +23,10 @@ import subprocess
 import sys
 import traceback
 
-from common import Failure, check, fabric, log, module_refs, run, wait_for
+from common import Failure, check, fabric, log, module_refs, read, run, wait_for
 from operations import SIDES, SPAN, rows
 from profiling import PARTS, RDMA, TRANSPORT, Profile, Symbols
+from versions import DEBUGFS
 
 MOUNT = "/mnt"
 EXPORT = "/srv/export"
@@ -55,6 +57,10 @@ def turn(side, number, profile):
     shell(f"start_nfs_server; sleep 4; mount_nfs 4.2 {MOUNT} rsize=1048576,wsize=1048576")
     wanted = os.environ.get("WANTED") or ""
     found = {}
+    if SIDES[side].dialect:
+        spoken = [line for number in os.listdir(DEBUGFS) if number.isdigit()
+                  for line in read(f"{DEBUGFS}/{number}/state").splitlines() if line.startswith("dialect: ")]
+        check(spoken == [f"dialect: {SIDES[side].dialect}"], f"{side}: {spoken}")
     with open(f"{MOUNT}/data", "wb") as f:
         f.write(b"\xA5" * SPAN)
     profile.symbols.modules_changed()
@@ -101,7 +107,7 @@ def table(found):
     """Prints what one operation takes: side -> list of turns."""
     first, *others = found
     print(f"\nInstructions of the guest for one operation: fabric {fabric()}, NFSv4.2, direct I/O, "
-          f"the module at both ends (ours: in Version One, two: in Version Two); "
+          f"the module at both ends (ours: in Version One, two: in Version Two, 2016: in that protocol); "
           f"{len(found[first])} turns each. Spread: how far the farthest turn is from the mean. "
           "Clock: the same by the guest's clock, in parts of it.\n")
     heading("RPCs", first, *[c for o in others for c in (o, "ratio")], "spread", "clock")

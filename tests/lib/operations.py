@@ -13,6 +13,7 @@ import time
 
 import tap
 from common import LIBC, check, rpc_counts, write
+from versions import DIALECTS, SETTINGS
 
 KIB, MIB = 1 << 10, 1 << 20
 #: Octets of the file that is read and written, named `data`.
@@ -171,10 +172,11 @@ def rows(mount, export, turn, server, batches=BATCHES):
 class Side:
     """A module, and how it is inserted."""
 
-    def __init__(self, module, version=None):
+    def __init__(self, module, version=""):
         self.ko = f"{module.upper()}_KO"
-        self.parameters = [f"{end}_version={version}" for end in ("client", "server")
-                           ] if version else []
+        self.parameters = [f"{name}={value}" for name, value in SETTINGS[version].items()]
+        #: What debugfs calls the protocol that is spoken where it is at both ends.
+        self.dialect = DIALECTS.get(version)
 
     def arguments(self):
         """For insmod, in this guest."""
@@ -188,4 +190,5 @@ class Side:
 
 
 #: What is compared, by the names that tables have.
-SIDES = {"stock": Side("stock"), "ours": Side("ours", 1), "two": Side("ours", 2)}
+SIDES = {"stock": Side("stock"), "ours": Side("ours", "1"), "two": Side("ours", "2"),
+         "2016": Side("ours", "2016")}
