@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Scopes that restrict how the current thread allocates memory, and vectors of octets.
+//! Scopes that restrict how the current thread allocates memory, vectors of octets, and how much
+//! memory there is.
 //!
 //! C header: [`include/linux/sched/mm.h`](srctree/include/linux/sched/mm.h)
 
