@@ -440,6 +440,9 @@ const MEMORY_PART: u64 = 32;
 /// The fewest Receives that may be shared then.
 const FEWEST_BY_MEMORY: u32 = 8192;
 
+/// The most. Their buffers are made as they are needed, but their queues as long as they may be.
+const MOST_BY_MEMORY: u32 = 32_768;
+
 /// Returns the most Receives of `size` octets that connections share on a device; zero if they do
 /// not. A device may allow fewer.
 ///
@@ -458,7 +461,9 @@ fn shared_receives(iwarp: bool, size: u32) -> u32 {
 /// in octets.
 fn by_memory(memory: u64, size: u32) -> u32 {
     let fit = memory / MEMORY_PART / u64::from(size.max(1));
-    u32::try_from(fit).unwrap_or(u32::MAX).max(FEWEST_BY_MEMORY)
+    u32::try_from(fit)
+        .unwrap_or(u32::MAX)
+        .clamp(FEWEST_BY_MEMORY, MOST_BY_MEMORY)
 }
 
 /// Tells of module parameters that are taken for other ones. Called when the module is loaded.
@@ -484,10 +489,10 @@ mod tests {
             (GIB, 12_288, 8192),
             (3 * GIB, 12_288, 8192),
             (4 * GIB, 12_288, 10_922),
-            (16 * GIB, 12_288, 43_690),
-            (16 * GIB, 4096, 131_072),
+            (8 * GIB, 12_288, 21_845),
+            (16 * GIB, 12_288, 32_768),
             (0, 0, 8192),
-            (u64::MAX, 1024, u32::MAX),
+            (u64::MAX, 1024, 32_768),
         ] {
             assert_eq!(by_memory(memory, size), most);
         }
