@@ -19,7 +19,10 @@ pub(crate) mod receives;
 pub(crate) mod watchdog;
 
 use self::{
-    incoming::Incoming,
+    incoming::{
+        Answer,
+        Incoming, //
+    },
     receives::{
         Receives,
         Renewal, //
@@ -44,7 +47,10 @@ use super::{
         Asked,
         Usable, //
     },
-    message::Version,
+    message::{
+        Short,
+        Version, //
+    },
     props::{
         AgreedTerms,
         Properties,
@@ -283,6 +289,36 @@ impl Connection {
         Some(plain)
     }
 
+    /// Handles a message of the earlier protocol with one chunk of one segment at most, if it is a
+    /// whole RPC message and nothing else is going on, see [`Session::is_steady_in_earlier`].
+    /// Nothing is to be sent for it. Without `expects_answers` it is a Call, see [`Reception`].
+    /// Else nothing is returned, and nothing has changed.
+    pub(crate) fn received_short<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        expects_answers: bool,
+    ) -> Option<Incoming<'a>> {
+        if !self.session.is_steady_in_earlier() {
+            return None;
+        }
+        let version = Version::Earlier;
+        let short = Short::decode(version, bytes)?;
+        if short.is_reply && !expects_answers {
+            return None;
+        }
+        self.session.exchange.note_heard();
+        if !short.is_reply {
+            return Some(Incoming::Call {
+                version,
+                last: None,
+            });
+        }
+        Some(Incoming::Answer(Answer {
+            refuses_invalidation: !self.session.exchange.accepts_invalidation(),
+            ..Answer::short(&short)
+        }))
+    }
+
     /// Returns whether nothing has to be sent for what has arrived, see
     /// [`Session::is_content`].
     #[inline]
@@ -294,6 +330,9 @@ impl Connection {
     pub(crate) fn received<'a>(&mut self, bytes: &'a [u8], reception: &Reception) -> Incoming<'a> {
         if let Some(plain) = self.received_plain(bytes, reception.used) {
             return Incoming::of_plain(&plain);
+        }
+        if let Some(incoming) = self.received_short(bytes, reception.expects_answers) {
+            return incoming;
         }
         // An end that expects no answers has no Calls under way.
         self.session.exchange.set_idle(!reception.expects_answers);

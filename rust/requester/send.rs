@@ -151,8 +151,8 @@ fn sizes_of(buf: &XdrBuf) -> Result<MessageSizes, SendError> {
     })
 }
 
-/// Chooses the format of a Call of Version One, which is one that needs one chunk in most cases.
-/// [`None`] if it needs more. In that version the peer refuses nothing.
+/// Chooses the format of a Call that needs one chunk, as most do which need any, where there are no
+/// parts. [`None`] if it needs more, or if the peer has refused anything.
 #[inline]
 fn choose_one_chunk<T: Host>(
     rqst: &SendRqst<'_, T>,
@@ -160,7 +160,8 @@ fn choose_one_chunk<T: Host>(
     terms: &Terms,
     cut: &SegmentLimits,
 ) -> Option<CallPlan> {
-    if terms.version.rules().has_properties || !terms.has_chunks || !rqst.reply_expected() {
+    let is_usual = terms.has_chunks && terms.usable == Usable::ALL && rqst.reply_expected();
+    if terms.version.rules().has_parts || !is_usual {
         return None;
     }
     let ddp_allowed = rqst.ddp_allowed();
@@ -172,6 +173,7 @@ fn choose_one_chunk<T: Host>(
     };
     let (call, reply) = (rqst.snd_buf(), rqst.rcv_buf());
     format::choose_one_chunk(
+        terms.version,
         &short(call, sizes.call, call.is_write(), terms.send_size),
         &short(reply, sizes.reply, reply.is_read(), terms.receive_size),
         cut,

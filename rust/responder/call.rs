@@ -74,6 +74,8 @@ pub(crate) struct Call<H: EndpointEvents> {
     buffer: Option<SendBuffer<H>>,
     /// Its transaction ID.
     xid: u32,
+    /// The version of its header.
+    version: Version,
     /// Where it is counted.
     work: InWork,
 }
@@ -181,6 +183,8 @@ pub(crate) struct Arrived<H: EndpointEvents> {
 
 /// The properties of a Call that its header tells.
 struct Heading {
+    /// Its version.
+    version: Version,
     /// Its transaction ID.
     xid: u32,
     /// The size of the header.
@@ -225,6 +229,7 @@ impl<H: EndpointEvents> Call<H> {
             // Of a Call in parts, the last message has the header.
             let chunks = AnyChunks::of(&call, message.bytes());
             let heading = Heading {
+                version,
                 xid: call.xid,
                 header_len: call.header_len,
                 chunks: chunks.map(CallChunks::Any),
@@ -259,6 +264,7 @@ impl<H: EndpointEvents> Call<H> {
             stats.short_call(&short, arrived.message.bytes().len());
         }
         let heading = Heading {
+            version: short.version,
             xid: short.xid,
             header_len: short.header_len,
             chunks: short.chunk.map(CallChunks::Only),
@@ -280,6 +286,7 @@ impl<H: EndpointEvents> Call<H> {
     {
         let Arrived { message, whole, .. } = arrived;
         let Heading {
+            version,
             xid,
             header_len,
             chunks,
@@ -293,6 +300,7 @@ impl<H: EndpointEvents> Call<H> {
             result_count: 0,
             buffer,
             xid,
+            version,
             work: InWork::new(stats),
         })
     }
@@ -330,6 +338,7 @@ impl<H: EndpointEvents> Call<H> {
             Some(CallChunks::Any(any)) => any.places.call(bytes),
             None | Some(CallChunks::Only(_)) => {
                 let short = ShortCall {
+                    version: self.version,
                     xid: self.xid,
                     // Nobody asks again.
                     credits: 0,

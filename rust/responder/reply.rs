@@ -30,7 +30,8 @@ use crate::proto::continuation::Split;
 use crate::proto::message::{
     self,
     ChunkKind,
-    OnlyChunk, //
+    OnlyChunk,
+    PlainHeader, //
 };
 use crate::proto::v2::Direction;
 use crate::proto::{
@@ -377,7 +378,7 @@ where
         (ChunkKind::Reply, []) => (0, u32::try_from(reply.len())?),
         _ => return Ok(None),
     };
-    if len == 0 || len > only.segment.length {
+    if len == 0 || len > only.segment.length || spares(only.kind, len, terms) {
         return Ok(None);
     }
     let segment = Segment {
@@ -409,6 +410,17 @@ where
     ready.len = end;
     ready.invalidate = call.invalidate().filter(|_| terms.may_invalidate);
     Ok(Some(transfers))
+}
+
+/// Returns whether a Reply of `len` octets goes inline although there is a Reply chunk for it: it
+/// fits, and that is asked for.
+fn spares(kind: ChunkKind, len: u32, terms: &ReplyTerms) -> bool {
+    if kind != ChunkKind::Reply || !terms.version.rules().spares_reply_chunk {
+        return false;
+    }
+    let header = PlainHeader::len(terms.version, Direction::Reply);
+    let whole = header.saturating_add(len);
+    whole as usize <= terms.inline_max
 }
 
 /// Returns the memory of `len` octets of a Reply from octet `from` on; [`None`] if there are gaps

@@ -102,21 +102,31 @@ impl Channel {
             let incoming = Incoming::of_counted(Version::One, bytes, expects_answers);
             return Delivery::whole(incoming);
         }
-        match self.deliver_plain(bytes, held) {
+        match self.deliver_plain(bytes, held, expects_answers) {
             Some(delivery) => delivery,
             None => self.deliver_any(bytes, held, expects_answers),
         }
     }
 
     /// Takes a message in if it is one of those that nearly all are, see
-    /// [`Connection::received_plain`](crate::proto::connection::Connection::received_plain).
+    /// [`Connection::received_plain`](crate::proto::connection::Connection::received_plain) and
+    /// [`Connection::received_short`](crate::proto::connection::Connection::received_short).
     #[inline]
-    fn deliver_plain<'a>(&self, bytes: &'a [u8], held: u32) -> Option<Delivery<'a>> {
+    fn deliver_plain<'a>(
+        &self,
+        bytes: &'a [u8],
+        held: u32,
+        expects_answers: bool,
+    ) -> Option<Delivery<'a>> {
         if !self.settled.load(Acquire) {
             return None;
         }
         let mut state = self.state.lock();
-        let plain = state.connection.received_plain(bytes, Some(held))?;
+        let Some(plain) = state.connection.received_plain(bytes, Some(held)) else {
+            let incoming = state.connection.received_short(bytes, expects_answers)?;
+            drop(state);
+            return Some(Delivery::whole(incoming));
+        };
         if !state.connection.is_content() {
             self.is_quiet.store(false, Relaxed);
         } else if !self.is_quiet.load(Relaxed) {

@@ -74,6 +74,16 @@ impl Answer<'_> {
         }
     }
 
+    /// A Reply of a version that counts Calls, with one chunk of one segment at most.
+    #[inline]
+    pub(crate) fn short(short: &Short) -> Self {
+        Self {
+            credits: Some(short.credits),
+            reply: Some(Reply::of_short(short)),
+            ..Self::failed(short.xid, None)
+        }
+    }
+
     /// A Reply of Version Two that is all in one message, without chunks.
     #[inline]
     pub(crate) const fn plain(plain: &Plain<'_>) -> Self {
@@ -141,18 +151,10 @@ impl<'a> Incoming<'a> {
         if !expects_answers {
             return call;
         }
-        if version == Version::One {
-            match Short::decode(bytes) {
-                Some(short) if short.is_reply => {
-                    return Self::Answer(Answer {
-                        credits: Some(short.credits),
-                        reply: Some(Reply::of_short(&short)),
-                        ..Answer::failed(short.xid, None)
-                    })
-                }
-                Some(_) => return call,
-                None => {}
-            }
+        match Short::decode(version, bytes) {
+            Some(short) if short.is_reply => return Self::Answer(Answer::short(&short)),
+            Some(_) => return call,
+            None => {}
         }
         match decode_counted(version, bytes) {
             Err(error) => Self::Bad(error),

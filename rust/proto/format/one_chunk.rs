@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! RPCs of Version One that take one chunk, of one segment in most cases: data that is read or
-//! written, or a Reply that may be long. Nearly all that take any are such.
+//! RPCs of a version that counts Calls, which take one chunk, of one segment in most cases: data
+//! that is read or written, or a Reply that may be long. Nearly all that take any are such.
 
 use super::{
     super::{
@@ -28,9 +28,6 @@ const WRITE_CHUNK: u32 = 8 + SEGMENT;
 /// The size of a Reply chunk without its segments: their number. Its "is present" word is in a
 /// header without chunks too (RFC 8166, 4.3).
 const REPLY_CHUNK: u32 = 4;
-
-/// The size in octets of a header without chunks.
-const PLAIN: u32 = PlainHeader::len(Version::One, Direction::Call);
 
 /// The most segments that are chosen here: of head, pages and tail, one each.
 const MOST: usize = 3;
@@ -72,10 +69,11 @@ fn segments(cut: &SegmentLimits, offset: usize, len: u32) -> Option<u32> {
 }
 
 /// Chooses the format of a Call and its Reply if one chunk is enough: what [`super::choose`] would
-/// choose for Version One with the same segments, if the peer has refused nothing. Nothing is
-/// returned in all other cases.
+/// choose for the same version, which counts Calls, with the same segments, if the peer has refused
+/// nothing. Nothing is returned in all other cases.
 #[inline]
 pub(crate) fn choose_one_chunk(
+    version: Version,
     call: &ShortMessage,
     reply: &ShortMessage,
     cut: &SegmentLimits,
@@ -83,7 +81,12 @@ pub(crate) fn choose_one_chunk(
     if cut.header_segments() < MOST {
         return None;
     }
-    let (format, header) = choose_offer(reply, cut)?;
+    let plain = match version {
+        // Of the same size in both directions.
+        Version::One | Version::Earlier => PlainHeader::len(version, Direction::Call),
+        Version::Two => return None,
+    };
+    let (format, header) = choose_offer(plain, reply, cut)?;
     let plan = |call, header: u32, follows: u32| {
         Some(CallPlan {
             call,
@@ -113,15 +116,20 @@ pub(crate) fn choose_one_chunk(
     plan(CallFormat::ReadChunk { position, pad }, header, rest)
 }
 
-/// Chooses what is offered for a Reply. Returns it with the size of a header that has it.
+/// Chooses what is offered for a Reply. Returns it with the size of a header that has it; that of
+/// one without chunks is `plain`.
 #[inline]
-fn choose_offer(reply: &ShortMessage, cut: &SegmentLimits) -> Option<(ReplyFormat, u32)> {
+fn choose_offer(
+    plain: u32,
+    reply: &ShortMessage,
+    cut: &SegmentLimits,
+) -> Option<(ReplyFormat, u32)> {
     let sizes = &reply.sizes;
-    if reply.fits(PLAIN, sizes.total().ok()?) {
-        return Some((ReplyFormat::Inline, PLAIN));
+    if reply.fits(plain, sizes.total().ok()?) {
+        return Some((ReplyFormat::Inline, plain));
     }
     if reply.places && sizes.pages != 0 {
-        let header = PLAIN + WRITE_CHUNK;
+        let header = plain.checked_add(WRITE_CHUNK)?;
         let rest = sizes.head.checked_add(sizes.tail)?;
         let fits = reply.places_pages(cut) && reply.fits(header, rest);
         return fits.then_some((ReplyFormat::WriteChunk, header));
@@ -132,7 +140,7 @@ fn choose_offer(reply: &ShortMessage, cut: &SegmentLimits) -> Option<(ReplyForma
         .checked_add(segments(cut, reply.offset, sizes.pages)?)?
         .checked_add(segments(cut, last, sizes.tail)?)?;
     let segments = count.checked_mul(SEGMENT)?;
-    let header = segments.checked_add(PLAIN + REPLY_CHUNK)?;
+    let header = segments.checked_add(plain)?.checked_add(REPLY_CHUNK)?;
     reply
         .fits(header, 0)
         .then_some((ReplyFormat::ReplyChunk, header))
@@ -182,9 +190,14 @@ mod tests {
 
     /// Compares both ways to choose. Returns whether the short one has chosen, and another format
     /// than without chunks.
-    fn compare(call: &ShortMessage, reply: &ShortMessage, ddp_allowed: bool) -> bool {
+    fn compare(
+        version: Version,
+        call: &ShortMessage,
+        reply: &ShortMessage,
+        ddp_allowed: bool,
+    ) -> bool {
         let chosen = choose(&CallShape {
-            version: Version::One,
+            version,
             call: message(call, call.places),
             reply: message(reply, reply.places),
             call_inline: call.inline,
@@ -204,7 +217,7 @@ mod tests {
             places: message.places && ddp_allowed,
             ..*message
         };
-        let Some(plan) = choose_one_chunk(&short(call), &short(reply), &CUT) else {
+        let Some(plan) = choose_one_chunk(version, &short(call), &short(reply), &CUT) else {
             return false;
         };
         assert_eq!(chosen, Ok(plan));
@@ -215,8 +228,10 @@ mod tests {
     /// long one does, or leaves it to that.
     #[test]
     fn both_ways_to_choose_agree() {
-        let lens = [0, 3, 4, 100, 940, 948, 952, 968, 996, 997, 4096, 32_768];
-        let heads = [4, 60, 62, 900, 948, 996, 2000];
+        let lens = [
+            0, 3, 4, 100, 936, 940, 944, 948, 952, 968, 992, 993, 996, 997, 4096, 32_768,
+        ];
+        let heads = [4, 60, 62, 900, 944, 948, 992, 996, 2000];
         let mut chosen = 0_u32;
         for (head, pages) in heads.iter().flat_map(|h| lens.map(|pages| (*h, pages))) {
             for kind in 0..32_u32 {
@@ -236,15 +251,20 @@ mod tests {
                     },
                     ..long
                 };
-                for ddp_allowed in [true, false] {
+                for (version, ddp_allowed) in [
+                    (Version::One, true),
+                    (Version::One, false),
+                    (Version::Earlier, true),
+                    (Version::Earlier, false),
+                ] {
                     for (call, reply) in [(&long, &short), (&short, &long), (&long, &long)] {
-                        let is_chosen = compare(call, reply, ddp_allowed);
+                        let is_chosen = compare(version, call, reply, ddp_allowed);
                         chosen = chosen.saturating_add(is_chosen.into());
                     }
                 }
             }
         }
-        assert!(chosen > 1000);
+        assert!(chosen > 2000);
     }
 
     /// The commonest Calls of NFS with data, which go in a chunk.
@@ -263,7 +283,7 @@ mod tests {
         let (short, data) = (message(200, 0, false), message(200, 4096, true));
         let long = message(5000, 0, false);
         let plan = |call, reply| {
-            let plan = choose_one_chunk(call, reply, &CUT);
+            let plan = choose_one_chunk(Version::One, call, reply, &CUT);
             plan.map(|plan| (plan.call, plan.reply))
         };
         let read = CallFormat::ReadChunk {
@@ -277,7 +297,8 @@ mod tests {
         ] {
             assert_eq!(plan(call, reply), Some(expected));
         }
-        // Two chunks are left to the other choice.
+        // Two chunks are left to the other choice, and so is what goes in parts.
         assert_eq!(plan(&data, &data), None);
+        assert_eq!(choose_one_chunk(Version::Two, &short, &data, &CUT), None);
     }
 }

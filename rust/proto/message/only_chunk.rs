@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages of Version One with one chunk of one segment: nearly all that have any chunk.
+//! Messages of a version that counts Calls, with one chunk of one segment: nearly all that have any
+//! chunk.
 
 use super::{
-    super::v1::procedure,
+    super::{
+        v1::{
+            procedure,
+            Direction, //
+        },
+        v2_2016, //
+    },
     Version, //
 };
 use crate::proto::prelude::*;
@@ -73,7 +80,7 @@ pub(crate) struct OnlyChunkHeader {
 impl OnlyChunkHeader {
     /// Writes the header to the front of `buf` and returns its size. [`None`] if it has to be
     /// written as those with any chunks are ([`super::CallHeader`], [`super::ReplyHeader`]), or
-    /// can't be: in another version than One, or if something is wrong with it.
+    /// can't be: in a version that counts messages, or if something is wrong with it.
     #[inline]
     pub(crate) fn encode(&self, buf: &mut [u8]) -> Option<usize> {
         let Segment {
@@ -82,7 +89,7 @@ impl OnlyChunkHeader {
             offset,
         } = self.chunk.segment;
         offset.checked_add(u64::from(length))?;
-        if self.version != Version::One || self.credits == 0 {
+        if self.version.rules().counts_messages || self.credits == 0 {
             return None;
         }
         let [a, b, c, d, e, f, g, h] = offset.to_be_bytes();
@@ -95,6 +102,14 @@ impl OnlyChunkHeader {
         };
         let prefix = [self.xid, self.version.number(), self.credits, procedure];
         writer.words(prefix).ok()?;
+        if self.version == Version::Earlier {
+            let direction = if self.is_reply {
+                Direction::Reply
+            } else {
+                Direction::Call
+            };
+            writer.u32(v2_2016::header::word(direction)).ok()?;
+        }
         // Read list, Write list, Reply chunk (RFC 8166, 4.2).
         let written = match self.chunk.kind {
             ChunkKind::Read { position } if position == 0 || position & 3 != 0 => return None,
@@ -143,10 +158,13 @@ mod tests {
         ChunkKind::Reply,
     ];
 
+    /// The versions that have such headers.
+    const VERSIONS: [Version; 2] = [Version::One, Version::Earlier];
+
     /// The header with a chunk of this kind.
-    const fn header(kind: ChunkKind, is_reply: bool) -> OnlyChunkHeader {
+    const fn header(version: Version, kind: ChunkKind, is_reply: bool) -> OnlyChunkHeader {
         OnlyChunkHeader {
-            version: Version::One,
+            version,
             is_reply,
             xid: 7,
             credits: 9,
@@ -158,7 +176,7 @@ mod tests {
     }
 
     /// The header of a Call with this chunk, written as one with any chunks.
-    fn any_call(kind: ChunkKind) -> Result<Bytes> {
+    fn any_call(version: Version, kind: ChunkKind) -> Result<Bytes> {
         let read = match kind {
             ChunkKind::Read { position } => &[ReadSegment {
                 position,
@@ -168,7 +186,7 @@ mod tests {
         };
         let only = |is: bool| if is { &[SEGMENT][..] } else { &[] };
         let call = CallHeader {
-            version: Version::One,
+            version,
             xid: 7,
             credits: 9,
             call: &[],
@@ -182,26 +200,31 @@ mod tests {
 
     #[test]
     fn a_header_with_one_chunk_is_as_one_with_any() -> Result {
-        let short = |kind, is_reply| {
-            Bytes::from_encoder(|buf| header(kind, is_reply).encode(buf).ok_or(Fault::NoSpace))
+        let short = |version, kind, is_reply| {
+            Bytes::from_encoder(|buf| {
+                let len = header(version, kind, is_reply).encode(buf);
+                len.ok_or(Fault::NoSpace)
+            })
         };
-        for kind in KINDS {
-            assert_eq!(short(kind, false)?.get(), any_call(kind)?.get());
-        }
-        for kind in [ChunkKind::Write, ChunkKind::Reply] {
+        for (version, kind) in VERSIONS.iter().flat_map(|v| KINDS.map(|kind| (*v, kind))) {
+            let call = short(version, kind, false)?;
+            assert_eq!(call.get(), any_call(version, kind)?.get());
+            if kind.is_read() {
+                continue;
+            }
             let (write, reply) = match kind {
                 ChunkKind::Reply => (&[][..], Some(&[SEGMENT][..])),
                 _ => (&[&[SEGMENT][..]][..], None),
             };
             let any = ReplyHeader {
-                version: Version::One,
+                version,
                 xid: 7,
                 credits: 9,
                 write,
                 reply,
             };
             let any = Bytes::from_encoder(|buf| any.encode(buf))?;
-            assert_eq!(short(kind, true)?.get(), any.get());
+            assert_eq!(short(version, kind, true)?.get(), any.get());
         }
         Ok(())
     }
@@ -209,6 +232,7 @@ mod tests {
     #[test]
     fn what_has_another_form_is_not_written() {
         let mut buf = [0; 64];
+        let header = |kind, is_reply| header(Version::One, kind, is_reply);
         let mut encode = |header: OnlyChunkHeader, room: usize| {
             header.encode(buf.get_mut(..room).unwrap_or_default())
         };
@@ -246,7 +270,9 @@ mod tests {
             (KINDS[2], false),
             (KINDS[2], true),
         ];
-        for (kind, is_reply) in cases {
+        let all = VERSIONS.iter().flat_map(|v| cases.map(|case| (*v, case)));
+        for (version, (kind, is_reply)) in all {
+            let header = |kind, is_reply| header(version, kind, is_reply);
             let bytes = Bytes::from_writer(|writer| {
                 let header = Bytes::from_encoder(|buf| {
                     let len = header(kind, is_reply).encode(buf);
@@ -258,7 +284,7 @@ mod tests {
                 }
                 Ok(())
             })?;
-            let short = Short::decode(bytes.get()).ok_or(Fault::NoPayload)?;
+            let short = Short::decode(version, bytes.get()).ok_or(Fault::NoPayload)?;
             assert_eq!((short.xid, short.credits, short.is_reply), (7, 9, is_reply));
             assert_eq!(short.chunk, Some(header(kind, is_reply).chunk));
         }

@@ -174,13 +174,15 @@ impl<'a> Call<'a> {
 /// header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShortCall {
+    /// The version of the header.
+    pub(crate) version: Version,
     /// The transaction ID.
     pub(crate) xid: u32,
     /// The credit value.
     pub(crate) credits: u32,
     /// The size of the header.
     pub(crate) header_len: usize,
-    /// The chunk. Only a Call of Version One has one.
+    /// The chunk. A Call of a version that counts messages has none.
     pub(crate) chunk: Option<OnlyChunk>,
 }
 
@@ -189,9 +191,10 @@ impl ShortCall {
     #[inline]
     pub(crate) fn decode(version: Version, bytes: &[u8]) -> Option<Self> {
         match version {
-            Version::One => {
-                let short = Short::decode(bytes)?;
+            Version::One | Version::Earlier => {
+                let short = Short::decode(version, bytes)?;
                 (!short.is_reply).then_some(Self {
+                    version,
                     xid: short.xid,
                     credits: short.credits,
                     header_len: short.header_len,
@@ -202,21 +205,20 @@ impl ShortCall {
                 let plain = v2::Plain::get(bytes)?;
                 let is_call = plain.direction == v2::Direction::Call;
                 is_call.then_some(Self {
+                    version,
                     xid: plain.xid,
                     credits: plain.credits,
                     header_len: plain.header_len,
                     chunk: None,
                 })
             }
-            // No short way is worth it.
-            Version::Earlier => None,
         }
     }
 
     /// Returns the Call, whose message it is. If it has a chunk it is decoded for that.
     pub(crate) fn call<'a>(&self, message: &'a [u8]) -> Option<Call<'a>> {
         if self.chunk.is_some() {
-            return Call::decode(Version::One, message);
+            return Call::decode(self.version, message);
         }
         Some(Call {
             xid: self.xid,

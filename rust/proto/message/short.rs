@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Received messages of Version One with one chunk of one segment at most: nearly all are such.
+//! Received messages of a version that counts Calls, with one chunk of one segment at most: nearly
+//! all are such.
 
 use super::{
     super::v1::{
         procedure,
-        Prefix,
-        VERSION, //
+        Prefix, //
     },
     only_chunk::{
         ChunkKind,
         OnlyChunk, //
-    }, //
+    },
+    Version, //
 };
 use crate::proto::prelude::*;
 
-/// A message of Version One that has no chunk, or one of one segment, and with which nothing is
-/// wrong.
+/// A message of Version One, or of the earlier protocol, that has no chunk, or one of one segment,
+/// and with which nothing is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Short {
     /// The transaction ID.
@@ -34,14 +35,30 @@ pub(crate) struct Short {
 
 impl Short {
     /// Decodes a message in a few steps. Returns nothing for everything else, sound or not: there
-    /// is [`decode`](super::super::v1::decode) for that.
+    /// is [`decode_counted`](super::decode_counted) for that.
     #[inline]
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(version: Version, bytes: &[u8]) -> Option<Self> {
+        match version {
+            Version::One => Self::get::<false>(version.number(), bytes),
+            Version::Earlier => Self::get::<true>(version.number(), bytes),
+            Version::Two => None,
+        }
+    }
+
+    /// Decodes a message with this version number. `DIRECTED` says that there is a word for the
+    /// direction before the chunk lists.
+    #[inline(always)]
+    fn get<const DIRECTED: bool>(version: u32, bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(bytes);
         let prefix = Prefix::get(&mut reader).ok()?;
-        if prefix.version != VERSION {
+        if prefix.version != version {
             return None;
         }
+        let told = if DIRECTED {
+            Some(reader.bool().ok()?)
+        } else {
+            None
+        };
         let chunk = only_chunk(&mut reader)?;
         let kind = chunk.map(|chunk| chunk.kind);
         let is_reply = match prefix.procedure {
@@ -66,6 +83,9 @@ impl Short {
             }
             _ => return None,
         };
+        if told.is_some_and(|told| told != is_reply) {
+            return None;
+        }
         Some(Self {
             xid: prefix.xid,
             credits: prefix.credits,
@@ -128,30 +148,30 @@ mod tests {
                 },
                 v1, //
             },
+            decode_counted,
             Call,
             Reply,
-            ShortCall,
-            Version, //
+            ShortCall, //
         },
         *, //
     };
 
     /// Decodes a message in both ways, which have to agree. Returns whether the short one has
     /// taken it.
-    fn compare(bytes: &[u8]) -> Result<bool> {
-        let Some(short) = Short::decode(bytes) else {
+    fn compare(version: Version, bytes: &[u8]) -> Result<bool> {
+        let Some(short) = Short::decode(version, bytes) else {
             return Ok(false);
         };
-        let header = v1::decode(bytes).map_err(|error| error.fault)?;
+        let header = decode_counted(version, bytes).map_err(|error| error.fault)?;
         assert_eq!((header.xid, header.credits), (short.xid, short.credits));
         assert_eq!(header.header_len(), short.header_len);
         let is_reply = header.rpc_direction() == v1::Direction::Reply;
         assert_eq!(is_reply, short.is_reply);
-        let call = ShortCall::decode(Version::One, bytes);
+        let call = ShortCall::decode(version, bytes);
         if is_reply {
             assert_eq!(call, None);
             let reply = Reply::of_short(&short);
-            let any = decode_reply(Version::One, bytes).ok_or(Fault::NoPayload)?;
+            let any = decode_reply(version, bytes).ok_or(Fault::NoPayload)?;
             assert_eq!(reply.special, any.special);
             assert_eq!(reply.header_len, any.header_len);
             // The segments that were offered, longer ones, none, too many, and others.
@@ -175,7 +195,8 @@ mod tests {
             }
         } else {
             let call = call.ok_or(Fault::NoPayload)?;
-            let any = Call::decode(Version::One, bytes).ok_or(Fault::NoPayload)?;
+            let any = Call::decode(version, bytes).ok_or(Fault::NoPayload)?;
+            assert_eq!(call.call(bytes), Some(any));
             let handle = call.chunk.map(|only| only.segment.handle);
             assert_eq!(handle, any.invalidate());
             let reads_or_offers = (!any.reads_nothing(), any.offers_chunks());
@@ -239,16 +260,60 @@ mod tests {
             ),
         ] {
             let bytes = Bytes::from_words(words)?;
-            assert_eq!(compare(bytes.get())?, is_short);
-            // The whole header is needed, and two words behind it, if any.
-            if is_short {
-                let header_len = Short::decode(bytes.get()).map_or(0, |short| short.header_len);
-                let needed = bytes.get().len().min(header_len.saturating_add(2 * UNIT));
-                for len in 0..needed {
-                    assert_eq!(Short::decode(bytes.get().get(..len).unwrap_or(&[])), None);
-                }
+            check(Version::One, bytes.get(), is_short)?;
+            // The same with another number, and the direction as fifth word.
+            for told in 0..3 {
+                let bytes = directed(words, told)?;
+                let is_short = is_short && told == u32::from(is_reply(words));
+                check(Version::Earlier, bytes.get(), is_short)?;
+                assert_eq!(Short::decode(Version::One, bytes.get()), None);
+                assert_eq!(Short::decode(Version::Two, bytes.get()), None);
             }
         }
         Ok(())
+    }
+
+    /// Compares both ways, for a message that the short one takes or not.
+    fn check(version: Version, bytes: &[u8], is_short: bool) -> Result {
+        assert_eq!(compare(version, bytes)?, is_short);
+        // The whole header is needed, and two words behind it, if any.
+        if is_short {
+            let decode = |bytes| Short::decode(version, bytes);
+            let header_len = decode(bytes).map_or(0, |short| short.header_len);
+            let needed = bytes.len().min(header_len.saturating_add(2 * UNIT));
+            for len in 0..needed {
+                assert_eq!(decode(bytes.get(..len).unwrap_or(&[])), None);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether a sound message of Version One is a Reply: it ends with the direction, or
+    /// has nothing behind its Reply chunk.
+    fn is_reply(words: &[u32]) -> bool {
+        words.get(3) == Some(&procedure::NOMSG) || words.get(7..).is_some_and(ends_as_reply)
+    }
+
+    /// Returns whether there is an RPC message at the end of some words, and it is a Reply.
+    fn ends_as_reply(words: &[u32]) -> bool {
+        matches!(words, [.., 7, 1] | [.., 7, 1, 5])
+    }
+
+    /// Returns a message of Version One as one of the earlier protocol, with this direction.
+    fn directed(words: &[u32], told: u32) -> Result<Bytes> {
+        Bytes::from_writer(|writer| {
+            for (at, word) in words.iter().enumerate() {
+                match (at, *word) {
+                    (1, 1) => writer.u32(Version::Earlier.number())?,
+                    (1, other) => writer.u32(other.saturating_add(7))?,
+                    (4, word) => {
+                        writer.u32(told)?;
+                        writer.u32(word)?;
+                    }
+                    (_, word) => writer.u32(word)?,
+                }
+            }
+            Ok(())
+        })
     }
 }

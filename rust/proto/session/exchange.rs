@@ -244,6 +244,13 @@ impl Exchange {
         self.heard = LATELY | SINCE_TOLD;
     }
 
+    /// Returns whether a message has come since this end has told something last. Then another one
+    /// proves nothing more, and [`Self::note_heard`] gives this end nothing to send.
+    #[inline]
+    pub(crate) const fn has_heard(&self) -> bool {
+        self.heard & SINCE_TOLD != 0
+    }
+
     /// Returns whether a message has come since the last call.
     pub(crate) fn take_heard(&mut self) -> bool {
         let was_heard = self.heard & LATELY != 0;

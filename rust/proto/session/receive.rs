@@ -86,6 +86,17 @@ impl Session {
         true
     }
 
+    /// Returns whether RPC messages of the earlier protocol, with which nothing is wrong, mean
+    /// nothing to this end but that the peer is there: [`Self::handle_received`] would return each
+    /// as [`Event::Foreign`]. One that is the first since this end has told something may prove
+    /// that the peer has heard it.
+    #[inline]
+    pub(crate) fn is_steady_in_earlier(&self) -> bool {
+        self.stage == Stage::Speaking(Version::Earlier)
+            && self.closing.is_none()
+            && self.exchange.has_heard()
+    }
+
     /// Notes the credits of a message, which the peer has given away and will not give again.
     #[inline]
     fn note_credits(&mut self, credits: u32) {

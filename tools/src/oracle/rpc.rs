@@ -57,8 +57,10 @@ pub fn rpc_message(bytes: &[u8]) {
             assert!(!reply.special || reply_chunk_len(&reply).is_some());
         }
     }
-    if let Some(short) = Short::decode(bytes) {
-        check_short(bytes, &short);
+    for version in [Version::One, Version::Earlier] {
+        if let Some(short) = Short::decode(version, bytes) {
+            check_short(version, bytes, &short);
+        }
     }
 }
 
@@ -73,8 +75,8 @@ pub(crate) fn reply_chunk_len(reply: &Reply<'_>) -> Option<u32> {
 }
 
 /// What is decoded in a few steps is what is decoded in many.
-fn check_short(bytes: &[u8], short: &Short) {
-    let header = v1::decode(bytes).expect("it is sound");
+fn check_short(version: Version, bytes: &[u8], short: &Short) {
+    let header = decode_counted(version, bytes).expect("it is sound");
     let is_reply = header.rpc_direction() == v1::Direction::Reply;
     assert_eq!(
         (header.xid, header.credits, header.header_len(), is_reply),
