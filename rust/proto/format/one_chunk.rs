@@ -82,7 +82,7 @@ pub(crate) fn choose_one_chunk(
         return None;
     }
     let plain = match version {
-        // Of the same size in both directions.
+        // Its size is the same in both directions.
         Version::One | Version::Earlier => PlainHeader::len(version, Direction::Call),
         Version::Two => return None,
     };
