@@ -79,20 +79,21 @@ class Reader(threading.Thread):
 class ServerReader:
     """The same in the other guest, of the files of our server, if it is ours."""
 
-    #: How often all files were read, lines of another form, and a file that ends this.
+    #: A line for each time that all files were read (appended, so that it can be counted at any
+    #: moment), lines of another form, and a file that ends this.
     TURNS, WRONG, STOP = (f"/run/debugfs-{name}" for name in ("turns", "wrong", "stop"))
 
     def __init__(self):
         self.ours = os.environ["PEER_MODULE"] == "ours"
         if self.ours:
             remote("mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug")
-            remote(f"n=0; while [ ! -e {self.STOP} ]; do "
+            remote(f"while [ ! -e {self.STOP} ]; do "
                    f"cat {DEBUGFS}/server/*/* 2>/dev/null | grep -v '^[a-z_]*: .' >>{self.WRONG}; "
-                   f"n=$((n + 1)); echo $n >{self.TURNS}; done", wait=False)
+                   f"echo >>{self.TURNS}; done", wait=False)
 
     def turns(self):
         """How often all files were read."""
-        return int(remote(f"cat {self.TURNS}", ok=None) or 0)
+        return int(remote(f"cat {self.TURNS} | wc -l"))
 
     def end(self):
         """Ends it, and looks at what it has found."""
