@@ -970,6 +970,47 @@ mod tests {
         Ok(())
     }
 
+    /// A whole RPC message of the earlier protocol goes the short way, but for the first one that a
+    /// server gets when it has told its properties: that one proves that they were heard.
+    #[test]
+    fn a_short_message_is_known_as_such() -> Result {
+        for (role, direction) in [(Role::Server, 0), (Role::Client, 1)] {
+            let words = [XID, 2, 9, 0, direction, 0, 0, 0, XID, direction];
+            let bytes = Bytes::from_words(&words)?;
+            let mut end = speaking_earlier(role)?;
+            if role == Role::Server {
+                assert!(end.received_short(bytes.get(), true).is_none());
+                hear(&mut end, &words, None)?;
+            }
+            end.session.exchange.take_heard();
+            let (is_call, xid) = match end.received_short(bytes.get(), true) {
+                Some(Incoming::Call { version, last }) => {
+                    assert!(version == Version::Earlier && last.is_none());
+                    (true, XID)
+                }
+                Some(Incoming::Answer(answer)) => (false, answer.xid),
+                _ => return Err(Fault::NoPayload),
+            };
+            assert_eq!((is_call, xid), (direction == 0, XID));
+            // The peer is there, and there is nothing to send for that.
+            assert!(end.session.exchange.take_heard() && end.is_quiet());
+            // An end without a Call under way expects no Reply.
+            let other = end.received_short(bytes.get(), false);
+            assert_eq!(other.is_some(), is_call);
+            // What is not one RPC message, and what comes when the connection is to end.
+            let error = Bytes::from_words(&[XID, 2, 9, 4, 1, 2])?;
+            assert!(end.received_short(error.get(), true).is_none());
+            end.session.close();
+            assert!(end.received_short(bytes.get(), true).is_none());
+        }
+        let bytes = Bytes::from_words(&[XID, 2, 9, 0, 0, 0, 0, 0, XID, 0])?;
+        for role in [Role::Server, Role::Client] {
+            let short = end(role, 2).received_short(bytes.get(), true).is_some();
+            assert!(!short && speaking(role)?.received_short(bytes.get(), true).is_none());
+        }
+        Ok(())
+    }
+
     /// Section 7.3: what the peer has refused is not asked for again before that is forgotten.
     #[test]
     fn errors_teach_what_is_of_use() -> Result {

@@ -100,7 +100,7 @@ impl Channel {
         owner: &impl ReceiveOwner,
     ) -> ReplyTerms {
         let share = endpoint.receive_share();
-        let mut state = self.change();
+        let mut state = self.state.lock();
         let renewal = state.connection.begin_renewal(share);
         let mut terms = if self.rules().has_properties {
             ReplyTerms::new(&state.connection.terms(), renewal.granted)
@@ -122,7 +122,7 @@ impl Channel {
         owner: &impl ReceiveOwner,
     ) -> u32 {
         let share = endpoint.receive_share();
-        let mut state = self.change();
+        let mut state = self.state.lock();
         let renewal = state.connection.begin_renewal(share);
         self.renew(state, endpoint, owner, &renewal)
     }
@@ -137,6 +137,9 @@ impl Channel {
         owner: &impl ReceiveOwner,
         renewal: &Renewal,
     ) -> u32 {
+        if renewal.has_work() {
+            self.is_quiet.store(false, Relaxed);
+        }
         if renewal.is_less {
             owner.granted(renewal.granted);
         }

@@ -62,7 +62,8 @@ pub(crate) struct Renewal {
 }
 
 impl Renewal {
-    /// Returns whether there is anything to do but to send the credit value.
+    /// Returns whether there is anything to do but to send the credit value. If not, the renewal
+    /// has changed nothing.
     pub(crate) const fn has_work(&self) -> bool {
         self.is_less || self.wanted > 0 || self.settles
     }

@@ -244,8 +244,9 @@ impl Exchange {
         self.heard = LATELY | SINCE_TOLD;
     }
 
-    /// Returns whether a message has come since this end has told something last. Then another one
-    /// proves nothing more, and [`Self::note_heard`] gives this end nothing to send.
+    /// Returns whether a message has come since this end has told its properties in the first
+    /// message of the connection. Then another one proves nothing more: of what is told later, only
+    /// an answer proves that it was heard. So [`Self::note_heard`] gives this end nothing to send.
     #[inline]
     pub(crate) const fn has_heard(&self) -> bool {
         self.heard & SINCE_TOLD != 0
