@@ -218,13 +218,14 @@ impl Channel {
         owner.add_room(1)
     }
 
-    /// Counts a Call of Version One with which `unanswered` Calls of the peer have no Reply.
+    /// Counts a Call of Version One with which `unanswered` Calls of the peer have no Reply. Only
+    /// the next renewal depends on it, so it gives [`Self::act`] nothing to do.
     ///
     /// # Errors
     ///
     /// [`Overrun`] if it should not have been sent.
     pub(crate) fn arrived(&self, unanswered: u32) -> Result<(), Overrun> {
-        let mut state = self.change();
+        let mut state = self.state.lock();
         state.connection.receives_mut().arrived(unanswered)
     }
 
