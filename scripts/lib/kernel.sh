@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-# Test kernels that are built here: uml, uml-kasan, debug. Sourced, never run.
+# Test kernels that are built here: uml, uml-kasan, uml-lockdep, debug. Sourced, never run.
 #
 # $(kernel_dir NAME) holds
 #   build/    the build directory, where modules are built against
@@ -13,15 +13,16 @@ kernel_fragments() {
 	case $1 in
 	uml) echo common uml fail speed ;;
 	uml-kasan) echo common uml sanitize uml-kasan ;;
+	uml-lockdep) echo common uml fail lockdep uml-lockdep ;;
 	debug) echo common x86 sanitize lockdep ;;
-	*) die "no such kernel: $1 (uml, uml-kasan, debug, debian)" ;;
+	*) die "no such kernel: $1 (uml, uml-kasan, uml-lockdep, debug, debian)" ;;
 	esac
 }
 
 # Prints the make variables of a kernel.
 kernel_make_flags() {
 	case $1 in
-	uml) echo ARCH=um ;;
+	uml | uml-lockdep) echo ARCH=um ;;
 	uml-kasan) echo ARCH=um LLVM=1 ;;
 	debug) echo ARCH=x86_64 LLVM=1 ;;
 	debian) echo ARCH=x86_64 LOCALVERSION="$(sed 's/^[0-9.]*//' "$(kernel_dir debian)/release")" ;;
@@ -129,6 +130,7 @@ take_stock_module() {
 
 make_kernel_uml() { make_kernel uml "$1"; }
 make_kernel_uml_kasan() { make_kernel uml-kasan "$1"; }
+make_kernel_uml_lockdep() { make_kernel uml-lockdep "$1"; }
 make_kernel_debug() { make_kernel debug "$1"; }
 
 setup_kernel() {
@@ -138,8 +140,9 @@ setup_kernel() {
 	case $name in
 	uml) step "kernel uml" "$(kernel_dir uml)" 3 make_kernel_uml ;;
 	uml-kasan) step "kernel uml-kasan" "$(kernel_dir uml-kasan)" 5 make_kernel_uml_kasan ;;
+	uml-lockdep) step "kernel uml-lockdep" "$(kernel_dir uml-lockdep)" 5 make_kernel_uml_lockdep ;;
 	debug) step "kernel debug" "$(kernel_dir debug)" 5 make_kernel_debug ;;
 	debian) step "kernel debian" "$(kernel_dir debian)" 3 make_kernel_debian ;;
-	*) die "no such kernel: $name (uml, uml-kasan, debug, debian)" ;;
+	*) die "no such kernel: $name (uml, uml-kasan, uml-lockdep, debug, debian)" ;;
 	esac
 }

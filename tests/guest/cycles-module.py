@@ -8,7 +8,7 @@
 # variants-siw: mount
 # soak-variants: mount mount@ours-ours
 # kernels: uml
-# soak-smoke: uml-kasan
+# soak-smoke: uml-kasan uml-lockdep
 # soak-smoke-variants: mount mount@ours-ours
 # timeout: 300 1800
 # rounds: 4 100

@@ -11,7 +11,7 @@
 # soak-variants: 4.1@ours-ours-2016 4.2@ours-ours-2016
 # smoke: uml-kasan
 # smoke-variants: 4.1@ours-ours
-# soak-smoke: uml-kasan debug
+# soak-smoke: uml-kasan uml-lockdep debug
 # soak-smoke-variants: 4.1 4.1@ours-ours
 # timeout: 300 1800
 # rounds: 2 100 1 5

@@ -6,7 +6,7 @@
 # fabrics: rxe siw
 # variants: one two
 # kernels: uml
-# soak-smoke: uml-kasan debug
+# soak-smoke: uml-kasan uml-lockdep debug
 # soak-smoke-fabrics: rxe siw
 # soak-smoke-variants: one two
 # timeout: 90 300

@@ -12,7 +12,7 @@
 # soak-variants: one two 2016
 # kernels: uml
 # smoke: uml-kasan
-# soak-smoke: uml-kasan debug
+# soak-smoke: uml-kasan uml-lockdep debug
 # timeout: 400 1800
 # rounds: 1 2
 """Every case ends in an error for its RPC or in a dropped connection, never in a hang.

@@ -7,7 +7,7 @@
 # variants: two
 # kernels: uml
 # smoke: uml-kasan
-# soak-smoke: uml-kasan debug
+# soak-smoke: uml-kasan uml-lockdep debug
 # timeout: 300 900
 # rounds: 1 5
 """A server in user space calls its client back, beyond a page, and looks at how it is answered."""

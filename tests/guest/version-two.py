@@ -11,7 +11,7 @@
 # smoke: uml-kasan
 # smoke-fabrics: rxe
 # smoke-variants: 4.2@ours-ours
-# soak-smoke: uml-kasan debug
+# soak-smoke: uml-kasan uml-lockdep debug
 # timeout: 300 1500
 """No setting is touched: two ends of ours speak Version Two with each other.
 

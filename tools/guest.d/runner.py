@@ -34,7 +34,7 @@ END
 exec bash --rcfile "$GUEST_LIB" -i"""
 
 # Seconds that a guest has for its last checks and to power off.
-GRACE = {"uml": 20, "uml-kasan": 120, "debug": 240, "debian": 60}
+GRACE = {"uml": 20, "uml-lockdep": 40, "uml-kasan": 120, "debug": 240, "debian": 60}
 
 
 def parse():
