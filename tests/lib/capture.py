@@ -2,6 +2,7 @@
 """Frames of this guest's network, and what tshark with the dissector of tools/wireshark shows of them."""
 
 import os
+import re
 import shutil
 import signal
 import struct
@@ -9,7 +10,7 @@ import subprocess
 import time
 import xml.etree.ElementTree
 
-from common import Failure, NFS_PORT, check, log, netdev, slowness
+from common import Failure, NFS_PORT, check, log, netdev, slowness, wait_for
 
 #: The dissector.
 DISSECTOR = "tools/wireshark/rpcrdma2.lua"
@@ -43,20 +44,27 @@ class Capture:
         return self
 
     def __exit__(self, kind, value, traceback):
-        # The last frames are on their way through the packet socket.
-        size = -1
-        while size != os.path.getsize(self.path):
-            size = os.path.getsize(self.path)
-            time.sleep(0.3 * slowness())
+        if kind is None:
+            # The last frames are on their way through the packet socket.
+            wait_for("the last frames", 30 * slowness(), self.has_all)
         self.process.send_signal(signal.SIGINT)
         said = self.process.communicate(timeout=30 * slowness())[1]
         os.chmod(self.path, 0o644)
         if os.environ.get("CAPTURES"):
             # A directory that outlives the guest.
             shutil.copy(self.path, os.environ["CAPTURES"])
-        log(f"{self.path}: {size} octets, " + ", ".join(said.splitlines()[-3:]))
+        log(f"{self.path}: {os.path.getsize(self.path)} octets, " + ", ".join(said.splitlines()[-3:]))
         if kind is None:
             check("\n0 packets dropped by kernel" in said, f"frames are missing: {said}")
+
+    def has_all(self):
+        """Whether tcpdump has written every frame that has come for it."""
+        time.sleep(0.3)
+        self.process.send_signal(signal.SIGUSR1)
+        line = self.process.stderr.readline()
+        counts = re.match(r"tcpdump: (\d+) packets? captured, (\d+) packets? received by filter", line)
+        check(counts, f"tcpdump says: {line}")
+        return counts[1] == counts[2]
 
 
 def repeated(path, numbers):
