@@ -18,6 +18,7 @@ A client of which `rdma_max_inline_read` is raised takes longer Replies, a serve
 connection only. Where allocations can be made to fail, the first ones do: then it is tried again.
 """
 
+import collections
 import mmap
 import os
 import re
@@ -30,6 +31,7 @@ import versions  # noqa: E402
 from case import main  # noqa: E402
 from common import (Mount, TRACING, check, drop_caches, log, pattern, read, remote,  # noqa: E402
                     rnr_events, rounds, run, slowness, wait_for, write, xprt_stats)
+from capture import Capture, messages  # noqa: E402
 from faults import Load  # noqa: E402
 
 SYSCTL = "/proc/sys/sunrpc"
@@ -42,6 +44,11 @@ MOST, LENGTH = 32 << 10, 16 << 10
 FAILURES = 3
 MAY_FAIL = os.path.exists(f"{failslab.BASE}/require-start")
 EVENT = re.compile(r"rpcrdma_rs_optional: xprt=\S+ xid=\S+ operation=UPDPROP receive_size=(\d+) .*sent=1")
+#: What the client takes before, beside its inline threshold of Version One.
+FORMER = 12 << 10
+#: An UPDPROP of that size, as tshark shows it.
+UPDPROP = 4
+TELLS_MOST = [("direction", 0), ("opttype", UPDPROP), ("propset", None), ("prop_2016.id", 1), ("prop.value", MOST)]
 TRACE = (f"mountpoint -q {TRACING} || mount -t tracefs tracefs {TRACING}; "
          f"echo 1 > {TRACING}/events/rpcrdma_rs/rpcrdma_rs_optional/enable; echo > {TRACING}/trace")
 
@@ -99,6 +106,21 @@ def enlarge(size):
     return told
 
 
+def check_capture(path):
+    """In what has passed the larger size is told once, and only behind it comes a longer message."""
+    shown = messages(path)
+    told = [m for m in shown if m.ours and m.get("opttype") == UPDPROP]
+    check([m.fields[4:] for m in told] == [TELLS_MOST], f"{[m.fields for m in told]}")
+    # What has gone in several packets; the last one of each is not counted.
+    long = collections.Counter()
+    for packet in shown:
+        if not packet.ours and "message_in" in packet.derived:
+            long[packet.derived["message_in"]] += packet.size
+    check(long and max(long.values()) > FORMER, f"no message of more than {FORMER} octets: {long}")
+    check(all(size <= FORMER or frame > told[0].frame for frame, size in long.items()),
+          f"a long message before frame {told[0].frame}: {long}")
+
+
 def an_idle_mount():
     """A READ whose Reply needed a chunk needs none any more, on the same connection."""
     with Mount(os.environ["VARIANT"]) as mount:
@@ -108,10 +130,16 @@ def an_idle_mount():
         drop_caches()
         check(registered_by("read", path, data) == 1, "no chunk before")
         if is_2016():
-            if MAY_FAIL:
-                failslab.arm(100, FAILURES)
-            told = enlarge(MOST)
-            check(told == [MOST], f"{told}")
+            with Capture("larger-receives") as capture:
+                drop_caches()
+                check(registered_by("read", path, data) == 1, "no chunk before")
+                if MAY_FAIL:
+                    failslab.arm(100, FAILURES)
+                told = enlarge(MOST)
+                check(told == [MOST], f"{told}")
+                drop_caches()
+                registered_by("read", path, data)
+            check_capture(capture.path)
             if MAY_FAIL:
                 failslab.disarm()
                 check(failslab.left() == 0, "memory was there at once")

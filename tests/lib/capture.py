@@ -98,7 +98,7 @@ class Message:
         self.frame, self.ours = frame, ours
         self.fields, self.derived, self.rpc = [], {}, {}
         self.part, self.broken = None, False
-        self.title = proto.get("showname", "")
+        self.title, self.size = proto.get("showname", ""), int(proto.get("size"))
         for field in proto:
             self.add(field)
 
