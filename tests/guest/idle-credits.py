@@ -30,6 +30,8 @@ from server_credits import BATCH, FIRST, MOST, connections, restart, show, use_a
 
 #: All credits of one connection fit into three quarters of this, and nobody else gets more than at first.
 SHARED = 104 + BATCH
+#: Connections that are idle, and Receives for them and another one.
+IDLE, FOR_NINE = 8, 256
 #: The administrator's setting, and what he lowers it to.
 SETTING = "/proc/sys/sunrpc/svc_rdma/max_requests"
 FEW = 8
@@ -53,9 +55,9 @@ def is_granted(credits, number):
     return now["granted"] == credits and now["withdrawn"] == 0
 
 
-def use_until(what, mount, done):
-    """Uses all credits until something is so."""
-    wait_for(what, 60 * slowness(), lambda: use_all(mount) or done())
+def use_until(what, mount, done, connections=1):
+    """Uses all credits of so many connections until something is so."""
+    wait_for(what, 60 * slowness(), lambda: use_all(mount, connections=connections) or done())
 
 
 def alone(mount):
@@ -125,6 +127,38 @@ def shortage():
     wait_for("end of the connections", 30, lambda: not connections())
 
 
+def ninth():
+    """Eight connections have had all the Receives they could get and are idle, a ninth one wants some."""
+    with Mount(os.environ["VARIANT"], options=f"nconnect={IDLE}") as mount:
+        eight = connections()
+        check(len(eight) == IDLE, f"connections: {eight}")
+        use_until("a shortage", mount, lambda: all(
+            show("credits", number)["granted"] > FIRST for number in eight) and any(
+            show("counters", number)["grants_denied"] for number in eight), IDLE)
+        before = {number: show("credits", number)["granted"] for number in eight}
+        with Mount("3", where="m1") as other:
+            number, = connections() - eight
+            began = time.monotonic()
+            if is_2016():
+                use_until("more credits than at first", other,
+                          lambda: show("credits", number)["granted"] > FIRST)
+                log(f"the ninth after {time.monotonic() - began:.1f} s")
+            else:
+                while time.monotonic() - began < LIMIT:
+                    use_all(other)
+            after = {number: show("credits", number)["granted"] for number in eight}
+            log(f"{sorted(before.values())}, {sorted(after.values())}, {show('credits', number)}")
+            if is_2016():
+                check(sum(after.values()) < sum(before.values()), "nothing was taken back")
+            else:
+                check(after == before and show("credits", number)["granted"] == FIRST, "another grant")
+            for one in (mount, other):
+                use_all(one)
+            check(xprt_stats(mount.path)["connect_count"] == IDLE, "connected more than once")
+            check(xprt_stats(other.path)["connect_count"] == 1, "connected more than once")
+    wait_for("end of the connections", 30, lambda: not connections())
+
+
 def under_load():
     """The same with all credits in use: no Call that was sent before the client knew is one too many."""
     with Mount(os.environ["VARIANT"]) as mount:
@@ -163,6 +197,8 @@ def client():
     shortage()
     if is_2016():
         under_load()
+    restart(FOR_NINE)
+    ninth()
     check(rnr_events() == 0, "a message found no Receive")
 
 

@@ -37,11 +37,11 @@ def restart(receives):
     remote("echo Y >/proc/fs/nfsd/v4_end_grace", ok=None)
 
 
-def use_all(mount, name="file"):
+def use_all(mount, name="file", connections=1):
     """Many large WRITEs at once, so that each is in work for a while."""
-    size = 128 * 1024
+    size, most = 128 * 1024 // connections, MOST * connections
     memory = mmap.mmap(-1, size)
     file = os.open(f"{mount.path}/{name}", os.O_CREAT | os.O_WRONLY | os.O_DIRECT)
-    with concurrent.futures.ThreadPoolExecutor(MOST) as threads:
-        list(threads.map(lambda n: os.pwrite(file, memory, n * size), range(2 * MOST)))
+    with concurrent.futures.ThreadPoolExecutor(most) as threads:
+        list(threads.map(lambda n: os.pwrite(file, memory, n * size), range(2 * most)))
     os.close(file)
