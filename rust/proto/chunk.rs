@@ -64,6 +64,22 @@ impl Segment {
         Ok(segment)
     }
 
+    /// Makes a segment of the words that it is encoded in.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::OffsetOverflow`] if the region runs past the end of the offset space.
+    #[inline]
+    pub(in crate::proto) fn of_words([handle, length, high, low]: [u32; 4]) -> Result<Self> {
+        let segment = Self {
+            handle,
+            length,
+            offset: u64::from(high) << 32 | u64::from(low),
+        };
+        segment.check()?;
+        Ok(segment)
+    }
+
     /// Reads a segment without a check.
     #[inline]
     fn read(reader: &mut Reader<'_>) -> Result<Self> {

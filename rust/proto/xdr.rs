@@ -70,6 +70,17 @@ impl<'a> Reader<'a> {
         self.array().map(|bytes| u32::from_be_bytes(*bytes))
     }
 
+    /// Reads several words, or none of them.
+    #[inline]
+    pub(crate) fn words<const N: usize>(&mut self) -> Result<[u32; N]> {
+        let bytes = self.bytes(N.saturating_mul(UNIT))?;
+        let mut words = [0; N];
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(UNIT)) {
+            *word = Reader::new(bytes).u32()?;
+        }
+        Ok(words)
+    }
+
     /// Reads a double word.
     #[inline]
     pub(crate) fn u64(&mut self) -> Result<u64> {
@@ -213,6 +224,18 @@ impl<'a> Writer<'a> {
 #[cfg_attr(not(rpcrdma_kunit), cfg(test))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_are_read_together_or_not_at_all() {
+        let octets = [0, 0, 0, 1, 9, 0, 0, 2, 7, 7];
+        let mut reader = Reader::new(&octets);
+        assert_eq!(reader.words::<3>(), Err(Fault::Truncated));
+        assert_eq!(reader.position(), 0);
+        assert_eq!(reader.words(), Ok([1, 0x0900_0002]));
+        assert_eq!(reader.words::<1>(), Err(Fault::Truncated));
+        assert_eq!(reader.rest(), [7, 7]);
+        assert_eq!(reader.words(), Ok([]));
+    }
 
     #[test]
     fn words_are_written_together_or_not_at_all() {

@@ -97,7 +97,8 @@ impl Short {
 }
 
 /// Reads chunk lists with one chunk of one segment, or with none. Returns nothing if they have
-/// more, or are not sound.
+/// more, or are not sound. The words in front of the segment tell which it is: present and
+/// position; no Read list, present and count; no Read list, no Write list, present and count.
 #[inline]
 fn only_chunk(reader: &mut Reader<'_>) -> Option<Option<OnlyChunk>> {
     // Read list, Write list, Reply chunk (RFC 8166, 4.2).
@@ -105,31 +106,21 @@ fn only_chunk(reader: &mut Reader<'_>) -> Option<Option<OnlyChunk>> {
         reader.bytes(3 * UNIT).ok()?;
         return Some(None);
     }
-    let (kind, segment, is_last) = if reader.bool().ok()? {
-        let position = reader.u32().ok()?;
-        if position == 0 || position & 3 != 0 {
-            return None;
+    let [a, b, c, d, e, f, g, h] = reader.words().ok()?;
+    let (kind, segment, others) = match (a, b) {
+        (1, position) if position != 0 && position & 3 == 0 => {
+            let rest = reader.u32().ok()?;
+            (ChunkKind::Read { position }, [c, d, e, f], g | h | rest)
         }
-        let segment = Segment::get(reader).ok()?;
-        let is_last = *reader.array().ok()? == [0; 3 * UNIT];
-        (ChunkKind::Read { position }, segment, is_last)
-    } else if reader.bool().ok()? {
-        let segment = only_segment(reader)?;
-        let is_last = *reader.array().ok()? == [0; 2 * UNIT];
-        (ChunkKind::Write, segment, is_last)
-    } else {
-        let is_there = reader.bool().ok()?;
-        (ChunkKind::Reply, only_segment(reader)?, is_there)
+        (0, 1) if c == 1 => {
+            let rest = reader.u32().ok()?;
+            (ChunkKind::Write, [d, e, f, g], h | rest)
+        }
+        (0, 0) if c == 1 && d == 1 => (ChunkKind::Reply, [e, f, g, h], 0),
+        _ => return None,
     };
-    is_last.then_some(Some(OnlyChunk { kind, segment }))
-}
-
-/// Reads a Write chunk or a Reply chunk of one segment.
-#[inline]
-fn only_segment(reader: &mut Reader<'_>) -> Option<Segment> {
-    let count = reader.u32().ok()?;
-    let segment = Segment::get(reader).ok()?;
-    (count == 1).then_some(segment)
+    let segment = Segment::of_words(segment).ok()?;
+    (others == 0).then_some(Some(OnlyChunk { kind, segment }))
 }
 
 #[cfg_attr(
