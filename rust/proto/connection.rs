@@ -293,30 +293,23 @@ impl Connection {
     /// whole RPC message and nothing else is going on, see [`Session::is_steady_in_earlier`].
     /// Nothing is to be sent for it. Without `expects_answers` it is a Call, see [`Reception`].
     /// Else nothing is returned, and nothing has changed.
-    pub(crate) fn received_short<'a>(
-        &mut self,
-        bytes: &'a [u8],
-        expects_answers: bool,
-    ) -> Option<Incoming<'a>> {
+    #[inline]
+    pub(crate) fn received_short(&mut self, bytes: &[u8], expects_answers: bool) -> Option<Short> {
         if !self.session.is_steady_in_earlier() {
             return None;
         }
-        let version = Version::Earlier;
-        let short = Short::decode(version, bytes)?;
+        let short = Short::decode(Version::Earlier, bytes)?;
         if short.is_reply && !expects_answers {
             return None;
         }
         self.session.exchange.note_heard();
-        if !short.is_reply {
-            return Some(Incoming::Call {
-                version,
-                last: None,
-            });
-        }
-        Some(Incoming::Answer(Answer {
-            refuses_invalidation: !self.session.exchange.accepts_invalidation(),
-            ..Answer::short(&short)
-        }))
+        Some(short)
+    }
+
+    /// Returns whether the peer must not invalidate handles any more: this end has said so, and the
+    /// peer is known to have heard of it.
+    pub(crate) fn refuses_invalidation(&self) -> bool {
+        self.version == Some(Version::Earlier) && !self.session.exchange.accepts_invalidation()
     }
 
     /// Returns whether nothing has to be sent for what has arrived, see
@@ -331,8 +324,8 @@ impl Connection {
         if let Some(plain) = self.received_plain(bytes, reception.used) {
             return Incoming::of_plain(&plain);
         }
-        if let Some(incoming) = self.received_short(bytes, reception.expects_answers) {
-            return incoming;
+        if let Some(short) = self.received_short(bytes, reception.expects_answers) {
+            return Incoming::of_short(Version::Earlier, &short, self.refuses_invalidation());
         }
         // An end that expects no answers has no Calls under way.
         self.session.exchange.set_idle(!reception.expects_answers);
@@ -346,8 +339,8 @@ impl Connection {
         match event {
             Event::Foreign(version) => {
                 let mut incoming = Incoming::of_counted(version, bytes, reception.expects_answers);
-                if let (Version::Earlier, Incoming::Answer(answer)) = (version, &mut incoming) {
-                    answer.refuses_invalidation = !self.session.exchange.accepts_invalidation();
+                if let Incoming::Answer(answer) = &mut incoming {
+                    answer.refuses_invalidation = self.refuses_invalidation();
                 }
                 incoming
             }
@@ -983,15 +976,10 @@ mod tests {
                 hear(&mut end, &words, None)?;
             }
             end.session.exchange.take_heard();
-            let (is_call, xid) = match end.received_short(bytes.get(), true) {
-                Some(Incoming::Call { version, last }) => {
-                    assert!(version == Version::Earlier && last.is_none());
-                    (true, XID)
-                }
-                Some(Incoming::Answer(answer)) => (false, answer.xid),
-                _ => return Err(Fault::NoPayload),
-            };
-            assert_eq!((is_call, xid), (direction == 0, XID));
+            let short = end.received_short(bytes.get(), true);
+            let short = short.ok_or(Fault::NoPayload)?;
+            let is_call = !short.is_reply;
+            assert_eq!((is_call, short.xid), (direction == 0, XID));
             // The peer is there, and there is nothing to send for that.
             assert!(end.session.exchange.take_heard() && end.is_quiet());
             // An end without a Call under way expects no Reply.

@@ -109,8 +109,7 @@ impl Channel {
     }
 
     /// Takes a message in if it is one of those that nearly all are, see
-    /// [`Connection::received_plain`](crate::proto::connection::Connection::received_plain) and
-    /// [`Connection::received_short`](crate::proto::connection::Connection::received_short).
+    /// [`Connection::received_plain`](crate::proto::connection::Connection::received_plain).
     #[inline]
     fn deliver_plain<'a>(
         &self,
@@ -121,12 +120,11 @@ impl Channel {
         if !self.settled.load(Acquire) {
             return None;
         }
+        if self.rules().has_optional {
+            return self.deliver_short(bytes, expects_answers);
+        }
         let mut state = self.state.lock();
-        let Some(plain) = state.connection.received_plain(bytes, Some(held)) else {
-            let incoming = state.connection.received_short(bytes, expects_answers)?;
-            drop(state);
-            return Some(Delivery::whole(incoming));
-        };
+        let plain = state.connection.received_plain(bytes, Some(held))?;
         if !state.connection.is_content() {
             self.is_quiet.store(false, Relaxed);
         } else if !self.is_quiet.load(Relaxed) {
@@ -136,6 +134,21 @@ impl Channel {
         Some(match plain.direction {
             Direction::Call => Delivery::Call(Version::Two, None),
             Direction::Reply => Delivery::Answer(Answer::plain(&plain), None),
+        })
+    }
+
+    /// Does the same in the earlier protocol, see
+    /// [`Connection::received_short`](crate::proto::connection::Connection::received_short).
+    #[inline]
+    fn deliver_short<'a>(&self, bytes: &'a [u8], expects_answers: bool) -> Option<Delivery<'a>> {
+        let mut state = self.state.lock();
+        let short = state.connection.received_short(bytes, expects_answers)?;
+        let refuses_invalidation = state.connection.refuses_invalidation();
+        drop(state);
+        Some(if short.is_reply {
+            Delivery::Answer(Answer::short(&short, refuses_invalidation), None)
+        } else {
+            Delivery::Call(Version::Earlier, None)
         })
     }
 

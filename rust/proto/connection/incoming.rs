@@ -76,10 +76,11 @@ impl Answer<'_> {
 
     /// A Reply of a version that counts Calls, with one chunk of one segment at most.
     #[inline]
-    pub(crate) fn short(short: &Short) -> Self {
+    pub(crate) fn short(short: &Short, refuses_invalidation: bool) -> Self {
         Self {
             credits: Some(short.credits),
             reply: Some(Reply::of_short(short)),
+            refuses_invalidation,
             ..Self::failed(short.xid, None)
         }
     }
@@ -151,10 +152,8 @@ impl<'a> Incoming<'a> {
         if !expects_answers {
             return call;
         }
-        match Short::decode(version, bytes) {
-            Some(short) if short.is_reply => return Self::Answer(Answer::short(&short)),
-            Some(_) => return call,
-            None => {}
+        if let Some(short) = Short::decode(version, bytes) {
+            return Self::of_short(version, &short, false);
         }
         match decode_counted(version, bytes) {
             Err(error) => Self::Bad(error),
@@ -164,6 +163,18 @@ impl<'a> Incoming<'a> {
                 reply: Reply::from_one(&header),
                 ..Answer::failed(header.xid, None)
             }),
+        }
+    }
+
+    /// Returns a message of a version that counts Calls, with one chunk of one segment at most.
+    #[inline]
+    pub(crate) fn of_short(version: Version, short: &Short, refuses_invalidation: bool) -> Self {
+        if short.is_reply {
+            return Self::Answer(Answer::short(short, refuses_invalidation));
+        }
+        Self::Call {
+            version,
+            last: None,
         }
     }
 
