@@ -39,6 +39,7 @@ kernel_dir() {
 	for fragment in $(kernel_fragments "$name"); do
 		files+=("$SCRIPTS/kconfig/$fragment.config")
 	done
+	[ ! -e "$SCRIPTS/kconfig/$name.h" ] || files+=("$SCRIPTS/kconfig/$name.h")
 	echo "$RPCRDMA_CACHE/kernel/$name-$(key_of 1 "${SOURCE##*-}" "$(kernel_make_flags "$name")" \
 		"$(hash_files "${files[@]}")")"
 }
@@ -84,6 +85,10 @@ make_kernel() {
 
 	flags=$(kernel_make_flags "$name")
 	mkdir -p "$build"
+	if [ -e "$SCRIPTS/kconfig/$name.h" ]; then
+		cp "$SCRIPTS/kconfig/$name.h" "$build/"
+		flags+=" CFLAGS_vector_kern.o=-include$build/$name.h"
+	fi
 	# The build directory is kept when a run is interrupted: make goes on there.
 	[ -e "$result/configured" ] || configure_kernel "$name" "$build"
 	touch "$result/configured"
