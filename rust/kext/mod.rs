@@ -5,6 +5,7 @@
 //! These are small safe wrappers of generic kernel facilities that the crate lacks. None of them
 //! depends on RDMA or RPC.
 
+pub(crate) mod barrier;
 pub(crate) mod completion;
 pub(crate) mod debugfs;
 pub(crate) mod delayed_work;

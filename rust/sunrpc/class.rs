@@ -17,6 +17,7 @@ use super::{
 use crate::kext::prelude::*;
 use crate::{
     kext::{
+        barrier::smp_mb,
         module_ref::ModuleRef,
         time::HZ, //
     },
@@ -26,13 +27,7 @@ use core::{
     mem,
     ptr, //
 };
-use kernel::{
-    sync::barrier::{
-        self,
-        smp_mb, //
-    },
-    types::ScopeGuard, //
-};
+use kernel::types::ScopeGuard;
 
 /// Time that an RPC waits for its Reply, and a task for a port lookup or a connection, in jiffies.
 const TIMEOUT: usize = 60 * HZ;
@@ -122,7 +117,7 @@ unsafe fn callback_setup<T: CallbackTransport>(
         (*args.bc_xprt).xpt_bc_xprt = xprt;
         // SUNRPC marks the server's transport as dead first, and then closes ours if it finds it.
         // So with the barrier either SUNRPC finds the new transport, or this sees the mark.
-        smp_mb(barrier::Full);
+        smp_mb();
         if svc::is_dead(args.bc_xprt) {
             Ops::<T>::close_callback(xprt);
         }

@@ -21,20 +21,17 @@ use super::{
 };
 use crate::kext::prelude::*;
 use crate::{
-    kext::time::HZ,
+    kext::{
+        barrier::smp_mb,
+        time::HZ, //
+    },
     sys, //
 };
 use core::{
     mem::ManuallyDrop,
     ptr, //
 };
-use kernel::{
-    seq_file::SeqFile,
-    sync::barrier::{
-        self,
-        smp_mb, //
-    }, //
-};
+use kernel::seq_file::SeqFile;
 
 /// The shortest timeout of an RPC, in jiffies. It leaves time to make a new connection.
 const MIN_TIMEOUT: usize = 10 * HZ;
@@ -118,7 +115,7 @@ impl<T: Transport> Ops<T> {
     /// `xprt` has these operations, is not released during the call, and has the state `this`.
     unsafe fn serve_backlog(xprt: *mut sys::rpc_xprt, this: &Arc<T>) {
         loop {
-            smp_mb(barrier::Full);
+            smp_mb();
             // SAFETY: The caller guarantees that the transport is valid. The length is a hint, read
             // without the queue's lock.
             if unsafe { ptr::read_volatile(&raw const (*xprt).backlog.qlen) } == 0 {

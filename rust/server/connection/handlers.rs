@@ -12,6 +12,7 @@ use crate::endpoint::{
     Pull,
     Received, //
 };
+use crate::kext::barrier::smp_mb;
 use crate::kext::delayed_work::{
     DelayedWork,
     DelayedWorkItem, //
@@ -50,10 +51,6 @@ use crate::sunrpc::svc::{
     ReplyRqst,
     ServerTransport,
     SvcXprt, //
-};
-use kernel::sync::barrier::{
-    self,
-    smp_mb, //
 };
 
 impl Connection {
@@ -271,7 +268,7 @@ impl ServerTransport for Connection {
         }
         // SUNRPC may just have ended its work on the transport, or a message has just come. Either
         // whoever makes room sees that, or we see here what he did: he has a barrier too.
-        smp_mb(barrier::Full);
+        smp_mb();
         may()
     }
 
