@@ -15,7 +15,10 @@ KFLAGS := $(if $(call config_has,CONFIG_CC_IS_CLANG),LLVM=1) \
 
 .DEFAULT_GOAL := modules
 .PHONY: modules modules_install check-kdir clean help setup demo demo-pair check soak bench
-.PHONY: guest check-interop bench-two bench-instructions
+.PHONY: guest check-interop check-oldest bench-two bench-instructions
+
+# The oldest kernel that the module is for.
+OLDEST := 7.2.12
 
 modules: check-kdir
 	+$(MAKE) -C $(KDIR) M=$(M) $(KFLAGS) modules
@@ -57,9 +60,14 @@ check:
 check-interop:
 	@tools/check --interop
 
+# A smoke test, with kernels and modules of their own in the cache.
+check-oldest:
+	@RPCRDMA_KERNEL=$(OLDEST) tools/check 'uml/kunit*' 'uml/workload/*' 'uml/fault-disconnect/*'
+
 # And the strict device must see what is wrong with a module that was spoilt on purpose.
 soak:
 	@tools/check --soak
+	@$(MAKE) --no-print-directory check-oldest
 	@tools/sabotage
 
 # What a clock can tell, and what only instructions can.
@@ -90,6 +98,8 @@ help:
 	@echo '  make check      the tests, with small counts (tools/check PATTERN for some of them)'
 	@echo '  make check-interop'
 	@echo '                  our client and server with each other and with the stock ones'
+	@echo '  make check-oldest'
+	@echo '                  the workload with the oldest kernel that the module is for ($(OLDEST))'
 	@echo '  make soak       the same with full counts, and those that take too long for make check;'
 	@echo '                  takes hours'
 	@echo '  make bench      compare with the stock module, as client and as server, and in Version Two:'
