@@ -62,7 +62,8 @@ check-interop:
 
 # A smoke test, with kernels and modules of their own in the cache.
 check-oldest:
-	@RPCRDMA_KERNEL=$(OLDEST) tools/check 'uml/kunit*' 'uml/workload/*' 'uml/fault-disconnect/*'
+	@RPCRDMA_KERNEL=$(OLDEST) tools/check 'uml/kunit*' 'uml/workload/rxe/*' 'uml/workload/siw/*' \
+		'uml/fault-disconnect/*'
 
 # And the strict device must see what is wrong with a module that was spoilt on purpose.
 soak:
