@@ -74,7 +74,7 @@ impl Segment {
         let segment = Self {
             handle,
             length,
-            offset: u64::from(high) << 32 | u64::from(low),
+            offset: (u64::from(high) << 32) | u64::from(low),
         };
         segment.check()?;
         Ok(segment)
