@@ -69,10 +69,6 @@ class Session:
         """The same, with operations that are to be made a COMPOUND in the session."""
         return self.done(*self.call(*operations))
 
-    def renew(self):
-        """Renews the lease."""
-        self.sequenced()
-
     def open(self, directory, name):
         """Opens a file for reading, and asks for a delegation; returns whether there is one."""
         owner = struct.pack(">Q", self.client) + opaque(b"nobody")
