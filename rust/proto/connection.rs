@@ -19,10 +19,7 @@ pub(crate) mod receives;
 pub(crate) mod watchdog;
 
 use self::{
-    incoming::{
-        Answer,
-        Incoming, //
-    },
+    incoming::Incoming,
     receives::{
         Receives,
         Renewal, //
