@@ -182,8 +182,9 @@ class Guest:
                ["-chardev", f"socket,id=tty,fd={line}"])
         if self.kernel == "debug" and args.cpus == 1:
             # Its tables are interpreted, which takes a third of the boot; only a
-            # second CPU is found by them.
-            append.append("acpi=off")
+            # second CPU is found by them. Without them the rate of the TSC can be measured with
+            # the PIT only, which mostly fails; or it is wrong by far, and so is the time.
+            append += ["acpi=off", "notsc"]
         append += args.kernel_option
         # Without five levels of page tables: while the kernel looks for its CPU's features it forgets for
         # a moment that it uses them, and an interrupt just then is a wild access to KASAN.
