@@ -982,7 +982,7 @@ mod tests {
             // An end without a Call under way expects no Reply.
             let other = end.received_short(bytes.get(), false);
             assert_eq!(other.is_some(), is_call);
-            // What is not one RPC message, and what comes when the connection is to end.
+            // Left to the long way: an error, and a message when the connection is to end.
             let error = Bytes::from_words(&[XID, 2, 9, 4, 1, 2])?;
             assert!(end.received_short(error.get(), true).is_none());
             end.session.close();

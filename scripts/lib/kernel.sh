@@ -85,6 +85,7 @@ make_kernel() {
 
 	flags=$(kernel_make_flags "$name")
 	mkdir -p "$build"
+	# What is included in front of the network driver, see there.
 	if [ -e "$SCRIPTS/kconfig/$name.h" ]; then
 		cp "$SCRIPTS/kconfig/$name.h" "$build/"
 		flags+=" CFLAGS_vector_kern.o=-include$build/$name.h"

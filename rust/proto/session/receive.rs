@@ -88,8 +88,8 @@ impl Session {
 
     /// Returns whether RPC messages of the earlier protocol, with which nothing is wrong, mean
     /// nothing to this end but that the peer is there: [`Self::handle_received`] would return each
-    /// as [`Event::Foreign`]. One that is the first since this end has told something may prove
-    /// that the peer has heard it.
+    /// as [`Event::Foreign`]. The first one since this end has told its properties may prove that
+    /// the peer has heard them.
     #[inline]
     pub(crate) fn is_steady_in_earlier(&self) -> bool {
         self.stage == Stage::Speaking(Version::Earlier)
