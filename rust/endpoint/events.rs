@@ -85,4 +85,7 @@ pub(crate) trait EndpointEvents: ConnectionEvents + Sized {
     /// [`Transfer`](super::Transfer) has ended, or a
     /// [`Charge`](super::Charge) was dropped. May be called with spinlocks held.
     fn resources_back(&self) {}
+
+    /// Pages of RDMA Reads or Writes count from now on, see [`Charge`](super::Charge).
+    fn transfers_begun(&self) {}
 }

@@ -22,12 +22,15 @@ pub(super) struct SendGate<O: SendQueueOwner> {
     pub(super) counted: u32,
     /// The number of transfers.
     pub(super) transfers: usize,
-    /// The number of Calls that were taken in and are not answered.
+    /// The number of Calls that were taken in and are not answered, but for those without chunks
+    /// that were taken in before older ones.
     pub(super) unanswered: u32,
     /// Set if a Call was not taken in since then.
     pub(super) held_up: bool,
     /// The number of pages of them that count, see [`Charge`](super::Charge).
     pub(super) pages: usize,
+    /// How many times some did not count any more, modulo 2^32.
+    pub(super) returned: u32,
     /// The number of memory regions for transfers, those that are being made counted.
     pub(super) transfer_regions: u32,
     /// Set while the end of the endpoint waits until there is none.
@@ -49,6 +52,7 @@ impl<O: SendQueueOwner> SendGate<O> {
             unanswered: 0,
             held_up: false,
             pages: 0,
+            returned: 0,
             transfer_regions: 0,
             awaited: false,
         })

@@ -65,6 +65,7 @@ pub(crate) use events::{
 pub(crate) use life::EndpointOwner;
 pub(crate) use quota::{
     Charge,
+    Kept,
     Quota, //
 };
 pub(crate) use receive::{

@@ -11,11 +11,19 @@
 //! fewer than a [`Quota`] says, of its connection and of all together. What it needs itself is not
 //! known then, so the bound is exceeded by what is in the hands of threads.
 //!
+//! A connection may have as many pages as nobody has, and no more than its own limit. So the more
+//! connections keep pages the less each of them may keep: with *K* of them an equal share of *K* +
+//! 1, one of which is left for whoever comes next. (Switches share their buffers among ports so.)
+//!
 //! A connection that has no pages, and whose Calls are all answered, may always take one in. So
 //! nobody waits for what only another connection's peer can give, and nobody needs to be woken by
 //! another connection: who waits has pages or Calls of its own, and looks again whenever there are
 //! fewer. With a limit of *L* pages, *T* threads, *N* connections and *P* pages of the largest
 //! payload there are never more than *L* + (*T* + *N*) *P* pages.
+//!
+//! A Call without chunks never needs pages. It is taken in whatever others have, before older ones
+//! that wait for pages, and does not count as unanswered then: such Calls could be on their way all
+//! the time.
 //!
 //! A connection is made with a few Send buffers. Those that are made later count until it ends.
 //! When there may be no more of them it goes on with those that it has, which come back.
@@ -108,7 +116,7 @@ static PAGES: Sum = Sum::new();
 /// Send buffers that were made after their connections.
 pub(super) static SENDS: Sum = Sum::new();
 
-/// With how many pages of RDMA Reads and Writes no further Call is taken in.
+/// With how many pages of RDMA Reads and Writes no further Call with chunks is taken in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quota {
     /// Those of the connection.
@@ -120,7 +128,12 @@ pub(crate) struct Quota {
 impl Quota {
     /// Returns whether a connection with `own` pages may have more when there are `all` together.
     fn allows(&self, own: usize, all: u64) -> bool {
-        own < self.own && all < self.all
+        own < self.own && (own as u64) < self.all.saturating_sub(all)
+    }
+
+    /// Returns whether pages are short: all connections have more than half of what they may have.
+    pub(crate) fn is_short(&self) -> bool {
+        PAGES.now.load(Relaxed) > self.all / 2
     }
 }
 
@@ -134,7 +147,8 @@ impl<O: SendQueueOwner> SendGate<O> {
         may
     }
 
-    /// Lends out a buffer for the answer to a Call, if there is one and the Call may be taken in.
+    /// Lends out a buffer for the answer to a Call, if there is one and the Call may be taken in,
+    /// whatever it needs.
     pub(super) fn take_in(&mut self, quota: &Quota) -> Option<SendMemory<O>> {
         if !self.queue.is_open() || !self.may_take_in(quota) {
             return None;
@@ -144,12 +158,29 @@ impl<O: SendQueueOwner> SendGate<O> {
         Some(memory)
     }
 
+    /// Lends out a buffer for the answer to a Call without chunks, if there is one.
+    pub(super) fn take_in_plain(&mut self) -> Option<SendMemory<O>> {
+        if !self.queue.is_open() {
+            return None;
+        }
+        self.free.take(Purpose::Rpc)
+    }
+
     /// The answer was posted, or there is none. Returns whether a Call was held up.
     #[must_use]
     pub(super) fn answered(&mut self) -> bool {
         self.unanswered = self.unanswered.saturating_sub(1);
         core::mem::take(&mut self.held_up)
     }
+}
+
+/// The pages of a connection that count at a moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    /// Their number.
+    pub(crate) pages: usize,
+    /// How many times some did not count any more until then, modulo 2^32.
+    pub(crate) returned: u32,
 }
 
 /// Pages of RDMA Reads or Writes that count. Dropped, they do not any more.
@@ -171,6 +202,7 @@ impl<H: EndpointEvents> Charge<H> {
         gate.pages = gate.pages.saturating_add(pages);
         PAGES.add(pages as u64);
         drop(gate);
+        endpoint.context.handler().transfers_begun();
         Some(Self { pages, endpoint })
     }
 }
@@ -179,6 +211,7 @@ impl<H: EndpointEvents> Drop for Charge<H> {
     fn drop(&mut self) {
         let mut gate = self.endpoint.send.lock();
         gate.pages = gate.pages.saturating_sub(self.pages);
+        gate.returned = gate.returned.wrapping_add(1);
         PAGES.sub(self.pages as u64);
         drop(gate);
         self.endpoint.context.handler().resources_back();
@@ -189,6 +222,15 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// Returns whether no further Call may be taken in until some pages do not count any more.
     pub(crate) fn is_full(&self, quota: &Quota) -> bool {
         !self.send.lock().may_take_in(quota)
+    }
+
+    /// Returns what the connection keeps.
+    pub(crate) fn kept(&self) -> Kept {
+        let gate = self.send.lock();
+        Kept {
+            pages: gate.pages,
+            returned: gate.returned,
+        }
     }
 
     /// Writes the budgets in use into a file of debugfs: pages of RDMA Reads and Writes of the
@@ -218,9 +260,37 @@ mod tests {
     fn there_is_a_bound_for_each_and_for_all() {
         let quota = Quota { own: 10, all: 100 };
         assert!(quota.allows(0, 0));
-        assert!(quota.allows(9, 99));
+        assert!(quota.allows(9, 90));
+        assert!(quota.allows(0, 99));
         assert!(!quota.allows(10, 10));
-        assert!(!quota.allows(1, 100));
+        assert!(!quota.allows(0, 100));
+        assert!(!quota.allows(0, 200));
+    }
+
+    /// However many take what they can get, each has the same, and there is as much for one more.
+    #[test]
+    fn what_is_left_is_a_share() {
+        let quota = Quota {
+            own: 1000,
+            all: 1200,
+        };
+        for count in 1..12_usize {
+            let mut pages = [0_usize; 12];
+            let mut all = 0;
+            for _ in 0..quota.all {
+                for own in pages.iter_mut().take(count) {
+                    if quota.allows(*own, all) {
+                        *own += 1;
+                        all += 1;
+                    }
+                }
+            }
+            let share = 1200 / (count + 1);
+            for own in pages.iter().take(count) {
+                assert!(own.abs_diff(share) <= 1);
+            }
+            assert!(quota.allows(share - count, all));
+        }
     }
 
     #[test]

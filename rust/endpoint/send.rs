@@ -162,6 +162,22 @@ impl<H: EndpointEvents> Endpoint<H> {
         })
     }
 
+    /// As [`Self::spare_send_buffer`], for a Call without chunks: whatever the pages of transfers
+    /// are.
+    pub(crate) fn plain_send_buffer(self: &Arc<Self>) -> Option<SendBuffer<H>> {
+        let memory = self.send.lock().take_in_plain()?;
+        Some(SendBuffer {
+            memory: Some(memory),
+            answers: false,
+            endpoint: self.clone(),
+        })
+    }
+
+    /// Returns whether a Send buffer is free for an RPC message.
+    pub(crate) fn has_send_buffer(&self) -> bool {
+        self.send.lock().free.count(Purpose::Rpc) > 0
+    }
+
     /// Returns whether a message with `regions` registrations could be posted now, in so many
     /// `parts`.
     pub(crate) fn has_send_room(&self, regions: usize, parts: u32) -> bool {
@@ -372,7 +388,7 @@ pub(super) fn there<T>(parts: &[Option<T>]) -> u32 {
 pub(crate) struct SendBuffer<H: EndpointEvents> {
     /// The buffer, until it is posted: then it goes back when its Send has completed.
     memory: Option<SendMemory<Endpoint<H>>>,
-    /// Set if it is for the answer to a Call, which counts as not answered.
+    /// Set if it is for the answer to a Call that counts as not answered.
     pub(super) answers: bool,
     /// Whose it is.
     endpoint: Arc<Endpoint<H>>,

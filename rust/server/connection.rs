@@ -62,6 +62,7 @@ use crate::server::callback::{
     CallbackWire, //
 };
 use crate::server::inbox::Inbox;
+use crate::server::withheld::Withheld;
 use crate::sunrpc::svc::{
     CallRqst,
     ReplyRqst,
@@ -114,7 +115,8 @@ pub(crate) struct Connection {
     /// The items that wait for room in the Send Queue.
     #[pin]
     backlog: Backlog<Connection>,
-    /// Set if a message waits for a Send buffer for its answer, or for the end of transfers.
+    /// Set if the oldest message waits for a Send buffer for its answer, or for the end of
+    /// transfers.
     starved: Atomic<bool>,
     /// Set while a thread waits for memory regions for a Reply, or is about to; nearly never.
     /// Changed by whoever has `patience`. A transfer ends under the lock of the Send Queue, under
@@ -153,6 +155,8 @@ pub(crate) struct Connection {
     /// The transport for Calls to the peer. Held while a Reply is taken in.
     #[pin]
     callback: Mutex<Option<Arc<Callback<Connection>>>>,
+    /// Whether the client gives back pages of RDMA Reads and Writes.
+    withheld: Withheld,
     /// Checks whether the client makes progress.
     #[pin]
     check: DelayedWork<Connection>,
@@ -385,7 +389,7 @@ impl Connection {
         self.channel.grant(endpoint, self)
     }
 
-    /// With how many pages of RDMA Reads and Writes no further Call is taken in.
+    /// With how many pages of RDMA Reads and Writes no further Call with chunks is taken in.
     fn quota() -> Quota {
         Quota {
             own: TRANSFER_MEMORY / PAGE_SIZE,
@@ -403,9 +407,12 @@ impl Connection {
     /// until something has come back. Sleeps.
     fn reserve(&self, endpoint: &Arc<Endpoint<Self>>) -> Option<SendBuffer<Self>> {
         let quota = Self::quota();
-        if endpoint.is_full(&quota) {
+        let is_full = endpoint.is_full(&quota);
+        if is_full {
             self.stats.transfers_full();
-        } else {
+        }
+        // Those without chunks are let in nevertheless.
+        if !is_full || !endpoint.has_send_buffer() {
             // Completion handlers may wait for what is held meanwhile, and writeback for them.
             let _scope = NoFs::enter();
             // Without memory, or when there may be no more, those that there are have to do: some
@@ -424,6 +431,12 @@ impl Connection {
             }
             buffer
         })
+    }
+
+    /// Returns whether a message is a Call without chunks, which needs no transfers.
+    fn is_plain(&self, arrived: &Arrived<Self>) -> bool {
+        let short = call::short(self.channel.spoken(), arrived);
+        short.is_some_and(|short| !short.has_chunks())
     }
 
     /// Posts a Reply, now or when there is room.
@@ -561,12 +574,34 @@ impl Connection {
         DelayedWork::<Self>::schedule(this, CHECK_INTERVAL);
     }
 
-    /// A thread of the service was to send something. If that waits, the client may be one that
-    /// lets nothing out: it is checked until it does, or the connection ends.
+    /// A thread of the service was to send something, or to have something read. If that waits, the
+    /// client may be one that lets nothing out: it is checked until it does, or the connection
+    /// ends.
     fn watch_what_waits(this: &Arc<Self>) {
-        if this.waits() || this.channel.needs_check() {
+        if this.waits() || this.channel.needs_check() || this.withheld.wants_check() {
             Self::watch(this);
         }
+    }
+
+    /// Looks whether the client gives pages of RDMA Reads and Writes back. If it does not, and
+    /// pages are short, ends the connection. Returns whether to look again.
+    fn check_withheld(&self) -> bool {
+        let Some(link) = self.link() else {
+            return false;
+        };
+        let endpoint = link.endpoint();
+        let (again, withheld) = self.withheld.check(|| endpoint.kept());
+        if !withheld || !Self::quota().is_short() {
+            return again;
+        }
+        let (client, kept) = (self.addresses.0, endpoint.kept().pages * (PAGE_SIZE >> 10));
+        pr_warn_ratelimited!(
+            "client {client} keeps {kept} KiB of RDMA Reads and Writes, of which others have too \
+             little: disconnected\n"
+        );
+        endpoint.cut_off();
+        self.close();
+        false
     }
 
     /// Answers a message that was refused.
@@ -702,6 +737,7 @@ impl DelayedWorkItem for Connection {
         let waits = this.waits();
         this.review_credits();
         let again = this.channel.check(waits);
+        let again = this.check_withheld() || again;
         let is_growing = this.grow_receives();
         this.act();
         if waits {

@@ -37,6 +37,9 @@ struct Queue<H: EndpointEvents> {
     pulled: KVVec<KBox<Pull<H>>>,
     /// The number of places there are, or will be when those who make them have done so.
     room: usize,
+    /// Set if the oldest message found no buffer for its answer, and no younger one could be taken
+    /// in its place.
+    held_up: bool,
 }
 
 /// The messages and Calls that wait for a thread.
@@ -47,6 +50,9 @@ pub(super) struct Inbox<H: EndpointEvents> {
     queue: SpinLock<Queue<H>>,
     /// Set if there are Calls that were read. Written under the lock.
     has_pulled: Atomic<bool>,
+    /// Set if there is perhaps a message that can be taken though the oldest can't. Written under
+    /// the lock.
+    may_pass: Atomic<bool>,
     /// The most places.
     limit: usize,
 }
@@ -64,10 +70,12 @@ impl<H: EndpointEvents> Inbox<H> {
             arrived: KVVec::new(),
             pulled: KVVec::new(),
             room: 0,
+            held_up: false,
         };
         Ok(pin_init!(Self {
             queue <- new_spinlock!(queue, "rpcrdma::Inbox::queue"),
             has_pulled: Atomic::new(false),
+            may_pass: Atomic::new(false),
             limit,
         }))
     }
@@ -112,14 +120,24 @@ impl<H: EndpointEvents> Inbox<H> {
         Ok(())
     }
 
-    /// Puts a message in, from any context.
-    pub(super) fn put_message(&self, xprt: &SvcXprt, message: Received<H>, whole: Option<Whole>) {
+    /// Puts a message in, from any context. `is_plain` says whether it is a Call without chunks.
+    pub(super) fn put_message(
+        &self,
+        xprt: &SvcXprt,
+        message: Received<H>,
+        whole: Option<Whole>,
+        is_plain: impl FnOnce(&Arrived<H>) -> bool,
+    ) {
         let arrived = Arrived {
             message,
             whole,
             again: false,
         };
         let mut queue = self.queue.lock();
+        if queue.held_up && is_plain(&arrived) {
+            // See `has_room` for the barrier.
+            self.may_pass.xchg(true, Full);
+        }
         let refused = queue.arrived.push_within_capacity(arrived).err();
         xprt.set_data();
         drop(queue);
@@ -160,6 +178,9 @@ impl<H: EndpointEvents> Inbox<H> {
     /// answer: one that `lend` has at once, or that `reserve` finds, which may sleep. Called by one
     /// thread at a time: the one that SUNRPC has given the transport to.
     ///
+    /// If there is none, the oldest Call takes its place of which `is_plain` says that it has no
+    /// chunks: a buffer that is lent for such a Call is enough for it.
+    ///
     /// `lend` is called under the lock of the queue. It takes the lock of the Send Queue, under
     /// which nobody takes this one.
     pub(super) fn next(
@@ -167,6 +188,7 @@ impl<H: EndpointEvents> Inbox<H> {
         xprt: &SvcXprt,
         lend: impl FnOnce(&Arc<Endpoint<H>>) -> Option<SendBuffer<H>>,
         reserve: impl FnOnce(&Arc<Endpoint<H>>) -> Option<SendBuffer<H>>,
+        is_plain: impl Fn(&Arrived<H>) -> bool,
     ) -> Option<Work<H>> {
         let mut queue = self.queue.lock();
         let lent = match (queue.pulled.first(), queue.arrived.first()) {
@@ -189,10 +211,14 @@ impl<H: EndpointEvents> Inbox<H> {
         };
         let work = match lent {
             Some(buffer) => {
+                queue.held_up = false;
                 let arrived = queue.arrived.remove(0).ok();
                 arrived.map(|arrived| Work::Arrived(arrived, buffer))
             }
-            None => queue.pulled.remove(0).ok().map(Work::Pulled),
+            None => match queue.pulled.remove(0) {
+                Ok(call) => Some(Work::Pulled(call)),
+                Err(_) => self.pass(&mut queue, is_plain),
+            },
         };
         self.has_pulled.store(!queue.pulled.is_empty(), Relaxed);
         if queue.pulled.is_empty() && queue.arrived.is_empty() {
@@ -200,6 +226,30 @@ impl<H: EndpointEvents> Inbox<H> {
         }
         drop(queue);
         work
+    }
+
+    /// Takes the oldest Call without chunks out, if there is a buffer for its answer: those before
+    /// it have to wait.
+    fn pass(
+        &self,
+        queue: &mut Queue<H>,
+        is_plain: impl Fn(&Arrived<H>) -> bool,
+    ) -> Option<Work<H>> {
+        let endpoint = queue.arrived.first()?.message.endpoint().clone();
+        let mut plain = (0..).zip(&queue.arrived).filter(|(_, call)| is_plain(call));
+        let first = plain.next().map(|(index, _)| index);
+        let found = first.and_then(|index| Some((index, endpoint.plain_send_buffer()?)));
+        let more = found.is_some() && plain.next().is_some();
+        queue.held_up = true;
+        self.may_pass.store(more, Relaxed);
+        let (index, buffer) = found?;
+        let arrived = queue.arrived.remove(index).ok()?;
+        Some(Work::Arrived(arrived, buffer))
+    }
+
+    /// Returns whether there may be a message that can be taken though the oldest can't.
+    pub(super) fn may_pass(&self) -> bool {
+        self.may_pass.load(Relaxed)
     }
 
     /// Returns whether there is a Call that was read. It has all that it needs, and others may wait

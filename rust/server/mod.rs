@@ -24,7 +24,9 @@
 //! for its Reply, and transfers do not have too many pages already; if not, `starved` is set, then
 //! it is tried again, and whatever gives a buffer back or ends a transfer looks at `starved`
 //! afterwards. What finds the Send Queue full goes into the [`backlog`]. Meanwhile `has_room` says
-//! no, and whoever changes that has SUNRPC look again.
+//! no, and whoever changes that has SUNRPC look again. A Call without chunks needs no pages, so it
+//! goes before those that wait for them ([`inbox`]). A client that gives no pages back while they
+//! are short is disconnected ([`withheld`]).
 //!
 //! Some devices need memory regions for RDMA Reads. A Call that finds too few of them goes back to
 //! the inbox, where it is the next one, with `starved` set: who has some gives them back when his
@@ -49,6 +51,7 @@ mod callback;
 mod connection;
 mod inbox;
 mod listening;
+mod withheld;
 
 pub(crate) use callback::Callback;
 pub(crate) use connection::Connection;

@@ -241,6 +241,11 @@ impl ShortCall {
         message.get(self.header_len..).unwrap_or(&[])
     }
 
+    /// Returns whether it has any chunk.
+    pub(crate) const fn has_chunks(&self) -> bool {
+        self.chunk.is_some()
+    }
+
     /// Returns whether nothing is to be read.
     #[inline]
     pub(crate) fn reads_nothing(&self) -> bool {

@@ -19,6 +19,7 @@ use crate::kext::delayed_work::{
 };
 use crate::kext::prelude::*;
 use crate::kext::waiting::Waiting;
+use crate::link::assembly::Whole;
 use crate::link::channel::incoming::Delivery;
 use crate::observe::trace::{
     self,
@@ -35,6 +36,7 @@ use crate::proto::v1::{
 use crate::requester::reply;
 use crate::responder::call::{
     self,
+    Arrived,
     Call,
     Pulling,
     Refusal, //
@@ -85,7 +87,7 @@ impl Connection {
             // draft). Which one that was does not matter.
             _ if message.invalidated().is_some() => this.close(),
             Delivery::Call(version, whole) if version.rules().counts_messages => {
-                this.inbox.put_message(&this.xprt, message, whole);
+                this.put_in(message, whole);
             }
             Delivery::Call(..) | Delivery::Bad(_) => this.take_counted_call(message),
             Delivery::Optional(credits) => {
@@ -132,7 +134,13 @@ impl Connection {
             self.cut_off(&message);
             return;
         }
-        self.inbox.put_message(&self.xprt, message, None);
+        self.put_in(message, None);
+    }
+
+    /// Leaves a message to a thread of the service.
+    fn put_in(&self, message: Received<Self>, whole: Option<Whole>) {
+        let is_plain = |arrived: &Arrived<Self>| self.is_plain(arrived);
+        self.inbox.put_message(&self.xprt, message, whole, is_plain);
     }
 
     /// Ends the connection for a message that should not have been sent: RFC 8166 section 3.3.1
@@ -246,6 +254,10 @@ impl EndpointEvents for Connection {
     fn resources_back(&self) {
         self.wake();
     }
+
+    fn transfers_begun(&self) {
+        self.withheld.begin();
+    }
 }
 
 impl ServerTransport for Connection {
@@ -256,7 +268,8 @@ impl ServerTransport for Connection {
     }
 
     fn has_room(&self) -> bool {
-        let starved = || self.starved.load(Relaxed) && !self.inbox.has_pulled();
+        let others = || self.inbox.has_pulled() || self.inbox.may_pass();
+        let starved = || self.starved.load(Relaxed) && !others();
         // What was put off has all that it needs, and the others may wait for its Send buffer. When
         // SUNRPC finds nothing any more it takes the flag away, and calls `recvfrom` once, whether
         // there is room or not.
@@ -273,9 +286,12 @@ impl ServerTransport for Connection {
     }
 
     fn recvfrom(this: &Arc<Self>, mut rqst: CallRqst<'_, Self>) -> usize {
-        let work = this
-            .inbox
-            .next(&this.xprt, Self::lend, |endpoint| this.reserve(endpoint));
+        let work = this.inbox.next(
+            &this.xprt,
+            Self::lend,
+            |e| this.reserve(e),
+            |a| this.is_plain(a),
+        );
         let result = match work {
             None => Ok(0),
             Some(Work::Pulled(pull)) if pull.keeper().is_sound() => {

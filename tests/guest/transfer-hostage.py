@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+# Clients that answer no RDMA Reads keep memory of the server: a mount beside them is served nearly as before.
+# mode: pair
+# server: ours
+# fabrics: siw
+# variants: one two
+# kernels: uml
+# soak-smoke: uml-kasan uml-lockdep
+# soak-smoke-variants: one two
+# timeout: 160 400
+"""Some clients without credentials send as many Calls with Read chunks as they may, and are gone then.
+
+What the server reads into stays theirs. A mount that reads, and asks for attributes all the time,
+goes on meanwhile; Calls without chunks wait for nobody. After a while the server has half of its
+memory back at least. In the variant `two` every second client speaks Version Two.
+"""
+
+import functools
+import json
+import os
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, "tests/lib")
+import versions  # noqa: E402
+from case import main  # noqa: E402
+from common import Mount, check, child, children, log, remote, slowness, wait_for  # noqa: E402
+
+DEBUGFS = "/sys/kernel/debug/rpcrdma/server"
+SYSCTL = "/proc/sys/sunrpc/svc_rdma/transfer_memory"
+#: What all connections may have, in MiB.
+MEMORY = 16
+PAGE = 4096
+#: Clients, and how much is to be read for each of their Calls.
+CLIENTS, CHUNK = 10, 512 << 10
+#: The most Calls of each of them, as TCP sends without hearing of any; the last ones have no chunks.
+CALLS, PLAIN = 8, 2
+#: How long the load is measured, in seconds, and its Reads.
+SECONDS, READ, DEPTH = 4, 128 << 10, 8
+#: Processes that ask for attributes.
+ASKERS = 2
+#: Where the clients say that they have sent what they could, and are told to come to an end.
+READY, STOP = "/run/rpcrdma-ready", "/run/rpcrdma-stop"
+
+
+def transfers():
+    """The budgets, as each connection of the server shows them."""
+    text = remote(f"cat {DEBUGFS}/*/transfers")
+    found = [line.split(": ") for line in text.splitlines() if ": " in line]
+    return {key: max(int(v) for k, v in found if k == key) for key, _ in found}
+
+
+def nulls():
+    """How many NULL Calls the server has answered."""
+    lines = remote("cat /proc/net/rpc/nfsd").splitlines()
+    return sum(int(l.split()[2]) for l in lines if l.startswith(("proc3 ", "proc4 ")))
+
+
+def tell(path):
+    """Tells other processes, by an empty file."""
+    with open(path, "w", encoding="utf-8"):
+        pass
+
+
+def calls(connection, two, count):
+    """NULL Calls that are followed by data, which the server reads first; and plain ones behind them."""
+    from hostile_caller import CHUNKS, XIDS
+    from rpc_message import null_rpc
+    from rpcrdma2_header import call as two_call
+    from rpcrdma_header import encode
+
+    for number in range(count + PLAIN):
+        xid = next(XIDS)
+        rpc = null_rpc(xid)
+        reads = [(len(rpc), *connection.segment(CHUNK, CHUNKS))] if number < count else []
+        yield two_call(xid, connection.credit(), rpc, reads=reads) if two else encode(xid, reads=reads) + rpc
+
+
+def hostage(number, two):
+    """Earns credits, waits to be cut off, and uses all of them."""
+    from hostile_caller import Caller
+    from hostile_two_caller import TwoCaller
+
+    os.environ["PEER_ADDR"] = os.environ["PEER_ADDR6"]
+    caller = (TwoCaller if two else Caller)()
+    check(caller.null(), "no answer to a NULL Call")
+    tell(f"{READY}-{number}")
+    wait_for("the end of the road", 60, lambda: os.path.exists(f"{READY}-cut"))
+    at = 0
+    most = caller.room() if two else caller.granted
+    for message in calls(caller, two, min(most, CALLS) - PLAIN):
+        caller.qp.post_send(caller.send_request(message, at=at))
+        at += len(message)
+    tell(f"{READY}-{number}-sent")
+    wait_for("the end of the test", 100, lambda: os.path.exists(STOP), 0.2)
+    os._exit(0)
+
+
+def ask(mount, counts):
+    """Asks for attributes until the load is over, and says how often."""
+    count, end = 0, time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        os.stat(f"{mount.path}/data")
+        count += 1
+    os.write(counts, f"{count}\n".encode())
+
+
+def measure(mount):
+    """Reads, and attributes asked for at the same time, both per second."""
+    ours, theirs = os.pipe()
+    fio = subprocess.Popen(
+        ["fio", "--name=data", f"--filename={mount.path}/data", "--rw=randread", "--readonly",
+         f"--bs={READ}", "--size=8m", "--direct=1", "--ioengine=libaio", f"--iodepth={DEPTH}",
+         f"--runtime={SECONDS}", "--time_based", "--output-format=json"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    for pid in [child(functools.partial(ask, mount, theirs), "asker") for _ in range(ASKERS)]:
+        _, status = os.waitpid(pid, 0)
+        check(status == 0, "who asks for attributes")
+    out = fio.communicate(timeout=SECONDS + 60)[0]
+    check(fio.returncode == 0, out)
+    os.close(theirs)
+    with os.fdopen(ours) as f:
+        asked = sum(map(int, f.read().split()))
+    return json.loads(out[out.index("{"):])["jobs"][0]["read"]["iops"], asked / SECONDS
+
+
+def best(mount, before):
+    """As `measure`, as long as it takes until neither is less than half of what it was.
+
+    Others may be busy on this machine for a moment. Who is held up is so each time.
+    """
+    for turn in range(4):
+        found = measure(mount)
+        log(f"turn {turn}: {found[0]:.0f} Reads, {found[1]:.0f} GETATTRs per second")
+        if all(now > former / 2 for now, former in zip(found, before)):
+            break
+    return found
+
+
+def client():
+    """The load before and while others keep what they can get."""
+    remote("mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug")
+    remote(f"echo {MEMORY} > {SYSCTL}")
+    own = os.environ["OWN_ADDR6"]
+    with Mount("3", options="noac") as mount:
+        with open(f"{mount.path}/data", "wb") as f:
+            f.write(bytes(8 << 20))
+        measure(mount)
+        before = measure(mount)
+        two = [versions.wanted() != "1" and n % 2 == 1 for n in range(CLIENTS)]
+        hostages = [functools.partial(hostage, n, two[n]) for n in range(CLIENTS)]
+        pid = child(functools.partial(children, *hostages, limit=110), "hostages")
+        wait_for("all to be connected", 40 * slowness(), lambda: all(
+            os.path.exists(f"{READY}-{n}") for n in range(CLIENTS)))
+        remote(f"ip -6 neigh replace {own} lladdr 02:00:00:00:00:77 nud permanent dev $NETDEV")
+        try:
+            answered = nulls()
+            tell(f"{READY}-cut")
+            wait_for("all Calls to be sent", 20, lambda: all(
+                os.path.exists(f"{READY}-{n}-sent") for n in range(CLIENTS)))
+            time.sleep(1)
+            kept, answered = transfers(), nulls() - answered
+            during = best(mount, before)
+            # Half a minute and the next check. What is not short any more is left to them.
+            took = wait_for("the memory to be taken back", 50,
+                            lambda: transfers()["all_pages"] <= MEMORY << 7, 0.5)
+        finally:
+            remote(f"ip -6 neigh del {own} dev $NETDEV")
+            tell(STOP)
+        os.waitpid(pid, 0)
+        log(f"kept by others: {kept['all_pages']} pages of {kept['all_limit']}, "
+            f"{kept['pages']} of them by one")
+        log(f"per second: {before[0]:.0f} Reads of {READ >> 10} KiB and {before[1]:.0f} GETATTRs before, "
+            f"{during[0]:.0f} and {during[1]:.0f} meanwhile: {during[0] / before[0]:.2f} and "
+            f"{during[1] / before[1]:.2f}")
+        log(f"taken back {took:.0f} s later")
+        check(kept["all_pages"] > MEMORY << 7, "the others keep too little to be in the way")
+        check(answered == CLIENTS * PLAIN,
+              f"{answered} Calls without chunks of {CLIENTS * PLAIN} were answered")
+        check(during[0] > before[0] / 2, "Reads had to wait")
+        check(during[1] > before[1] / 2, "GETATTRs had to wait")
+
+
+main(client)
