@@ -73,6 +73,8 @@ pub(super) enum Purpose {
 pub(super) struct FreeBuffers<B> {
     /// The buffers. With room for all of them.
     list: KVVec<B>,
+    /// The fewest that there were for [`Purpose::Rpc`] since [`Self::spare`] was called.
+    least: usize,
     /// The number of them that are for [`Purpose::Control`] only.
     kept: u32,
 }
@@ -82,6 +84,7 @@ impl<B> FreeBuffers<B> {
     fn new(most: u32, kept: u32) -> Result<Self> {
         Ok(Self {
             list: KVVec::with_capacity(usize::try_from(most)?, GFP_KERNEL)?,
+            least: 0,
             kept,
         })
     }
@@ -107,10 +110,20 @@ impl<B> FreeBuffers<B> {
 
     /// Takes a buffer out, if there is one for the purpose.
     pub(super) fn take(&mut self, purpose: Purpose) -> Option<B> {
-        match self.count(purpose) {
+        let buffer = match self.count(purpose) {
             0 => None,
             _ => self.list.pop(),
-        }
+        };
+        self.least = self.least.min(self.count(Purpose::Rpc));
+        buffer
+    }
+
+    /// Returns how many for [`Purpose::Rpc`] nobody has needed since the last call, and whether
+    /// others were needed.
+    pub(super) fn spare(&mut self) -> (usize, bool) {
+        let now = self.count(Purpose::Rpc);
+        let spare = core::mem::replace(&mut self.least, now).min(now);
+        (spare, spare < now)
     }
 }
 
@@ -140,6 +153,23 @@ mod tests {
             found(3, 1, [Rpc, Rpc, Rpc, Control, Control])?,
             [true, true, false, true, false]
         );
+        Ok(())
+    }
+
+    #[test]
+    fn what_nobody_needed_is_spare() -> Result {
+        let mut free = FreeBuffers::new(5, 1)?;
+        (0..5).for_each(|buffer| free.put(buffer));
+        // From the beginning there were none.
+        assert_eq!(free.spare(), (0, true));
+        assert_eq!(free.spare(), (4, false));
+        let (one, two) = (free.take(Purpose::Rpc), free.take(Purpose::Rpc));
+        [one, two]
+            .into_iter()
+            .flatten()
+            .for_each(|buffer| free.put(buffer));
+        assert_eq!(free.spare(), (2, true));
+        assert_eq!(free.spare(), (4, false));
         Ok(())
     }
 

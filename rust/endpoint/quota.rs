@@ -25,8 +25,9 @@
 //! that wait for pages, and does not count as unanswered then: such Calls could be on their way all
 //! the time.
 //!
-//! A connection is made with a few Send buffers. Those that are made later count until it ends.
-//! When there may be no more of them it goes on with those that it has, which come back.
+//! A connection is made with a few Send buffers. Those that are made later count until nobody has
+//! needed them for a while, or the connection ends. When there may be no more of them it goes on
+//! with those that it has, which come back.
 //!
 //! The sums are the module's, over all devices: it is one memory that they take. They are not
 //! locked, and touched for Calls and Replies with chunks only.

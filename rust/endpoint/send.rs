@@ -35,6 +35,10 @@ use core::{
     }, //
 };
 
+/// How many Send buffers are left of those that nobody has needed for a while. The next Send is
+/// signaled then if there are few others, and has those come back that are not.
+const SPARE_SENDS: usize = 2;
+
 impl From<PostError> for trace::Post {
     fn from(error: PostError) -> Self {
         match error {
@@ -94,6 +98,36 @@ impl<H: EndpointEvents> Endpoint<H> {
             0 => Ok(0),
             missing => self.add_send_buffers(missing, u64::MAX),
         }
+    }
+
+    /// Removes Send buffers that nobody has needed since it was last called, but for a few, and for
+    /// `keep` of those that were made after the connection. Returns whether there will soon be
+    /// others to be removed. Sleeps.
+    pub(crate) fn remove_send_buffers(&self, keep: u32) -> bool {
+        // As for `add_send_buffers`.
+        let guard = self.objects.lock();
+        let objects = guard.as_ref();
+        let Some(qp) = objects.and_then(|objects| objects.cm.queue_pair()) else {
+            return false;
+        };
+        let (spare, mut changes) = self.send.lock().free.spare();
+        for _ in 0..spare.saturating_sub(SPARE_SENDS) {
+            let mut gate = self.send.lock();
+            if gate.counted <= keep {
+                break;
+            }
+            let SendGate { queue, free, .. } = &mut *gate;
+            let Some(memory) = free.take(Purpose::Rpc) else {
+                break;
+            };
+            queue.remove(&memory);
+            gate.counted -= 1;
+            drop(gate);
+            SENDS.sub(1);
+            qp.release_send(memory);
+            changes = true;
+        }
+        changes && self.send.lock().counted > keep
     }
 
     /// As [`Self::add_send_buffers`]; the caller holds the lock of the verbs objects. Without a

@@ -62,6 +62,7 @@ use crate::server::callback::{
     CallbackWire, //
 };
 use crate::server::inbox::Inbox;
+use crate::server::upkeep::Upkeep;
 use crate::server::withheld::Withheld;
 use crate::sunrpc::svc::{
     CallRqst,
@@ -155,6 +156,8 @@ pub(crate) struct Connection {
     /// The transport for Calls to the peer. Held while a Reply is taken in.
     #[pin]
     callback: Mutex<Option<Arc<Callback<Connection>>>>,
+    /// Whether there are pages or Send buffers to be taken back.
+    upkeep: Upkeep,
     /// Whether the client gives back pages of RDMA Reads and Writes.
     withheld: Withheld,
     /// Checks whether the client makes progress.
@@ -418,6 +421,7 @@ impl Connection {
             // Without memory, or when there may be no more, those that there are have to do: some
             // of them are out, and will come back.
             let _ = endpoint.add_send_buffers(SEND_STEP, tunables::send_buffers().into());
+            self.upkeep.begin();
         }
         Self::lend(endpoint).or_else(|| {
             // Whoever gives one back, or ends a transfer, takes the same lock.
@@ -578,30 +582,44 @@ impl Connection {
     /// client may be one that lets nothing out: it is checked until it does, or the connection
     /// ends.
     fn watch_what_waits(this: &Arc<Self>) {
-        if this.waits() || this.channel.needs_check() || this.withheld.wants_check() {
+        if this.waits() || this.channel.needs_check() || this.upkeep.wants_check() {
             Self::watch(this);
         }
     }
 
-    /// Looks whether the client gives pages of RDMA Reads and Writes back. If it does not, and
-    /// pages are short, ends the connection. Returns whether to look again.
-    fn check_withheld(&self) -> bool {
+    /// Takes Send buffers back that were not needed for a while. If the client gives no pages of
+    /// RDMA Reads and Writes back, and these are short, ends the connection. Returns whether to look
+    /// again.
+    fn take_back(&self) -> bool {
         let Some(link) = self.link() else {
             return false;
         };
         let endpoint = link.endpoint();
-        let (again, withheld) = self.withheld.check(|| endpoint.kept());
-        if !withheld || !Self::quota().is_short() {
-            return again;
-        }
-        let (client, kept) = (self.addresses.0, endpoint.kept().pages * (PAGE_SIZE >> 10));
+        // Those of callbacks were promised to them.
+        let promised = match self.has_callback.load(Relaxed) {
+            true => callback::SLOTS,
+            false => 0,
+        };
+        self.upkeep.check(|| {
+            let more = endpoint.remove_send_buffers(promised);
+            let kept = endpoint.kept();
+            if self.withheld.check(kept) && Self::quota().is_short() {
+                self.say_disconnected_for(kept.pages);
+                endpoint.cut_off();
+                self.close();
+            }
+            more || kept.pages > 0
+        })
+    }
+
+    /// Says that the connection ends since the client keeps `pages`.
+    #[cold]
+    fn say_disconnected_for(&self, pages: usize) {
+        let (client, kept) = (self.addresses.0, pages * (PAGE_SIZE >> 10));
         pr_warn_ratelimited!(
             "client {client} keeps {kept} KiB of RDMA Reads and Writes, of which others have too \
              little: disconnected\n"
         );
-        endpoint.cut_off();
-        self.close();
-        false
     }
 
     /// Answers a message that was refused.
@@ -737,7 +755,7 @@ impl DelayedWorkItem for Connection {
         let waits = this.waits();
         this.review_credits();
         let again = this.channel.check(waits);
-        let again = this.check_withheld() || again;
+        let again = this.take_back() || again;
         let is_growing = this.grow_receives();
         this.act();
         if waits {

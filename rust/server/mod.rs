@@ -51,6 +51,7 @@ mod callback;
 mod connection;
 mod inbox;
 mod listening;
+mod upkeep;
 mod withheld;
 
 pub(crate) use callback::Callback;

@@ -15,71 +15,33 @@ use crate::kext::prelude::*;
 /// [`CHECK_INTERVAL`](crate::link::channel::CHECK_INTERVAL) apart.
 const CHECKS: u32 = 3;
 
-/// Nothing is under way, as far as the last check knows.
-const IDLE: u32 = 0;
-/// Something was begun, and nobody checks.
-const BEGUN: u32 = 1;
-/// There will be a check.
-const WATCHED: u32 = 2;
-
-/// What the checks of a connection have found.
-///
-/// # Why whatever is begun is checked
-///
-/// Pages count, under the lock of the Send Queue, before [`Self::begin`]. A check forgets first
-/// that there is one, and looks for pages then, under the same lock. So it sees them, or who begins
-/// does not see the check.
+/// What the checks of a connection have found. There is one check at a time.
 pub(super) struct Withheld {
-    /// One of the states.
-    state: Atomic<u32>,
-    /// How many times pages had been returned at the last check. For checks only, of which there is
-    /// one at a time.
+    /// How many times pages had been returned at the last check.
     returned: Atomic<u32>,
-    /// How many checks have found no more than that. For checks only.
+    /// How many checks have found no more than that.
     silent: Atomic<u32>,
 }
 
 impl Withheld {
-    /// Nothing is under way.
+    /// There was no check yet.
     pub(super) const fn new() -> Self {
         Self {
-            state: Atomic::new(IDLE),
             returned: Atomic::new(0),
             silent: Atomic::new(0),
         }
     }
 
-    /// RDMA Reads or Writes are under way.
-    pub(super) fn begin(&self) {
-        if self.state.load(Relaxed) == IDLE {
-            self.state.store(BEGUN, Relaxed);
-        }
-    }
-
-    /// Returns whether somebody has to see to it that there is a check. The caller does.
-    pub(super) fn wants_check(&self) -> bool {
-        let wants = self.state.load(Relaxed) == BEGUN;
-        if wants {
-            self.state.store(WATCHED, Relaxed);
-        }
-        wants
-    }
-
-    /// Checks what `kept` says. Returns whether there is to be a further check, and whether pages
-    /// are withheld.
-    pub(super) fn check(&self, kept: impl FnOnce() -> Kept) -> (bool, bool) {
-        self.state.store(IDLE, Relaxed);
-        let Kept { pages, returned } = kept();
+    /// A check has found `kept`. Returns whether pages are withheld.
+    pub(super) fn check(&self, kept: Kept) -> bool {
+        let Kept { pages, returned } = kept;
         let silent = match pages > 0 && self.returned.load(Relaxed) == returned {
             true => self.silent.load(Relaxed).saturating_add(1),
             false => 0,
         };
         self.returned.store(returned, Relaxed);
         self.silent.store(silent, Relaxed);
-        if pages > 0 {
-            self.state.store(WATCHED, Relaxed);
-        }
-        (pages > 0, silent >= CHECKS)
+        silent >= CHECKS
     }
 }
 
@@ -89,46 +51,29 @@ mod tests {
     use super::*;
 
     /// Has a check find this. Returns what it says.
-    fn check(withheld: &Withheld, pages: usize, returned: u32) -> (bool, bool) {
-        withheld.check(|| Kept { pages, returned })
+    fn check(withheld: &Withheld, pages: usize, returned: u32) -> bool {
+        withheld.check(Kept { pages, returned })
     }
 
     #[test]
     fn who_returns_nothing_withholds() {
         let withheld = Withheld::new();
         for _ in 0..CHECKS {
-            assert_eq!(check(&withheld, 5, 7), (true, false));
+            assert!(!check(&withheld, 5, 7));
         }
-        assert_eq!(check(&withheld, 5, 7), (true, true));
+        assert!(check(&withheld, 5, 7));
         // As long as it goes on, since pages may be short later.
-        assert_eq!(check(&withheld, 9, 7), (true, true));
-        assert_eq!(check(&withheld, 9, 8), (true, false));
+        assert!(check(&withheld, 9, 7));
+        assert!(!check(&withheld, 9, 8));
     }
 
     #[test]
     fn who_has_nothing_withholds_nothing() {
         let withheld = Withheld::new();
         for _ in 0..2 * CHECKS {
-            assert_eq!(check(&withheld, 0, 7), (false, false));
+            assert!(!check(&withheld, 0, 7));
         }
         // What was begun long after the last check is no older than this one.
-        assert_eq!(check(&withheld, 1, 7).1, false);
-    }
-
-    #[test]
-    fn what_is_begun_is_checked_once() {
-        let withheld = Withheld::new();
-        assert!(!withheld.wants_check());
-        withheld.begin();
-        assert!(withheld.wants_check() && !withheld.wants_check());
-        withheld.begin();
-        assert!(!withheld.wants_check());
-        // There will be another one.
-        assert_eq!(check(&withheld, 1, 0), (true, false));
-        withheld.begin();
-        assert!(!withheld.wants_check());
-        assert_eq!(check(&withheld, 0, 1), (false, false));
-        withheld.begin();
-        assert!(withheld.wants_check());
+        assert!(!check(&withheld, 1, 7));
     }
 }

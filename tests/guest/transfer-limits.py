@@ -9,10 +9,11 @@
 # soak-variants: two one
 # kernels: uml
 # memory: 1536M
-# timeout: 240 480
+# timeout: 300 600
 """Large WRITEs and READs over many connections, compared: with each limit low in turn, then with both high.
 
-With a low limit nothing is refused or left waiting, and the bound holds; without it the same load exceeds it.
+With a low limit nothing is refused or left waiting, and the bound holds; without it the same load
+exceeds it. What Send buffers it has made is given back afterwards.
 """
 
 import json
@@ -86,6 +87,8 @@ def phase(limits):
     check(now[0]["all_limit"] == limits["transfer_memory"] << 8, f"another limit: {now[0]}")
     check(all(c["refused"] == 0 for c in counters), "refused")
     payload = max(max(m.option("wsize"), m.option("rsize")) for m in mounts) // PAGE + 2
+    if limits is HIGH:
+        rest(mounts[0], now[0]["all_sends"])
     count = queue_pairs()
     waits = sum(c["transfers_full"] for c in counters)
     run("bash", "-c", f"rm {mounts[0].path}/limit*")
@@ -95,6 +98,21 @@ def phase(limits):
     log(f"{fabric()}: with {limits} at most {now[0]['most_pages']} pages and "
         f"{now[0]['most_sends']} Send buffers over {count} connections, {waits} waits")
     return now[0], count, payload, waits
+
+
+def rest(mount, most):
+    """Send buffers come back when nothing needs them, and are made again.
+
+    A connection keeps those of which it has not heard whether they are sent: up to a quarter.
+    """
+    def left():
+        return files("transfers")[0]["all_sends"]
+
+    took = wait_for("Send buffers to come back", 60, lambda: left() <= most // 3, 1)
+    rested = left()
+    log(f"{most} Send buffers, {rested} of them {took:.0f} s later")
+    load([mount])
+    check(left() > rested, "no Send buffers were made again")
 
 
 def client():

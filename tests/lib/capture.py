@@ -34,8 +34,8 @@ class Capture:
     def __enter__(self):
         # tcpdump stays root: another user could not write everywhere.
         self.process = subprocess.Popen(
-            ["tcpdump", "-n", "-i", netdev(), "-Z", "root", "-U", "-B", "16384",
-             "--immediate-mode", "-w", self.path, FILTER],
+            # Not in immediate mode: each frame has a place for the longest one then, and there are 64.
+            ["tcpdump", "-n", "-i", netdev(), "-Z", "root", "-U", "-B", "16384", "-w", self.path, FILTER],
             stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         line = self.process.stderr.readline()
         while line and "listening" not in line:
@@ -62,8 +62,10 @@ class Capture:
         time.sleep(0.3)
         self.process.send_signal(signal.SIGUSR1)
         line = self.process.stderr.readline()
-        counts = re.match(r"tcpdump: (\d+) packets? captured, (\d+) packets? received by filter", line)
+        counts = re.match(r"tcpdump: (\d+) packets? captured, (\d+) packets? received by filter, "
+                          r"(\d+) packets? dropped", line)
         check(counts, f"tcpdump says: {line}")
+        check(counts[3] == "0", f"frames are missing: {line}")
         return counts[1] == counts[2]
 
 

@@ -23,6 +23,7 @@ use crate::{
         },
         posting::{
             Completes,
+            Keeper,
             Posting, //
         },
         work_request::{
@@ -124,6 +125,15 @@ impl<O: SendQueueOwner> SendMemory<O> {
         };
         // INVARIANT: It was just made.
         Ok(Self(qp.keep(owner, slot)?))
+    }
+
+    /// Ends its mapping, and forgets it.
+    pub(in crate::rdma) fn release(self, keeper: &Arc<Keeper>) {
+        if self.0.is_for(keeper) {
+            // SAFETY: By the type invariant there is no other handle by which it could be posted,
+            // and this one is in no queue, so it is not posted.
+            unsafe { keeper.release(self.0) };
+        }
     }
 
     /// Returns what is posted.

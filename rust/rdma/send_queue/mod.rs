@@ -192,6 +192,15 @@ impl<O: SendQueueOwner> SendQueue<O> {
         Ok(())
     }
 
+    /// Forgets a buffer, which goes with [`QueuePairUser::release_send`] then.
+    pub(crate) fn remove(&mut self, memory: &SendMemory<O>) {
+        let place = memory.slot().place();
+        let found = self.slots.iter().position(|slot| slot.place() == place);
+        if found.is_some_and(|index| self.slots.remove(index).is_ok()) {
+            self.buffers -= 1;
+        }
+    }
+
     /// Returns the number of Send buffers that there are.
     pub(crate) fn buffers(&self) -> u32 {
         self.buffers

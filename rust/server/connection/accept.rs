@@ -65,6 +65,7 @@ use crate::responder::stats::Stats;
 use crate::server::backlog::Backlog;
 use crate::server::callback;
 use crate::server::inbox::Inbox;
+use crate::server::upkeep::Upkeep;
 use crate::server::withheld::Withheld;
 use crate::sunrpc::svc::{
     Server,
@@ -178,6 +179,7 @@ impl Connection {
                 has_callback: Atomic::new(false),
                 callback_taken: Atomic::new(false),
                 callback <- new_mutex!(None, "rpcrdma::Connection::callback"),
+                upkeep: Upkeep::new(),
                 withheld: Withheld::new(),
                 check <- new_delayed_work_ext!("rpcrdma_check"),
                 device_gone: Atomic::new(false),

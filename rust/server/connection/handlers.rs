@@ -256,7 +256,7 @@ impl EndpointEvents for Connection {
     }
 
     fn transfers_begun(&self) {
-        self.withheld.begin();
+        self.upkeep.begin();
     }
 }
 
