@@ -276,12 +276,18 @@ impl<T: Transport> Ops<T> {
     unsafe extern "C" fn wait_for_reply_request_callback(task: *mut sys::rpc_task) {
         // SAFETY: The task has a slot of `T` (*Request*). The caller holds `queue_lock`, which
         // orders this after the thread that sent the Call, see `Slot::unsent`.
-        let unsent = unsafe { Slot::<T::Call>::of((*task).tk_rqstp).take_unsent() };
+        let slot = unsafe { Slot::<T::Call>::of((*task).tk_rqstp) };
+        let unsent = slot.take_unsent();
         if unsent == 0 {
             // SAFETY: The caller is the task and holds `queue_lock`, which is what the function
             // demands.
             unsafe { sys::xprt_wait_for_reply_request_def(task) };
         } else {
+            if unsent == EAGAIN.to_errno() {
+                // SAFETY: The task has the slot, whose transport has these operations and is not
+                // released meanwhile.
+                unsafe { slot.seem_lost(Self::state((*(*task).tk_rqstp).rq_xprt).xprt()) };
+            }
             // SAFETY: The task is the caller's. `call_status` reads the field next.
             unsafe { (*task).tk_status = unsent };
         }

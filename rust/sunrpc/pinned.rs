@@ -12,7 +12,8 @@ use crate::kext::prelude::*;
 use crate::sys;
 use core::{
     cell::Cell,
-    mem::ManuallyDrop, //
+    mem::ManuallyDrop,
+    ptr, //
 };
 
 /// An RPC that waits for a Reply. Its request, task and memory cannot go away while this object
@@ -151,23 +152,20 @@ impl<T: Transport> Pinned<T> {
     /// connection. The peer has refused it, but may accept another form.
     ///
     /// SUNRPC does so because the cookie of the Call is changed to that of another connection. If
-    /// the task is still sending, it overwrites the cookie. Then it sends the Call on a new
-    /// connection, as after [`fail`](Self::fail).
+    /// the task is still sending, it overwrites the cookie, which is changed again when it finds
+    /// the error.
     pub(crate) fn again(self) {
-        let other = self.owner.xprt().connect_cookie().wrapping_sub(1);
-        // SAFETY: By the invariant the request is valid. SUNRPC reads and writes the word without a
-        // lock, by single loads and stores, so an atomic access does not race with it.
-        unsafe { Atomic::from_ptr(&raw mut (*self.slot.rqst()).rq_connect_cookie) }
-            .store(other, Relaxed);
+        // SAFETY: By the invariant the request is valid.
+        unsafe { self.slot.seem_lost(self.owner.xprt()) };
         let owner = Arc::clone(&self.owner);
         self.finish(&owner, 0, Some(EAGAIN));
     }
 
     /// Ends the RPC with `error`; there will be no Reply.
     ///
-    /// A task that has not gone to sleep yet may miss the error. Then it finds no Reply either, and
-    /// calls again. That Call is refused on the same connection, so a new connection is made for
-    /// it.
+    /// A task that does not wait for the Reply yet, since it is still sending or another one has
+    /// sent its Call, would miss the error. It finds it when it is about to wait, as that of a Call
+    /// that was not sent.
     pub(crate) fn fail(self, error: Error) {
         let owner = Arc::clone(&self.owner);
         self.finish(&owner, 0, Some(error));
@@ -181,15 +179,24 @@ impl<T: Transport> Pinned<T> {
         let rqst = this.slot.rqst();
         let guard = owner.xprt().lock_queue();
         // SAFETY: `queue_lock` is held, and by the invariant request and task are valid until the
-        // pin is taken away.
+        // pin is taken away. A task begins to wait under this lock, so it waits or looks for an
+        // error before it does.
         unsafe {
             let task = (*rqst).rq_task;
-            if let Some(error) = error {
-                // The task may write the status at the same time, as it goes to sleep. SUNRPC does
-                // the same with plain stores.
-                Atomic::from_ptr(&raw mut (*task).tk_status).store(error.to_errno(), Relaxed);
+            let pending = &raw const (*(*rqst).rq_xprt).pending;
+            let waits = || sys::rpc_is_queued(task) && ptr::eq((*task).tk_waitqueue, pending);
+            match error {
+                Some(error) if !waits() => this.slot.set_unsent(error.to_errno()),
+                _ => {
+                    if let Some(error) = error {
+                        // The task may write the status at the same time, as its wait is over.
+                        // SUNRPC does the same with plain stores.
+                        let status = Atomic::from_ptr(&raw mut (*task).tk_status);
+                        status.store(error.to_errno(), Relaxed);
+                    }
+                    sys::xprt_complete_rqst(task, deliver::length_for_c(len));
+                }
             }
-            sys::xprt_complete_rqst(task, deliver::length_for_c(len));
         }
         // SAFETY: `queue_lock` is held. The pin belongs to this object, which is not used any more,
         // nor dropped.

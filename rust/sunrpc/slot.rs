@@ -6,6 +6,7 @@
 
 use super::{
     buffer::Buffer,
+    handle::XprtHandle,
     transport::Transport,
     xdr_buf::XdrBuf, //
 };
@@ -52,9 +53,10 @@ pub(crate) struct Slot<C> {
     /// The epoch of the congestion window in which `rq_cong` was set. Used under the send lock or
     /// `transport_lock`.
     cong_epoch: Atomic<u32>,
-    /// The errno of a Call that counts as sent but cannot be sent, or zero. The sending thread
-    /// writes it before SUNRPC takes the request off the transmit queue. The task of the Call takes
-    /// it out after that, under the same lock (`queue_lock`).
+    /// The errno of a Call that counts as sent but cannot be sent, or that has failed before its
+    /// task waits for the Reply; or zero. The sending thread writes it before SUNRPC takes the
+    /// request off the transmit queue, or who knows that it has failed does under `queue_lock`. The
+    /// task of the Call takes it out after that, under the same lock.
     unsent: Atomic<i32>,
     /// The data of the transport.
     #[pin]
@@ -276,7 +278,21 @@ impl<C> Slot<C> {
         self.cong_epoch.store(epoch, Relaxed);
     }
 
-    /// Stores the reason why the Call cannot be sent. The caller is sending it.
+    /// Has SUNRPC take the Call for one that was sent on another connection.
+    ///
+    /// # Safety
+    ///
+    /// SUNRPC has the slot, and its transport is that of `xprt`.
+    pub(super) unsafe fn seem_lost(&self, xprt: &XprtHandle) {
+        let other = xprt.connect_cookie().wrapping_sub(1);
+        // SAFETY: The caller guarantees that the request is valid. SUNRPC reads and writes the word
+        // without a lock, by single loads and stores, so an atomic access does not race with it.
+        unsafe { Atomic::from_ptr(&raw mut (*self.rqst()).rq_connect_cookie) }
+            .store(other, Relaxed);
+    }
+
+    /// Stores the reason why the Call cannot be sent, or has failed. The caller is sending it, or
+    /// has `queue_lock`.
     pub(super) fn set_unsent(&self, errno: c_int) {
         self.unsent.store(errno, Relaxed);
     }

@@ -24,6 +24,7 @@ import mmap
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, "tests/lib")
 import delegations  # noqa: E402
@@ -107,6 +108,9 @@ SIZES = (100, 4096, 8192)
 #: An extended attribute that takes two messages, since nothing in it may go into a chunk of its own.
 XATTR_SIZE = 16 << 10
 
+#: How many Calls are answered by an error, and how many at a time.
+ERRORS, ASKERS = 400, 16
+
 #: One that is longer than what comes in parts.
 LONG_XATTR = 60_000
 
@@ -131,14 +135,19 @@ def too_long(path):
     what was offered for it nor what may come in parts."""
     value = pattern("long", LONG_XATTR)
     os.setxattr(path, "user.long", value)
-    for size in (128, 65536):
-        drop_caches()
+
+    def ask(size):
         buffer = ctypes.create_string_buffer(size)
         got = LIBC.getxattr(path.encode(), b"user.long", buffer, size)
         reason = os.strerror(ctypes.get_errno()) if got < 0 else f"{got} octets"
-        log(f"an attribute of {LONG_XATTR} octets into {size}: {reason}")
         check(got == (LONG_XATTR if size > LONG_XATTR else -1), reason)
         check(got < 0 or buffer.raw[:got] == value, "another attribute read than written")
+
+    drop_caches()
+    # Many at a time: one task sends the Calls of others, so errors come before these wait for a Reply.
+    with ThreadPoolExecutor(ASKERS) as pool:
+        list(pool.map(ask, [128] * ERRORS))
+    ask(65536)
 
 
 def parts():
