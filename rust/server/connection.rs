@@ -588,8 +588,8 @@ impl Connection {
     }
 
     /// Takes Send buffers back that were not needed for a while. If the client gives no pages of
-    /// RDMA Reads and Writes back, and these are short, ends the connection. Returns whether to look
-    /// again.
+    /// RDMA Reads and Writes back, and these are short, ends the connection. Returns whether to
+    /// look again.
     fn take_back(&self) -> bool {
         let Some(link) = self.link() else {
             return false;

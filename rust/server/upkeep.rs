@@ -16,8 +16,8 @@ const WATCHED: u32 = 2;
 /// # Why whatever there is is checked
 ///
 /// Pages count, and Send buffers are added, under the lock of the Send Queue, before
-/// [`Self::begin`]. A check forgets first that there is one, and looks for them then, under the same
-/// lock. So it sees them, or who begins does not see the check.
+/// [`Self::begin`]. A check forgets first that there is one, and looks for them then, under the
+/// same lock. So it sees them, or who begins does not see the check.
 pub(super) struct Upkeep(Atomic<u32>);
 
 impl Upkeep {

@@ -184,7 +184,9 @@ impl<T: Transport> Pinned<T> {
         unsafe {
             let task = (*rqst).rq_task;
             let pending = &raw const (*(*rqst).rq_xprt).pending;
-            let waits = || sys::rpc_is_queued(task) && ptr::eq((*task).tk_waitqueue, pending);
+            // Other queues have other locks, so the word may change meanwhile, but not to this one.
+            let queue = || ptr::read_volatile(&raw const (*task).tk_waitqueue);
+            let waits = || sys::rpc_is_queued(task) && ptr::eq(queue(), pending);
             match error {
                 Some(error) if !waits() => this.slot.set_unsent(error.to_errno()),
                 _ => {

@@ -79,7 +79,7 @@ def calls(connection, two, count):
 
 
 def hostage(number, two):
-    """Earns credits, waits to be cut off, and uses all of them."""
+    """Connects, waits to be cut off, and uses all credits that it has."""
     from hostile_caller import Caller
     from hostile_two_caller import TwoCaller
 
