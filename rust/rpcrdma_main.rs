@@ -67,7 +67,7 @@ impl Drop for RpcRdma {
 
 impl kernel::Module for RpcRdma {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        server::check_parameters();
+        server::prepare();
         let debugfs = kext::debugfs::Root::new();
         // Before the sysctls, since only this tells whether the kernel has such a transport
         // already.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Scopes that restrict how the current thread allocates memory, vectors of octets, and how much
-//! memory there is.
+//! Scopes that restrict how the current thread allocates memory, and vectors of octets.
 //!
 //! C header: [`include/linux/sched/mm.h`](srctree/include/linux/sched/mm.h)
 
@@ -18,13 +17,6 @@ use kernel::{
     },
     ffi::c_uint, //
 };
-
-/// Returns the memory of the machine, in octets.
-pub(crate) fn memory_of_machine() -> u64 {
-    // SAFETY: Only reads a counter.
-    let pages = unsafe { sys::totalram_pages() };
-    (pages as u64).saturating_mul(PAGE_SIZE as u64)
-}
 
 /// Makes a vector of `len` zero octets. The allocator clears them at once; [`Vec::from_elem`]
 /// writes them one by one.

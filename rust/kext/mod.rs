@@ -13,6 +13,7 @@ pub(crate) mod errno;
 pub(crate) mod handover;
 pub(crate) mod host_key;
 pub(crate) mod log;
+pub(crate) mod machine;
 pub(crate) mod memalloc;
 pub(crate) mod module_ref;
 pub(crate) mod net;

@@ -49,6 +49,7 @@
 mod backlog;
 mod callback;
 mod connection;
+mod defaults;
 mod inbox;
 mod listening;
 mod upkeep;
@@ -56,12 +57,8 @@ mod withheld;
 
 pub(crate) use callback::Callback;
 pub(crate) use connection::Connection;
+pub(crate) use defaults::prepare;
 pub(crate) use listening::Listening;
-
-/// Tells of module parameters that are taken for other ones. Called when the module is loaded.
-pub(crate) fn check_parameters() {
-    connection::accept::check_parameters();
-}
 
 /// Registers the server's transport classes; dropping it takes them back.
 pub(crate) type Registration =

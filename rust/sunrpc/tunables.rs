@@ -137,3 +137,22 @@ pub(crate) fn client_host_auth() -> Mode {
 pub(crate) fn server_host_auth() -> Mode {
     host_auth(server_host_auth_value())
 }
+
+/// Makes a function for each variable whose default is not known before the module is loaded.
+macro_rules! defaults {
+    ($($(#[$doc:meta])* $vis:vis fn $name:ident = $variable:ident;)*) => {$(
+        $(#[$doc])*
+        $vis fn $name(value: u32) {
+            // SAFETY: The variable is static, and written as an aligned word here as elsewhere.
+            unsafe { (&raw mut sys::$variable).write_volatile(value) }
+        }
+    )*};
+}
+
+defaults! {
+    /// Sets what [`transfer_megabytes`] returns until an administrator sets something else.
+    pub(crate) fn set_transfer_megabytes = rpcrdma_sysctl_svc_transfer_memory;
+
+    /// Sets what [`send_buffers`] returns until an administrator sets something else.
+    pub(crate) fn set_send_buffers = rpcrdma_sysctl_svc_send_buffers;
+}

@@ -14,9 +14,9 @@
 unsigned int rpcrdma_sysctl_svc_max_requests = 64;
 unsigned int rpcrdma_sysctl_svc_max_req_size = 4096;
 unsigned int rpcrdma_sysctl_svc_max_outbound_reads = 16;
-/* In MiB. */
-unsigned int rpcrdma_sysctl_svc_transfer_memory = 256;
-unsigned int rpcrdma_sysctl_svc_send_buffers = 16384;
+/* In MiB. This and the next one are set by the memory of the machine. */
+unsigned int rpcrdma_sysctl_svc_transfer_memory;
+unsigned int rpcrdma_sysctl_svc_send_buffers;
 
 #ifdef CONFIG_SYSCTL
 

@@ -10,8 +10,7 @@ use super::{
 };
 use crate::endpoint::receive_pool::{
     Need,
-    ReceivePools,
-    FEWEST, //
+    ReceivePools, //
 };
 use crate::endpoint::{
     Endpoint,
@@ -23,7 +22,6 @@ use crate::kext::delayed_work::{
     new_delayed_work_ext,
     DelayedWork, //
 };
-use crate::kext::memalloc::memory_of_machine;
 use crate::kext::prelude::*;
 use crate::link::auth::{
     AuthParameters,
@@ -41,7 +39,6 @@ use crate::link::sizing::{
     REVERSE_READS, //
 };
 use crate::link::Link;
-use crate::module_parameters;
 use crate::observe::trace::Number;
 use crate::proto::cm_private::CmPrivate;
 use crate::proto::connection::receives::{
@@ -64,6 +61,7 @@ use crate::rdma::cm::{
 use crate::responder::stats::Stats;
 use crate::server::backlog::Backlog;
 use crate::server::callback;
+use crate::server::defaults::shared_receives;
 use crate::server::inbox::Inbox;
 use crate::server::upkeep::Upkeep;
 use crate::server::withheld::Withheld;
@@ -421,84 +419,5 @@ impl Plan {
                 server: local,
             },
         })
-    }
-}
-
-/// The module parameter that is for devices of iWARP, or for others. Kernels hand it out by value
-/// or by reference.
-fn parameter(iwarp: bool) -> u32 {
-    if iwarp {
-        *core::borrow::Borrow::<u32>::borrow(&module_parameters::shared_receives_iwarp.value())
-    } else {
-        *core::borrow::Borrow::<u32>::borrow(&module_parameters::shared_receives.value())
-    }
-}
-
-/// The value of the module parameter which says that the memory of the machine decides.
-const BY_MEMORY: u32 = u32::MAX;
-
-/// The part of the memory of the machine that shared Receives of one device take at most then: this
-/// is what it is divided by.
-const MEMORY_PART: u64 = 32;
-
-/// The fewest Receives that may be shared then.
-const FEWEST_BY_MEMORY: u32 = 8192;
-
-/// The most. Their buffers are made as they are needed, but their queues as long as they may be.
-const MOST_BY_MEMORY: u32 = 32_768;
-
-/// Returns the most Receives of `size` octets that connections share on a device; zero if they do
-/// not. A device may allow fewer.
-///
-/// Over iWARP they do not unless the administrator says so. A message that finds no Receive ends
-/// its connection there, whoever has taken what there was; and the memory that RDMA Reads fill is
-/// open to RDMA Writes of all connections in the same protection domain.
-fn shared_receives(iwarp: bool, size: u32) -> u32 {
-    match parameter(iwarp) {
-        0 => 0,
-        BY_MEMORY => by_memory(memory_of_machine(), size),
-        limit => limit.max(FEWEST),
-    }
-}
-
-/// Returns the most Receives of `size` octets that are shared on a machine with so much `memory`,
-/// in octets.
-fn by_memory(memory: u64, size: u32) -> u32 {
-    let fit = memory / MEMORY_PART / u64::from(size.max(1));
-    u32::try_from(fit)
-        .unwrap_or(u32::MAX)
-        .clamp(FEWEST_BY_MEMORY, MOST_BY_MEMORY)
-}
-
-/// Tells of module parameters that are taken for other ones. Called when the module is loaded.
-pub(in crate::server) fn check_parameters() {
-    for (iwarp, name) in [(false, "shared_receives"), (true, "shared_receives_iwarp")] {
-        let asked = parameter(iwarp);
-        if (1..FEWEST).contains(&asked) {
-            pr_warn!("{name}={asked} is too few to be shared, {FEWEST} is used\n");
-        }
-    }
-}
-
-#[cfg(rpcrdma_kunit)]
-#[kernel::prelude::kunit_tests(rpcrdma_accept)]
-mod tests {
-    use super::*;
-
-    /// A large machine has more of them, and a small one no fewer than it always had.
-    #[test]
-    fn shared_receives_follow_the_memory() {
-        const GIB: u64 = 1 << 30;
-        for (memory, size, most) in [
-            (GIB, 12_288, 8192),
-            (3 * GIB, 12_288, 8192),
-            (4 * GIB, 12_288, 10_922),
-            (8 * GIB, 12_288, 21_845),
-            (16 * GIB, 12_288, 32_768),
-            (0, 0, 8192),
-            (u64::MAX, 1024, 32_768),
-        ] {
-            assert_eq!(by_memory(memory, size), most);
-        }
     }
 }

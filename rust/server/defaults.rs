@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Limits of the server that follow the memory of the machine, unless an administrator sets them.
+//!
+//! What all clients together can take is at most an eighth of the memory so, on machines with 6 GiB
+//! or more: a 32nd for shared Receives of one device, a 16th for the pages of RDMA Reads and
+//! Writes, a 32nd for Send buffers. Smaller machines have the least of each, which a server needs
+//! to be of use.
+
+use crate::endpoint::receive_pool::FEWEST;
+use crate::kext::machine;
+use crate::kext::prelude::*;
+use crate::link::channel::MESSAGE_SIZE;
+use crate::module_parameters;
+use crate::sunrpc::tunables;
+
+/// A limit that follows the memory.
+struct ByMemory {
+    /// What the memory is divided by.
+    part: u64,
+    /// The octets of one of what is counted.
+    unit: u64,
+    /// The limit on the smallest machine.
+    least: u32,
+    /// The limit on the largest machine.
+    most: u32,
+}
+
+impl ByMemory {
+    /// Returns the limit on a machine with so much `memory`, in octets.
+    fn on(&self, memory: u64) -> u32 {
+        u32::try_from(memory / self.part / self.unit.max(1))
+            .unwrap_or(u32::MAX)
+            .clamp(self.least, self.most)
+    }
+}
+
+/// Receives of `size` octets that connections share on a device. Their buffers are made as they are
+/// needed, but their queues as long as they may be, so there is an upper limit.
+fn receives(size: u32) -> ByMemory {
+    ByMemory {
+        part: 32,
+        unit: size.into(),
+        least: 8192,
+        most: 32_768,
+    }
+}
+
+/// MiB that RDMA Reads and Writes of all connections may have. No connection has more than a few
+/// MiB of them, so there is an upper limit.
+const TRANSFER_MEGABYTES: ByMemory = ByMemory {
+    part: 16,
+    unit: 1 << 20,
+    least: 256,
+    most: 16_384,
+};
+
+/// Send buffers that all connections may have, beyond their first ones.
+const SEND_BUFFERS: ByMemory = ByMemory {
+    part: 32,
+    unit: MESSAGE_SIZE as u64,
+    least: 16_384,
+    most: 1 << 20,
+};
+
+/// The value of the module parameter which says that the memory of the machine decides.
+const BY_MEMORY: u32 = u32::MAX;
+
+/// The module parameter that is for devices of iWARP, or for others. Kernels hand it out by value
+/// or by reference.
+fn parameter(iwarp: bool) -> u32 {
+    if iwarp {
+        *core::borrow::Borrow::<u32>::borrow(&module_parameters::shared_receives_iwarp.value())
+    } else {
+        *core::borrow::Borrow::<u32>::borrow(&module_parameters::shared_receives.value())
+    }
+}
+
+/// Returns the most Receives of `size` octets that connections share on a device; zero if they do
+/// not. A device may allow fewer.
+///
+/// Over iWARP they do not unless the administrator says so. A message that finds no Receive ends
+/// its connection there, whoever has taken what there was; and the memory that RDMA Reads fill is
+/// open to RDMA Writes of all connections in the same protection domain.
+pub(super) fn shared_receives(iwarp: bool, size: u32) -> u32 {
+    match parameter(iwarp) {
+        0 => 0,
+        BY_MEMORY => receives(size).on(machine::memory()),
+        limit => limit.max(FEWEST),
+    }
+}
+
+/// Tells of module parameters that are taken for other ones, and has the sysctls begin with what
+/// suits the machine. Called when the module is loaded, before there is a connection.
+pub(crate) fn prepare() {
+    for (iwarp, name) in [(false, "shared_receives"), (true, "shared_receives_iwarp")] {
+        let asked = parameter(iwarp);
+        if (1..FEWEST).contains(&asked) {
+            pr_warn!("{name}={asked} is too few to be shared, {FEWEST} is used\n");
+        }
+    }
+    let memory = machine::memory();
+    tunables::set_transfer_megabytes(TRANSFER_MEGABYTES.on(memory));
+    tunables::set_send_buffers(SEND_BUFFERS.on(memory));
+}
+
+#[cfg(rpcrdma_kunit)]
+#[kernel::prelude::kunit_tests(rpcrdma_server_defaults)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    /// A large machine has more of them, and a small one no fewer than it always had.
+    #[test]
+    fn shared_receives_follow_the_memory() {
+        for (memory, size, most) in [
+            (GIB, 12_288, 8192),
+            (3 * GIB, 12_288, 8192),
+            (4 * GIB, 12_288, 10_922),
+            (8 * GIB, 12_288, 21_845),
+            (16 * GIB, 12_288, 32_768),
+            (0, 0, 8192),
+            (u64::MAX, 1024, 32_768),
+        ] {
+            assert_eq!(receives(size).on(memory), most);
+        }
+    }
+
+    #[test]
+    fn what_is_transferred_follows_the_memory() {
+        for (memory, megabytes, buffers) in [
+            (0, 256, 16_384),
+            (2 * GIB, 256, 16_384),
+            (16 * GIB, 1024, 43_690),
+            (256 * GIB, 16_384, 699_050),
+            (u64::MAX, 16_384, 1 << 20),
+        ] {
+            assert_eq!(TRANSFER_MEGABYTES.on(memory), megabytes);
+            assert_eq!(SEND_BUFFERS.on(memory), buffers);
+        }
+    }
+
+    #[test]
+    fn no_more_than_an_eighth_of_a_machine() {
+        for memory in [6 * GIB, 16 * GIB, 64 * GIB, 1024 * GIB] {
+            let sum = u64::from(receives(12_288).on(memory)) * 12_288
+                + (u64::from(TRANSFER_MEGABYTES.on(memory)) << 20)
+                + u64::from(SEND_BUFFERS.on(memory)) * 12_288;
+            assert!(sum <= memory / 8);
+        }
+    }
+}
