@@ -14,9 +14,11 @@
 
 #include <crypto/utils.h>
 #include <linux/completion.h>
+#include <linux/cpumask.h>
 #include <linux/jiffies.h>
 #include <linux/mm.h>
 #include <linux/module.h>
+#include <linux/nodemask.h>
 #include <linux/random.h>
 #include <linux/ratelimit.h>
 #include <linux/scatterlist.h>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Receives that connections share: a Shared Receive Queue, and how many Receives are posted to it.
+//! On a machine with several NUMA nodes, or with many CPUs, there are several of these, see
+//! [`groups`].
 //!
 //! # Accounting
 //!
@@ -43,6 +45,7 @@
 //! event that it uses no more, where there is such an event; then for the completions that are
 //! there.
 
+mod groups;
 mod patience;
 mod pool;
 mod state;
@@ -53,9 +56,19 @@ pub(super) use self::pool::{
 };
 pub(crate) use self::state::Need;
 
+use self::{
+    groups::{
+        Groups,
+        Machine, //
+    },
+    pool::PoolParameters, //
+};
 use crate::kext::prelude::*;
 use crate::{
-    kext::ratelimit::pr_warn_ratelimited,
+    kext::{
+        machine,
+        ratelimit::pr_warn_ratelimited, //
+    },
     rdma::{
         device::{
             Device,
@@ -69,7 +82,8 @@ use crate::{
 /// to be asked for.
 pub(crate) const FEWEST: u32 = 2 * RECEIVE_BATCH + 1;
 
-/// The pools of one listener, one for each device and size of buffers.
+/// The pools of one listener: for each device and size of buffers, one for each of its
+/// [`groups`] of connections.
 #[pin_data]
 pub(crate) struct ReceivePools<M: PoolMember> {
     /// The pools that have members.
@@ -100,9 +114,9 @@ impl<M: PoolMember> ReceivePools<M> {
         )
     }
 
-    /// Joins the pool of a device with buffers of `buffer_size` octets, or makes it, for at most
-    /// `limit` Receives. [`None`] if the device has no Shared Receive Queues, or refuses to make
-    /// one.
+    /// Joins a pool of a device with buffers of `buffer_size` octets, or makes it. There are at
+    /// most `limit` Receives in all groups of the device together. [`None`] if the device has no
+    /// Shared Receive Queues, or refuses to make one.
     ///
     /// # Errors
     ///
@@ -118,28 +132,30 @@ impl<M: PoolMember> ReceivePools<M> {
         if limit < FEWEST {
             return Ok(None);
         }
+        let machine = Machine {
+            nodes: machine::nodes(),
+            cpus: machine::cpus(),
+            vectors: limits.vectors,
+        };
+        let groups = Groups::new(machine, limit);
         let mut pools = self.pools.lock();
-        let known = pools
-            .iter_mut()
-            .find(|entry| entry.pool.is(device, buffer_size));
-        let pool = if let Some(entry) = known {
-            entry.members += 1;
-            entry.pool.clone()
-        } else {
+        let fits = |entry: &Entry<M>| entry.pool.is(device, buffer_size);
+        let known = pools.iter().filter(|entry| fits(entry));
+        let missing = groups.missing(known.map(|entry| entry.pool.group()));
+        let made = missing.map(|group| {
             pools.reserve(1, GFP_KERNEL)?;
-            // InfiniBand demands that a device tells; iWARP knows no such event, and siw has none.
-            let made = ReceivePool::new(device, buffer_size, limit, !limits.iwarp);
-            let pool = match made {
-                Ok(pool) => pool,
-                Err(ENOMEM) => return Err(ENOMEM),
-                Err(error) => {
-                    pr_warn_ratelimited!(
-                        "a device has no Shared Receive Queue for us ({error:?}), \
-                         connections have Receives of their own\n"
-                    );
-                    return Ok(None);
-                }
+            let parameters = PoolParameters {
+                buffer_size,
+                limit: groups.limit(),
+                // InfiniBand demands that a device tells; iWARP knows no such event, and siw has
+                // none.
+                tells: !limits.iwarp,
+                group,
+                vector: groups.vector(group),
             };
+            ReceivePool::new(device, parameters)
+        });
+        let pool = if let Some(Ok(pool)) = made {
             let entry = Entry {
                 pool: pool.clone(),
                 members: 1,
@@ -147,6 +163,23 @@ impl<M: PoolMember> ReceivePools<M> {
             // There is room.
             let _ = pools.push_within_capacity(entry);
             pool
+        } else {
+            let known = pools.iter_mut().filter(|entry| fits(entry));
+            match (known.min_by_key(|entry| entry.members), made) {
+                // Also if there should be one more, which can't be made now.
+                (Some(entry), _) => {
+                    entry.members += 1;
+                    entry.pool.clone()
+                }
+                (None, Some(Err(error))) if error != ENOMEM => {
+                    pr_warn_ratelimited!(
+                        "a device has no Shared Receive Queue for us ({error:?}), \
+                         connections have Receives of their own\n"
+                    );
+                    return Ok(None);
+                }
+                (None, _) => return Err(ENOMEM),
+            }
         };
         drop(pools);
         Ok(Some(Membership {

@@ -196,6 +196,7 @@ mod tests {
         send_sges: 32,
         inbound_reads: 128,
         outbound_reads: 128,
+        vectors: 1,
         iwarp: false,
     };
     const WANTED: Wanted = Wanted {

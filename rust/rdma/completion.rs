@@ -82,6 +82,26 @@ impl<'a> Completion<'a> {
     }
 }
 
+/// The completion vector of a CQ. The interrupts of each go to one CPU, or to a few, and so do the
+/// handlers of its completions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Vector {
+    /// Each one in turn.
+    Any,
+    /// The one with this number, counted again from zero if the device has fewer.
+    Number(u32),
+}
+
+impl Vector {
+    /// Returns the number for a device; [`None`] for each in turn.
+    fn number(self, device: &Device) -> Option<c_int> {
+        match self {
+            Self::Any => None,
+            Self::Number(number) => c_int::try_from(number % device.vectors()).ok(),
+        }
+    }
+}
+
 /// The smallest size of a CQ that the RDMA core makes for a device's pool, in places, unless
 /// that can't have so many.
 const POOL_PLACES: u32 = 4096;
@@ -117,8 +137,9 @@ pub(crate) struct CompletionQueue {
 unsafe impl Send for CompletionQueue {}
 
 impl CompletionQueue {
-    /// Takes `entries` places in a CQ of the device's pool, or makes one where the pool can't have
-    /// one with so many: as many as there may be work requests at once whose completions go there.
+    /// Takes `entries` places in a CQ of the device's pool on a completion vector, or makes one
+    /// where the pool can't have one with so many: as many as there may be work requests at once
+    /// whose completions go there.
     ///
     /// # Errors
     ///
@@ -128,7 +149,7 @@ impl CompletionQueue {
     ///
     /// The value is dropped before a client of `device` has given the device up: the CQs of the
     /// pool go then, whatever references there are. No QP uses the CQ for us any more by then.
-    pub(crate) unsafe fn shared(device: &Device, entries: u32) -> Result<Self> {
+    pub(crate) unsafe fn shared(device: &Device, entries: u32, vector: Vector) -> Result<Self> {
         let device = device.try_clone().ok_or(ENODEV)?;
         // SAFETY: The device is live; its attributes do not change after registration.
         let most = unsafe { (*device.as_ptr()).attrs.max_cqe };
@@ -148,10 +169,11 @@ impl CompletionQueue {
             places
         };
         if !pool_serves(entries, places) {
-            return Self::own(&device, entries);
+            return Self::own(&device, entries, vector);
         }
-        // SAFETY: The device is live. It chooses the completion vector, each in turn.
-        let cq = from_err_ptr(unsafe { Self::pool_get(&device, entries, -1) })?;
+        let vector = vector.number(&device).unwrap_or(-1);
+        // SAFETY: The device is live.
+        let cq = from_err_ptr(unsafe { Self::pool_get(&device, entries, vector) })?;
         // INVARIANT: It came from the pool.
         Ok(Self {
             cq: NonNull::new(cq).ok_or(ENOMEM)?,
@@ -179,7 +201,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Allocates a CQ of `entries` places.
+    /// Allocates a CQ of `entries` places on a completion vector.
     ///
     /// # Errors
     ///
@@ -187,17 +209,18 @@ impl CompletionQueue {
     ///
     /// QPs and Shared Receive Queues that use it must go before it; the core refuses to free it
     /// otherwise.
-    pub(crate) fn own(device: &Device, entries: u32) -> Result<Self> {
+    pub(crate) fn own(device: &Device, entries: u32, vector: Vector) -> Result<Self> {
         let device = device.try_clone().ok_or(ENODEV)?;
-        // SAFETY: The device is live.
-        let cq = from_err_ptr(unsafe {
-            sys::ib_alloc_cq_any(
-                device.as_ptr(),
-                ptr::null_mut(),
-                c_int::try_from(entries)?,
-                sys::ib_poll_context_IB_POLL_WORKQUEUE,
-            )
-        })?;
+        let (raw, private) = (device.as_ptr(), ptr::null_mut());
+        let entries_c = c_int::try_from(entries)?;
+        let context = sys::ib_poll_context_IB_POLL_WORKQUEUE;
+        let cq = match vector.number(&device) {
+            // SAFETY: The device is live.
+            None => unsafe { sys::ib_alloc_cq_any(raw, private, entries_c, context) },
+            // SAFETY: The device is live, and has that vector.
+            Some(vector) => unsafe { sys::ib_alloc_cq(raw, private, entries_c, vector, context) },
+        };
+        let cq = from_err_ptr(cq)?;
         // INVARIANT: We have just allocated it.
         Ok(Self {
             cq: NonNull::new(cq).ok_or(ENOMEM)?,

@@ -8,7 +8,10 @@ use crate::kext::prelude::*;
 use crate::sys;
 use core::ffi::CStr;
 use kernel::{
-    ffi::c_char,
+    ffi::{
+        c_char,
+        c_int, //
+    },
     fmt, //
 };
 
@@ -52,6 +55,19 @@ impl Device {
         unsafe { DeviceName::of(self.0) }
     }
 
+    /// Returns the NUMA node that it is near to; a negative number if there is none.
+    pub(super) fn node(&self) -> c_int {
+        // SAFETY: By the type invariant the device is registered.
+        unsafe { sys::ibdev_to_node(self.0.as_ptr()) }
+    }
+
+    /// Returns the number of its completion vectors: at least one.
+    pub(super) fn vectors(&self) -> u32 {
+        // SAFETY: By the type invariant the device is registered; this does not change any more.
+        let vectors = unsafe { (*self.0.as_ptr()).num_comp_vectors };
+        u32::try_from(vectors).unwrap_or(1).max(1)
+    }
+
     /// Returns the C object.
     pub(crate) fn as_ptr(&self) -> *mut sys::ib_device {
         self.0.as_ptr()
@@ -83,6 +99,8 @@ pub(crate) struct DeviceLimits {
     pub(crate) inbound_reads: u8,
     /// The number of RDMA Reads that the device keeps under way on one QP.
     pub(crate) outbound_reads: u8,
+    /// The number of completion vectors: at least one.
+    pub(crate) vectors: u32,
     /// The connection runs over iWARP, that is, over TCP.
     pub(crate) iwarp: bool,
 }
@@ -110,6 +128,7 @@ impl DeviceLimits {
             send_sges: limit(attrs.max_send_sge),
             inbound_reads: u8::try_from(attrs.max_qp_rd_atom).unwrap_or(u8::MAX),
             outbound_reads: u8::try_from(attrs.max_qp_init_rd_atom).unwrap_or(u8::MAX),
+            vectors: device.vectors(),
             // SAFETY: The device is registered. The caller guarantees the port.
             iwarp: unsafe { sys::rdma_protocol_iwarp(device.as_ptr(), port) },
         }

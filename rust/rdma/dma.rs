@@ -9,7 +9,12 @@ use crate::{
 };
 use core::{
     cell::Cell,
+    ptr,
     slice, //
+};
+use kernel::ffi::{
+    c_int,
+    c_void, //
 };
 
 /// Which way the data goes.
@@ -70,7 +75,7 @@ impl DmaBuffer {
         }
         let device = device.try_clone().ok_or(ENODEV)?;
         let mut buffer = Self {
-            ptr: allocate(len).ok_or(ENOMEM)?,
+            ptr: allocate(len, device.node()).ok_or(ENOMEM)?,
             len,
             direction,
             address: 0,
@@ -202,18 +207,41 @@ const fn is_small(len: usize) -> bool {
     len <= PAGE_SIZE / 2
 }
 
-/// Allocates `len` bytes, not none, all zero. Sleeps. A connection that gets none does without, and
-/// says so: there is no need for the log to.
-fn allocate(len: usize) -> Option<NonNull<u8>> {
+/// Allocates `len` bytes, not none, all zero, on a node if there are any. Sleeps. A connection that
+/// gets none does without, and says so: there is no need for the log to.
+fn allocate(len: usize, node: c_int) -> Option<NonNull<u8>> {
     let flags = sys::GFP_KERNEL | sys::__GFP_ZERO | sys::__GFP_NOWARN;
     let ptr = if is_small(len) {
         // SAFETY: It may sleep here.
-        unsafe { sys::kmalloc(len, flags) }
+        unsafe { sys::kmalloc_node(len, flags, node) }
     } else {
-        // SAFETY: It may sleep here, and the size is not zero.
-        unsafe { sys::alloc_pages_exact(len, flags) }
+        allocate_pages(len, node, flags)
     };
     NonNull::new(ptr.cast())
+}
+
+/// Allocates the pages for `len` bytes, not none, side by side on a node if there are any. They are
+/// freed by `free_pages_exact`, as those of `alloc_pages_exact`, which knows no nodes. Sleeps.
+fn allocate_pages(len: usize, node: c_int, flags: sys::gfp_t) -> *mut c_void {
+    let count = len.div_ceil(PAGE_SIZE);
+    let order = count.next_power_of_two().trailing_zeros();
+    // SAFETY: It may sleep here.
+    let page = unsafe { sys::alloc_pages_node(node, flags, order) };
+    if page.is_null() {
+        return ptr::null_mut();
+    }
+    // SAFETY: They were just allocated in that order, as no compound page, and have an address
+    // since `flags` ask for no high memory.
+    let address = unsafe {
+        sys::split_page(page, order);
+        sys::page_address(page)
+    };
+    let surplus = ((1 << order) - count) * PAGE_SIZE;
+    if surplus > 0 {
+        // SAFETY: These are the last pages of them, which nobody uses.
+        unsafe { sys::free_pages_exact(address.byte_add(count * PAGE_SIZE), surplus) };
+    }
+    address
 }
 
 /// Frees what [`allocate`] has allocated.
@@ -227,7 +255,7 @@ unsafe fn free(ptr: NonNull<u8>, len: usize) {
         // SAFETY: The caller guarantees it; for this length it came from `kmalloc`.
         unsafe { sys::kfree(ptr) }
     } else {
-        // SAFETY: The caller guarantees it; for this length it came from `alloc_pages_exact`.
+        // SAFETY: The caller guarantees it; for this length it came from `allocate_pages`.
         unsafe { sys::free_pages_exact(ptr, len) }
     }
 }
@@ -247,7 +275,8 @@ mod tests {
             PAGE_SIZE,
             12 << 10,
         ] {
-            let memory = allocate(len).ok_or(ENOMEM)?;
+            // No node in particular.
+            let memory = allocate(len, -1).ok_or(ENOMEM)?;
             // SAFETY: It is as long, and nobody else knows it.
             let bytes = unsafe { slice::from_raw_parts_mut(memory.as_ptr(), len) };
             assert!(bytes.iter().all(|octet| *octet == 0));

@@ -27,7 +27,8 @@ use crate::{
     rdma::{
         completion::{
             Completion,
-            CompletionQueue, //
+            CompletionQueue,
+            Vector, //
         },
         posting::{
             EndOfQueue,
@@ -172,6 +173,18 @@ impl<R: SharedReceives> Shared<R> {
     }
 }
 
+/// The sizes of a Shared Receive Queue, and how it is used.
+pub(crate) struct SharedQueueParameters {
+    /// The most Receives that are posted.
+    pub(crate) depth: u32,
+    /// The number of buffers that there may be beside those.
+    pub(crate) spare: u32,
+    /// Set if a QP of the device uses Receives in the order in which it took them.
+    pub(crate) in_order: bool,
+    /// Where completions are handled, of Receives and of what its QPs send.
+    pub(crate) vector: Vector,
+}
+
 /// A Shared Receive Queue, with a CQ for its Receives. A QP that uses it holds a reference to it.
 ///
 /// # Invariants
@@ -182,6 +195,8 @@ pub(crate) struct SharedReceiveQueue<R: SharedReceives> {
     srq: NonNull<sys::ib_srq>,
     /// The CQ for its Receives, which goes after it.
     queue: CompletionQueue,
+    /// The completion vector of that CQ, and of the CQs in which its QPs have places.
+    vector: Vector,
     /// The buffers, which end after both.
     end: EndOfQueue,
     /// The PD, which goes after them.
@@ -197,21 +212,23 @@ unsafe impl<R: SharedReceives> Send for SharedReceiveQueue<R> {}
 unsafe impl<R: SharedReceives> Sync for SharedReceiveQueue<R> {}
 
 impl<R: SharedReceives> SharedReceiveQueue<R> {
-    /// Makes an SRQ for at most `depth` Receives of one element each, of which `owner` is told.
-    /// There may be `spare` buffers more than that. `in_order` is whether a QP of the device uses
-    /// Receives in the order in which it took them.
+    /// Makes an SRQ for Receives of one element each, of which `owner` is told.
     ///
     /// # Errors
     ///
     /// `EINVAL` if the device cannot have one as large, `ENOMEM`, or what the device reports.
     pub(crate) fn new(
         pd: Arc<ProtectionDomain>,
-        depth: u32,
-        spare: u32,
-        in_order: bool,
+        parameters: SharedQueueParameters,
         owner: &Arc<R>,
     ) -> Result<Arc<Self>> {
-        let queue = CompletionQueue::own(pd.device(), depth)?;
+        let SharedQueueParameters {
+            depth,
+            spare,
+            in_order,
+            vector,
+        } = parameters;
+        let queue = CompletionQueue::own(pd.device(), depth, vector)?;
         let buffers = depth.checked_add(spare).ok_or(EINVAL)?;
         let order = ReceiveOrder::new(depth, buffers, in_order)?;
         let keeper = Keeper::new(buffers)?;
@@ -253,6 +270,7 @@ impl<R: SharedReceives> SharedReceiveQueue<R> {
             Self {
                 srq,
                 queue,
+                vector,
                 end,
                 pd,
                 shared,
@@ -364,6 +382,11 @@ impl<R: SharedReceives> SharedReceiveQueue<R> {
     /// Returns the CQ for its Receives.
     pub(super) fn queue(&self) -> &CompletionQueue {
         &self.queue
+    }
+
+    /// Returns the completion vector for its QPs.
+    pub(super) fn vector(&self) -> Vector {
+        self.vector
     }
 
     /// Returns the C object.

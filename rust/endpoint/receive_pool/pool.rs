@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The Receives of one device.
+//! The Receives of one group of connections on a device.
 
 use super::{
     patience::Patience,
@@ -30,7 +30,10 @@ use crate::{
     },
     observe::trace,
     rdma::{
-        completion::Completion,
+        completion::{
+            Completion,
+            Vector, //
+        },
         device::{
             Device,
             DeviceName, //
@@ -38,6 +41,7 @@ use crate::{
         protection_domain::ProtectionDomain,
         receive_buffer::RECEIVE_BATCH,
         shared_receive_queue::{
+            SharedQueueParameters,
             SharedReceive,
             SharedReceiveQueue,
             SharedReceives, //
@@ -84,7 +88,21 @@ pub(crate) trait PoolMember: Sized + Send + Sync + 'static {
     fn give_way(this: &Arc<Self>);
 }
 
-/// The Receives of one device.
+/// The parameters of a pool.
+pub(super) struct PoolParameters {
+    /// The size of each buffer in octets.
+    pub(super) buffer_size: usize,
+    /// The most Receives.
+    pub(super) limit: u32,
+    /// Set if the device may tell when a QP has used its last Receive.
+    pub(super) tells: bool,
+    /// The group of connections that it is for.
+    pub(super) group: u32,
+    /// The completion vector of that group.
+    pub(super) vector: Vector,
+}
+
+/// The Receives of one group of connections on a device.
 #[pin_data]
 pub(crate) struct ReceivePool<M: PoolMember> {
     /// The demand for Receives, and those that are not posted.
@@ -94,6 +112,8 @@ pub(crate) struct ReceivePool<M: PoolMember> {
     device: usize,
     /// The name of the device.
     device_name: DeviceName,
+    /// The group of connections that it is for.
+    group: u32,
     /// The experience with the device, if it may tell when a QP has used its last Receive.
     tells: Option<Patience>,
     /// Set when the device takes no more Receives for the queue.
@@ -171,18 +191,19 @@ impl<M: PoolMember> State<M> {
 }
 
 impl<M: PoolMember> ReceivePool<M> {
-    /// Makes a pool without buffers. `tells` is whether its device may tell when a QP has used its
-    /// last Receive.
+    /// Makes a pool without buffers.
     ///
     /// # Errors
     ///
     /// `ENOMEM`, or what the device reports.
-    pub(super) fn new(
-        device: &Device,
-        buffer_size: usize,
-        limit: u32,
-        tells: bool,
-    ) -> Result<Arc<Self>> {
+    pub(super) fn new(device: &Device, parameters: PoolParameters) -> Result<Arc<Self>> {
+        let PoolParameters {
+            buffer_size,
+            limit,
+            tells,
+            group,
+            vector,
+        } = parameters;
         let state = State {
             queue: None,
             demand: Demand::new(limit),
@@ -198,6 +219,7 @@ impl<M: PoolMember> ReceivePool<M> {
                 state <- new_spinlock!(state, "rpcrdma::ReceivePool::state"),
                 device: device.as_ptr().addr(),
                 device_name,
+                group,
                 tells: tells.then(Patience::new),
                 broken: Atomic::new(false),
                 ending <- new_delayed_work_ext!("rpcrdma::ReceivePool::ending"),
@@ -208,7 +230,13 @@ impl<M: PoolMember> ReceivePool<M> {
         )?;
         // On iWARP a QP may have several messages under way, and begin them in another order than
         // the peer.
-        let queue = SharedReceiveQueue::new(pd, limit, STOCK, tells, &pool)?;
+        let parameters = SharedQueueParameters {
+            depth: limit,
+            spare: STOCK,
+            in_order: tells,
+            vector,
+        };
+        let queue = SharedReceiveQueue::new(pd, parameters, &pool)?;
         pool.state.lock().queue = Some(queue);
         Ok(pool)
     }
@@ -220,6 +248,11 @@ impl<M: PoolMember> ReceivePool<M> {
             && self.has_size(buffer_size)
             && !self.broken.load(Relaxed)
             && self.queue().is_ok_and(|queue| !queue.has_failed())
+    }
+
+    /// Returns the group of connections that it is for.
+    pub(super) fn group(&self) -> u32 {
+        self.group
     }
 
     /// Returns whether all buffers have that size in octets.
@@ -294,7 +327,7 @@ impl<M: PoolMember> ReceivePool<M> {
         }
     }
 
-    /// Writes the use of the pool into a file of debugfs: connections that share it, and the
+    /// Writes the use of the pool into a file of debugfs: its group, connections that share it, the
     /// Receives that they have asked for; buffers that there are, and may be; Receives that are
     /// posted and may be used, or are in use by a message that is arriving; those that the device
     /// has lost, and that were not recovered yet; the batches that were posted; the size of a
@@ -303,6 +336,7 @@ impl<M: PoolMember> ReceivePool<M> {
         let state = self.state.lock();
         let queue = state.queue.as_ref();
         lines!(m,
+            "pool_group": self.group,
             "pool_connections": queue.map_or(0, |queue| queue.members()),
             "pool_asked": state.demand.wanted,
             "pool_buffers": state.demand.made,

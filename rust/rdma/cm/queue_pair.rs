@@ -13,7 +13,10 @@ use crate::kext::prelude::*;
 use crate::{
     kext::completion::Completion,
     rdma::{
-        completion::CompletionQueue,
+        completion::{
+            CompletionQueue,
+            Vector, //
+        },
         device::Device,
         posting::{
             Completes,
@@ -234,7 +237,7 @@ struct Queues<R: SharedReceives> {
 
 impl<R: SharedReceives> Queues<R> {
     /// Takes the places, one more in each direction than work requests may be posted, for the
-    /// marker of a drain.
+    /// marker of a drain. What completes is handled where the Receives are that it shares.
     ///
     /// # Errors
     ///
@@ -244,8 +247,12 @@ impl<R: SharedReceives> Queues<R> {
     ///
     /// As for that.
     unsafe fn new(device: &Device, send_places: u32, receives: ReceiveSource<R>) -> Result<Self> {
+        let vector = match &receives {
+            ReceiveSource::Own(..) => Vector::Any,
+            ReceiveSource::Shared(srq) => srq.vector(),
+        };
         // SAFETY: The caller guarantees it.
-        let shared = |places| unsafe { CompletionQueue::shared(device, places) };
+        let shared = |places| unsafe { CompletionQueue::shared(device, places, vector) };
         let send = shared(send_places)?;
         Ok(match receives {
             ReceiveSource::Own(pd, depth) => {

@@ -9,6 +9,7 @@
 #include "bindings_helper.h"
 
 #include "completion.c"
+#include "cpumask.c"
 #include "crypto_utils.c"
 #include "highmem.c"
 #include "ib_verbs.c"
@@ -16,6 +17,7 @@
 #include "mm.c"
 #include "module.c"
 #include "net_namespace.c"
+#include "nodemask.c"
 #include "ratelimit.c"
 #include "rdma_cm.c"
 #include "rdma_rw.c"

@@ -3,6 +3,13 @@
 #include <linux/workqueue.h>
 #include <rdma/ib_verbs.h>
 
+struct ib_cq *rpcrdma_helper_ib_alloc_cq(struct ib_device *dev, void *private,
+					 int nr_cqe, int comp_vector,
+					 enum ib_poll_context poll_ctx)
+{
+	return ib_alloc_cq(dev, private, nr_cqe, comp_vector, poll_ctx);
+}
+
 struct ib_cq *rpcrdma_helper_ib_alloc_cq_any(struct ib_device *dev,
 					     void *private, int nr_cqe,
 					     enum ib_poll_context poll_ctx)
@@ -98,6 +105,11 @@ void rpcrdma_helper_ib_dma_unmap_single(struct ib_device *dev, u64 addr,
 					unsigned int direction)
 {
 	ib_dma_unmap_single(dev, addr, size, direction);
+}
+
+int rpcrdma_helper_ibdev_to_node(struct ib_device *ibdev)
+{
+	return ibdev_to_node(ibdev);
 }
 
 u32 rpcrdma_helper_ib_inc_rkey(u32 rkey)

@@ -17,9 +17,10 @@ struct page *rpcrdma_helper_alloc_page(gfp_t gfp)
 	return alloc_page(gfp);
 }
 
-void *rpcrdma_helper_alloc_pages_exact(size_t size, gfp_t gfp)
+struct page *rpcrdma_helper_alloc_pages_node(int nid, gfp_t gfp,
+					     unsigned int order)
 {
-	return alloc_pages_exact(size, gfp);
+	return alloc_pages_node(nid, gfp, order);
 }
 
 void rpcrdma_helper_free_pages_exact(void *address, size_t size)

@@ -21,10 +21,15 @@ static uint hca_moderation;
 module_param_named(moderation, hca_moderation, uint, 0644);
 MODULE_PARM_DESC(moderation, "how long interrupts of later devices wait at most, in microseconds");
 
-/* Takes over what the module's parameter says. */
+static bool hca_spread;
+module_param_named(spread, hca_spread, bool, 0644);
+MODULE_PARM_DESC(spread, "whether each completion vector of later devices interrupts a CPU of its own");
+
+/* Takes over what the module's parameters say. */
 void hca_cq_set(struct hca_dev *hca)
 {
 	hca->moderation = READ_ONCE(hca_moderation);
+	hca->spread = READ_ONCE(hca_spread);
 }
 
 static void hca_cq_handle(struct hca_cq *cq)
@@ -59,9 +64,27 @@ static void hca_cq_bh(struct work_struct *work)
 #define hca_has_interrupts() false
 #endif
 
+static void hca_cq_ipi(void *cq)
+{
+	hca_cq_handle(cq);
+}
+
+/* The CPU that a queue interrupts if vectors are spread. */
+static unsigned int hca_cq_cpu(struct hca_cq *cq)
+{
+	return cpumask_nth(cq->ib.comp_vector % num_online_cpus(), cpu_online_mask);
+}
+
+static void hca_cq_no_ipi(void *unused)
+{
+}
+
 static void hca_cq_raise(struct hca_cq *cq)
 {
-	if (hca_has_interrupts())
+	if (cq->hca->spread)
+		/* If it is busy then it has not been called yet, so it will be. */
+		smp_call_function_single_async(hca_cq_cpu(cq), &cq->csd);
+	else if (hca_has_interrupts())
 		irq_work_queue(&cq->irq);
 	else
 		queue_work(hca_bh_wq, &cq->bh);
@@ -223,6 +246,7 @@ int hca_create_cq(struct ib_cq *ib, const struct ib_cq_init_attr *attr,
 	if (!cq->cqe)
 		return -ENOMEM;
 	cq->irq = IRQ_WORK_INIT_HARD(hca_cq_irq);
+	INIT_CSD(&cq->csd, hca_cq_ipi, cq);
 	INIT_WORK(&cq->bh, hca_cq_bh);
 	hrtimer_setup(&cq->late, hca_cq_late, CLOCK_MONOTONIC, HRTIMER_MODE_REL);
 	INIT_WORK(&cq->error_work, hca_cq_failed);
@@ -240,7 +264,10 @@ int hca_destroy_cq(struct ib_cq *ib, struct ib_udata *udata)
 		return -EBUSY;
 	}
 	hrtimer_cancel(&cq->late);
-	if (hca_has_interrupts())
+	if (cq->hca->spread)
+		/* A CPU calls what it is told to in that order. */
+		smp_call_function_single(hca_cq_cpu(cq), hca_cq_no_ipi, NULL, true);
+	else if (hca_has_interrupts())
 		irq_work_sync(&cq->irq);
 	cancel_work_sync(&cq->bh);
 	cancel_work_sync(&cq->error_work);

@@ -277,6 +277,8 @@ struct hca_dev {
 	bool up;
 	/* As the module's parameters were when the device was made. */
 	u32 moderation;
+	/* Each completion vector interrupts a CPU of its own. */
+	bool spread;
 	enum hca_last_wqe last_wqe;
 	struct hca_dma dma;
 	struct hca_fault fault;
@@ -430,6 +432,7 @@ struct hca_cq {
 	/* One handler at a time: how many interrupts it has to answer. */
 	atomic_t pending;
 	struct irq_work irq;
+	call_single_data_t csd;
 	struct work_struct bh;
 	/* Raises an interrupt that is moderated. */
 	struct hrtimer late;
