@@ -22,7 +22,9 @@ use self::{
     incoming::Incoming,
     receives::{
         Receives,
-        Renewal, //
+        Renewal,
+        Settled,
+        Withdrawal, //
     },
     watchdog::{
         Findings,
@@ -617,8 +619,12 @@ impl Connection {
 
     /// Begins to renew the peer's credits, see [`Receives::begin_renewal`].
     pub(crate) fn begin_renewal(&mut self, share: Option<u32>) -> Renewal {
-        let may_withdraw = self.counts_messages();
-        self.receives.begin_renewal(share, may_withdraw)
+        let withdrawal = match self.version() {
+            Some(Version::One) => Withdrawal::ByTime,
+            Some(version) if version.rules().counts_messages => Withdrawal::ByUse,
+            _ => Withdrawal::Never,
+        };
+        self.receives.begin_renewal(share, withdrawal)
     }
 
     /// Returns how many Receives of withdrawn credits are not needed any more, see
@@ -631,6 +637,14 @@ impl Connection {
         // A message is counted as held before the session sees it, so none is in neither of them.
         let promised = self.session.windows().1.must_be_posted();
         self.receives.settle(promised.saturating_add(held))
+    }
+
+    /// Does the same in Version One, see [`Receives::settle_by_time`].
+    pub(crate) fn settle_in_one(&mut self, held: u32) -> Settled {
+        if self.version() != Some(Version::One) {
+            return Settled::default();
+        }
+        self.receives.settle_by_time(held)
     }
 
     /// Does the same in the earlier protocol: nothing is given back before the peer has heard of

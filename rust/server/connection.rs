@@ -182,6 +182,8 @@ impl ReceiveOwner for Connection {
 
     fn granted(&self, credits: u32) {
         self.stats.granted(credits);
+        // There may be Receives to take back, if they are fewer than before.
+        self.upkeep.begin();
     }
 
     fn grant_denied(&self) {
@@ -587,7 +589,8 @@ impl Connection {
         }
     }
 
-    /// Takes Send buffers back that were not needed for a while. If the client gives no pages of
+    /// Takes back Send buffers that were not needed for a while, and Receives for credits that were
+    /// withdrawn. If the client gives no pages of
     /// RDMA Reads and Writes back, and these are short, ends the connection. Returns whether to
     /// look again.
     fn take_back(&self) -> bool {
@@ -602,6 +605,7 @@ impl Connection {
         };
         self.upkeep.check(|| {
             let more = endpoint.remove_send_buffers(promised);
+            let more = self.channel.settle_in_one(endpoint) || more;
             let kept = endpoint.kept();
             if self.withheld.check(kept) && Self::quota().is_short() {
                 self.say_disconnected_for(kept.pages);

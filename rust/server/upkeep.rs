@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether a connection has anything that a check would take back: pages, or Send buffers.
+//! Whether a connection has anything that a check would take back: pages, Send buffers, or Receives
+//! for credits that were withdrawn.
 
 use crate::kext::prelude::*;
 
@@ -16,8 +17,9 @@ const WATCHED: u32 = 2;
 /// # Why whatever there is is checked
 ///
 /// Pages count, and Send buffers are added, under the lock of the Send Queue, before
-/// [`Self::begin`]. A check forgets first that there is one, and looks for them then, under the
-/// same lock. So it sees them, or who begins does not see the check.
+/// [`Self::begin`]; credits are withdrawn under that of the channel. A check forgets first that
+/// there is one, and looks for them then, under the same lock. So it sees them, or who begins does
+/// not see the check.
 pub(super) struct Upkeep(Atomic<u32>);
 
 impl Upkeep {

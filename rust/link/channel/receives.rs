@@ -196,6 +196,19 @@ impl Channel {
         }
     }
 
+    /// Gives Receives back for credits that were withdrawn from a client of Version One which has
+    /// heard of it. To be called every [`CHECK_INTERVAL`](super::CHECK_INTERVAL) as long as it
+    /// returns true.
+    pub(crate) fn settle_in_one<H: EndpointEvents>(&self, endpoint: &Endpoint<H>) -> bool {
+        let mut state = self.change();
+        let settled = state.connection.settle_in_one(endpoint.held());
+        drop(state);
+        if settled.receives > 0 {
+            endpoint.return_receives(settled.receives);
+        }
+        settled.again
+    }
+
     /// Tolerates a Call that was not granted, if the Receive that it took may be replaced. Sleeps,
     /// but does not wait for a filesystem: all connections wait for this thread, and the peer might
     /// be this machine.

@@ -13,7 +13,8 @@
 //! credits that were withdrawn are not renewed any more, and their Receives are kept until
 //! [`Receives::settle`] finds that the peer has used what it was promised. In the earlier protocol
 //! with number two [`Receives::review`] withdraws them, and they are kept until the peer is known
-//! to have heard of it.
+//! to have heard of it. In Version One they are kept for a while, see
+//! [`Receives::settle_by_time`].
 
 use super::super::{
     credits::{
@@ -35,6 +36,30 @@ const THROTTLED: u32 = 1;
 /// both kinds. One that is promised to nobody is there in any case.
 pub(crate) const FOR_OPTIONAL: u32 = 3;
 
+/// The number of looks after which a peer of Version One has heard of fewer credits. The first may
+/// be at once.
+const LOOKS: u32 = 3;
+
+/// How it is known that a peer does not count on credits any more that a message withdraws.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Withdrawal {
+    /// Messages withdraw none.
+    Never,
+    /// By what it sends: it uses what it was promised before, see [`Receives::settle`].
+    ByUse,
+    /// By the time that has gone by, see [`Receives::settle_by_time`].
+    ByTime,
+}
+
+/// What is to be given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settled {
+    /// The number of Receives that are not needed any more.
+    pub(crate) receives: u32,
+    /// Set if there may be more of them later.
+    pub(crate) again: bool,
+}
+
 /// The Receives of one end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Receives {
@@ -44,6 +69,8 @@ pub(crate) struct Receives {
     beside: u32,
     /// Receives for OPTIONAL messages, beside all others.
     optional: u32,
+    /// The number of looks since credits were withdrawn, by time.
+    looks: u32,
 }
 
 /// The work before a message is sent that tells the peer its credits.
@@ -87,6 +114,7 @@ impl Receives {
             allowance: Allowance::new(initial, limit),
             beside: 1,
             optional: 0,
+            looks: 0,
         }
     }
 
@@ -186,16 +214,18 @@ impl Receives {
     }
 
     /// Begins to renew the peer's credits. If there are too few Receives for all that share them,
-    /// the connection has to do with `share` of them. `may_withdraw` says that it speaks Version
-    /// Two.
-    pub(crate) fn begin_renewal(&mut self, share: Option<u32>, may_withdraw: bool) -> Renewal {
+    /// the connection has to do with `share` of them.
+    pub(crate) fn begin_renewal(&mut self, share: Option<u32>, withdrawal: Withdrawal) -> Renewal {
         let most = self.most(share);
-        let is_less = may_withdraw && self.allowance.withdraw(most);
+        let is_less = withdrawal != Withdrawal::Never && self.allowance.withdraw(most);
+        if is_less {
+            self.looks = 0;
+        }
         Renewal {
             granted: self.allowance.granted(),
             is_less,
             wanted: self.allowance.begin_growth(most),
-            settles: self.allowance.withdrawn() > 0,
+            settles: withdrawal != Withdrawal::ByTime && self.allowance.withdrawn() > 0,
         }
     }
 
@@ -215,6 +245,35 @@ impl Receives {
     /// messages that are still in use.
     pub(crate) fn settle(&mut self, needed: u32) -> u32 {
         self.allowance.settle(needed, self.beside())
+    }
+
+    /// Returns how many Receives of withdrawn credits are not needed any more, and forgets them, in
+    /// Version One: a Reply says how many Calls may be unanswered from then on (RFC 8166, 3.3.1),
+    /// and nothing says that it was heard. A peer is taken to have heard when [`LOOKS`] looks in a
+    /// row have seen no more Calls of it than it may have, which `held` Receives hold. If it has
+    /// not all the same, no more is lost than time: where Receives are shared a message without one
+    /// is sent again, and others are posted as Calls are answered.
+    ///
+    /// To be called every `CHECK_INTERVAL` seconds as long as it says so.
+    pub(crate) fn settle_by_time(&mut self, held: u32) -> Settled {
+        if self.allowance.withdrawn() == 0 {
+            return Settled::default();
+        }
+        self.looks = if held > self.allowance.granted() {
+            0
+        } else {
+            self.looks.saturating_add(1)
+        };
+        if self.looks <= LOOKS {
+            return Settled {
+                receives: 0,
+                again: true,
+            };
+        }
+        Settled {
+            receives: self.settle(0),
+            again: false,
+        }
     }
 
     /// Returns what may be offered to a peer of Version Two while `held` Receives hold messages
@@ -256,12 +315,12 @@ mod tests {
     #[test]
     fn credits_grow_when_all_were_used() {
         let mut receives = Receives::new(FIRST_CREDITS, 64);
-        assert_eq!(receives.begin_renewal(None, true).wanted, 0);
+        assert_eq!(receives.begin_renewal(None, Withdrawal::ByUse).wanted, 0);
         receives.used(FIRST_CREDITS);
-        let renewal = receives.begin_renewal(None, true);
+        let renewal = receives.begin_renewal(None, Withdrawal::ByUse);
         assert_eq!((renewal.granted, renewal.wanted), (4, 4));
         // Nobody else makes any ready meanwhile, and nothing is promised.
-        assert_eq!(receives.begin_renewal(None, true).wanted, 0);
+        assert_eq!(receives.begin_renewal(None, Withdrawal::ByUse).wanted, 0);
         assert_eq!(offered(&receives, 0), Some(4));
         assert_eq!(receives.end_growth(4, true), 8);
         assert_eq!(offered(&receives, 0), Some(8));
@@ -299,19 +358,20 @@ mod tests {
         let mut receives = Receives::new(4, 64);
         for _ in 0..2 {
             receives.used(4);
-            let renewal = receives.begin_renewal(None, false);
+            let renewal = receives.begin_renewal(None, Withdrawal::Never);
             assert_eq!(renewal.wanted, 4);
             assert_eq!(receives.end_growth(4, false), 4);
             assert_eq!(receives.posted(), 5);
         }
     }
 
-    /// A shortage takes nothing from a peer of Version One, and does not let it have more.
+    /// A shortage takes nothing from a peer that messages tell nothing, and does not let it have
+    /// more.
     #[test]
-    fn a_shortage_in_version_one() {
+    fn a_shortage_and_nothing_withdrawn() {
         let mut receives = Receives::new(16, 64);
         assert_eq!(receives.arrived(16), Ok(()));
-        let renewal = receives.begin_renewal(Some(9), false);
+        let renewal = receives.begin_renewal(Some(9), Withdrawal::Never);
         let expected = Renewal {
             granted: 16,
             is_less: false,
@@ -319,14 +379,73 @@ mod tests {
             settles: false,
         };
         assert_eq!(renewal, expected);
-        assert_eq!(receives.begin_renewal(Some(33), false).wanted, 16);
+        assert_eq!(
+            receives.begin_renewal(Some(33), Withdrawal::Never).wanted,
+            16
+        );
+    }
+
+    /// RFC 8166, 3.3.1: what was withdrawn is kept for a while, and as long as the peer has more
+    /// Calls than it may have.
+    #[test]
+    fn a_shortage_in_version_one() {
+        let mut receives = Receives::new(16, 64);
+        assert_eq!(receives.settle_by_time(0), Settled::default());
+        let renewal = receives.begin_renewal(Some(9), Withdrawal::ByTime);
+        let expected = Renewal {
+            granted: 8,
+            is_less: true,
+            wanted: 0,
+            settles: false,
+        };
+        assert_eq!(renewal, expected);
+        assert!(!receives
+            .begin_renewal(Some(9), Withdrawal::ByTime)
+            .has_work());
+        // Sent before it has heard.
+        assert_eq!(receives.arrived(16), Ok(()));
+        let later = Settled {
+            receives: 0,
+            again: true,
+        };
+        for held in [0, 0, 0, 9, 8, 8, 8] {
+            assert_eq!(receives.settle_by_time(held), later);
+            assert_eq!(receives.posted(), 17);
+        }
+        let expected = Settled {
+            receives: 8,
+            again: false,
+        };
+        assert_eq!(receives.settle_by_time(8), expected);
+        assert_eq!(receives.posted(), 9);
+        assert_eq!(receives.arrived(9), Err(Overrun));
+        assert_eq!(receives.settle_by_time(0), Settled::default());
+        // When there are enough again, it has more again.
+        assert_eq!(receives.begin_renewal(None, Withdrawal::ByTime).wanted, 8);
+    }
+
+    /// What is withdrawn once more is kept from then on.
+    #[test]
+    fn a_shortage_that_becomes_worse() {
+        let mut receives = Receives::new(16, 64);
+        for share in [13, 9] {
+            assert!(
+                receives
+                    .begin_renewal(Some(share), Withdrawal::ByTime)
+                    .is_less
+            );
+            for _ in 0..LOOKS {
+                assert!(receives.settle_by_time(0).again);
+            }
+        }
+        assert_eq!(receives.settle_by_time(0).receives, 8);
     }
 
     /// Section 4.2.1: what was withdrawn is kept until the peer has used it.
     #[test]
     fn a_shortage_in_version_two() {
         let mut receives = Receives::new(16, 64);
-        let renewal = receives.begin_renewal(Some(9), true);
+        let renewal = receives.begin_renewal(Some(9), Withdrawal::ByUse);
         let expected = Renewal {
             granted: 8,
             is_less: true,
@@ -346,7 +465,7 @@ mod tests {
             assert_eq!(receives.settle(needed), settled);
             assert_eq!(receives.posted(), posted);
         }
-        assert!(!receives.begin_renewal(Some(9), true).settles);
+        assert!(!receives.begin_renewal(Some(9), Withdrawal::ByUse).settles);
     }
 
     /// A peer that can be told at any time makes do with its share, and with what the administrator
@@ -384,7 +503,10 @@ mod tests {
     fn a_share_has_a_floor() {
         let mut receives = Receives::new(16, 64);
         receives.set_beside(9);
-        assert_eq!(receives.begin_renewal(Some(2), true).granted, FIRST_CREDITS);
+        assert_eq!(
+            receives.begin_renewal(Some(2), Withdrawal::ByUse).granted,
+            FIRST_CREDITS
+        );
         assert_eq!(receives.capacity(), FIRST_CREDITS + 9);
     }
 
