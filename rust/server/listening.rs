@@ -42,11 +42,21 @@ use crate::sunrpc::svc::{
 };
 use core::mem;
 
-/// Connections that may wait to be accepted; further ones are rejected.
-const MAX_REQUESTS: usize = 128;
+/// Connections that may wait to be accepted; further ones are rejected. All clients of a server may
+/// come at once when a switch is back, and one is accepted at a time.
+const MAX_REQUESTS: usize = 4096;
 
 /// After how many jiffies an address is tried again that can't be listened at.
 const RETRY: usize = 2 * HZ;
+
+/// With how many newcomers among the connections of the service (see [`Server::newcomers`]) one is
+/// accepted every [`PACE`] jiffies only. All others wait in the queue, which costs them little:
+/// SUNRPC has a limit of 64, and would end those that have not had the time to say anything. So
+/// each has the better part of a second for that.
+const CROWD: u32 = 24;
+
+/// See [`CROWD`]. A crowd that never says anything can't hold up others for long.
+const PACE: usize = if HZ > 50 { HZ / 50 } else { 1 };
 
 /// Names the work item that rejects.
 const REJECT_WORK: u64 = 0;
@@ -54,15 +64,18 @@ const REJECT_WORK: u64 = 0;
 /// Names the work item that listens anew.
 const RENEW_WORK: u64 = 1;
 
+/// Names the work item that goes on with accepting.
+const RESUME_WORK: u64 = 2;
+
 /// A transport that listens.
 #[pin_data]
 pub(crate) struct Listening {
     /// The transport that SUNRPC sees.
     #[pin]
     xprt: SvcXprt,
-    /// Connections that ask, the oldest first. With room for all that may wait.
+    /// Connections that ask.
     #[pin]
-    requests: SpinLock<KVec<ConnectRequest<Listening>>>,
+    requests: SpinLock<Requests>,
     /// The Receives that its connections share.
     pools: Arc<ReceivePools<Endpoint<Connection>>>,
     /// The listening id. Not held while one is dropped, which waits for its handler.
@@ -75,6 +88,17 @@ pub(crate) struct Listening {
     /// Listens anew, for the same reasons.
     #[pin]
     renew: DelayedWork<Listening, RENEW_WORK>,
+    /// Goes on with accepting, after a pause.
+    #[pin]
+    resume: DelayedWork<Listening, RESUME_WORK>,
+}
+
+/// Connections that ask.
+struct Requests {
+    /// The connections, the oldest first. With room for all that may wait.
+    queue: KVVec<KBox<ConnectRequest<Listening>>>,
+    /// Set while none is accepted. Then [`Listening::resume`] is scheduled.
+    paused: bool,
 }
 
 /// The listening id, and what has become of it.
@@ -123,14 +147,16 @@ impl Place {
 impl_has_delayed_work_ext! {
     impl HasDelayedWork<REJECT_WORK> for Listening { self.reject }
     impl HasDelayedWork<RENEW_WORK> for Listening { self.renew }
+    impl HasDelayedWork<RESUME_WORK> for Listening { self.resume }
 }
 
 impl DelayedWorkItem<REJECT_WORK> for Listening {
     fn run(this: Arc<Self>) {
         loop {
             let mut requests = this.requests.lock();
-            let at = requests.iter().position(|incoming| incoming.is_withdrawn());
-            let incoming = at.and_then(|at| requests.remove(at).ok());
+            let mut queue = requests.queue.iter();
+            let at = queue.position(|incoming| incoming.is_withdrawn());
+            let incoming = at.and_then(|at| requests.queue.remove(at).ok());
             drop(requests);
             if incoming.is_none() {
                 return;
@@ -160,6 +186,19 @@ impl DelayedWorkItem<RENEW_WORK> for Listening {
             }
             Err(error) => Self::retry(&this, address, error, told),
         }
+    }
+}
+
+impl DelayedWorkItem<RESUME_WORK> for Listening {
+    fn run(this: Arc<Self>) {
+        let mut requests = this.requests.lock();
+        requests.paused = false;
+        if requests.queue.is_empty() {
+            return;
+        }
+        this.xprt.set_connection();
+        drop(requests);
+        this.xprt.enqueue();
     }
 }
 
@@ -232,6 +271,7 @@ impl Listening {
         // It may have been listening anew just now. Such a listener it drops itself, but somebody
         // may have asked it for a connection.
         DelayedWork::<Self, RENEW_WORK>::cancel_sync(this);
+        DelayedWork::<Self, RESUME_WORK>::cancel_sync(this);
         // Each has an id whose handler may schedule the other.
         this.reject_all();
         DelayedWork::<Self, REJECT_WORK>::cancel_sync(this);
@@ -240,7 +280,7 @@ impl Listening {
     /// Rejects all who ask for a connection.
     fn reject_all(&self) {
         loop {
-            let Ok(incoming) = self.requests.lock().remove(0) else {
+            let Ok(incoming) = self.requests.lock().queue.remove(0) else {
                 return;
             };
             // Rejects the peer, which sleeps.
@@ -251,16 +291,22 @@ impl Listening {
 
 impl ConnectionRequests for Listening {
     fn requested(&self, incoming: ConnectRequest<Self>) -> Result<(), ConnectRequest<Self>> {
+        let Ok(place) = KBox::new_uninit(GFP_KERNEL) else {
+            return Err(incoming);
+        };
         let mut requests = self.requests.lock();
-        let len = requests.len();
-        if len >= MAX_REQUESTS || len >= requests.capacity() {
+        let len = requests.queue.len();
+        if len >= MAX_REQUESTS || len >= requests.queue.capacity() {
             drop(requests);
             // It gets no number.
             refused(Number::Server(0), &incoming.remote().text(), EBUSY);
             return Err(incoming);
         }
         // There is room.
-        let _ = requests.push_within_capacity(incoming);
+        let _ = requests.queue.push_within_capacity(place.write(incoming));
+        if requests.paused {
+            return Ok(());
+        }
         self.xprt.set_connection();
         drop(requests);
         self.xprt.enqueue();
@@ -269,7 +315,7 @@ impl ConnectionRequests for Listening {
 
     fn withdrawn(this: &Arc<Self>, id: RequestId) {
         let mut requests = this.requests.lock();
-        if let Some(incoming) = requests.iter_mut().find(|incoming| incoming.is(id)) {
+        if let Some(incoming) = requests.queue.iter_mut().find(|incoming| incoming.is(id)) {
             incoming.withdraw();
         }
         drop(requests);
@@ -291,7 +337,10 @@ impl ListenTransport for Listening {
     }
 
     fn create(server: Server<'_>, address: SockAddr<'_>) -> Result<Arc<Self>> {
-        let requests = KVec::with_capacity(MAX_REQUESTS, GFP_KERNEL)?;
+        let requests = Requests {
+            queue: KVVec::with_capacity(MAX_REQUESTS, GFP_KERNEL)?,
+            paused: false,
+        };
         let this = Arc::pin_init(
             try_pin_init!(Self {
                 xprt <- SvcXprt::new(server),
@@ -300,6 +349,7 @@ impl ListenTransport for Listening {
                 place <- new_mutex!(Place::Making { lost: false }, "rpcrdma::Listening::place"),
                 reject <- new_delayed_work_ext!("rpcrdma_listener_reject"),
                 renew <- new_delayed_work_ext!("rpcrdma_listener_renew"),
+                resume <- new_delayed_work_ext!("rpcrdma_listener_resume"),
             }? Error),
             GFP_KERNEL,
         )?;
@@ -314,13 +364,19 @@ impl ListenTransport for Listening {
     }
 
     fn accept(this: &Arc<Self>) -> Option<Arc<Connection>> {
+        let is_crowded = this.xprt.server().newcomers() >= CROWD;
         let mut requests = this.requests.lock();
-        let incoming = requests.remove(0).ok();
-        if requests.is_empty() {
+        let incoming = requests.queue.remove(0).ok();
+        if requests.queue.is_empty() || is_crowded {
             this.xprt.clear_connection();
         }
+        if is_crowded && !requests.paused {
+            requests.paused = true;
+            DelayedWork::<Self, RESUME_WORK>::schedule(this, PACE);
+        }
         drop(requests);
-        Connection::accept(this.xprt.server(), incoming?, &this.pools).ok()
+        let incoming = KBox::into_inner(incoming?);
+        Connection::accept(this.xprt.server(), incoming, &this.pools).ok()
     }
 
     fn detach(this: &Arc<Self>) {

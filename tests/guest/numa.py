@@ -4,7 +4,7 @@
 # mode: pair
 # fabrics: hca
 # kernels: debian
-# qemu: -smp 2 -object memory-backend-ram,id=m0,size=1G -object memory-backend-ram,id=m1,size=1G
+# qemu: -smp 2,sockets=2 -object memory-backend-ram,id=m0,size=1G -object memory-backend-ram,id=m1,size=1G
 # qemu: -numa node,nodeid=0,cpus=0,memdev=m0 -numa node,nodeid=1,cpus=1,memdev=m1
 # memory: 2G
 # variants: two@ours-ours

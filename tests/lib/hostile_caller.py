@@ -39,7 +39,7 @@ class Connection(QueuePair):
     domain = None
 
     def __init__(self, private=PRIVATE, depth=16, retry=7, rnr_retry=7, receives=DEPTH,
-                 complete=True, memory=None):
+                 complete=True, memory=None, asks=True):
         self.events = Events()
         #: What ended the connection.
         self.ended = None
@@ -59,11 +59,20 @@ class Connection(QueuePair):
         self.modify(e.IBV_QPS_INIT)
         for i in range(receives):
             self.post_recv(i)
-        parameters = ConnParam(resources=depth, depth=depth, retry=retry, rnr_retry=rnr_retry,
-                               qp_num=self.qp.qp_num, data_len=len(private))
+        self.parameters = ConnParam(resources=depth, depth=depth, retry=retry, rnr_retry=rnr_retry,
+                                    qp_num=self.qp.qp_num, data_len=len(private))
         if private:
-            parameters.set_private_data(private)
-        cmid.connect(parameters)
+            self.parameters.set_private_data(private)
+        if asks:
+            self.call_in()
+            self.establish(complete)
+
+    def call_in(self):
+        """Asks the server for the connection."""
+        self.cmid.connect(self.parameters)
+
+    def establish(self, complete=True):
+        """Waits for the server's answer to that, and completes the connection."""
         # Under iWARP the connection is established with the server's answer.
         kind = self.expect(ce.RDMA_CM_EVENT_CONNECT_RESPONSE, ce.RDMA_CM_EVENT_ESTABLISHED)
         if complete and kind == ce.RDMA_CM_EVENT_CONNECT_RESPONSE:
@@ -72,7 +81,7 @@ class Connection(QueuePair):
             self.modify(e.IBV_QPS_RTR)
             # As many Reads of the server's memory as we like, whatever the server says.
             self.modify(e.IBV_QPS_RTS, max_rd_atomic=16)
-            cmid.establish()
+            self.cmid.establish()
         elif complete:
             # The server's end of siw does not look for what arrives right after its answer.
             time.sleep(0.05)

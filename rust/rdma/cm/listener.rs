@@ -36,8 +36,9 @@ use core::{
     ptr, //
 };
 
-/// Requests that the CM keeps for us, by device, before it rejects further ones.
-const BACKLOG: c_int = 128;
+/// Requests that the CM keeps for us, by device, before it rejects further ones. Of iWARP only, for
+/// which it allocates them.
+const BACKLOG: c_int = 1024;
 
 /// The RNR retry count that sets no limit (InfiniBand Architecture Specification, section
 /// 9.7.5.2.8).

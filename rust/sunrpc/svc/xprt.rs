@@ -47,6 +47,15 @@ impl Server<'_> {
         // SAFETY: The namespace is valid while `self` lives, by `from_raw`.
         unsafe { Net::from_raw(self.net) }
     }
+
+    /// Returns the number of connections, of all transports of the service, whose peers have not
+    /// shown a file handle yet. SUNRPC ends the oldest of more than `XPT_MAX_TMP_CONN` of them.
+    pub(crate) fn newcomers(&self) -> u32 {
+        // SAFETY: The service is valid while `self` lives, by `from_raw`. Others change the number
+        // meanwhile, as an aligned word.
+        let count = unsafe { (&raw const (*self.serv).sv_tmpcnt).read_volatile() };
+        u32::try_from(count).unwrap_or(0)
+    }
 }
 
 /// The part of a server transport that SUNRPC sees. It is a field of the transport.
