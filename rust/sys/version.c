@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The version, for which the module! macro has no field. If two modules have the
- * same name and neither has a version, DKMS takes them for the same, and keeps
- * the stock one. The version is the same as in dkms.conf.
+ * What modinfo tells, for which the module! macro has no field.
+ *
+ * The version: if two modules have the same name and neither has a version, DKMS
+ * takes them for the same, and keeps the stock one. It is the same as in dkms.conf.
+ * The revision is only there if it is known, see revision.sh.
  */
 #include <linux/module.h>
 
+#include "revision_generated.h"
+
 MODULE_VERSION("0.1");
+#ifdef RPCRDMA_REVISION
+MODULE_INFO(revision, RPCRDMA_REVISION);
+#endif
+MODULE_INFO(report, "to those you have this module from, with version, revision and kernel log");
