@@ -69,6 +69,23 @@ cp "$KDIR/.config" "$work/kdir/.config"
 refused "lacks the metadata of the kernel's Rust crates"
 ln -s "$KDIR/rust" "$work/kdir/rust"
 scripts/check-kdir "$work/kdir" || fail "refused with all that is needed"
+mkdir -p "$work/kdir/include/config"
+for version in 6.12.9 7.1.0 7.1 4.2.1; do
+	echo "$version" >"$work/kdir/include/config/kernel.release"
+	refused "is Linux $version"
+done
+# One that is newer than what was tried is taken, and that is said.
+for version in 7.4.0 7.10.1 8.0.0-rc1 10.2.0; do
+	echo "$version" >"$work/kdir/include/config/kernel.release"
+	said=$(scripts/check-kdir "$work/kdir" 2>&1) || fail "$version is refused: $said"
+	[[ $said == note:*"$version"* ]] || fail "nothing said of $version: '$said'"
+done
+for version in 7.2.0 7.3.4+deb13-amd64; do
+	echo "$version" >"$work/kdir/include/config/kernel.release"
+	said=$(scripts/check-kdir "$work/kdir" 2>&1) || fail "$version is refused: $said"
+	[ -z "$said" ] || fail "said of $version: $said"
+done
+rm -r "$work/kdir/include"
 sed -i 's/^\(CONFIG_RUSTC_VERSION_TEXT="rustc 1\.\)/\19/' "$work/kdir/.config"
 refused "is not the compiler"
 
@@ -90,13 +107,37 @@ if said=$(made "$work/source") || [[ $said != *"is that of Linux 1.2.3, not of $
 	fail "make-kdir with another source: $said"
 fi
 
+[ ! -e "$work/made" ] || fail "make-kdir has left what was half made"
+# Nor of a configuration that comes out another one, as without one of the tools.
+{
+	printf 'olddefconfig:\n\tsed -i /^CONFIG_SUNRPC=/d $(O)/.config\nprepare: olddefconfig\nmodules_prepare:\n'
+	printf '\tmkdir -p $(O)/include/config && echo %s >$(O)/include/config/kernel.release\n' "$release"
+} >"$work/source/Makefile"
+if said=$(made "$work/source") || [[ $said != *"the configuration comes out another one"*CONFIG_SUNRPC=* ]]; then
+	fail "make-kdir with another configuration: $said"
+fi
+# With the same one it goes on, to what is missing then. What was somebody's stays.
+sed -i 's/^\tsed .*/\ttrue/' "$work/source/Makefile"
+mkdir -p "$work/made/theirs"
+if said=$(made "$work/source") || [[ $said != *"lacks the metadata"* ]]; then
+	fail "make-kdir with a source that has no Rust: $said"
+fi
+[ -d "$work/made/theirs" ] || fail "make-kdir has removed a directory that it did not make"
+rm -r "$work/made"
+
 # What DKMS reads, as it does: with these variables set.
 kernelver=$release kernel_source_dir=$KDIR
+export RPCRDMA_STATE=$work/state
 . ./dkms.conf
 [ "${MAKE[0]}" = "make KDIR=$KDIR modules" ] || fail "dkms.conf: ${MAKE[0]}"
 $PRE_BUILD || fail "dkms.conf: $PRE_BUILD"
 [[ $release =~ $BUILD_EXCLUSIVE_KERNEL ]] || fail "dkms.conf passes over $release"
-[[ 6.12.0 =~ $BUILD_EXCLUSIVE_KERNEL ]] && fail "dkms.conf builds for 6.12.0"
+for version in 7.2.0 7.3.4+deb13-amd64 7.4.1 7.9 7.10.1 7.19.0-rc1 8.0.0 9.1 10.0.1 12.3.4-5-generic; do
+	[[ $version =~ $BUILD_EXCLUSIVE_KERNEL ]] || fail "dkms.conf passes over $version"
+done
+for version in 6.12.0 7.0.1 7.1 7.1.20 7.1.2+deb14-amd64 1.2.3 2.7.2 5.10.7; do
+	[[ ! $version =~ $BUILD_EXCLUSIVE_KERNEL ]] || fail "dkms.conf builds for $version"
+done
 for option in $BUILD_EXCLUSIVE_CONFIG; do
 	grep -q "^$option=[ym]" "$KDIR/.config" || fail "dkms.conf: $option"
 done
@@ -104,3 +145,87 @@ done
 [ "$(modinfo -F version "$MODULE_DIR/rpcrdma.ko")" = "$PACKAGE_VERSION" ] ||
 	fail "the module's version is not that of dkms.conf"
 [ "$BUILT_MODULE_NAME" = rpcrdma ] || fail "dkms.conf: $BUILT_MODULE_NAME"
+
+# What dkms runs first: a kernel that cannot have the module has the reason left for it, and
+# the status is the one that lets dkms go on.
+prepare() {
+	scripts/dkms-prepare "$release" "$1" 2>&1
+}
+[ ! -e "$work/state/failed-$release" ] || fail "a reason for a kernel that is right"
+mkdir -p "$work/headers"
+cp "$KDIR/.config" "$KDIR/Module.symvers" "$work/headers/"
+status=0
+said=$(SOURCE=$work/none prepare "$work/headers") || status=$?
+[ "$status" = 77 ] || fail "dkms-prepare without a source: status $status"
+[[ $said == *"Install the package linux-source-"* ]] || fail "dkms-prepare without a source: $said"
+[ "$(head -n 1 "$work/state/failed-$release")" = "error: there is no $work/none" ] ||
+	fail "the reason left: $(cat "$work/state/failed-$release")"
+[ ! -e "$work/state/build-$release" ] || fail "dkms-prepare has left a build directory"
+# A directory that is there already is taken, and the reason goes.
+ln -s "$KDIR" "$work/state/build-$release"
+said=$(prepare "$work/headers") || fail "dkms-prepare with a directory that is there: $said"
+[ ! -e "$work/state/failed-$release" ] || fail "the reason stays: $(cat "$work/state/failed-$release")"
+rm "$work/state/build-$release"
+# One that was made of other headers is made again, which fails here.
+mkdir -p "$work/state/build-$release"
+cp "$KDIR/.config" "$work/state/build-$release/"
+ln -s "$KDIR/rust" "$work/state/build-$release/rust"
+cat "$work/headers"/{.config,Module.symvers} | sha256sum >"$work/state/build-$release/.headers"
+said=$(SOURCE=$work/none prepare "$work/headers") || fail "dkms-prepare with its own directory: $said"
+echo "0x0 nothing vmlinux EXPORT_SYMBOL" >>"$work/headers/Module.symvers"
+! SOURCE=$work/none prepare "$work/headers" >/dev/null || fail "dkms-prepare has taken an old directory"
+
+# What the package says of the kernels that are installed, oldest first.
+kernels=$work/kernels
+stock=kernel/net/sunrpc/xprtrdma/rpcrdma.ko.xz
+for version in 6.12.9-amd64 7.2.1-amd64 7.10.3-amd64; do
+	install -D /dev/null "$kernels/lib/modules/$version/$stock"
+done
+install -D dkms.conf "$kernels/usr/src/rpcrdma-$PACKAGE_VERSION/dkms.conf"
+mkdir -p "$kernels/lib/modules/7.2.1-amd64/build/include" "$kernels/var/lib/rpcrdma"/build-7.{1,2.1-amd64}{,.source}
+echo 'error: there is no source' >"$kernels/var/lib/rpcrdma/failed-7.2.1-amd64"
+
+# told STATUS TEXT…: packaging/kernels ends with this status and says all this.
+told() {
+	local want=$1 said status=0 text
+
+	shift
+	said=$(RPCRDMA_ROOT=$kernels packaging/kernels 2>&1) || status=$?
+	[ "$status" = "$want" ] || fail "kernels: status $status, not $want: $said"
+	for text; do
+		[[ $said == *"$text"* ]] || fail "kernels: told '$said', not '$text'"
+	done
+}
+
+told 1 "6.12.9-amd64 loads the stock module; this one is for Linux 7.2" \
+	"WARNING: 7.2.1-amd64 loads the STOCK module:"$'\n'"rpcrdma:   error: there is no source" \
+	"WARNING: 7.10.3-amd64 loads the STOCK module:"$'\n'"rpcrdma:   it has no headers; install linux-headers-7.10.3-amd64"
+[ ! -e "$kernels/var/lib/rpcrdma/build-7.1" ] || fail "the directory of a kernel that is gone stays"
+[ ! -e "$kernels/var/lib/rpcrdma/build-7.1.source" ] || fail "the source of a kernel that is gone stays"
+[ -e "$kernels/var/lib/rpcrdma/build-7.2.1-amd64.source" ] || fail "the source of a kernel was removed"
+install -D /dev/null "$kernels/lib/modules/7.10.3-amd64/updates/dkms/rpcrdma.ko.xz"
+told 0 "7.10.3-amd64 loads this module" "WARNING: 7.2.1-amd64"
+# A kernel without the stock module loads nothing in its place.
+rm "$kernels/lib/modules/7.10.3-amd64"/{updates/dkms,kernel/net/sunrpc/xprtrdma}/*
+told 0
+
+# The packages have the version of the module.
+[ "$(sed -n '1s/.*(\(.*\)).*/\1/p' debian/changelog)" = "$PACKAGE_VERSION" ] || fail "debian/changelog has another version"
+grep -q "rpcrdma-dkms_${PACKAGE_VERSION}_all.deb" README.md || fail "the README names another version of the package"
+
+# What modinfo tells beside it: the revision is that of a file, else git's, else nothing.
+[ -n "$(modinfo -F report "$MODULE_DIR/rpcrdma.ko")" ] || fail "modinfo does not tell where to report"
+[ -z "$(modinfo -F revision "$MODULE_DIR/rpcrdma.ko")" ] || fail "a module built without git has a revision"
+mkdir -p "$work/tree"
+revision() {
+	sh rust/sys/revision.sh "$work/tree"
+}
+[ -z "$(revision)" ] || fail "a directory without git has the revision $(revision)"
+git init -q "$work/tree"
+[ -z "$(revision)" ] || fail "a tree without a commit has the revision $(revision)"
+git -C "$work/tree" -c user.name=n -c user.email=e commit -q --allow-empty -m first
+[ "$(revision)" = "$(git -C "$work/tree" rev-parse --short=12 HEAD)" ] || fail "the revision is $(revision)"
+echo 0.1-7-gabc >"$work/tree/REVISION"
+[ "$(revision)" = 0.1-7-gabc ] || fail "the revision of the file is $(revision)"
+echo 'not known' >"$work/tree/REVISION"
+[ -z "$(revision)" ] || fail "what is no revision was taken for one: $(revision)"
