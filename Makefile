@@ -15,7 +15,7 @@ KFLAGS := $(if $(call config_has,CONFIG_CC_IS_CLANG),LLVM=1) \
 
 .DEFAULT_GOAL := modules
 .PHONY: modules modules_install check-kdir clean help setup demo demo-pair check soak bench
-.PHONY: guest check-interop check-oldest bench-two bench-instructions
+.PHONY: guest check-interop check-oldest bench-two bench-instructions deb
 
 # The oldest kernel that the module is for.
 OLDEST := 7.2.12
@@ -35,7 +35,7 @@ clean:
 	fi
 	@find Kbuild rust include -name target -prune -o \
 		\( -name '*.o' -o -name '*.ko' -o -name '*.mod' -o -name '*.mod.c' \
-		-o -name '.*.cmd' -o -name '*.o.d' -o -name '*_generated.rs' \) \
+		-o -name '.*.cmd' -o -name '*.o.d' -o -name '*_generated.rs' -o -name '*_generated.h' \) \
 		-type f -exec rm -f {} +
 	@rm -rf rpcrdma.o rpcrdma.ko rpcrdma.mod rpcrdma.mod.c rpcrdma.mod.o .*.cmd \
 		.module-common.o Module.symvers modules.order .tmp_versions
@@ -43,6 +43,10 @@ clean:
 # Says what is missing, before compilers say it in their way.
 check-kdir $(KDIR)/.config:
 	@scripts/check-kdir $(KDIR)
+
+# Packages for Debian, in deb/.
+deb:
+	@scripts/deb
 
 setup:
 	@scripts/setup all
@@ -109,4 +113,5 @@ help:
 	@echo '  make bench-instructions'
 	@echo '                  only the part that counts instructions, and tells whose they are'
 	@echo '  make guest      a shell in a guest with an RDMA device and an NFS server beside it'
+	@echo '  make deb        the packages rpcrdma-dkms and rpcrdma-tools for Debian, in deb/'
 	@echo '  make setup      only the set-up of everything'

@@ -44,8 +44,12 @@ sysroot_sources() {
 	done < <(host_mirrors)
 }
 
-make_sysroot() {
-	local result=$1 sources proxy options=()
+# make_root RESULT PACKAGE…: a root of Debian with these packages, as RESULT.tmp.
+make_root() {
+	local result=$1 packages sources proxy options=()
+
+	shift
+	packages=$(IFS=, && echo "$*")
 
 	need_packages mmdebstrap=mmdebstrap
 	# A file is no command: it counts as missing, and its package is installed.
@@ -65,9 +69,16 @@ make_sysroot() {
 	# shellcheck disable=SC2086
 	setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --mount-proc \
 		--propagation private \
-		mmdebstrap --variant=minbase --include="${SYSROOT_PACKAGES// /,}" "${options[@]}" \
+		mmdebstrap --variant=minbase --include="$packages" "${options[@]}" \
 		"$SUITE" "$result.tmp" ${sources:+-} <<<"$sources"
 	chroot "$result.tmp" dpkg-query -W >"$result.packages"
+}
+
+make_sysroot() {
+	local result=$1
+
+	# shellcheck disable=SC2086
+	make_root "$result" $SYSROOT_PACKAGES
 	result "rustc $(chroot "$result.tmp" rustc --version | awk '{ print $2 }'), $(grep -c . "$result.packages") packages of $SUITE"
 	clear_directory "$result"
 	mv "$result.tmp" "$result"
