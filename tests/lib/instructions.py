@@ -9,7 +9,8 @@ and this program execute counts, and all but the transport is the same for both 
 
 A profile, which leaves out nothing and nobody's time, tells whose instructions they are. So it
 also tells what no transport could save: what remains when all that the transport itself executes
-is taken away, and what remains without verbs, device, checksums and network too.
+is taken away, and what remains without verbs, device, checksums and network too; and what remains
+on hardware, where an adapter does by itself what device, checksums and network take here.
 
 Options come from the environment: `ROUNDS` (3), how often each module has its turn; `WANTED`, a word
 that the names of the rows to be measured contain; `TOP` (0), how many functions are shown of each
@@ -23,9 +24,10 @@ import subprocess
 import sys
 import traceback
 
+import results
 from common import Failure, check, fabric, log, module_refs, read, run, wait_for
 from operations import SIDES, SPAN, rows
-from profiling import PARTS, RDMA, TRANSPORT, Profile, Symbols
+from profiling import COPY, ON_HARDWARE, PARTS, RDMA, TRANSPORT, Profile, Symbols
 from versions import DEBUGFS
 
 MOUNT = "/mnt"
@@ -43,9 +45,9 @@ class Found:
     def __init__(self, row, profile):
         self.clock, self.rpcs = row.measure(MOUNT, profile)
         steps = row.batch * row.batches
-        parts, functions = profile.parts()
-        self.parts = {part: count / steps for part, count in parts.items()}
-        self.functions = {name: count / steps for name, count in functions.items()}
+        counted = profile.counted()
+        self.parts = {part: count / steps for part, count in counted.parts.items()}
+        self.functions = {name: count / steps for name, count in counted.functions.items()}
         #: All that was executed.
         self.executed = sum(self.parts.values())
 
@@ -135,6 +137,41 @@ def shares(found):
         print(f"| {name} | {' | '.join(cells)} | {' / '.join(most)} |")
 
 
+#: What matters of an operation, and the parts that it is made of.
+SUMMARY = {"on hardware": ON_HARDWARE, "own": (TRANSPORT,), "copies": (COPY,)}
+
+
+def summary(found):
+    """Prints what an operation takes on hardware, and what of it is own, and copies."""
+    first, *others = found
+    print("\nOn hardware: all but what an adapter does by itself, here the device's driver, "
+          "its checksums, its copies and the network below it. Own: the module's text, and the "
+          "kernel's Rust with its helpers. Copies: copying and clearing of memory, for whomever, "
+          "but for the device.\n")
+    heading(*[c for title in SUMMARY
+              for c in (f"{title}, {first}", *[w for o in others for w in (o, "ratio")])])
+    for name in row_names(found):
+        cells = []
+        for parts in SUMMARY.values():
+            base = part(found[first], name, parts)
+            cells.append(f"{base:,.0f}")
+            for other in others:
+                own = part(found[other], name, parts)
+                cells += [f"{own:,.0f}", f"{own / base:.3f}"]
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def figures(found):
+    """Row -> side -> what is kept of it."""
+    return {name: {side: {"rpcs": statistics.fmean([t[name].rpcs for t in turns]),
+                          "executed": executed(turns, name),
+                          "off": mean([t[name].executed for t in turns])[1],
+                          **{title: part(turns, name, parts) for title, parts in SUMMARY.items()},
+                          "parts": {p: part(turns, name, [p]) for p in PARTS}}
+                   for side, turns in found.items()}
+            for name in row_names(found)}
+
+
 def ceiling(found):
     """Prints how much less a transport could execute at best, and how near each is to it."""
     first, *others = found
@@ -182,10 +219,13 @@ def main():
             log(f"round {number}, {side}: " +
                 ", ".join(f"{k} {v.executed:.0f}" for k, v in found[side][-1].items()))
     table(found)
+    summary(found)
     shares(found)
     ceiling(found)
     functions(found, int(os.environ.get("TOP") or 0))
     print(flush=True)
+    results.keep("instructions", fabric=fabric(), rounds=len(next(iter(found.values()))),
+                 modules=list(found), rows=figures(found))
 
 
 if __name__ == "__main__":

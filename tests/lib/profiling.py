@@ -4,6 +4,10 @@
 `tools/guest.d/profile.c` counts them by address, between two marks that a program makes. Here
 they are given to modules, by `/proc/kallsyms`, and to parts of the kernel: its directories are
 linked one after the other, so a function is in that of the last landmark before it.
+
+Functions that copy are given to the part that calls them where that is the device, its checksums or
+the network: those copies are what an adapter does by itself. So `ON_HARDWARE` is all that is left
+where an adapter does its own work.
 """
 
 import bisect
@@ -21,13 +25,18 @@ MARK_END = bytes.fromhex("0f1f80 0e601a5d c3")
 
 #: The parts, in the order in which they are shown.
 TRANSPORT, VERBS, DEVICE, CHECKSUM, COPY = "transport", "verbs", "device", "checksums", "copies"
+MOVED = "device's copies"
 NETWORK, SUNRPC, CLIENT, SERVER = "network", "SUNRPC", "NFS client", "NFS server"
 FILES, SCHEDULER, CORE, USER = "files, memory", "scheduler", "other kernel", "user"
-PARTS = (TRANSPORT, VERBS, DEVICE, CHECKSUM, COPY, NETWORK, SUNRPC, CLIENT, SERVER, FILES,
+PARTS = (TRANSPORT, VERBS, DEVICE, CHECKSUM, MOVED, NETWORK, COPY, SUNRPC, CLIENT, SERVER, FILES,
          SCHEDULER, CORE, USER)
 #: What is not there when nothing is sent over RDMA. Copies, memory and the scheduler are left out
 #: of it, although the transport has its share in them.
-RDMA = (TRANSPORT, VERBS, DEVICE, CHECKSUM, NETWORK)
+RDMA = (TRANSPORT, VERBS, DEVICE, CHECKSUM, MOVED, NETWORK)
+#: What an adapter does, and not the CPU.
+ADAPTER = (DEVICE, CHECKSUM, MOVED, NETWORK)
+#: What remains for the CPU then.
+ON_HARDWARE = tuple(part for part in PARTS if part not in ADAPTER)
 
 #: Modules by part; the others are of `FILES`.
 MODULES = {
@@ -77,6 +86,23 @@ NAMES = (
 )
 
 
+#: Functions whose calls are counted, by what they do. What calls another of its group counts once.
+WATCHED = {
+    "locks": re.compile(r"_raw_(spin|read|write)_(try)?lock(_\w+)?$|mutex_(try)?lock(_\w+)?$"
+                        r"|down_(read|write)(_\w+)?$"),
+    "slow locks": re.compile(r"(native_)?queued_(spin|read|write)_lock_slowpath$"
+                             r"|__mutex_lock(_slowpath|\.\w+)|rwsem_down_(read|write)_slowpath"),
+    "allocations": re.compile(r"_*k(v?m|v?z|c|v?re)alloc\w*$|kmem_cache_alloc\w*$|_*vmalloc\w*$"
+                              r"|kmemdup\w*$"),
+    "pages": re.compile(r"_*(alloc_pages|alloc_frozen_pages|get_free_pages|folio_alloc)\w*$"),
+}
+
+
+def group(name):
+    """The group of `WATCHED` that a function is of, or nothing."""
+    return next((g for g, pattern in WATCHED.items() if pattern.match(name)), None)
+
+
 def parsed(text, kernel):
     """(address, part, name) of functions, sorted, from lines as of /proc/kallsyms.
 
@@ -124,8 +150,52 @@ class Symbols:
         # Modules lie behind the kernel.
         last = self.kernel[-1][0]
         table = self.modules if address > last and self.modules else self.kernel
-        at = bisect.bisect_right(table, (address + 15, "~")) - 1
+        at = bisect.bisect_right(table, (address, "~")) - 1
         return table[max(at, 0)][1:]
+
+    def watched(self):
+        """What the plugin is to watch: lines of functions that copy, and of those of `WATCHED`."""
+        lines = []
+        for (address, part, name), (end, *_) in zip(self.kernel, self.kernel[1:]):
+            kind = "leaf" if part == COPY else "calls" if group(name) else None
+            # Another name of the same function comes first.
+            if kind and end > address:
+                lines.append(f"{address:x} {end:x} {kind}\n")
+        return lines
+
+
+class Counted:
+    """What was executed between two marks."""
+
+    def __init__(self):
+        #: Instructions by part, by function, and by CPU and part.
+        self.parts, self.functions, self.cpus = dict.fromkeys(PARTS, 0), {}, []
+        #: How often functions of `WATCHED` were called: group, part of the caller -> number.
+        self.calls = {}
+
+    def add(self, part, name, count):
+        """Counts instructions of the last CPU that there is."""
+        self.parts[part] += count
+        self.cpus[-1][part] += count
+        self.functions[name] = self.functions.get(name, 0) + count
+
+    def called(self, symbols, words):
+        """Counts a line of calls."""
+        caller, callee = symbols.find(int(words[0], 16)), symbols.find(int(words[1], 16))
+        kind = group(callee[1])
+        if kind and group(caller[1]) != kind:
+            key = (kind, caller[0])
+            self.calls[key] = self.calls.get(key, 0) + int(words[2])
+        moved = int(words[3])
+        if callee[0] != COPY or not moved:
+            return
+        # A function that another one of them goes on with is the first one's, as the call is.
+        for_whom = f"copies for {caller[1]}"
+        self.functions[for_whom] = self.functions.get(for_whom, 0) + moved
+        if caller[0] in (DEVICE, CHECKSUM, NETWORK):
+            for parts in (self.parts, self.cpus[-1]):
+                parts[COPY] -= moved
+                parts[MOVED] += moved
 
 
 class Profile:
@@ -134,6 +204,8 @@ class Profile:
     def __init__(self, symbols):
         self.symbols = symbols
         self.files = 0
+        with open(f"{os.environ['PROFILE']}.watch", "w", encoding="ascii") as f:
+            f.writelines(symbols.watched())
         self.code = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE
                               | mmap.PROT_EXEC)
         self.code.write(MARK_BEGIN + MARK_END)
@@ -143,7 +215,7 @@ class Profile:
         # The second time nothing has to be translated or looked up.
         with self:
             pass
-        self.parts()
+        self.counted()
 
     def __enter__(self):
         self.begin()
@@ -152,18 +224,22 @@ class Profile:
         self.end()
         self.files += 1
 
-    def parts(self):
-        """Instructions by part, and by function, of the last time."""
-        parts, functions = dict.fromkeys(PARTS, 0), {}
+    def counted(self):
+        """What was executed the last time, as `Counted`."""
+        found = Counted()
         path = f"{os.environ['PROFILE']}.{self.files - 1}"
         with open(path, encoding="ascii") as f:
             for line in f:
-                where, count = line.split()
-                if where == "lost":
-                    check(count == "0", f"{path}: more text than the plugin has room for")
-                    continue
-                part, name = (USER, USER) if where == "user" else self.symbols.find(int(where, 16))
-                parts[part] += int(count)
-                functions[name] = functions.get(name, 0) + int(count)
+                where, *words = line.split()
+                if where == "cpu":
+                    found.cpus.append(dict.fromkeys(PARTS, 0))
+                elif where == "lost":
+                    check(words == ["0"], f"{path}: more than the plugin has room for")
+                elif where == "call":
+                    found.called(self.symbols, words)
+                else:
+                    # A line belongs to the function that begins in it, if one does.
+                    found.add(*((USER, USER) if where == "user" else
+                                self.symbols.find(int(where, 16) + 15)), int(words[0]))
         os.unlink(path)
-        return parts, functions
+        return found

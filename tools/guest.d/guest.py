@@ -92,6 +92,7 @@ class Guest:
             "FABRIC": self.fabric,
             "NETDEV": netdev,
             "RDMADEV": f"{self.fabric or 'rxe'}0",
+            "RESULTS": os.path.join(self.dir, "results"),
         }
         if args.profile:
             env["PROFILE"] = self.profile

@@ -47,7 +47,7 @@ def parse():
     p.add_argument("--logs")
     p.add_argument("--fabric", choices=["rxe", "siw", "hca"])
     p.add_argument("--insert", action="store_true")
-    p.add_argument("--cpus", type=int, default=2)
+    p.add_argument("--cpus", type=int)
     p.add_argument("--pin", action="store_true")
     p.add_argument("--icount", action="store_true")
     p.add_argument("--profile", action="store_true")
@@ -81,9 +81,9 @@ def parse():
         p.error("--icount is for one guest under QEMU")
     if args.profile and not args.icount:
         p.error("--profile is for --icount")
-    if args.icount:
-        # A clock that counts instructions is one CPU's.
-        args.cpus = 1
+    if args.cpus is None:
+        # A clock that counts instructions is one CPU's, unless more are asked for.
+        args.cpus = 1 if args.icount else 2
     # Both ends of an hca device are in one kernel.
     args.joint = args.mode == "pair" and args.fabric == "hca"
     if args.fabric == "hca" and args.mode == "shell":
@@ -362,9 +362,9 @@ def conclude(run, guest, how, failed=False):
 
 
 def keep_logs(args, run):
-    """Copies consoles and outputs where they were asked for."""
+    """Copies consoles, outputs and results where they were asked for."""
     for guest in run.guests:
-        for name in ("console", "output"):
+        for name in ("console", "output", "results"):
             source = os.path.join(guest.dir, name)
             if os.path.exists(source):
                 shutil.copyfile(source, os.path.join(args.logs, f"{guest.role}.{name}"))
