@@ -14,8 +14,9 @@ import os
 import statistics
 import time
 
+import results
 import tap
-from bench_tables import check_counts, print_counts, print_rates, print_rnr
+from bench_tables import check_counts, compared, print_counts, print_rates, print_rnr
 from common import (Mount, children, check, fabric, log, module_back, module_free, module_refs,
                     one_guest, read, remote, remote_call, rnr_events, run, wait_for)
 from nfs_server import EXPORT
@@ -278,5 +279,7 @@ def client():
         part.show(n)
     print_rnr(rnr)
     print(flush=True)
+    results.keep("times", fabric=fabric(), turns=n, pairs=pairs,
+                 rows={name: row for part in parts for name, row in compared(part.rows).items()})
     for part in parts:
         check_counts(part.counts)

@@ -53,6 +53,19 @@ def print_rates(rows):
     print(f"\nBelow {ENOUGH} of {first}: {'; '.join(behind) or 'nothing'}.")
 
 
+def compared(rows):
+    """Row -> pair -> its value, with the ratio to the first pair and its interval."""
+    first = next(iter(rows), None)
+    found = {}
+    for name in rows[first][0] if first else ():
+        values = {pair: [r[name] for r in turns] for pair, turns in rows.items()}
+        found[name] = {pair: {"value": fastest(name, v)} if pair == first else
+                       {"value": fastest(name, v), "ratio": ratio(name, v, values[first]),
+                        "interval": spread(name, v, values[first])}
+                       for pair, v in values.items()}
+    return found
+
+
 #: What is counted at a Queue Pair. What no row of a table has is left out of it.
 COLUMNS = (
     ("work requests", work_requests), ("doorbells", lambda f: f["posts"]),
