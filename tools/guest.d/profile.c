@@ -34,16 +34,8 @@
 
 struct qemu_plugin_tb;
 struct qemu_plugin_insn;
-struct qemu_plugin_scoreboard;
 struct qemu_info;
 
-/* A counter of each CPU: at an offset of its element of a scoreboard. */
-struct counter {
-	struct qemu_plugin_scoreboard *score;
-	size_t offset;
-};
-
-enum { INLINE_ADD_U64 = 0 };
 enum { CB_NO_REGS = 0 };
 
 int qemu_plugin_num_vcpus(void);
@@ -57,14 +49,8 @@ struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *tb
 uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *insn);
 size_t qemu_plugin_insn_data(const struct qemu_plugin_insn *insn, void *dest,
 			     size_t len);
-void qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(
-		struct qemu_plugin_insn *insn, int op, struct counter entry,
-		uint64_t imm);
 void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *insn,
 		void (*cb)(unsigned int vcpu, void *data), int flags, void *data);
-struct qemu_plugin_scoreboard *qemu_plugin_scoreboard_new(size_t element_size);
-void *qemu_plugin_scoreboard_find(struct qemu_plugin_scoreboard *score,
-				  unsigned int vcpu);
 
 EXPORT int qemu_plugin_version = 4;
 
@@ -87,9 +73,8 @@ static const uint8_t mark_code[3] = { 0x0f, 0x1f, 0x80 };
 #define WATCHED		1024
 #define CALLS		(1u << 14)
 
-static struct qemu_plugin_scoreboard *counts;
-/* Which line a slot is for; 0: none yet. */
-static uint64_t lines[SLOTS];
+/* Which line a slot is for; 0: none yet. And what one CPU has executed of it. */
+static uint64_t lines[SLOTS], counts[SLOTS];
 static char *out;
 static unsigned int written;
 
@@ -124,18 +109,27 @@ struct call {
 	uint64_t from, function, calls, instructions;
 };
 
-/* Instructions that are executed one after the other. */
+/*
+ * Instructions that are executed one after the other, and how often each CPU has
+ * begun with them. Where it has left them in the middle, for a fault or a device,
+ * the rest counts all the same.
+ */
 struct block {
-	uint64_t first, last, instructions;
+	uint64_t first, last, instructions, begun[CPUS];
 	/* Which function it is in, as long as the generation is that of the list. */
 	struct watched *watched;
 	unsigned int generation;
+	struct block *next;
+	/* How many of them are in the line of the first one, and in those behind it. */
+	unsigned int lines;
+	unsigned char in_line[];
 };
 
 static struct watched watched[WATCHED];
 static unsigned int watched_count, generation;
 static struct call calls[CPUS][CALLS];
 static bool calls_lost;
+static struct block *blocks;
 /* What each CPU has executed last. */
 static const struct block *previous[CPUS];
 
@@ -217,6 +211,7 @@ static void executed(unsigned int vcpu, void *data)
 	struct call *call;
 
 	previous[cpu] = block;
+	block->begun[cpu]++;
 	if (block->generation != generation) {
 		block->watched = find_watched(block->first);
 		block->generation = generation;
@@ -239,11 +234,10 @@ static void executed(unsigned int vcpu, void *data)
 
 static void begin(unsigned int vcpu, void *data)
 {
-	int each;
+	struct block *block;
 
-	for (each = 0; each < qemu_plugin_num_vcpus(); each++)
-		memset(qemu_plugin_scoreboard_find(counts, each), 0,
-		       SLOTS * sizeof(uint64_t));
+	for (block = blocks; block; block = block->next)
+		memset(block->begun, 0, sizeof(block->begun));
 	memset(calls, 0, sizeof(calls));
 	calls_lost = false;
 	read_watched();
@@ -251,14 +245,20 @@ static void begin(unsigned int vcpu, void *data)
 
 static void write_cpu(FILE *f, int cpu)
 {
-	const uint64_t *count = qemu_plugin_scoreboard_find(counts, cpu);
+	const struct block *block;
 	const struct call *call;
 	unsigned int i;
 
-	fprintf(f, "cpu %d\nuser %lu\nlost %lu\n", cpu, count[SLOT_USER], count[SLOT_LOST]);
+	memset(counts, 0, sizeof(counts));
+	for (block = blocks; block; block = block->next) {
+		for (i = 0; i < block->lines && block->begun[cpu % CPUS]; i++)
+			counts[slot_of(block->first + (i << LINE_SHIFT))] +=
+				block->begun[cpu % CPUS] * block->in_line[i];
+	}
+	fprintf(f, "cpu %d\nuser %lu\nlost %lu\n", cpu, counts[SLOT_USER], counts[SLOT_LOST]);
 	for (i = SLOT_FIRST; i < SLOTS; i++) {
-		if (count[i])
-			fprintf(f, "%lx %lu\n", lines[i] << LINE_SHIFT, count[i]);
+		if (counts[i])
+			fprintf(f, "%lx %lu\n", lines[i] << LINE_SHIFT, counts[i]);
 	}
 	for (call = calls[cpu % CPUS]; call < calls[cpu % CPUS] + CALLS; call++) {
 		if (call->from)
@@ -303,38 +303,31 @@ static void (*mark(const struct qemu_plugin_insn *insn))(unsigned int, void *)
 	       displacement == MARK_END ? end : NULL;
 }
 
-/*
- * One addition for each line that a block goes through. Where a block is left in
- * its middle, by a fault, the rest of that line is counted all the same.
- */
+/* The block stays, as what was translated may: the memory is not much. */
 static void translated(uint64_t id, struct qemu_plugin_tb *tb)
 {
-	size_t n = qemu_plugin_tb_n_insns(tb), i, next;
-	struct block *block = calloc(1, sizeof(*block));
+	size_t n = qemu_plugin_tb_n_insns(tb), i;
+	uint64_t first = qemu_plugin_insn_vaddr(qemu_plugin_tb_get_insn(tb, 0));
+	uint64_t last = qemu_plugin_insn_vaddr(qemu_plugin_tb_get_insn(tb, n - 1));
+	unsigned int count = (last >> LINE_SHIFT) - (first >> LINE_SHIFT) + 1;
+	struct block *block = calloc(1, sizeof(*block) + count);
 
-	/* It stays, as what was translated may: the memory is not much. */
-	block->first = qemu_plugin_insn_vaddr(qemu_plugin_tb_get_insn(tb, 0));
-	block->last = qemu_plugin_insn_vaddr(qemu_plugin_tb_get_insn(tb, n - 1));
+	block->first = first;
+	block->last = last;
 	block->instructions = n;
-	qemu_plugin_register_vcpu_tb_exec_cb(tb, executed, CB_NO_REGS, block);
-	for (i = 0; i < n; i = next) {
-		struct qemu_plugin_insn *first = qemu_plugin_tb_get_insn(tb, i);
-		unsigned int slot = slot_of(qemu_plugin_insn_vaddr(first));
-		struct counter counter = { counts, slot * sizeof(uint64_t) };
+	block->lines = count;
+	block->next = blocks;
+	blocks = block;
+	for (i = 0; i < n; i++) {
+		struct qemu_plugin_insn *each = qemu_plugin_tb_get_insn(tb, i);
+		void (*callback)(unsigned int, void *) = mark(each);
 
-		for (next = i; next < n; next++) {
-			struct qemu_plugin_insn *each = qemu_plugin_tb_get_insn(tb, next);
-			void (*callback)(unsigned int, void *) = mark(each);
-
-			if (slot_of(qemu_plugin_insn_vaddr(each)) != slot)
-				break;
-			if (callback)
-				qemu_plugin_register_vcpu_insn_exec_cb(each, callback,
-								       CB_NO_REGS, NULL);
-		}
-		qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(first,
-				INLINE_ADD_U64, counter, next - i);
+		block->in_line[(qemu_plugin_insn_vaddr(each) >> LINE_SHIFT) -
+			       (first >> LINE_SHIFT)]++;
+		if (callback)
+			qemu_plugin_register_vcpu_insn_exec_cb(each, callback, CB_NO_REGS, NULL);
 	}
+	qemu_plugin_register_vcpu_tb_exec_cb(tb, executed, CB_NO_REGS, block);
 }
 
 EXPORT int qemu_plugin_install(uint64_t id, const struct qemu_info *info,
@@ -345,7 +338,6 @@ EXPORT int qemu_plugin_install(uint64_t id, const struct qemu_info *info,
 		return -1;
 	}
 	out = strdup(argv[0] + 4);
-	counts = qemu_plugin_scoreboard_new(SLOTS * sizeof(uint64_t));
 	qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
 	return 0;
 }
