@@ -48,6 +48,7 @@ class Found:
         counted = profile.counted()
         self.parts = {part: count / steps for part, count in counted.parts.items()}
         self.functions = {name: count / steps for name, count in counted.functions.items()}
+        self.own = counted.own
         #: All that was executed.
         self.executed = sum(self.parts.values())
 
@@ -194,16 +195,19 @@ def ceiling(found):
 
 
 def functions(found, number):
-    """Prints the functions that execute most, of each row and side."""
+    """Prints the functions that execute most, of each row and side; then the module's own."""
     for name in row_names(found) if number else ():
         for side, turns in found.items():
-            total = {}
+            total, own = {}, set()
             for each in turns:
+                own |= each[name].own
                 for function, count in each[name].functions.items():
                     total[function] = total.get(function, 0) + count / len(turns)
-            print(f"\n{name}, {side}:")
-            for function in sorted(total, key=total.get, reverse=True)[:number]:
-                print(f"  {total[function]:10,.0f}  {function}")
+            most = sorted(total, key=total.get, reverse=True)
+            for title, shown in ("", most), (", own", [f for f in most if f in own]):
+                print(f"\n{name}, {side}{title}:")
+                for function in shown[:number]:
+                    print(f"  {total[function]:10,.0f}  {function}")
 
 
 def main():

@@ -170,6 +170,8 @@ class Counted:
     def __init__(self):
         #: Instructions by part, by function, and by CPU and part.
         self.parts, self.functions, self.cpus = dict.fromkeys(PARTS, 0), {}, []
+        #: The functions that are the transport's own.
+        self.own = set()
         #: How often functions of `WATCHED` were called: group, part of the caller -> number.
         self.calls = {}
 
@@ -178,6 +180,8 @@ class Counted:
         self.parts[part] += count
         self.cpus[-1][part] += count
         self.functions[name] = self.functions.get(name, 0) + count
+        if part == TRANSPORT:
+            self.own.add(name)
 
     def called(self, symbols, words):
         """Counts a line of calls."""
