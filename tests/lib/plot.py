@@ -115,10 +115,14 @@ def curve(found):
         for axes, c in zip(axes_row, cpus):
             for module in found["modules"]:
                 axes.plot(range(len(connections)),
-                          [points[module, c, n][name] for n in connections], "o-", color=COLOURS[module], linewidth=1.3, markersize=3)
+                          [points[module, c, n][name] for n in connections], "-", color=COLOURS[module], linewidth=1.5)
             axes.set_xticks(range(len(connections)), connections)
-            axes.set_ylim(bottom=0)
+            axes.locator_params(axis="y", nbins=5)
+            axes.grid(axis="x", visible=False)
+            axes.tick_params(length=0)
         axes_row[0].set_ylabel(title)
+        # One scale for all of the row.
+        axes_row[0].set_ylim(0, 1.05 * max(p[name] for p in found["points"]))
         axes_row[0].yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     for axes, c in zip(panels[0], cpus):
         axes.set_title(f"{c} CPUs" if c > 1 else "1 CPU")
