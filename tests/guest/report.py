@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+# tools/rpcrdma-report: what is asked for in a report of a defect is there, and no key; with --anonymous no name.
+# mode: pair
+# fabrics: rxe
+# variants: ours@ours-ours stock@stock-stock
+# kernels: uml
+# timeout: 120 120
+"""The report of either end, with a mount in use."""
+
+import os
+import sys
+
+sys.path.insert(0, "tests/lib")
+from case import main  # noqa: E402
+from common import Mount, check, log, pattern, remote, run, write  # noqa: E402
+
+TOOL = "tools/rpcrdma-report"
+KEY = "/sys/module/rpcrdma/parameters/host_auth_key"
+SECRET = "5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2"
+DEBUGFS = "mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug"
+#: What each report has, and whether it is of our module only.
+SECTIONS = ("system", "which module", "modinfo rpcrdma", "parameters", "sysctls", "mounts over RDMA",
+            "mountstats", "NFS server", "RDMA devices", "rdma link", "kernel's log",
+            "what is missing here")
+
+
+def sections(text):
+    """The sections of a report, by title."""
+    return {title: body for title, _, body in (part.partition("\n") for part in
+                                               text.split("===== ")[1:])}
+
+
+def client():
+    """A report of the client, of the server, and without names."""
+    ours = os.environ["MODULE"] == "ours"
+    run("sh", "-c", DEBUGFS)
+    remote(DEBUGFS)
+    if ours:
+        write(KEY, SECRET)
+    with Mount("4.2") as mount:
+        with open(f"{mount.path}/confidential", "wb") as f:
+            f.write(pattern(1, 100_000))
+        here, there = run("python3", "-B", TOOL, quiet=True), remote(f"python3 -B {TOOL}")
+        nameless = run("python3", "-B", TOOL, "--anonymous", quiet=True)
+        log(f"{len(here)} and {len(there)} characters")
+        for text in (here, there, nameless):
+            found = sections(text)
+            missing = [title for title in SECTIONS if title not in found]
+            check(not missing, f"sections are missing: {missing}")
+            check(SECRET not in text and "confidential" not in text, "it tells a secret")
+            loaded = found["which module"]
+            check(("this module" in loaded) is ours and ("STOCK" in loaded) is not ours, loaded)
+        check(mount.path in sections(here)["mounts over RDMA"], "the mount is not among them")
+        check("xprt:\trdma" in sections(here)["mountstats"], "no mountstats")
+        check("threads: 8" in sections(there)["NFS server"], "no threads")
+        if ours:
+            for text, end in ((here, "rpcrdma/0/"), (there, "rpcrdma/server/")):
+                check(f"/sys/kernel/debug/{end}" in sections(text)["state of connections"],
+                      f"nothing of {end}")
+        names = (os.environ["PEER_ADDR"], os.environ["OWN_ADDR"], mount.path, "/export")
+        told = [name for name in names if name in nameless]
+        check(not told, f"it tells {told}")
+        check("address1" in nameless and "mount1" in nameless, "no words in their place")
+
+
+main(client)
