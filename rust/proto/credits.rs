@@ -51,8 +51,9 @@ impl Grant {
 /// The promise of a Responder to one peer.
 ///
 /// A peer of Version One keeps its last grant as long as it likes and may then use all of it at
-/// once, so what was promised stays promised: the grant grows with use and never shrinks. How far
-/// it may grow is for the caller to find out, who has to receive what the peer sends.
+/// once, so what was promised stays promised: the grant grows with use. It shrinks where Receives
+/// are short, and then nobody can know when the peer has heard of it. How far it may grow is for
+/// the caller to find out, who has to receive what the peer sends.
 ///
 /// In Version Two the credits are what a window is renewed to. They may be fewer than before. What
 /// was promised stays promised there too, until the peer has used it. In the earlier protocol with
@@ -78,6 +79,9 @@ pub(crate) struct Allowance {
     growing: bool,
     /// Credits that were withdrawn, and that the caller is still ready for.
     withdrawn: u32,
+    /// Credits that were withdrawn, and of which it is not certain that the peer has heard. The
+    /// caller is not ready for them, but does not hold them against the peer.
+    unheard: u32,
 }
 
 /// A peer has more Calls unanswered than it was granted (RFC 8166, 3.3.1), or answers more than it
@@ -99,6 +103,7 @@ impl Allowance {
             overdraft: 0,
             growing: false,
             withdrawn: 0,
+            unheard: 0,
         }
     }
 
@@ -117,9 +122,14 @@ impl Allowance {
         self.overdraft
     }
 
-    /// Returns how many Calls the peer may still believe that it may have unanswered.
+    /// Returns how many Calls the peer may have unanswered, as far as it was told.
     const fn promised(&self) -> u32 {
         self.granted.saturating_add(self.withdrawn)
+    }
+
+    /// Returns how many Calls the peer may still believe that it may have unanswered.
+    const fn believed(&self) -> u32 {
+        self.promised().saturating_add(self.unheard)
     }
 
     /// Takes note of a Call with which `unanswered` ones are with us.
@@ -129,7 +139,7 @@ impl Allowance {
     /// [`Overrun`] if it should not have been sent.
     pub(crate) fn arrived(&mut self, unanswered: u32) -> core::result::Result<(), Overrun> {
         if unanswered > self.granted.saturating_add(self.overdraft)
-            && unanswered > self.promised().saturating_add(self.overdraft)
+            && unanswered > self.believed().saturating_add(self.overdraft)
         {
             return Err(Overrun);
         }
@@ -193,12 +203,12 @@ impl Allowance {
         let credits = credits.min(self.limit.saturating_sub(self.granted));
         // INVARIANT: The sum is not above `limit`.
         self.granted = self.granted.saturating_add(credits);
+        self.unheard = self.unheard.saturating_sub(credits);
         self.used_up = false;
     }
 
-    /// Withdraws credits, so that `most` are left, but at least one. Not on a connection of Version
-    /// One, where nobody can know when the peer has heard of it. The caller is ready for them until
-    /// they are [settled](Self::settle). Returns whether there are fewer now.
+    /// Withdraws credits, so that `most` are left, but at least one. The caller is ready for them
+    /// until they are [settled](Self::settle). Returns whether there are fewer now.
     pub(crate) fn withdraw(&mut self, most: u32) -> bool {
         let most = most.max(1);
         if self.growing || self.granted <= most {
@@ -245,6 +255,14 @@ impl Allowance {
             .saturating_add(self.withdrawn);
         let settled = ready.saturating_sub(needed).min(self.withdrawn);
         self.withdrawn = self.withdrawn.saturating_sub(settled);
+        settled
+    }
+
+    /// Settles all that was withdrawn, though it is not certain that the peer has heard. If it uses
+    /// these credits all the same that is no overrun. Returns their number.
+    pub(crate) fn settle_unheard(&mut self) -> u32 {
+        let settled = core::mem::take(&mut self.withdrawn);
+        self.unheard = self.unheard.saturating_add(settled);
         settled
     }
 }

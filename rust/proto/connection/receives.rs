@@ -251,8 +251,9 @@ impl Receives {
     /// Version One: a Reply says how many Calls may be unanswered from then on (RFC 8166, 3.3.1),
     /// and nothing says that it was heard. A peer is taken to have heard when [`LOOKS`] looks in a
     /// row have seen no more Calls of it than it may have, which `held` Receives hold. If it has
-    /// not all the same, no more is lost than time: where Receives are shared a message without one
-    /// is sent again, and others are posted as Calls are answered.
+    /// not all the same (a Reply that was told more may be sent later than one that was told less),
+    /// no more is lost than time: what it sends is no overrun, a message without a Receive is sent
+    /// again, and Receives are posted as Calls are answered.
     ///
     /// To be called every `CHECK_INTERVAL` seconds as long as it says so.
     pub(crate) fn settle_by_time(&mut self, held: u32) -> Settled {
@@ -271,7 +272,7 @@ impl Receives {
             };
         }
         Settled {
-            receives: self.settle(0),
+            receives: self.allowance.settle_unheard(),
             again: false,
         }
     }
@@ -418,10 +419,14 @@ mod tests {
         };
         assert_eq!(receives.settle_by_time(8), expected);
         assert_eq!(receives.posted(), 9);
-        assert_eq!(receives.arrived(9), Err(Overrun));
+        // It has not heard all the same: a Reply with more has overtaken the one that says so.
+        assert_eq!(receives.arrived(16), Ok(()));
+        assert_eq!(receives.arrived(17), Err(Overrun));
         assert_eq!(receives.settle_by_time(0), Settled::default());
         // When there are enough again, it has more again.
         assert_eq!(receives.begin_renewal(None, Withdrawal::ByTime).wanted, 8);
+        assert_eq!(receives.end_growth(8, true), 16);
+        assert_eq!(receives.arrived(17), Err(Overrun));
     }
 
     /// What is withdrawn once more is kept from then on.
