@@ -88,16 +88,28 @@ impl<'a> Completion<'a> {
 pub(crate) enum Vector {
     /// Each one in turn.
     Any,
-    /// The one with this number, counted again from zero if the device has fewer.
-    Number(u32),
+    /// Each of `count` vectors in turn, from the one with the number `first` on, counted again from
+    /// zero if the device has fewer.
+    Among {
+        /// The first of them.
+        first: u32,
+        /// Their number: at least one.
+        count: u32,
+    },
 }
+
+/// Counts the choices among some vectors.
+static CHOICES: Atomic<u32> = Atomic::new(0);
 
 impl Vector {
     /// Returns the number for a device; [`None`] for each in turn.
     fn number(self, device: &Device) -> Option<c_int> {
         match self {
             Self::Any => None,
-            Self::Number(number) => c_int::try_from(number % device.vectors()).ok(),
+            Self::Among { first, count } => {
+                let turn = CHOICES.fetch_add(1, Relaxed) % count.max(1);
+                c_int::try_from(first.saturating_add(turn) % device.vectors()).ok()
+            }
         }
     }
 }

@@ -63,12 +63,18 @@ impl Groups {
         self.limit
     }
 
-    /// Returns the completion vector of a group.
+    /// Returns the completion vectors of a group. Those of one connection differ from those of
+    /// another: the core keeps completion queues for all vectors, so that all should be used.
     pub(super) fn vector(&self, group: u32) -> Vector {
         if self.count == 1 {
             return Vector::Any;
         }
-        Vector::Number(group * self.vectors / self.count)
+        let begin = |group| group * self.vectors / self.count;
+        let (first, next) = (begin(group), begin(group + 1));
+        Vector::Among {
+            first,
+            count: next - first,
+        }
     }
 
     /// Returns the first group that is none of `known`.
@@ -119,8 +125,9 @@ mod tests {
             vectors: 64,
         };
         let groups = Groups::new(machine, 8192);
-        assert_eq!(groups.vector(0), Vector::Number(0));
-        assert_eq!(groups.vector(1), Vector::Number(8));
+        for (group, first) in [(0, 0), (1, 8)] {
+            assert_eq!(groups.vector(group), Vector::Among { first, count: 8 });
+        }
         let alone = Groups::new(machine, 33);
         assert_eq!(alone.vector(0), Vector::Any);
     }
