@@ -364,19 +364,22 @@ impl ListenTransport for Listening {
     }
 
     fn accept(this: &Arc<Self>) -> Option<Arc<Connection>> {
-        let is_crowded = this.xprt.server().newcomers() >= CROWD;
         let mut requests = this.requests.lock();
         let incoming = requests.queue.remove(0).ok();
-        if requests.queue.is_empty() || is_crowded {
+        if requests.queue.is_empty() {
             this.xprt.clear_connection();
-        }
-        if is_crowded && !requests.paused {
-            requests.paused = true;
-            DelayedWork::<Self, RESUME_WORK>::schedule(this, PACE);
         }
         drop(requests);
         let incoming = KBox::into_inner(incoming?);
-        Connection::accept(this.xprt.server(), incoming, &this.pools).ok()
+        let accepted = Connection::accept(this.xprt.server(), incoming, &this.pools).ok()?;
+        // Not for those who have given up meanwhile. No other thread accepts until this returns.
+        if this.xprt.server().newcomers() >= CROWD {
+            let mut requests = this.requests.lock();
+            requests.paused = true;
+            this.xprt.clear_connection();
+            DelayedWork::<Self, RESUME_WORK>::schedule(this, PACE);
+        }
+        Some(accepted)
     }
 
     fn detach(this: &Arc<Self>) {

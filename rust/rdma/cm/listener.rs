@@ -54,9 +54,9 @@ pub(crate) trait ConnectionRequests: Send + Sync + Sized + 'static {
     /// Gives the request back if it can't be kept.
     fn requested(&self, incoming: ConnectRequest<Self>) -> Result<(), ConnectRequest<Self>>;
 
-    /// The device of a request goes away, which is to be dropped soon, but not in here: this runs
-    /// in the CM's handler. One that is not kept any more is being accepted or rejected; neither
-    /// succeeds, so its owner drops it.
+    /// The device of a request goes away, or its peer has given up. The request is to be dropped
+    /// soon, but not in here: this runs in the CM's handler. One that is not kept any more is being
+    /// accepted or rejected; neither succeeds, so its owner drops it.
     fn withdrawn(this: &Arc<Self>, id: RequestId);
 
     /// The device at whose address we listen goes away, or the address has moved to another device,
@@ -85,7 +85,7 @@ pub(crate) struct ConnectRequest<L: ConnectionRequests> {
     read_depth: u8,
     /// The number of RDMA Reads of its own that it would have under way at a time.
     answer_depth: u8,
-    /// Set when its device goes away.
+    /// Set when its device goes away, or its peer has given up.
     withdrawn: bool,
     /// The receiver of the withdrawal of the request.
     _listener: Arc<L>,
@@ -127,18 +127,19 @@ impl<L: ConnectionRequests> ConnectRequest<L> {
         ptr::eq(self.id.as_ptr(), id.0)
     }
 
-    /// Its device goes away.
+    /// Its device goes away, or its peer has given up.
     pub(crate) fn withdraw(&mut self) {
         self.withdrawn = true;
     }
 
-    /// Returns whether its device goes away.
+    /// Returns whether its device goes away, or its peer has given up.
     pub(crate) fn is_withdrawn(&self) -> bool {
         self.withdrawn
     }
 
-    /// Handles the events of an id that nobody has accepted yet. Only one matters: that its device
-    /// goes away, which the CM says once, and then waits for the id to be destroyed.
+    /// Handles the events of an id that nobody has accepted yet: its device goes away, which the CM
+    /// says once, and then waits for the id to be destroyed; or the peer has given up, so that it
+    /// is of no use to anybody.
     ///
     /// # Safety
     ///
@@ -148,7 +149,14 @@ impl<L: ConnectionRequests> ConnectRequest<L> {
         event: *mut sys::rdma_cm_event,
     ) -> c_int {
         // SAFETY: The CM hands us a valid event.
-        if unsafe { (*event).event } != sys::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL {
+        let event = unsafe { (*event).event };
+        if !matches!(
+            event,
+            sys::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL
+                | sys::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED
+                | sys::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE
+                | sys::rdma_cm_event_type_RDMA_CM_EVENT_DISCONNECTED
+        ) {
             return 0;
         }
         // SAFETY: By the type invariant this is the listener, which the request keeps until its id
