@@ -64,26 +64,16 @@ static void hca_cq_bh(struct work_struct *work)
 #define hca_has_interrupts() false
 #endif
 
-static void hca_cq_ipi(void *cq)
-{
-	hca_cq_handle(cq);
-}
-
 /* The CPU that a queue interrupts if vectors are spread. */
 static unsigned int hca_cq_cpu(struct hca_cq *cq)
 {
 	return cpumask_nth(cq->ib.comp_vector % num_online_cpus(), cpu_online_mask);
 }
 
-static void hca_cq_no_ipi(void *unused)
-{
-}
-
 static void hca_cq_raise(struct hca_cq *cq)
 {
 	if (cq->hca->spread)
-		/* If it is busy then it has not been called yet, so it will be. */
-		smp_call_function_single_async(hca_cq_cpu(cq), &cq->csd);
+		queue_work_on(hca_cq_cpu(cq), hca_bh_wq, &cq->bh);
 	else if (hca_has_interrupts())
 		irq_work_queue(&cq->irq);
 	else
@@ -246,7 +236,6 @@ int hca_create_cq(struct ib_cq *ib, const struct ib_cq_init_attr *attr,
 	if (!cq->cqe)
 		return -ENOMEM;
 	cq->irq = IRQ_WORK_INIT_HARD(hca_cq_irq);
-	INIT_CSD(&cq->csd, hca_cq_ipi, cq);
 	INIT_WORK(&cq->bh, hca_cq_bh);
 	hrtimer_setup(&cq->late, hca_cq_late, CLOCK_MONOTONIC, HRTIMER_MODE_REL);
 	INIT_WORK(&cq->error_work, hca_cq_failed);
@@ -264,10 +253,7 @@ int hca_destroy_cq(struct ib_cq *ib, struct ib_udata *udata)
 		return -EBUSY;
 	}
 	hrtimer_cancel(&cq->late);
-	if (cq->hca->spread)
-		/* A CPU calls what it is told to in that order. */
-		smp_call_function_single(hca_cq_cpu(cq), hca_cq_no_ipi, NULL, true);
-	else if (hca_has_interrupts())
+	if (hca_has_interrupts())
 		irq_work_sync(&cq->irq);
 	cancel_work_sync(&cq->bh);
 	cancel_work_sync(&cq->error_work);

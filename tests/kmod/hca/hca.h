@@ -432,7 +432,6 @@ struct hca_cq {
 	/* One handler at a time: how many interrupts it has to answer. */
 	atomic_t pending;
 	struct irq_work irq;
-	call_single_data_t csd;
 	struct work_struct bh;
 	/* Raises an interrupt that is moderated. */
 	struct hrtimer late;
