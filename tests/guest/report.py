@@ -13,12 +13,22 @@ import sys
 
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
-from common import Mount, check, log, pattern, remote, run, write  # noqa: E402
+from common import ROOT, Mount, check, log, pattern, remote, run, write  # noqa: E402
 
 TOOL = "tools/rpcrdma-report"
 KEY = "/sys/module/rpcrdma/parameters/host_auth_key"
 SECRET = "5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2"
 DEBUGFS = "mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug"
+#: What the kernel's log may have: a key of its command line, one that a module did not take, and
+#: what tells the address of a device.
+LOGGED = (f"Kernel command line: root=/dev/sda rpcrdma.host_auth_key={SECRET} quiet",
+          f"rpcrdma: `{SECRET}zz' invalid for parameter `host_auth_key'",
+          "rdma_test: node_guid 0200:00ff:fe12:3456, 192.0.2.77.78.81, ::ffff:192.0.2.78, "
+          "2001:db8::")
+#: What the server exports.
+EXPORT = f"{ROOT}/export"
+#: Parts of these that are addresses.
+TOLD = ("0200:00ff:fe12:3456", "192.0.2.7", "2001:db8::")
 #: What each report has, and whether it is of our module only.
 SECTIONS = ("system", "which module", "modinfo rpcrdma", "parameters", "sysctls", "mounts over RDMA",
             "mountstats", "NFS server", "RDMA devices", "rdma link", "kernel's log",
@@ -38,10 +48,14 @@ def client():
     remote(DEBUGFS)
     if ours:
         write(KEY, SECRET)
+    for line in LOGGED:
+        write("/dev/kmsg", line)
     with Mount("4.2") as mount:
         with open(f"{mount.path}/confidential", "wb") as f:
             f.write(pattern(1, 100_000))
         here, there = run("python3", "-B", TOOL, quiet=True), remote(f"python3 -B {TOOL}")
+        nameless_there = remote(f"echo 'nfsd: export {EXPORT} is there' > /dev/kmsg && "
+                                f"python3 -B {TOOL} --anonymous")
         nameless = run("python3", "-B", TOOL, "--anonymous", quiet=True)
         log(f"{len(here)} and {len(there)} characters")
         for text in (here, there, nameless):
@@ -58,9 +72,16 @@ def client():
             for text, end in ((here, "rpcrdma/0/"), (there, "rpcrdma/server/")):
                 check(f"/sys/kernel/debug/{end}" in sections(text)["state of connections"],
                       f"nothing of {end}")
-        names = (os.environ["PEER_ADDR"], os.environ["OWN_ADDR"], mount.path, "/export")
+        for text in (here, nameless):
+            logged = sections(text)["kernel's log"]
+            check("host_auth_key=(left out)" in logged and "invalid for parameter" in logged,
+                  "lines with a key are not there")
+        check(all(address in here for address in TOLD), "addresses are not there")
+        names = (os.environ["PEER_ADDR"], os.environ["OWN_ADDR"], mount.path, "/export", *TOLD)
         told = [name for name in names if name in nameless]
         check(not told, f"it tells {told}")
+        check("nfsd: export export" in nameless_there and EXPORT not in nameless_there
+              and os.environ["PEER_ADDR"] not in nameless_there, "the server tells a name")
         check("address1" in nameless and "mount1" in nameless, "no words in their place")
 
 
