@@ -16,7 +16,7 @@ use crate::sunrpc::tunables;
 
 /// A limit that follows the memory.
 struct ByMemory {
-    /// What the memory is divided by.
+    /// The divisor of the memory.
     part: u64,
     /// The octets of one of what is counted.
     unit: u64,

@@ -19,7 +19,7 @@ const CPUS: u32 = 8;
 /// all their credits.
 const FEWEST: u32 = 1024;
 
-/// What decides the number of groups.
+/// The facts that decide the number of groups.
 #[derive(Clone, Copy)]
 pub(super) struct Machine {
     /// NUMA nodes.

@@ -51,7 +51,7 @@ pub(crate) enum Withdrawal {
     ByTime,
 }
 
-/// What is to be given back.
+/// The outcome of a look for Receives to give back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settled {
     /// The number of Receives that are not needed any more.
@@ -429,7 +429,7 @@ mod tests {
         assert_eq!(receives.arrived(17), Err(Overrun));
     }
 
-    /// What is withdrawn once more is kept from then on.
+    /// Credits that are withdrawn later begin the wait for all of them again.
     #[test]
     fn a_shortage_that_becomes_worse() {
         let mut receives = Receives::new(16, 64);
