@@ -41,6 +41,19 @@ def sections(text):
                                                text.split("===== ")[1:])}
 
 
+def failing():
+    """A command that fails is among what is missing, with its last line but without a key."""
+    own = "/run/failing"
+    os.makedirs(own, exist_ok=True)
+    said = f"dmesg: not permitted, psk={SECRET}"
+    with open(f"{own}/dmesg", "w", encoding="utf-8") as f:
+        f.write(f"#!/bin/sh\necho no\necho '{said}' >&2\nexit 1\n")
+    os.chmod(f"{own}/dmesg", 0o755)
+    text = run("env", f"PATH={own}:{os.environ['PATH']}", "python3", "-B", TOOL, quiet=True)
+    lacks = sections(text)["what is missing here"].splitlines()
+    check("dmesg: dmesg: not permitted, psk=(left out)" in lacks and SECRET not in text, f"{lacks}")
+
+
 def client():
     """A report of the client, of the server, and without names."""
     ours = os.environ["MODULE"] == "ours"
@@ -48,6 +61,7 @@ def client():
     remote(DEBUGFS)
     if ours:
         write(KEY, SECRET)
+    failing()
     for line in LOGGED:
         write("/dev/kmsg", line)
     with Mount("4.2") as mount:
