@@ -4,52 +4,65 @@
 # mode: pair
 # fabrics: rxe
 # server: ours
-# variants: 4.2@ours-ours 4.2@ours-ours-one
+# variants: 4.2@ours-ours 4.2@ours-ours-one 4.2@stock-stock
 # kernels: uml
 # timeout: 120 120
-"""A known number of RPCs between two looks, and a strict reading of the file for Prometheus."""
+"""A known number of RPCs between two looks, and a strict reading of the file for Prometheus. The
+stock module shows its mounts only."""
 
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 
 sys.path.insert(0, "tests/lib")
 import versions  # noqa: E402
 from case import main  # noqa: E402
-from common import Mount, check, log, read, remote, run, xprt_stats  # noqa: E402
+from common import Mount, check, log, read, remote, rpc_counts, run, xprt_stats  # noqa: E402
 
 TOOL = "tools/rpcrdma-top"
+FILE = "/run/rpcrdma.prom"
+DASHBOARD = "packaging/grafana/rpcrdma.json"
 DEBUGFS = "mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug"
 #: STATFS is never answered from a cache.
 CALLS, SECONDS = 200, 1
-METRIC = re.compile(r'([a-z_]+)\{((?:[a-z]+="(?:[^"\\]|\\.)*",?)*)\} (\d+)')
+TOP = "/sys/kernel/debug/rpcrdma"
+LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\[\\"n])*"'
+METRIC = re.compile(rf'([a-z_]+)\{{({LABEL}(?:,{LABEL})*)\}} (\d+(?:\.\d+)?)')
 
 
 def families(text):
-    """The values of a file in the format of Prometheus, by name and labels; fails if it is not one."""
-    found, kinds = {}, {}
+    """The values of a file in the format of Prometheus, by name and labels; fails if it is not one.
+
+    Each family is in one piece, behind one HELP and one TYPE.
+    """
+    found, kinds, helped, name = {}, {}, set(), None
+    check(text.endswith("\n"), "no end of the last line")
     for line in text.splitlines():
         if line.startswith("# "):
-            _, what, name, *rest = line.split(" ", 3)
-            check(what in ("HELP", "TYPE") and rest, line)
-            if what == "TYPE":
-                check(name not in kinds and rest[0] in ("counter", "gauge"), line)
-                kinds[name] = rest[0]
+            _, what, name, rest = line.split(" ", 3)
+            if what == "HELP":
+                check(name not in helped and rest, line)
+                helped.add(name)
+            else:
+                check(what == "TYPE" and name in helped and name not in kinds
+                      and rest in ("counter", "gauge"), line)
+                kinds[name] = rest
             continue
         match = METRIC.fullmatch(line)
         check(match, f"no metric: {line}")
-        name, labels, value = match.groups()
+        family, labels, value = match.groups()
+        check(family == name and name in kinds, f"of another family: {line}")
         check((kinds[name] == "counter") == name.endswith("_total"), line)
         check((name, labels) not in found, f"twice: {line}")
-        found[name, labels] = int(value)
-    check(text.endswith("\n"), "no end of the last line")
+        found[name, labels] = float(value)
     return found
 
 
 def look(mount):
-    """Does a number of RPCs; returns how many it were, and what the tool shows of the intervals since its first."""
+    """Does a number of RPCs; returns how many it were, and the rows of the intervals since then."""
     with subprocess.Popen([sys.executable, "-B", TOOL, "--json", "--seconds", str(SECONDS)],
                           stdout=subprocess.PIPE, text=True) as tool:
         tool.stdout.readline()
@@ -60,37 +73,148 @@ def look(mount):
         # The second one begins when there is nothing more to be done, at the latest.
         intervals = [json.loads(tool.stdout.readline()) for _ in range(3)]
         tool.terminate()
-    return sent, [row for row, in intervals]
+    return sent, [row for rows in intervals for row in rows]
+
+
+def near(seen, is_so):
+    """Whether a sum over intervals that are a little longer than they should be is right."""
+    return abs(seen - is_so) <= 0.15 * is_so
+
+
+def rates(mount, ours):
+    """What is shown of a known number of RPCs."""
+    sent, rows = look(mount)
+    check(sent >= CALLS, f"only {sent} RPCs")
+    ends = {"client", "mount"} if ours else {"mount"}
+    check({row["end"] for row in rows} == ends, f"{rows}")
+    for end in ends:
+        seen = sum(row["rpcs_per_second"] for row in rows if row["end"] == end) * SECONDS
+        check(near(seen, sent), f"{end}: {sent} RPCs, {seen:.0f} seen")
+    of_mount = next(r for r in rows if r["end"] == "mount" and r["rpcs_per_second"] > 1)
+    log(f"{sent} RPCs: {of_mount}")
+    check(of_mount["mount"] == mount.path
+          and of_mount["peer"] == f"{os.environ['PEER_ADDR']}:{mount.export}", f"{of_mount}")
+    # A millisecond for each that is rounded.
+    check(0 < of_mount["rtt_ms"] <= of_mount["execute_ms"] + 1 < 1000 * SECONDS, f"{of_mount}")
+    if ours:
+        row = next(r for r in rows if r["end"] == "client")
+        log(f"{row}")
+        check(row["peer"].startswith(os.environ["PEER_ADDR"]), f"{row}")
+        check(row["version"] == versions.expected(), f"{row}")
+        check((row["credits"] is None) == (row["version"] == "2"), f"{row}")
+        # STATFS needs no memory.
+        check(row["registrations_per_rpc"] == 0 and row["regions"] >= row["regions_lent"], f"{row}")
+
+
+def filters(mount, ours):
+    """One interval, as text and as JSON, and what is left out."""
+    words = (sys.executable, "-B", TOOL, "--once", "--seconds", "0.2")
+
+    def once(*options):
+        return run(*words, *options, quiet=True)
+
+    text = once()
+    check(os.environ["PEER_ADDR"] in text and "rtt ms" in text and mount.path[-28:] in text, text)
+    check(("reg/op" in text) is ours, text)
+    for options, number in ((("--end", "mount"), 1), (("--match", mount.path), 1),
+                            (("--match", "nowhere"), 0),
+                            (("--match", os.environ["PEER_ADDR"]), 1 + ours)):
+        rows = json.loads(once("--json", *options).splitlines()[-1])
+        check(len(rows) == number, f"{options}: {rows}")
+    if ours:
+        rows = json.loads(remote(" ".join((*words, "--json"))))
+        check([r["end"] for r in rows] == ["server"], f"{rows}")
+        check(rows[0]["peer"].startswith(os.environ["OWN_ADDR"]), f"{rows}")
+
+
+def missing(tool):
+    """Values that a module does not have are not zero."""
+    files = {"state": {"address": "a"}, "counters": {"sends": "40"}, "credits": {}}
+    row = tool["row"]("client", {}, files, 2)
+    check(row["rpcs_per_second"] == 20, f"{row}")
+    check(all(row[name] is None for name in ("in_use", "registrations_per_rpc", "regions",
+                                             "octets_per_second", "waits_per_second")), f"{row}")
+    line = tool["table"]([{"number": 7, **row}]).splitlines()[1]
+    check(line.split()[-2:] == ["r", "-"] and " 20 " in line, line)
+
+
+def again(tool):
+    """Counters that are less than before have begun again: the number was given to another."""
+    before, after = ({"state": {"address": "a"}, "counters": {"sends": n}} for n in ("900", "40"))
+    row = tool["row"]("client", before, after, 2)
+    check(row["rpcs_per_second"] == 20, f"{row}")
+    before, after = (dict.fromkeys(tool["OPERATION"], n) for n in (900, 40))
+    row = tool["mount_row"]("s:/e", "/m", before, after, 2)
+    check(row["rpcs_per_second"] == 20 and row["rtt_ms"] == 1, f"{row}")
+
+
+def fits(tool):
+    """The terminal's lines are not exceeded, and what has to be said stays."""
+    os.environ["LINES"] = "4"
+    for number, told in ((3, []), (4, []), (5, ["2 lines more"]), (50, ["47 lines more"])):
+        lines = tool["screen"]("\n".join("row" for _ in range(number)), None).splitlines()
+        check(len(lines) == min(number, 4) and all(t in lines[-1] for t in told), f"{lines}")
+    lines = tool["screen"]("row\n" * 50, ("not root", True)).splitlines()
+    check(len(lines) == 4 and "not root" in lines[0], f"{lines}")
+    del os.environ["LINES"]
+
+
+def counted(mount):
+    """What is to be in the file, by name: all RPCs of the mount, and all counters of debugfs."""
+    found = {"rpcrdma_mount_rpcs_total": sum(rpc_counts(mount.path).values())}
+    for number in (n for n in os.listdir(TOP) if n.isdigit()) if os.path.isdir(TOP) else ():
+        for name, value in (l.split(": ") for l in read(f"{TOP}/{number}/counters").splitlines()):
+            found[f"rpcrdma_client_counters_{name}_total"] = int(value)
+    return found
+
+
+def prometheus(mount, ours):
+    """The files of both ends are right, and what the dashboard asks for is in them."""
+    before = counted(mount)
+    run(sys.executable, "-B", TOOL, "--prometheus", FILE)
+    after = counted(mount)
+    here = families(read(FILE))
+    check(os.stat(FILE).st_mode & 0o777 == 0o644, "others may not read it")
+    check(not [name for name in os.listdir("/run") if name.startswith("rpcrdma.prom.")], "a rest")
+
+    def values(found, family):
+        return [value for (name, _), value in found.items() if name == family]
+
+    for family, least in before.items():
+        told = values(here, family)
+        check(len(told) == 1 and least <= told[0] <= after[family],
+              f"{family}: {told}, not {least} to {after[family]}")
+    check(values(here, "rpcrdma_mount_rtt_seconds_total")[0] > 0, "no time")
+    check(here["rpcrdma_loaded", 'module="this"'] == ours
+          and here["rpcrdma_loaded", 'module="stock"'] == (not ours), "another module")
+    check(here["rpcrdma_connections", 'end="client"'] == ours, "connections")
+    if not ours:
+        return
+    there = families(remote(f"python3 -B {TOOL} --prometheus {FILE} && cat {FILE}"))
+    check(there["rpcrdma_connections", 'end="server"'] == 1, "connections of the server")
+    sends = before["rpcrdma_client_counters_sends_total"]
+    calls = values(there, "rpcrdma_server_counters_calls_total")
+    check(len(calls) == 1 and abs(calls[0] - sends) <= 5, f"{calls} and {sends}")
+    log(f"{len(here)} and {len(there)} metrics")
+    names = {name for name, _ in (*here, *there)}
+    asked = {name for panel in json.loads(read(DASHBOARD))["panels"]
+             for target in panel.get("targets", ())
+             for name in re.findall(r"\brpcrdma_[a-z_]+", target["expr"])}
+    check(len(asked) > 10 and not asked - names, f"the dashboard asks for {asked - names}")
 
 
 def client():
     """Both ends."""
+    ours = os.environ["MODULE"] == "ours"
     run("sh", "-c", DEBUGFS)
     remote(DEBUGFS)
+    tool = runpy.run_path(TOOL)
+    for part in (missing, again, fits):
+        part(tool)
     with Mount(os.environ["VARIANT"]) as mount:
-        sent, rows = look(mount)
-        seen = sum(row["rpcs_per_second"] for row in rows) * SECONDS
-        row = rows[0]
-        log(f"{sent} RPCs, {seen:.0f} seen: {row}")
-        check(sent >= CALLS and abs(seen - sent) <= 0.15 * sent, "another number of RPCs")
-        check(row["end"] == "client" and row["peer"].startswith(os.environ["PEER_ADDR"]), f"{row}")
-        check(row["version"] == versions.expected(), f"{row}")
-        check((row["credits"] is None) == (row["version"] == "2"), f"{row}")
-        rows = json.loads(remote(f"python3 -B {TOOL} --once --json --seconds 0.5"))
-        check([r["end"] for r in rows] == ["server"], f"{rows}")
-        text = run(sys.executable, "-B", TOOL, "--once", "--seconds", "0.2", quiet=True)
-        check(os.environ["PEER_ADDR"] in text and "RPC/s" in text, text)
-
-        run(sys.executable, "-B", TOOL, "--prometheus", "/run/rpcrdma.prom")
-        here = families(read("/run/rpcrdma.prom"))
-        there = families(remote(f"python3 -B {TOOL} --prometheus /run/s.prom && cat /run/s.prom"))
-        sends = [v for (name, _), v in here.items() if name == "rpcrdma_client_counters_sends_total"]
-        check(sends == [xprt_stats(mount.path)["sends"]], f"{sends}")
-        calls = [v for (name, _), v in there.items() if name == "rpcrdma_server_counters_calls_total"]
-        check(len(calls) == 1 and abs(calls[0] - sends[0]) <= 5, f"{calls} and {sends}")
-        check(here["rpcrdma_connections", 'end="client"'] == 1
-              == there["rpcrdma_connections", 'end="server"'], "connections")
-        log(f"{len(here)} and {len(there)} metrics")
+        rates(mount, ours)
+        filters(mount, ours)
+        prometheus(mount, ours)
 
 
 main(client)
