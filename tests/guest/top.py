@@ -159,6 +159,29 @@ def fits(tool):
     del os.environ["LINES"]
 
 
+def described(tool):
+    """Each value has its kind, and labels that stay; a connection is told in words once."""
+    state = {"connected": "1", "address": "fe80::1", "port": "20049", "version": "2",
+             "device": 'a"b\\', "inline_send": "4096"}
+    files = {"state": state, "counters": {"sends": "1"}, "regions": {"recycled": "2", "lent": "3"},
+             "callback": {"slots": "4", "wanted": "5", "registrations": "6"}}
+    sums = dict.fromkeys(tool["OPERATION"], 1500)
+    text = tool["metrics"]({("client", 7): files},
+                           {("[fe80::1]:/a:b", "/m"): sums, ("s:/e", "/n"): sums})
+    found = families(text)
+    labels = 'connection="7",address="fe80::1",port="20049"'
+    for name, value in (("connected", 1), ("counters_sends_total", 1),
+                        ("regions_recycled_total", 2), ("regions_lent", 3), ("callback_slots", 4),
+                        ("callback_wanted", 5), ("callback_registrations_total", 6)):
+        check(found.pop((f"rpcrdma_client_{name}", labels), None) == value, f"{name}: {found}")
+    words = labels + r',device="a\"b\\",version="2",dialect=""'
+    check(found.pop(("rpcrdma_client_info", words), None) == 1, f"{found}")
+    check(not [name for name, _ in found if name.startswith("rpcrdma_client")], f"{found}")
+    for names in ('server="[fe80::1]",export="/a:b",mount="/m"',
+                  'server="s",export="/e",mount="/n"'):
+        check(found["rpcrdma_mount_rtt_seconds_total", names] == 1.5, f"{names}: {found}")
+
+
 def counted(mount):
     """What is to be in the file, by name: all RPCs of the mount, and all counters of debugfs."""
     found = {"rpcrdma_mount_rpcs_total": sum(rpc_counts(mount.path).values())}
@@ -209,7 +232,7 @@ def client():
     run("sh", "-c", DEBUGFS)
     remote(DEBUGFS)
     tool = runpy.run_path(TOOL)
-    for part in (missing, again, fits):
+    for part in (missing, again, fits, described):
         part(tool)
     with Mount(os.environ["VARIANT"]) as mount:
         rates(mount, ours)
