@@ -14,6 +14,7 @@ import json
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 
@@ -182,6 +183,24 @@ def described(tool):
         check(found["rpcrdma_mount_rtt_seconds_total", names] == 1.5, f"{names}: {found}")
 
 
+def links():
+    """A file elsewhere is not written, though a link in the directory names it."""
+    own = "/run/rpcrdma-link"
+    shutil.rmtree(own, ignore_errors=True)
+    os.mkdir(own)
+    # The tool's number is that of the shell, which makes the link that it would write through.
+    script = (f"ln -s {own}/elsewhere {own}/a.prom.$$; "
+              f"exec {sys.executable} -B {TOOL} --prometheus {own}/a.prom")
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+    check(done.returncode == 1 and done.stderr.startswith("error: ")
+          and "Traceback" not in done.stderr, f"{done}")
+    check(not os.path.exists(f"{own}/elsewhere"), "a file elsewhere")
+    os.symlink(f"{own}/elsewhere", f"{own}/a.prom")
+    run(sys.executable, "-B", TOOL, "--prometheus", f"{own}/a.prom")
+    check(not os.path.exists(f"{own}/elsewhere") and not os.path.islink(f"{own}/a.prom"),
+          "the link is still there")
+
+
 def counted(mount):
     """What is to be in the file, by name: all RPCs of the mount, and all counters of debugfs."""
     found = {"rpcrdma_mount_rpcs_total": sum(rpc_counts(mount.path).values())}
@@ -234,6 +253,7 @@ def client():
     tool = runpy.run_path(TOOL)
     for part in (missing, again, fits, described):
         part(tool)
+    links()
     with Mount(os.environ["VARIANT"]) as mount:
         rates(mount, ours)
         filters(mount, ours)
