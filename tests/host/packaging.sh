@@ -209,6 +209,18 @@ told 0 "7.10.3-amd64 loads this module" "WARNING: 7.2.1-amd64"
 rm "$kernels/lib/modules/7.10.3-amd64"/{updates/dkms,kernel/net/sunrpc/xprtrdma}/*
 told 0
 
+# All that the packages install is there, and each option of a tool is in its manual page.
+while read -r path _; do
+	compgen -G "$path" >/dev/null || fail "a package installs $path, which is not there"
+done < <(grep -hv '^#' debian/*.install debian/*.examples debian/*.docs debian/*.manpages)
+grep -q '^packaging/grafana/.* usr/share/rpcrdma/grafana$' debian/rpcrdma-tools.install ||
+	fail "no package has the dashboard"
+for tool in rpcrdma-top rpcrdma-report; do
+	for option in $(python3 -B "tools/$tool" --help | grep -o '^  --[a-z]*'); do
+		grep -qF -- "${option//-/\\-}" "debian/$tool.8" || fail "$tool.8 does not tell of $option"
+	done
+done
+
 # The packages have the version of the module.
 [ "$(sed -n '1s/.*(\(.*\)).*/\1/p' debian/changelog)" = "$PACKAGE_VERSION" ] || fail "debian/changelog has another version"
 grep -q "rpcrdma-dkms_${PACKAGE_VERSION}_all.deb" README.md || fail "the README names another version of the package"
