@@ -6,7 +6,6 @@ use crate::kext::prelude::*;
 use crate::{
     endpoint::{
         gate::SendGate,
-        reply::Pushed,
         transfer::Counted,
         Endpoint,
         EndpointEvents, //
@@ -25,7 +24,7 @@ use crate::{
 impl<H: EndpointEvents> SendQueueOwner for Endpoint<H> {
     type Held = Counted<H>;
     type Reading = H::Pull;
-    type Writing = Pushed<H>;
+    type Writing = H::Push;
 
     fn sent(this: ArcBorrow<'_, Self>, sent: Sent, completion: Completion<'_>) {
         trace::sent(this.number(), sent.name, completion.status());
@@ -50,11 +49,17 @@ impl<H: EndpointEvents> SendQueueOwner for Endpoint<H> {
     }
 
     fn read(this: ArcBorrow<'_, Self>, done: ReadsDone<Self>, completion: Completion<'_>) {
-        let (mut pull, place) = this.send.lock().queue.reads_done(done);
+        let mut gate = this.send.lock();
+        let (mut pull, place) = gate.queue.reads_done(done);
+        let retired = match completion.ok() {
+            true => gate.retire(place),
+            false => Ok(()),
+        };
+        drop(gate);
         // Before anybody looks at the memory.
         pull.unmap();
         if completion.ok() {
-            this.retire(place);
+            this.use_room(retired);
         } else {
             this.trace_error(completion, trace::Work::Read);
             this.context.lost();

@@ -81,11 +81,10 @@ pub(crate) trait EndpointEvents: ConnectionEvents + Sized {
     /// A signaled Send or a fence has completed: there is room in the Send Queue again.
     fn send_room(&self);
 
-    /// A Send buffer came back without having been posted, a
-    /// [`Transfer`](super::Transfer) has ended, or a
-    /// [`Charge`](super::Charge) was dropped. May be called with spinlocks held.
+    /// A Send buffer came back without having been posted, or a transfer was unmapped or has ended.
+    /// May be called with spinlocks held.
     fn resources_back(&self) {}
 
-    /// Pages of RDMA Reads or Writes count from now on, see [`Charge`](super::Charge).
+    /// RDMA Reads or Writes are ready to be posted: it is the peer who lets them end.
     fn transfers_begun(&self) {}
 }

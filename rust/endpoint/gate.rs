@@ -20,16 +20,16 @@ pub(super) struct SendGate<O: SendQueueOwner> {
     pub(super) free: FreeBuffers<SendMemory<O>>,
     /// The number of buffers that count among all that were made after their connections.
     pub(super) counted: u32,
-    /// The number of transfers.
+    /// The number of transfers that are mapped.
     pub(super) transfers: usize,
     /// The number of Calls that were taken in and are not answered, but for those without chunks
     /// that were taken in before older ones.
     pub(super) unanswered: u32,
     /// Set if a Call was not taken in since then.
     pub(super) held_up: bool,
-    /// The number of pages of them that count, see [`Charge`](super::Charge).
+    /// The number of pages of transfers, see [`super::quota`].
     pub(super) pages: usize,
-    /// How many times some did not count any more, modulo 2^32.
+    /// How many times the peer let some of them go, modulo 2^32.
     pub(super) returned: u32,
     /// The number of memory regions for transfers, those that are being made counted.
     pub(super) transfer_regions: u32,

@@ -64,7 +64,6 @@ pub(crate) use events::{
 };
 pub(crate) use life::EndpointOwner;
 pub(crate) use quota::{
-    Charge,
     Kept,
     Quota, //
 };
@@ -74,6 +73,7 @@ pub(crate) use receive::{
 };
 pub(crate) use regions::RegionHandle;
 pub(crate) use reply::{
+    pull,
     Cargo,
     Pull, //
 };
@@ -81,7 +81,7 @@ pub(crate) use send::SendBuffer;
 pub(crate) use sizes::Sizes;
 pub(crate) use transfer::{
     Load,
-    Transfer, //
+    Transfers, //
 };
 
 pub(crate) use crate::rdma::send_queue::PostError;
@@ -154,6 +154,8 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     /// that of the verbs objects.
     #[pin]
     reported: DelayedWork<Self>,
+    /// The number of pages of transfers that it is the peer who lets end.
+    with_peer: Atomic<u64>,
     /// To be told: the QP is broken.
     broken: Atomic<bool>,
     /// Set when the QP was taken to a state in which it may use Receives that are shared.
@@ -211,6 +213,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                 sizes,
                 device_name,
                 reported <- new_delayed_work_ext!("rpcrdma_reported"),
+                with_peer: Atomic::new(0),
                 broken: Atomic::new(false),
                 receiving: Atomic::new(false),
                 heard: Atomic::new(false),

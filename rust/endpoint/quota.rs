@@ -5,11 +5,10 @@
 //!
 //! # Accounting
 //!
-//! Pages count from the moment that Reads or Writes are ready to be posted: those of a Call until a
-//! thread has them, those of a Reply until its Send has completed. Who counts them is a [`Charge`],
-//! kept by what the Reads are for, or by the Reply's cargo. A Call is taken in while there are
-//! fewer than a [`Quota`] says, of its connection and of all together. What it needs itself is not
-//! known then, so the bound is exceeded by what is in the hands of threads.
+//! Pages count while there is a [`Transfer`](super::transfer::Transfer) for them: those of a Call
+//! until a thread has them, those of a Reply until its Send has completed. A Call is taken in while
+//! there are fewer than a [`Quota`] says, of its connection and of all together. What it needs
+//! itself is not known then, so the bound is exceeded by what is in the hands of threads.
 //!
 //! A connection may have as many pages as nobody has, and no more than its own limit. So the more
 //! connections keep pages the less each of them may keep: with *K* of them an equal share of *K* +
@@ -40,7 +39,6 @@ use crate::{
             Purpose,
             SendGate, //
         },
-        transfer::Transfer,
         Endpoint,
         EndpointEvents, //
     },
@@ -139,8 +137,22 @@ impl Quota {
 }
 
 impl<O: SendQueueOwner> SendGate<O> {
+    /// `pages` count from now on.
+    pub(super) fn begin_pages(&mut self, pages: usize) {
+        self.pages = self.pages.saturating_add(pages);
+        PAGES.add(pages as u64);
+    }
+
+    /// `pages` do not count any more.
+    pub(super) fn end_pages(&mut self, pages: usize) {
+        if pages > 0 {
+            self.pages = self.pages.saturating_sub(pages);
+            PAGES.sub(pages as u64);
+        }
+    }
+
     /// Returns whether a further Call may be taken in. If not, the next [`Self::answered`] will
-    /// tell, or a [`Charge`] when it is dropped.
+    /// tell, or the end of a transfer.
     fn may_take_in(&mut self, quota: &Quota) -> bool {
         let busy = self.pages > 0 || self.unanswered > 0;
         let may = !busy || quota.allows(self.pages, PAGES.now.load(Relaxed));
@@ -175,48 +187,13 @@ impl<O: SendQueueOwner> SendGate<O> {
     }
 }
 
-/// The pages of a connection that count at a moment.
+/// The pages of a connection that the peer keeps at a moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kept {
     /// Their number.
     pub(crate) pages: usize,
-    /// How many times some did not count any more until then, modulo 2^32.
+    /// How many times the peer had let some go until then, modulo 2^32.
     pub(crate) returned: u32,
-}
-
-/// Pages of RDMA Reads or Writes that count. Dropped, they do not any more.
-pub(crate) struct Charge<H: EndpointEvents> {
-    /// Their number.
-    pages: usize,
-    /// Whose they are.
-    endpoint: Arc<Endpoint<H>>,
-}
-
-impl<H: EndpointEvents> Charge<H> {
-    /// Those of `transfers`, which are of one endpoint; [`None`] if there are none.
-    pub(crate) fn of(transfers: &[Transfer<H>]) -> Option<Self> {
-        let endpoint = transfers.first()?.with().endpoint().clone();
-        let pages = transfers.iter().fold(0, |sum: usize, transfer| {
-            sum.saturating_add(transfer.pages())
-        });
-        let mut gate = endpoint.send.lock();
-        gate.pages = gate.pages.saturating_add(pages);
-        PAGES.add(pages as u64);
-        drop(gate);
-        endpoint.context.handler().transfers_begun();
-        Some(Self { pages, endpoint })
-    }
-}
-
-impl<H: EndpointEvents> Drop for Charge<H> {
-    fn drop(&mut self) {
-        let mut gate = self.endpoint.send.lock();
-        gate.pages = gate.pages.saturating_sub(self.pages);
-        gate.returned = gate.returned.wrapping_add(1);
-        PAGES.sub(self.pages as u64);
-        drop(gate);
-        self.endpoint.context.handler().resources_back();
-    }
 }
 
 impl<H: EndpointEvents> Endpoint<H> {
@@ -225,13 +202,11 @@ impl<H: EndpointEvents> Endpoint<H> {
         !self.send.lock().may_take_in(quota)
     }
 
-    /// Returns what the connection keeps.
+    /// Returns what the peer keeps.
     pub(crate) fn kept(&self) -> Kept {
-        let gate = self.send.lock();
-        Kept {
-            pages: gate.pages,
-            returned: gate.returned,
-        }
+        let returned = self.send.lock().returned;
+        let pages = usize::try_from(self.with_peer.load(Relaxed)).unwrap_or(usize::MAX);
+        Kept { pages, returned }
     }
 
     /// Writes the budgets in use into a file of debugfs: pages of RDMA Reads and Writes of the

@@ -13,11 +13,11 @@ use crate::{
     endpoint::{
         send::there,
         transfer::{
+            leave_to_peer,
             Counted,
             Load,
-            Transfer, //
+            Transfers, //
         },
-        Charge,
         Endpoint,
         EndpointEvents,
         PostError,
@@ -33,26 +33,30 @@ use kernel::prelude::*;
 /// RDMA Reads that complete together, and their purpose.
 pub(crate) type Pull<H> = ReadWrites<Counted<H>, <H as EndpointEvents>::Pull>;
 
-/// The keeper of the memory of a Reply's Writes, and their pages, which count. The fields are
-/// dropped in this order.
-pub(crate) struct Pushed<H: EndpointEvents> {
-    /// The keeper of the memory.
-    _keeper: H::Push,
-    /// The pages.
-    _charge: Option<Charge<H>>,
+/// Reads that are prepared; `purpose` keeps their memory.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub(crate) fn pull<H: EndpointEvents>(
+    mut transfers: Transfers<H>,
+    purpose: H::Pull,
+) -> Result<KBox<Pull<H>>> {
+    leave_to_peer(&mut transfers);
+    // Without memory they are dropped in the order that it has.
+    let pull = ReadWrites::new(transfers, purpose);
+    let place = KBox::new_uninit(GFP_KERNEL)?;
+    Ok(place.write(pull))
 }
 
 /// The memory that a Reply holds until its Send has completed.
-pub(crate) struct Cargo<H: EndpointEvents>(ReadWrites<Counted<H>, Pushed<H>>);
+pub(crate) struct Cargo<H: EndpointEvents>(ReadWrites<Counted<H>, <H as EndpointEvents>::Push>);
 
 impl<H: EndpointEvents> Cargo<H> {
     /// Writes; `keeper` keeps their memory.
-    pub(crate) fn new(transfers: KVec<Transfer<H>>, keeper: H::Push) -> Self {
-        let pushed = Pushed {
-            _keeper: keeper,
-            _charge: Charge::of(&transfers),
-        };
-        Self(ReadWrites::new(transfers, pushed))
+    pub(crate) fn new(mut transfers: Transfers<H>, keeper: H::Push) -> Self {
+        leave_to_peer(&mut transfers);
+        Self(ReadWrites::new(transfers, keeper))
     }
 
     /// Returns the size of the Writes.

@@ -23,7 +23,8 @@ use crate::{
             PostError,
             PostedSend,
             SendMemory,
-            SendOptions, //
+            SendOptions,
+            SendQueueOwner, //
         }, //
     }, //
 };
@@ -49,13 +50,22 @@ impl From<PostError> for trace::Post {
     }
 }
 
+impl<O: SendQueueOwner> SendGate<O> {
+    /// Everything up to `place` has been sent.
+    ///
+    /// # Errors
+    ///
+    /// `Refused`, of what waited for the room.
+    pub(super) fn retire(&mut self, place: u64) -> Result<(), PostError> {
+        let Self { queue, free, .. } = self;
+        queue.retire(place, |buffer| free.put(buffer))
+    }
+}
+
 impl<H: EndpointEvents> Endpoint<H> {
     /// Everything up to `place` has been sent.
     pub(super) fn retire(&self, place: u64) {
-        self.retire_with(|gate| {
-            let SendGate { queue, free, .. } = gate;
-            queue.retire(place, |buffer| free.put(buffer))
-        });
+        self.retire_with(|gate| gate.retire(place));
     }
 
     /// Makes use of the room that `retire` makes.
@@ -63,8 +73,13 @@ impl<H: EndpointEvents> Endpoint<H> {
         &self,
         retire: impl FnOnce(&mut SendGate<Self>) -> Result<(), PostError>,
     ) {
-        let refused = retire(&mut self.send.lock()) == Err(PostError::Refused);
-        if refused {
+        let retired = retire(&mut self.send.lock());
+        self.use_room(retired);
+    }
+
+    /// As [`Self::retire_with`], for room that was made with this result.
+    pub(super) fn use_room(&self, retired: Result<(), PostError>) {
+        if retired == Err(PostError::Refused) {
             self.context.lost();
         }
         self.context.handler().send_room();

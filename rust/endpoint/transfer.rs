@@ -7,12 +7,13 @@
 //!
 //! A [`Transfer`] is one chain of work requests for one segment of the peer's, with the memory
 //! mapped for it. Its owner is, one after the other: who prepares it; when it is posted, the Send
-//! Queue, as a part of a [`Pull`](super::Pull) (Reads) or a [`Cargo`](super::Cargo) (Writes); last
-//! the completion handler, which drops it. Dropped, it unmaps the memory, exactly once.
+//! Queue, as a part of a [`Pull`](super::Pull) (Reads) or a [`Cargo`](super::Cargo) (Writes); then
+//! the completion handler, which drops Writes, and unmaps Reads; last, for Reads, who takes the
+//! Call. The memory is unmapped exactly once, when the transfer is dropped at the latest.
 //!
-//! The core needs the QP for that. So an endpoint counts its transfers under the lock of the Send
-//! gate, begins none when the gate is closed, and the shutdown waits for the last one before it
-//! destroys the QP.
+//! The core needs the QP for that. So an endpoint counts the transfers that are mapped under the
+//! lock of the Send gate, begins none when the gate is closed, and the shutdown waits for the last
+//! one before it destroys the QP.
 
 use crate::kext::prelude::*;
 use crate::{
@@ -27,8 +28,10 @@ use crate::{
         dma::Direction,
         rw::{
             octets,
+            Operations,
             ReadWrite,
-            RemoteAddress, //
+            RemoteAddress,
+            Unmapped, //
         }, //
     }, //
 };
@@ -43,22 +46,72 @@ const REGION_STEP: u32 = 4;
 /// it has to be registered.
 const CHAIN_MAX: u32 = 1024;
 
-/// One RDMA Read or Write. The endpoint counts it until it is dropped.
+/// One RDMA Read or Write. The endpoint counts it until its memory is unmapped.
 pub(crate) type Transfer<H> = ReadWrite<Counted<H>>;
 
-/// A transfer that counts.
-pub(crate) struct Counted<H: EndpointEvents>(Arc<Endpoint<H>>);
+/// The transfers of a Call or a Reply.
+pub(crate) type Transfers<H> = Operations<Counted<H>>;
+
+/// The count of a transfer, until its memory is unmapped, and that of its pages, until the transfer
+/// is dropped.
+pub(crate) struct Counted<H: EndpointEvents> {
+    /// Whose it is.
+    endpoint: Arc<Endpoint<H>>,
+    /// The number of pages.
+    pages: usize,
+    /// Set if the transfer counts.
+    is_mapped: bool,
+    /// Set if it is the peer who lets the transfer end.
+    is_with_peer: bool,
+}
 
 impl<H: EndpointEvents> Counted<H> {
-    /// Returns whose it is.
-    pub(super) fn endpoint(&self) -> &Arc<Endpoint<H>> {
-        &self.0
+    /// The transfer does not count any more, nor do `pages` of its pages.
+    fn end(&mut self, pages: usize) {
+        let was_mapped = core::mem::take(&mut self.is_mapped);
+        let mut gate = self.endpoint.send.lock();
+        gate.transfers = gate.transfers.saturating_sub(was_mapped.into());
+        gate.end_pages(pages);
+        if self.is_with_peer && pages > 0 {
+            gate.returned = gate.returned.wrapping_add(1);
+            self.endpoint.with_peer.fetch_sub(pages as u64, Relaxed);
+        }
+        let last = gate.awaited && gate.transfers == 0;
+        drop(gate);
+        if last {
+            self.endpoint.home.notify_all();
+        }
+        self.endpoint.context.handler().resources_back();
+    }
+}
+
+impl<H: EndpointEvents> Unmapped for Counted<H> {
+    /// Only the pages count now.
+    fn unmapped(&mut self) {
+        self.end(0);
     }
 }
 
 impl<H: EndpointEvents> Drop for Counted<H> {
     fn drop(&mut self) {
-        self.0.transfer_ended();
+        self.end(self.pages);
+    }
+}
+
+/// Leaves `transfers` to the peer, who lets them end from now on: all of a Call or a Reply are
+/// prepared.
+pub(super) fn leave_to_peer<H: EndpointEvents>(transfers: &mut Transfers<H>) {
+    let mut pages = 0_u64;
+    transfers.for_each(|transfer| {
+        let counted = transfer.with_mut();
+        counted.is_with_peer = true;
+        pages = pages.wrapping_add(counted.pages as u64);
+    });
+    if let Some(first) = transfers.first() {
+        let endpoint = &first.with().endpoint;
+        // Whoever does not see it does not take back what is told then, either.
+        endpoint.with_peer.fetch_add(pages, Full);
+        endpoint.context.handler().transfers_begun();
     }
 }
 
@@ -81,20 +134,16 @@ impl<H: EndpointEvents> Endpoint<H> {
         direction: Direction,
         mut memory: KVec<PageFragment>,
         segment: &Segment,
-        transfers: &mut KVec<Transfer<H>>,
+        transfers: &mut Transfers<H>,
     ) -> Result {
-        // The core goes through the vectors until it has the length of the segment, wherever they
-        // end.
-        if octets(&memory) != Some(segment.length) {
-            return Err(EINVAL);
-        }
         let mut remote = RemoteAddress {
             offset: segment.offset,
             rkey: segment.handle,
         };
         match self.prepare(direction, &mut memory, remote) {
-            Err(EINVAL) => {}
-            transfer => return Ok(transfers.push(transfer?, GFP_KERNEL)?),
+            Ok(transfer) if transfer.octets() != segment.length => return Err(EINVAL),
+            Err(EINVAL) if octets(&memory) == Some(segment.length) => {}
+            transfer => return transfers.push(transfer?),
         }
         let mut rest = &memory[..];
         let mut count = without_gaps(rest);
@@ -107,7 +156,7 @@ impl<H: EndpointEvents> Endpoint<H> {
                 transfer => {
                     let length = octets(run).ok_or(EINVAL)?;
                     remote.offset = remote.offset.checked_add(length.into()).ok_or(EINVAL)?;
-                    transfers.push(transfer?, GFP_KERNEL)?;
+                    transfers.push(transfer?)?;
                     (rest, count) = (behind, behind.len());
                 }
             }
@@ -129,8 +178,14 @@ impl<H: EndpointEvents> Endpoint<H> {
         let mut gate = self.send.lock();
         let qp = gate.queue.qp().ok_or(ENOTCONN)?.clone();
         gate.transfers += 1;
+        gate.begin_pages(memory.len());
         drop(gate);
-        let counted = Counted(self.clone());
+        let counted = Counted {
+            endpoint: self.clone(),
+            pages: memory.len(),
+            is_mapped: true,
+            is_with_peer: false,
+        };
         ReadWrite::new(qp, direction, memory, remote, counted, |qp| {
             self.add_transfer_regions(qp)
         })
@@ -160,33 +215,21 @@ impl<H: EndpointEvents> Endpoint<H> {
         Ok(true)
     }
 
-    /// A transfer is no more.
-    fn transfer_ended(&self) {
-        let mut gate = self.send.lock();
-        gate.transfers = gate.transfers.saturating_sub(1);
-        let last = gate.awaited && gate.transfers == 0;
-        drop(gate);
-        if last {
-            self.home.notify_all();
-        }
-        self.context.handler().resources_back();
-    }
-
     /// Returns whether anybody has a transfer, of which something may come back.
     pub(crate) fn has_transfers(&self) -> bool {
         self.send.lock().transfers > 0
     }
 
     /// Returns whether a chain for `transfers` and a Send is not longer than any that is posted.
-    pub(crate) fn fits(&self, transfers: &[Transfer<H>]) -> bool {
-        requests(transfers) < CHAIN_MAX
+    pub(crate) fn fits(&self, transfers: &Transfers<H>) -> bool {
+        transfers.load().requests < CHAIN_MAX
     }
 
     /// Returns whether `transfers` and a message in so many `parts` behind them find room all at
     /// once, if they are given the time. Such a message is not begun and continued later: parts of
     /// it that were sent could not be taken back.
-    pub(crate) fn fits_at_once(&self, transfers: &[Transfer<H>], parts: u32) -> bool {
-        let total = requests(transfers).saturating_add(parts);
+    pub(crate) fn fits_at_once(&self, transfers: &Transfers<H>, parts: u32) -> bool {
+        let total = transfers.load().requests.saturating_add(parts);
         self.send.lock().queue.fits(total)
     }
 
@@ -214,9 +257,4 @@ fn without_gaps(memory: &[PageFragment]) -> usize {
         count if partial(memory.last()) => count - 1,
         count => count / 2,
     }
-}
-
-/// Returns the number of work requests of transfers.
-fn requests<H: EndpointEvents>(transfers: &[Transfer<H>]) -> u32 {
-    Load::of(transfers).requests
 }

@@ -90,15 +90,13 @@ impl<'a> Reader<'a> {
     /// Reads a word that must be 0 or 1: a boolean, or the "is present" word of optional data.
     #[inline]
     pub(crate) fn bool(&mut self) -> Result<bool> {
-        let before = *self;
-        match self.u32()? {
-            0 => Ok(false),
-            1 => Ok(true),
-            other => {
-                *self = before;
-                Err(Fault::BadDiscriminator(other))
-            }
+        let (word, rest) = self.rest.split_first_chunk().ok_or(Fault::Truncated)?;
+        let word = u32::from_be_bytes(*word);
+        if word > 1 {
+            return Err(Fault::BadDiscriminator(word));
         }
+        self.rest = rest;
+        Ok(word == 1)
     }
 
     /// Reads an opaque item of `len` octets and the padding behind it.
@@ -163,17 +161,7 @@ impl<'a> Writer<'a> {
     /// Writes several words, or none of them.
     #[inline]
     pub(crate) fn words<const N: usize>(&mut self, words: [u32; N]) -> Result {
-        let (_, rest) = self
-            .buf
-            .split_at_mut_checked(self.len)
-            .ok_or(Fault::NoSpace)?;
-        let len = N.saturating_mul(UNIT);
-        let places = rest.get_mut(..len).ok_or(Fault::NoSpace)?;
-        for (place, word) in places.chunks_exact_mut(UNIT).zip(words) {
-            place.copy_from_slice(&word.to_be_bytes());
-        }
-        self.len = self.len.saturating_add(len);
-        Ok(())
+        self.bytes(words.map(u32::to_be_bytes).as_flattened())
     }
 
     /// Writes a word.

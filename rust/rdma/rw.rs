@@ -34,35 +34,66 @@ pub(crate) struct RemoteAddress {
 }
 
 /// The state of a [`ReadWrite`]. On the heap, since work requests point into it.
-struct Context {
-    /// The core's state.
-    ctx: sys::rdma_rw_ctx,
-    /// The memory.
-    memory: KVec<PageFragment>,
-    /// The QP.
-    qp: QueuePairUser,
-    /// Which way the data goes.
-    direction: Direction,
-}
-
-/// One RDMA Read or Write, whose memory is mapped. Dropped, it unmaps that, and then drops a `K`.
-///
-/// It is not posted, or kept by the queue that it is posted to: only that links it, see
-/// [`ReadWrites`].
 ///
 /// # Invariants
 ///
-/// The core's state is initialised, for the other members of `context`.
-pub(crate) struct ReadWrite<K> {
-    /// The state.
-    context: KBox<Context>,
+/// If there is a QP, `ctx` is initialised, for the other members.
+struct State<K> {
+    /// The core's state.
+    ctx: sys::rdma_rw_ctx,
     /// The number of its work requests.
     requests: u32,
     /// The number of octets that it moves.
     octets: u32,
-    /// Dropped after it.
+    /// Which way the data goes.
+    direction: Direction,
+    /// The memory.
+    memory: KVec<PageFragment>,
+    /// The QP, while the memory is mapped.
+    qp: Option<QueuePairUser>,
+    /// Dropped after the others.
     with: K,
 }
+
+impl<K> State<K> {
+    /// Unmaps the memory, unless that was done.
+    fn unmap(&mut self) {
+        // INVARIANT: There is no QP any more.
+        let Some(qp) = self.qp.take() else { return };
+        // SAFETY: By the type invariant the state was initialised with the same arguments, and it
+        // is destroyed only here. The user keeps the QP. What is posted is unmapped when it has
+        // completed, or the QP was drained, see `ReadWrites`.
+        unsafe {
+            sys::rdma_rw_end(
+                &raw mut self.ctx,
+                qp.as_ptr(),
+                qp.port(),
+                PageFragment::bio_vecs(&self.memory),
+                self.memory.len() as u32,
+                self.direction.as_raw(),
+            )
+        };
+    }
+}
+
+impl<K> Drop for State<K> {
+    fn drop(&mut self) {
+        self.unmap();
+    }
+}
+
+/// Something that is dropped after a [`ReadWrite`].
+pub(crate) trait Unmapped {
+    /// The memory was unmapped before, by [`ReadWrites::unmap`].
+    fn unmapped(&mut self);
+}
+
+/// One RDMA Read or Write, whose memory is mapped until [`ReadWrites::unmap`]. Dropped, it unmaps
+/// that at the latest, and then drops a `K`.
+///
+/// It is not posted, or kept by the queue that it is posted to: only that links it, see
+/// [`ReadWrites`].
+pub(crate) struct ReadWrite<K>(KBox<State<K>>);
 
 // SAFETY: The core's state and the QP may be used by any thread, one at a time.
 unsafe impl<K: Send> Send for ReadWrite<K> {}
@@ -92,14 +123,18 @@ impl<K> ReadWrite<K> {
         let count = u32::try_from(memory.len())?;
         let taken = core::mem::take(memory);
         // In its place: it is not small.
-        let made = init!(Context {
+        // INVARIANT: There is no QP.
+        let made = init!(State {
             // SAFETY: Integers, pointers, and unions of those.
             ctx: unsafe { MaybeUninit::zeroed().assume_init() },
-            memory: taken,
-            qp,
+            requests: 0,
+            octets,
             direction,
+            memory: taken,
+            qp: None,
+            with,
         });
-        let mut context = KBox::init(made, GFP_KERNEL)?;
+        let mut state = KBox::init(made, GFP_KERNEL)?;
         loop {
             let iter = sys::bvec_iter {
                 bi_size: octets,
@@ -110,10 +145,10 @@ impl<K> ReadWrite<K> {
             // initialised may be initialised again.
             let requests = unsafe {
                 sys::rdma_rw_begin(
-                    &raw mut context.ctx,
-                    context.qp.as_ptr(),
-                    context.qp.port(),
-                    PageFragment::bio_vecs(&context.memory),
+                    &raw mut state.ctx,
+                    qp.as_ptr(),
+                    qp.port(),
+                    PageFragment::bio_vecs(&state.memory),
                     count,
                     iter,
                     remote.offset,
@@ -122,67 +157,50 @@ impl<K> ReadWrite<K> {
                 )
             };
             match to_result(requests.min(0)) {
-                Err(EAGAIN) if add_regions(&context.qp)? => {}
+                Err(EAGAIN) if add_regions(&qp)? => {}
                 Err(error) => {
-                    *memory = KBox::into_inner(context).memory;
+                    *memory = core::mem::take(&mut state.memory);
                     return Err(error);
                 }
-                // INVARIANT: It was just initialised.
                 Ok(()) => {
-                    return Ok(Self {
-                        context,
-                        requests: requests.unsigned_abs(),
-                        octets,
-                        with,
-                    })
+                    state.requests = requests.unsigned_abs();
+                    // INVARIANT: The core's state was just initialised.
+                    state.qp = Some(qp);
+                    return Ok(Self(state));
                 }
             }
         }
     }
 
     /// Puts its work requests in front of `chain`. The last of all is signaled to `cqe` if there is
-    /// no chain.
-    fn link(&mut self, cqe: *mut sys::ib_cqe, chain: *mut sys::ib_send_wr) -> *mut sys::ib_send_wr {
-        let context = &mut *self.context;
+    /// no chain. [`None`] if it is not mapped for `qp`.
+    fn link(
+        &mut self,
+        qp: &QueuePairUser,
+        cqe: *mut sys::ib_cqe,
+        chain: *mut sys::ib_send_wr,
+    ) -> Option<*mut sys::ib_send_wr> {
+        let state = &mut *self.0;
+        let own = state.qp.as_ref()?.as_ptr();
         // SAFETY: By the type invariant the state is initialised for this QP, which the user keeps.
-        unsafe {
-            sys::rdma_rw_ctx_wrs(
-                &raw mut context.ctx,
-                context.qp.as_ptr(),
-                context.qp.port(),
-                cqe,
-                chain,
-            )
-        }
+        ptr::eq(own, qp.as_ptr()).then(|| unsafe {
+            sys::rdma_rw_ctx_wrs(&raw mut state.ctx, own, qp.port(), cqe, chain)
+        })
+    }
+
+    /// Returns the number of octets that it moves.
+    pub(crate) fn octets(&self) -> u32 {
+        self.0.octets
     }
 
     /// Returns what is dropped after it.
     pub(crate) fn with(&self) -> &K {
-        &self.with
+        &self.0.with
     }
 
-    /// Returns the number of pages of memory.
-    pub(crate) fn pages(&self) -> usize {
-        self.context.memory.len()
-    }
-}
-
-impl<K> Drop for ReadWrite<K> {
-    fn drop(&mut self) {
-        let context = &mut *self.context;
-        // SAFETY: By the type invariant the state was initialised with the same arguments, and it
-        // is destroyed only here. The user keeps the QP. What is posted is dropped when it has
-        // completed, or the QP was drained, see `ReadWrites`.
-        unsafe {
-            sys::rdma_rw_end(
-                &raw mut context.ctx,
-                context.qp.as_ptr(),
-                context.qp.port(),
-                PageFragment::bio_vecs(&context.memory),
-                context.memory.len() as u32,
-                context.direction.as_raw(),
-            )
-        };
+    /// As [`Self::with`], to change it.
+    pub(crate) fn with_mut(&mut self) -> &mut K {
+        &mut self.0.with
     }
 }
 
@@ -197,16 +215,72 @@ pub(crate) struct Load {
     pub(crate) requests: u32,
 }
 
-impl Load {
-    /// Sums up.
-    pub(crate) fn of<K>(operations: &[ReadWrite<K>]) -> Self {
-        operations
-            .iter()
-            .fold(Self::default(), |sum, operation| Self {
-                transfers: sum.transfers.saturating_add(1),
-                octets: sum.octets.saturating_add(operation.octets),
-                requests: sum.requests.saturating_add(operation.requests),
-            })
+/// Some Reads or Writes, in the order in which they are posted. Mostly there is one, for which the
+/// list takes no memory.
+pub(crate) struct Operations<K> {
+    /// The first one.
+    first: Option<ReadWrite<K>>,
+    /// All others.
+    others: KVec<ReadWrite<K>>,
+    /// Their size.
+    load: Load,
+}
+
+impl<K> Operations<K> {
+    /// None.
+    pub(crate) const fn new() -> Self {
+        Self {
+            first: None,
+            others: KVec::new(),
+            load: Load {
+                transfers: 0,
+                octets: 0,
+                requests: 0,
+            },
+        }
+    }
+
+    /// Appends one.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    #[inline]
+    pub(crate) fn push(&mut self, operation: ReadWrite<K>) -> Result {
+        let (load, state) = (self.load, &*operation.0);
+        let load = Load {
+            transfers: load.transfers.saturating_add(1),
+            octets: load.octets.saturating_add(state.octets),
+            requests: load.requests.saturating_add(state.requests),
+        };
+        if self.first.is_none() {
+            self.first = Some(operation);
+        } else {
+            self.others.push(operation, GFP_KERNEL)?;
+        }
+        self.load = load;
+        Ok(())
+    }
+
+    /// Returns whether there are none.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// Returns their size.
+    pub(crate) const fn load(&self) -> Load {
+        self.load
+    }
+
+    /// Returns the first one.
+    pub(crate) const fn first(&self) -> Option<&ReadWrite<K>> {
+        self.first.as_ref()
+    }
+
+    /// Shows each of them to `change`.
+    pub(crate) fn for_each(&mut self, mut change: impl FnMut(&mut ReadWrite<K>)) {
+        self.first.iter_mut().for_each(&mut change);
+        self.others.iter_mut().for_each(change);
     }
 }
 
@@ -216,26 +290,20 @@ impl Load {
 /// until they have completed, or can't any more. The fields are dropped in this order.
 pub(crate) struct ReadWrites<K, M> {
     /// The Reads, or the Writes.
-    operations: KVec<ReadWrite<K>>,
-    /// Their size.
-    load: Load,
+    operations: Operations<K>,
     /// Keeps their memory.
     keeper: M,
 }
 
 impl<K, M> ReadWrites<K, M> {
     /// Puts `operations` together, of which `keeper` keeps the memory.
-    pub(crate) fn new(operations: KVec<ReadWrite<K>>, keeper: M) -> Self {
-        Self {
-            load: Load::of(&operations),
-            operations,
-            keeper,
-        }
+    pub(crate) fn new(operations: Operations<K>, keeper: M) -> Self {
+        Self { operations, keeper }
     }
 
     /// Returns their size.
     pub(crate) fn load(&self) -> Load {
-        self.load
+        self.operations.load()
     }
 
     /// Returns what keeps their memory.
@@ -246,17 +314,20 @@ impl<K, M> ReadWrites<K, M> {
     /// Ends the operations, which are not posted, or have completed. Returns what keeps their
     /// memory.
     pub(crate) fn end(self) -> M {
-        let Self {
-            operations, keeper, ..
-        } = self;
+        let Self { operations, keeper } = self;
         drop(operations);
         keeper
     }
 
-    /// Ends the operations, which are not posted, or have completed. Keeps what keeps their memory.
-    pub(crate) fn unmap(&mut self) {
-        self.operations = KVec::new();
-        self.load = Load::default();
+    /// Unmaps the memory of the operations, which are not posted, or have completed.
+    pub(crate) fn unmap(&mut self)
+    where
+        K: Unmapped,
+    {
+        self.operations.for_each(|ReadWrite(state)| {
+            state.unmap();
+            state.with.unmapped();
+        });
     }
 
     /// Puts the work requests of all in front of `chain`. The last of all is signaled to `cqe` if
@@ -267,11 +338,9 @@ impl<K, M> ReadWrites<K, M> {
         cqe: *mut sys::ib_cqe,
         chain: *mut sys::ib_send_wr,
     ) -> Option<*mut sys::ib_send_wr> {
-        let mut operations = self.operations.iter_mut();
-        operations.try_fold(chain, |chain, operation| {
-            let ours = ptr::eq(operation.context.qp.as_ptr(), qp.as_ptr());
-            ours.then(|| operation.link(cqe, chain))
-        })
+        let Operations { first, others, .. } = &mut self.operations;
+        let mut operations = Iterator::chain(first.iter_mut(), others);
+        operations.try_fold(chain, |chain, operation| operation.link(qp, cqe, chain))
     }
 }
 

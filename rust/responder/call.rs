@@ -12,13 +12,13 @@ pub(crate) use self::refusal::{
 };
 
 use crate::endpoint::{
-    Charge,
+    pull,
     Endpoint,
     EndpointEvents,
     Pull,
     Received,
     SendBuffer,
-    Transfer, //
+    Transfers, //
 };
 use crate::kext::prelude::*;
 use crate::link::assembly::Whole;
@@ -446,8 +446,6 @@ pub(crate) struct Pulling<H: EndpointEvents> {
     len: usize,
     /// The layout in which it is delivered.
     layout: Layout,
-    /// The pages, which count until a thread has them.
-    _charge: Option<Charge<H>>,
 }
 
 impl<H: EndpointEvents> Pulling<H> {
@@ -500,7 +498,6 @@ impl<H: EndpointEvents> Pulling<H> {
             pages,
             len,
             layout,
-            _charge,
         } = self;
         match layout {
             Layout::Split { position } => rqst.deliver_split(call, position, pages, len),
@@ -609,9 +606,8 @@ where
                 pages,
                 len: plan.len,
                 layout: plan.layout,
-                _charge: Charge::of(&transfers),
             };
-            match KBox::new(Pull::new(transfers, pulling), GFP_KERNEL) {
+            match pull(transfers, pulling) {
                 Ok(pull) => Taken::Pull(pull),
                 Err(_) => Taken::Refused(None, Refusal::Lost(ENOMEM)),
             }
@@ -640,8 +636,8 @@ fn prepare<H: EndpointEvents>(
     call: &Call<H>,
     plan: &Plan,
     pages: &mut Pages,
-) -> Result<KVec<Transfer<H>>> {
-    let mut transfers = KVec::new();
+) -> Result<Transfers<H>> {
+    let mut transfers = Transfers::new();
     if let Layout::Split { .. } = plan.layout {
         let mut at = 0_usize;
         let mut read_next = |segment: &Segment| -> Result {
@@ -697,7 +693,7 @@ fn read<H: EndpointEvents>(
     pages: &Pages,
     at: usize,
     segment: &Segment,
-    transfers: &mut KVec<Transfer<H>>,
+    transfers: &mut Transfers<H>,
 ) -> Result {
     let mut left = segment.length as usize;
     if left == 0 {
@@ -708,7 +704,7 @@ fn read<H: EndpointEvents>(
     while left > 0 {
         let fragment = pages.fragment(at, left).ok_or(EINVAL)?;
         let len = fragment.len() as usize;
-        memory.push(fragment, GFP_KERNEL)?;
+        memory.push_within_capacity(fragment)?;
         at = at.checked_add(len).ok_or(EINVAL)?;
         left -= len;
     }

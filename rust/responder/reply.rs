@@ -7,7 +7,7 @@ use crate::endpoint::{
     Endpoint,
     EndpointEvents,
     SendBuffer,
-    Transfer, //
+    Transfers, //
 };
 use crate::kext::memalloc;
 use crate::kext::page_fragment::PageFragment;
@@ -198,7 +198,7 @@ pub(crate) fn prepare<H, R>(
     rqst: &mut R,
     ready: &mut Ready<H>,
     terms: &ReplyTerms,
-    patiently: impl FnOnce(&mut dyn FnMut() -> Result<Writes<H>>) -> Result<Writes<H>>,
+    patiently: impl FnOnce(&mut dyn FnMut() -> Result<Transfers<H>>) -> Result<Transfers<H>>,
 ) -> Result
 where
     H: EndpointEvents<Push = Pages>,
@@ -214,9 +214,6 @@ where
         None => prepare_any(rqst, ready, terms, patiently),
     }
 }
-
-/// The RDMA Writes of a Reply.
-pub(crate) type Writes<H> = KVec<Transfer<H>>;
 
 /// Makes the most common Reply: one message without chunks, to a Call that has offered none for it.
 /// Returns its length; [`None`] if the Reply is another one.
@@ -255,7 +252,7 @@ fn prepare_any<H, R>(
     rqst: &mut R,
     ready: &mut Ready<H>,
     terms: &ReplyTerms,
-    patiently: impl FnOnce(&mut dyn FnMut() -> Result<Writes<H>>) -> Result<Writes<H>>,
+    patiently: impl FnOnce(&mut dyn FnMut() -> Result<Transfers<H>>) -> Result<Transfers<H>>,
 ) -> Result
 where
     H: EndpointEvents<Push = Pages>,
@@ -364,7 +361,7 @@ fn fill_only_chunk<H, R>(
     rqst: &R,
     ready: &mut Ready<H>,
     terms: &ReplyTerms,
-) -> Result<Option<Writes<H>>>
+) -> Result<Option<Transfers<H>>>
 where
     H: EndpointEvents,
     R: ReplySource<H>,
@@ -402,7 +399,7 @@ where
     let Some(memory) = one_run(reply, from, len)?.filter(|_| end <= terms.inline_max) else {
         return Ok(None);
     };
-    let mut transfers = KVec::new();
+    let mut transfers = Transfers::new();
     endpoint.transfer(dma::Direction::ToDevice, memory, &segment, &mut transfers)?;
     if !endpoint.fits(&transfers) {
         return Err(EMSGSIZE);
@@ -448,7 +445,7 @@ fn one_run(reply: &XdrBuf, from: usize, len: u32) -> Result<Option<KVec<PageFrag
 /// # Errors
 ///
 /// `EMSGSIZE` if the Reply fits neither inline nor the chunks; else what [`prepare`] returns.
-fn fill<H, R>(rqst: &R, ready: &mut Ready<H>, terms: &ReplyTerms) -> Result<Writes<H>>
+fn fill<H, R>(rqst: &R, ready: &mut Ready<H>, terms: &ReplyTerms) -> Result<Transfers<H>>
 where
     H: EndpointEvents,
     R: ReplySource<H>,
@@ -458,7 +455,7 @@ where
     let endpoint = call.endpoint().ok_or(ENOTCONN)?;
     let reply = rqst.reply();
     let message = &mut *ready.message;
-    let mut transfers = KVec::new();
+    let mut transfers = Transfers::new();
 
     // Results into the Write chunks, RFC 8166 section 4.3.2.
     let mut returned = segments_of(header.write.most_segments(), header.write.iter())?;
@@ -722,7 +719,7 @@ impl<'a, H: EndpointEvents> Writer<'a, H> {
         buf: &XdrBuf,
         from: usize,
         to: usize,
-        transfers: &mut KVec<Transfer<H>>,
+        transfers: &mut Transfers<H>,
     ) -> Result {
         let mut left = to.saturating_sub(from);
         for fragment in buf.range(from, to) {
@@ -763,7 +760,7 @@ impl<'a, H: EndpointEvents> Writer<'a, H> {
     }
 
     /// Goes on to the next segment that is not full, if the one that is being filled is.
-    fn make_room(&mut self, transfers: &mut KVec<Transfer<H>>) -> Result {
+    fn make_room(&mut self, transfers: &mut Transfers<H>) -> Result {
         while self.room == 0 {
             self.flush(transfers)?;
             let segment = self.segments.get_mut(self.begun).ok_or(EMSGSIZE)?;
@@ -774,7 +771,7 @@ impl<'a, H: EndpointEvents> Writer<'a, H> {
     }
 
     /// Makes a transfer of what was collected.
-    fn flush(&mut self, transfers: &mut KVec<Transfer<H>>) -> Result {
+    fn flush(&mut self, transfers: &mut Transfers<H>) -> Result {
         if !self.run.is_empty() {
             let run = core::mem::take(&mut self.run);
             self.endpoint

@@ -446,6 +446,7 @@ impl Connection {
     }
 
     /// Posts a Reply, now or when there is room.
+    #[inline]
     fn post(&self, endpoint: &Arc<Endpoint<Self>>, ready: Ready<Self>) -> Result {
         self.was_posted(self.backlog.post_reply(endpoint, &self.channel, ready))
     }
@@ -512,11 +513,17 @@ impl Connection {
     }
 
     /// Does what the session of the connection wants.
+    #[inline]
     fn act(&self) {
         // Mostly there is nothing, and to look is cheaper.
-        if self.established.load(Relaxed) && !self.channel.may_act() {
-            return;
+        if !self.established.load(Relaxed) || self.channel.may_act() {
+            self.act_now();
         }
+    }
+
+    /// Does it.
+    #[inline(never)]
+    fn act_now(&self) {
         if let Some(link) = self.link() {
             self.act_on(link.endpoint());
         }
@@ -576,6 +583,7 @@ impl Connection {
     /// end of the connection waits for before it cancels this, for threads of the service, which
     /// keep the transport from being freed or have not given it to SUNRPC yet, and for the work
     /// itself.
+    #[inline(never)]
     fn watch(this: &Arc<Self>) {
         DelayedWork::<Self>::schedule(this, CHECK_INTERVAL);
     }
@@ -583,6 +591,7 @@ impl Connection {
     /// A thread of the service was to send something, or to have something read. If that waits, the
     /// client may be one that lets nothing out: it is checked until it does, or the connection
     /// ends.
+    #[inline]
     fn watch_what_waits(this: &Arc<Self>) {
         if this.waits() || this.channel.needs_check() || this.upkeep.wants_check() {
             Self::watch(this);
@@ -741,6 +750,7 @@ impl Waiting for Connection {
         self.starved.store(true, Relaxed);
     }
 
+    #[inline]
     fn wake(&self) {
         if self.starved.load(Relaxed) && self.starved.xchg(false, Full) {
             self.xprt.enqueue();

@@ -3,6 +3,7 @@
 //! Whether a connection has anything that a check would take back: pages, Send buffers, or Receives
 //! for credits that were withdrawn.
 
+use crate::kext::barrier::smp_mb;
 use crate::kext::prelude::*;
 
 /// Nothing, as far as the last check knows.
@@ -16,10 +17,10 @@ const WATCHED: u32 = 2;
 ///
 /// # Why whatever there is is checked
 ///
-/// Pages count, and Send buffers are added, under the lock of the Send Queue, before
-/// [`Self::begin`]; credits are withdrawn under that of the channel. A check forgets first that
-/// there is one, and looks for them then, under the same lock. So it sees them, or who begins does
-/// not see the check.
+/// Send buffers are added under the lock of the Send Queue, before [`Self::begin`]; credits are
+/// withdrawn under that of the channel. A check forgets first that there is one, and looks for them
+/// then, under the same lock. So it sees them, or who begins does not see the check. Pages are left
+/// to the peer without a lock, but with a barrier, as the check has one.
 pub(super) struct Upkeep(Atomic<u32>);
 
 impl Upkeep {
@@ -48,6 +49,7 @@ impl Upkeep {
     /// sees to a further check.
     pub(super) fn check(&self, check: impl FnOnce() -> bool) -> bool {
         self.0.store(IDLE, Relaxed);
+        smp_mb();
         let again = check();
         if again {
             self.0.store(WATCHED, Relaxed);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The way in, for both ends and both versions: the one place where received messages are taken
-//! in.
+//! in, and where is said which of them need not be.
 //!
 //! [`crate::proto::connection::incoming`] says what a message is. What is left to do here is what
 //! needs memory or sleeps: to put RPC messages together that come in parts, and host
@@ -31,6 +31,7 @@ use crate::{
         },
         message::Version,
         v1::{
+            self,
             DecodeError,
             Direction, //
         }, //
@@ -85,6 +86,14 @@ impl Channel {
             Some(version) if !version.rules().counts_messages => 0,
             _ => message.count(),
         }
+    }
+
+    /// Returns whether a message can be nothing but a Call that takes a credit of its own, as
+    /// nearly all on a server are that speaks Version One only. Such a message need not be
+    /// decoded, nor [delivered](Self::deliver), to know that.
+    #[inline]
+    pub(crate) fn is_sure_call(&self, bytes: &[u8], expects_answers: bool) -> bool {
+        !self.may_speak_two && (!expects_answers || v1::holds_call(bytes))
     }
 
     /// Takes a message in that has arrived and was counted: with it `held` ones are still in use.

@@ -9,13 +9,14 @@ use super::{
 use crate::kext::prelude::*;
 use crate::rdma::{
     completion::Completion,
-    region::RegionOwner, //
+    region::RegionOwner,
+    rw::Unmapped, //
 };
 
 /// To be told of completions of a Send Queue. All run in the context of completion handlers.
 pub(crate) trait SendQueueOwner: RegionOwner {
-    /// Dropped after each Read or Write.
-    type Held: Send + 'static;
+    /// Dropped after each Read or Write, and told if the memory of that was unmapped before.
+    type Held: Unmapped + Send + 'static;
 
     /// Keeps the memory that Reads fill.
     type Reading: Send + 'static;

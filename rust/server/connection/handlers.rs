@@ -59,8 +59,16 @@ impl Connection {
     /// Takes a message in. Calls go to a thread, which decodes them; what a Requester of ours waits
     /// for goes to the [`Callback`]. Sleeps.
     fn take_message(this: &Arc<Self>, mut message: Received<Self>) {
+        let has_callback = this.has_callback.load(Relaxed);
+        if this.channel.is_sure_call(message.bytes(), has_callback) {
+            // Only Replies may take a memory region away, see below.
+            return match message.invalidated() {
+                None => this.take_counted_call(message),
+                Some(_) => this.close(),
+            };
+        }
         // What holds a Call of Version One need not be decoded to know that.
-        let expects_answers = this.has_callback.load(Relaxed)
+        let expects_answers = has_callback
             && !(this.channel.version() == Some(Version::One) && v1::holds_call(message.bytes()));
         let held = this.channel.count(&mut message);
         let delivery = this.channel.deliver(message.bytes(), held, expects_answers);
@@ -158,6 +166,14 @@ impl Connection {
         self.close();
     }
 
+    /// Returns the length of what was received, or ends the connection.
+    fn or_close(&self, received: Result<usize>) -> usize {
+        received.unwrap_or_else(|_| {
+            self.xprt.close();
+            0
+        })
+    }
+
     /// Has the work item end the endpoint if the device goes away.
     pub(super) fn leave_device(this: &Arc<Self>) {
         if this.device_gone.load(Relaxed) {
@@ -223,9 +239,8 @@ impl EndpointEvents for Connection {
 
     fn received(this: &Arc<Self>, message: Received<Self>) {
         count(ServerCounter::Receives, 1);
-        let endpoint = message.endpoint().clone();
         Self::take_message(this, message);
-        this.act_on(&endpoint);
+        this.act();
         if this.channel.needs_check() {
             Self::watch(this);
         }
@@ -289,14 +304,20 @@ impl ServerTransport for Connection {
         let work = this.inbox.next(
             &this.xprt,
             Self::lend,
-            |e| this.reserve(e),
+            |endpoint| {
+                let buffer = this.reserve(endpoint);
+                // For Send buffers that were made, also if something else is the next one.
+                Self::watch_what_waits(this);
+                buffer
+            },
             |a| this.is_plain(a),
         );
         let result = match work {
             None => Ok(0),
             Some(Work::Pulled(pull)) if pull.keeper().is_sound() => {
                 rqst.let_next_in();
-                KBox::into_inner(pull).end().deliver(rqst)
+                // Nothing was posted that would have to be watched.
+                return this.or_close(KBox::into_inner(pull).end().deliver(rqst));
             }
             Some(Work::Pulled(pull)) => {
                 rqst.let_next_in();
@@ -307,10 +328,7 @@ impl ServerTransport for Connection {
             Some(Work::Arrived(arrived, buffer)) => this.take_in(arrived, buffer, rqst),
         };
         Self::watch_what_waits(this);
-        result.unwrap_or_else(|_| {
-            this.xprt.close();
-            0
-        })
+        this.or_close(result)
     }
 
     fn sendto(this: &Arc<Self>, rqst: ReplyRqst<'_, Self>) -> Result {
