@@ -4,7 +4,8 @@
 # mode: pair
 # server: ours
 # fabrics: siw
-# variants: one two
+# variants: one
+# soak-variants: one two
 # kernels: uml
 # soak-smoke: uml-kasan uml-lockdep
 # soak-smoke-variants: one two
