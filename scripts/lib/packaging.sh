@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-# Two roots for Debian packages of the module: one in which they are made, and a
-# fresh one in which a test installs them. No test but that needs either, so they are
-# not part of the sysroot. Sourced, never run.
+# Two roots for Debian packages of the module: one in which they are made and the plug-in
+# of sos is tried, and a fresh one in which a test installs them. No test but that needs
+# either, so they are not part of the sysroot. Sourced, never run.
 
-PACKAGING_PACKAGES="debhelper dh-dkms dpkg-dev fakeroot lintian"
+PACKAGING_PACKAGES="debhelper dh-dkms dpkg-dev fakeroot lintian python3 sos"
 PACKAGING_ROOT=$RPCRDMA_CACHE/packaging-$(key_of 1 "$SUITE" "$PACKAGING_PACKAGES")
 
 # What an NFS machine has whose RDMA device is rxe. No kernel: the test installs it.
