@@ -16,7 +16,8 @@ use crate::kext::debugfs::{
 use kernel::seq_file::SeqFile;
 
 impl Inspect for Client {
-    const FILES: &'static [File<Self>] = files![state, limits, credits, regions, counters,];
+    const FILES: &'static [File<Self>] =
+        files![state, limits, credits, regions, counters, latency,];
 }
 
 /// Whom the transport talks to, and what was agreed.
@@ -89,4 +90,9 @@ fn counters(client: &Client, m: &SeqFile) {
         "reverse_invalidations": reverse.invalidations.get(),
         "reverse_refused": reverse.refused.get(),
     );
+}
+
+/// Prints how many Replies took how long, from the Send of the Call, over all connections.
+fn latency(client: &Client, m: &SeqFile) {
+    client.requester.latencies.show(m);
 }

@@ -56,7 +56,8 @@ impl<H: EndpointEvents> SendQueueOwner for Endpoint<H> {
             false => Ok(()),
         };
         drop(gate);
-        // Before anybody looks at the memory.
+        // Before anybody looks at the memory; and whoever waits for what comes back by it looks
+        // again when there is room, or the connection is lost.
         pull.unmap();
         if completion.ok() {
             this.use_room(retired);

@@ -81,12 +81,11 @@ impl<H: EndpointEvents> Counted<H> {
         if last {
             self.endpoint.home.notify_all();
         }
-        self.endpoint.context.handler().resources_back();
     }
 }
 
 impl<H: EndpointEvents> Unmapped for Counted<H> {
-    /// Only the pages count now.
+    /// Only the pages count now. Whoever has unmapped it tells that something is back.
     fn unmapped(&mut self) {
         self.end(0);
     }
@@ -95,6 +94,7 @@ impl<H: EndpointEvents> Unmapped for Counted<H> {
 impl<H: EndpointEvents> Drop for Counted<H> {
     fn drop(&mut self) {
         self.end(self.pages);
+        self.endpoint.context.handler().resources_back();
     }
 }
 

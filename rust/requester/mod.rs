@@ -49,6 +49,7 @@ use crate::kext::debugfs::lines;
 use crate::kext::prelude::*;
 use crate::link::assembly::Whole;
 use crate::link::Link;
+use crate::observe::latency::Latencies;
 use crate::observe::trace::Number;
 use crate::proto::format::Asked;
 use crate::proto::message::Version;
@@ -125,6 +126,8 @@ pub(crate) struct Requester<T: Host> {
     patient: Atomic<bool>,
     /// The counters, over all connections.
     pub(crate) stats: Stats,
+    /// The times from the Send of a Call to its Reply, over all connections.
+    pub(crate) latencies: Latencies,
 }
 
 impl<T: Host> Requester<T> {
@@ -146,6 +149,7 @@ impl<T: Host> Requester<T> {
                 slots: all,
                 free <- new_spinlock!(free, "rpcrdma::Requester::free"),
                 stats: Stats::new(),
+                latencies: Latencies::new(),
             }? Error))
         })
     }

@@ -271,6 +271,7 @@ pub(crate) fn accept<T: Host>(
         Stage::Idle
     };
     drop(guard);
+    this.requester().latencies.count(rqst.round_trip());
     Some(Ended {
         rqst,
         verdict,

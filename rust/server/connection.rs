@@ -38,6 +38,7 @@ use crate::link::{
     Link,
     GROWTH_INTERVAL, //
 };
+use crate::observe::latency::Latencies;
 use crate::observe::trace::Number;
 use crate::proto::message::{
     ShortCall,
@@ -146,6 +147,9 @@ pub(crate) struct Connection {
     addresses: (AddressText, AddressText),
     /// The counters.
     stats: Arc<Stats>,
+    /// The times from when a thread had a Call until its Reply was handed to the device, or left to
+    /// be.
+    latencies: Latencies,
     /// The files in debugfs. They refer back to us, so `free` takes them away.
     #[pin]
     directory: Mutex<Option<Directory<Connection>>>,

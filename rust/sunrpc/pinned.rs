@@ -68,6 +68,13 @@ impl<T: Transport> Pinned<T> {
         &self.slot
     }
 
+    /// Returns the time from the Send of the Call to the Reply, in nanoseconds.
+    pub(crate) fn round_trip(&self) -> i64 {
+        // SAFETY: By the invariant the slot is lent. SUNRPC has written it when the RPC was looked
+        // up, before it was pinned, and writes it again only when there is another Reply.
+        unsafe { (*self.slot.rqst()).rq_rtt }
+    }
+
     /// Returns the description of the memory for the Reply.
     pub(crate) fn rcv_buf(&self) -> &XdrBuf {
         // SAFETY: By the invariant the slot is lent, and its memory stays as it is.

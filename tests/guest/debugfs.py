@@ -28,7 +28,7 @@ import versions  # noqa: E402
 
 DEBUGFS = "/sys/kernel/debug/rpcrdma"
 SYSFS = "/sys/kernel/sunrpc/xprt-switches/*/xprt-*-rdma"
-FILES = {"state", "limits", "credits", "regions", "counters"}
+FILES = {"state", "limits", "credits", "regions", "counters", "latency"}
 
 
 def transports():
@@ -44,6 +44,28 @@ def sysfs():
     check(address == os.environ["OWN_ADDR"], f"the address of this end is {address}")
     port = re.search(r"^src_port=(\d+)$", read(f"{places[0]}/xprt_info"), re.MULTILINE)
     check(int(port[1]) > 0, "no port of this end")
+
+
+def figures(text):
+    """The values of a file, by their names."""
+    return {name: int(value) for name, value in (line.split(": ") for line in text.splitlines())}
+
+
+def times(number):
+    """Whether each Reply was counted by the time it took, at either end; and none as taking none."""
+    def agree(cat, place, counter):
+        latency = figures(cat(f"{place}/latency"))
+        total = figures(cat(f"{place}/counters"))[counter]
+        check(latency["below_1024_ns"] == 0, f"{place}: Replies at once: {latency}")
+        return sum(latency.values()) == total > 0
+
+    # Others may be on their way.
+    wait_for("as many times as Replies", 20,
+             lambda: agree(read, f"{DEBUGFS}/{number}", "receives"))
+    if os.environ["PEER_MODULE"] == "ours":
+        wait_for("as many times as Replies at the server", 20,
+                 lambda: agree(lambda path: remote(f"cat {path}"),
+                               remote(f"ls -d {DEBUGFS}/server/*").strip(), "replies"))
 
 
 class Reader(threading.Thread):
@@ -72,7 +94,7 @@ class Reader(threading.Thread):
         self.reads += 1
         for line in text.splitlines():
             name, _, value = line.partition(": ")
-            if not name.replace("_", "").isalpha() or not value:
+            if not name.replace("_", "").isalnum() or not value:
                 self.wrong.append(f"{path}: {line!r}")
 
 
@@ -88,7 +110,7 @@ class ServerReader:
         if self.ours:
             remote("mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug")
             remote(f"while [ ! -e {self.STOP} ]; do "
-                   f"cat {DEBUGFS}/server/*/* 2>/dev/null | grep -v '^[a-z_]*: .' >>{self.WRONG}; "
+                   f"cat {DEBUGFS}/server/*/* 2>/dev/null | grep -v '^[a-z0-9_]*: .' >>{self.WRONG}; "
                    f"echo >>{self.TURNS}; done", wait=False)
 
     def turns(self):
@@ -129,6 +151,8 @@ def client():
                 f.write(data)
             with open(path, "rb") as f:
                 check(f.read() == data, "other data read than written")
+            if n == 0:
+                times(numbers[0])
             os.unlink(path)
         wait_for("end of the transport", 30, lambda: not transports())
     for reader in readers:

@@ -39,6 +39,7 @@ use crate::link::sizing::{
     REVERSE_READS, //
 };
 use crate::link::Link;
+use crate::observe::latency::Latencies;
 use crate::observe::trace::Number;
 use crate::proto::cm_private::CmPrivate;
 use crate::proto::connection::receives::{
@@ -173,6 +174,7 @@ impl Connection {
                 read_depth: plan.read_depth,
                 addresses,
                 stats,
+                latencies: Latencies::new(),
                 directory <- new_mutex!(None, "rpcrdma::Connection::directory"),
                 has_callback: Atomic::new(false),
                 callback_taken: Atomic::new(false),

@@ -18,6 +18,7 @@ use crate::kext::delayed_work::{
     DelayedWorkItem, //
 };
 use crate::kext::prelude::*;
+use crate::kext::time::ktime;
 use crate::kext::waiting::Waiting;
 use crate::link::assembly::Whole;
 use crate::link::channel::incoming::Delivery;
@@ -288,7 +289,7 @@ impl ServerTransport for Connection {
         // What was put off has all that it needs, and the others may wait for its Send buffer. When
         // SUNRPC finds nothing any more it takes the flag away, and calls `recvfrom` once, whether
         // there is room or not.
-        let spare = || self.xprt.has_deferred() || !self.backlog.is_busy() && !starved();
+        let spare = || !self.backlog.is_busy() && !starved() || self.xprt.has_deferred();
         // Before the connection is up nothing can be sent.
         let may = || self.established.load(Relaxed) && spare();
         if may() {
@@ -332,12 +333,15 @@ impl ServerTransport for Connection {
     }
 
     fn sendto(this: &Arc<Self>, rqst: ReplyRqst<'_, Self>) -> Result {
-        let xid = rqst.context().xid();
+        let (xid, began) = (rqst.context().xid(), rqst.began());
         let result = this.send(rqst);
         Self::watch_what_waits(this);
-        if let Err(error) = result {
-            this.stats.reply_failed(xid, error);
-            this.xprt.close();
+        match result {
+            Ok(()) => this.latencies.count(ktime().wrapping_sub(began)),
+            Err(error) => {
+                this.stats.reply_failed(xid, error);
+                this.xprt.close();
+            }
         }
         result
     }

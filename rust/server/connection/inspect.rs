@@ -83,8 +83,9 @@ impl Connection {
 }
 
 impl Inspect for Connection {
-    const FILES: &'static [File<Self>] =
-        files![state, limits, credits, receives, send_queue, transfers, callback, counters,];
+    const FILES: &'static [File<Self>] = files![
+        state, limits, credits, receives, send_queue, transfers, callback, counters, latency,
+    ];
 }
 
 /// Whom the connection leads to, and what was agreed.
@@ -183,4 +184,9 @@ fn callback(connection: &Connection, m: &SeqFile) {
 /// All that is counted on the connection.
 fn counters(connection: &Connection, m: &SeqFile) {
     connection.stats.counts.show(m);
+}
+
+/// Prints how many Replies took how long, from when a thread had the Call.
+fn latency(connection: &Connection, m: &SeqFile) {
+    connection.latencies.show(m);
 }

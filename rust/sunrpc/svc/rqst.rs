@@ -307,6 +307,12 @@ impl<T: ServerTransport> ReplyRqst<'_, T> {
         }
     }
 
+    /// Returns when the thread had the Call, as [`ktime`](crate::kext::time::ktime) tells it.
+    pub(crate) fn began(&self) -> i64 {
+        // SAFETY: Only this thread has the RPC.
+        unsafe { (*self.rqst.as_ptr()).rq_stime }
+    }
+
     /// The context of the Call.
     pub(crate) fn context(&self) -> &T::Context {
         // SAFETY: `CallRqst::finish` has put it there; it is released after `xpo_sendto` has
