@@ -271,11 +271,19 @@ impl<H: EndpointEvents> Endpoint<H> {
     }
 
     /// Takes back what [`Self::ask_for_receives`] was asked for, of which the peer was not told, or
-    /// which it has used.
+    /// which it has used; unless the end of the endpoint, which takes all of it back, was first.
     pub(crate) fn return_receives(&self, count: u32) {
-        if let Some(pool) = &self.shared {
-            self.asked.fetch_sub(count, Relaxed);
-            pool.release(count);
+        let Some(pool) = &self.shared else { return };
+        let mut asked = self.asked.load(Relaxed);
+        loop {
+            let returned = count.min(asked);
+            match self
+                .asked
+                .cmpxchg(asked, asked.saturating_sub(returned), Relaxed)
+            {
+                Ok(_) => return pool.release(returned),
+                Err(now) => asked = now,
+            }
         }
     }
 
