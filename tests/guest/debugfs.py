@@ -52,7 +52,7 @@ def figures(text):
 
 
 def times(number):
-    """Whether each Reply was counted by the time it took, at either end; and none as taking none."""
+    """Each Reply was counted by the time it took, at either end, and none as taking none."""
     def agree(cat, place, counter):
         latency = figures(cat(f"{place}/latency"))
         total = figures(cat(f"{place}/counters"))[counter]
@@ -110,7 +110,8 @@ class ServerReader:
         if self.ours:
             remote("mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug")
             remote(f"while [ ! -e {self.STOP} ]; do "
-                   f"cat {DEBUGFS}/server/*/* 2>/dev/null | grep -v '^[a-z0-9_]*: .' >>{self.WRONG}; "
+                   f"cat {DEBUGFS}/server/*/* 2>/dev/null | "
+                   f"grep -v '^[a-z0-9_]*: .' >>{self.WRONG}; "
                    f"echo >>{self.TURNS}; done", wait=False)
 
     def turns(self):
