@@ -136,6 +136,7 @@ impl<M: PoolMember> ReceivePools<M> {
             nodes: machine::nodes(),
             cpus: machine::cpus(),
             vectors: limits.vectors,
+            queues: limits.srqs,
         };
         let groups = Groups::new(machine, limit);
         let mut pools = self.pools.lock();

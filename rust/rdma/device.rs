@@ -90,6 +90,8 @@ pub(crate) struct DeviceLimits {
     pub(crate) fast_reg_pages: u32,
     /// The most work requests that a queue takes.
     pub(crate) queue_depth: u32,
+    /// The number of Shared Receive Queues.
+    pub(crate) srqs: u32,
     /// The most Receives that a Shared Receive Queue takes, and one CQ the completions of; 0 if
     /// there are no such queues.
     pub(crate) srq_depth: u32,
@@ -120,6 +122,7 @@ impl DeviceLimits {
                 != 0,
             fast_reg_pages: attrs.max_fast_reg_page_list_len,
             queue_depth: limit(attrs.max_qp_wr),
+            srqs: limit(attrs.max_srq),
             srq_depth: if limit(attrs.max_srq) > 0 {
                 limit(attrs.max_srq_wr).min(limit(attrs.max_cqe))
             } else {

@@ -28,6 +28,8 @@ pub(super) struct Machine {
     pub(super) cpus: u32,
     /// Completion vectors of the device.
     pub(super) vectors: u32,
+    /// Shared Receive Queues of the device. Others may use some of them.
+    pub(super) queues: u32,
 }
 
 /// The groups of a device's connections.
@@ -49,6 +51,7 @@ impl Groups {
             .nodes
             .max(machine.cpus.div_ceil(CPUS))
             .min(vectors)
+            .min(machine.queues)
             .min(limit / FEWEST)
             .max(1);
         Self {
@@ -88,12 +91,21 @@ impl Groups {
 mod tests {
     use super::*;
 
+    /// More queues than anything else.
+    const QUEUES: u32 = 64;
+
     /// Returns the number of groups and the Receives of each.
     fn groups(nodes: u32, cpus: u32, vectors: u32, limit: u32) -> (u32, u32) {
+        with_queues(QUEUES, nodes, cpus, vectors, limit)
+    }
+
+    /// The same of a device with so many queues.
+    fn with_queues(queues: u32, nodes: u32, cpus: u32, vectors: u32, limit: u32) -> (u32, u32) {
         let machine = Machine {
             nodes,
             cpus,
             vectors,
+            queues,
         };
         let groups = Groups::new(machine, limit);
         (groups.count, groups.limit())
@@ -117,12 +129,20 @@ mod tests {
         assert_eq!(groups(0, 0, 0, 33), (1, 33));
     }
 
+    /// Else there would be Receives for groups that can't be made.
+    #[test]
+    fn no_more_than_queues() {
+        assert_eq!(with_queues(3, 4, 64, 64, 8192), (3, 2730));
+        assert_eq!(with_queues(1, 4, 64, 64, 8192), (1, 8192));
+    }
+
     #[test]
     fn their_vectors_lie_apart() {
         let machine = Machine {
             nodes: 2,
             cpus: 16,
             vectors: 64,
+            queues: QUEUES,
         };
         let groups = Groups::new(machine, 8192);
         for (group, first) in [(0, 0), (1, 8)] {
@@ -138,6 +158,7 @@ mod tests {
             nodes: 3,
             cpus: 3,
             vectors: 3,
+            queues: QUEUES,
         };
         let groups = Groups::new(machine, 8192);
         assert_eq!(groups.missing([].into_iter()), Some(0));
