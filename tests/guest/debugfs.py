@@ -55,9 +55,14 @@ def times(number):
     """Each Reply was counted by the time it took, at either end, and none as taking none."""
     def agree(cat, place, counter):
         latency = figures(cat(f"{place}/latency"))
-        total = figures(cat(f"{place}/counters"))[counter]
+        replies = figures(cat(f"{place}/counters"))[counter]
+        spent, longer = latency.pop("total_ns"), latency.pop("longer")
         check(latency["below_1024_ns"] == 0, f"{place}: Replies at once: {latency}")
-        return sum(latency.values()) == total > 0
+        # All of a step took less than this, and at least half of it.
+        most = sum(int(name.split("_")[1]) * count for name, count in latency.items())
+        if longer == 0:
+            check(most / 2 <= spent < most, f"{place}: {spent} ns: {latency}")
+        return sum(latency.values()) + longer == replies > 0
 
     # Others may be on their way.
     wait_for("as many times as Replies", 20,

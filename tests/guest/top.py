@@ -11,6 +11,7 @@
 stock module shows its mounts only."""
 
 import json
+import math
 import os
 import re
 import runpy
@@ -49,16 +50,18 @@ def families(text):
                 helped.add(name)
             else:
                 check(what == "TYPE" and name in helped and name not in kinds
-                      and rest in ("counter", "gauge"), line)
+                      and rest in ("counter", "gauge", "histogram"), line)
                 kinds[name] = rest
             continue
         match = METRIC.fullmatch(line)
         check(match, f"no metric: {line}")
         family, labels, value = match.groups()
-        check(family == name and name in kinds, f"of another family: {line}")
+        parts = ("_bucket", "_sum", "_count") if kinds.get(name) == "histogram" else ("",)
+        check(name in kinds and family in [name + part for part in parts],
+              f"of another family: {line}")
         check((kinds[name] == "counter") == name.endswith("_total"), line)
-        check((name, labels) not in found, f"twice: {line}")
-        found[name, labels] = float(value)
+        check((family, labels) not in found, f"twice: {line}")
+        found[family, labels] = float(value)
     return found
 
 
@@ -98,8 +101,9 @@ def rates(mount, ours):
     # A millisecond for each that is rounded.
     check(0 < of_mount["rtt_ms"] <= of_mount["execute_ms"] + 1 < 1000 * SECONDS, f"{of_mount}")
     if ours:
-        row = next(r for r in rows if r["end"] == "client")
+        row = next(r for r in rows if r["end"] == "client" and r["rpcs_per_second"] > 1)
         log(f"{row}")
+        check(0 < row["half_ms"] <= row["most_ms"], f"{row}")
         check(row["peer"].startswith(os.environ["PEER_ADDR"]), f"{row}")
         check(row["version"] == versions.expected(), f"{row}")
         check((row["credits"] is None) == (row["version"] == "2"), f"{row}")
@@ -147,6 +151,29 @@ def again(tool):
     before, after = (dict.fromkeys(tool["OPERATION"], n) for n in (900, 40))
     row = tool["mount_row"]("s:/e", "/m", before, after, 2)
     check(row["rpcs_per_second"] == 20 and row["rtt_ms"] == 1, f"{row}")
+
+
+def latencies(tool):
+    """What a part of the RPCs did not exceed, by steps, and since the last look."""
+    def files(*counts):
+        names = ("below_1024_ns", "below_2048_ns", "below_4096_ns", "longer")
+        return {"latency": dict(zip((*names, "total_ns"), (*map(str, counts), "9000")))}
+
+    steps, part = tool["steps"], tool["not_exceeded"]
+    for before, after, half, most in (((0, 0, 0, 0), (0, 50, 49, 1), 2.048e-6, 4.096e-6),
+                                      ((0, 50, 0, 0), (0, 50, 2, 1), 4.096e-6, math.inf),
+                                      ((1, 1, 1, 1), (1, 1, 1, 1), None, None)):
+        seen = [part(p, steps(files(*before)), steps(files(*after))) for p in (0.5, 0.99)]
+        check(seen == [half, most], f"{before} {after}: {seen}")
+    check(not steps({}) and part(0.5, {}, {}) is None, "times that are not counted")
+    text = tool["metrics"]({("server", 3): files(1, 2, 3, 4) | {"state": {}}}, {})
+    found = families(text)
+    labels = 'connection="3",address="",port=""'
+    for name, value in (('_bucket', 1), ('_bucket', 3), ('_bucket', 6), ('_bucket', 10)):
+        le = {1: "1.024e-06", 3: "2.048e-06", 6: "4.096e-06", 10: "+Inf"}[value]
+        check(found[f"rpcrdma_server_latency_seconds{name}", f'{labels},le="{le}"'] == value, text)
+    check(found["rpcrdma_server_latency_seconds_sum", labels] == 9e-6, text)
+    check(found["rpcrdma_server_latency_seconds_count", labels] == 10, text)
 
 
 def fits(tool):
@@ -251,7 +278,7 @@ def client():
     run("sh", "-c", DEBUGFS)
     remote(DEBUGFS)
     tool = runpy.run_path(TOOL)
-    for part in (missing, again, fits, described):
+    for part in (missing, again, latencies, fits, described):
         part(tool)
     links()
     with Mount(os.environ["VARIANT"]) as mount:
