@@ -6,6 +6,7 @@ use crate::client::transport::{
     Client,
     ABANDON_WORK,
     CONNECT_WORK,
+    PAUSE_WORK,
     REGION_WORK, //
 };
 use crate::endpoint::ConnectionEvents;
@@ -52,6 +53,10 @@ const FIRST_DELAY: usize = HZ;
 
 /// The time between two looks whether anybody still wants a connection, in jiffies.
 const ABANDON_STEP: usize = HZ;
+
+/// The longest time between two looks whether a pause is over, in jiffies. When a pause begins, the
+/// look at the end of a former one, which was cut short, may still be scheduled.
+const PAUSE_STEP: usize = HZ;
 
 /// The time that the region worker waits for memory, in jiffies.
 const MEMORY_DELAY: usize = HZ / 8 + 1;
@@ -104,6 +109,15 @@ fn remember(this: &Client, outcome: Outcome, began: u64) {
 }
 
 /// SUNRPC wants a connection. `task` holds the send lock, which is handed to the worker.
+///
+/// If an attempt has to wait, it does so without the lock. Whoever gives the transport another
+/// address, takes it away or destroys it waits for that lock, and would have to wait until the
+/// attempt is over; and then might not get it, because tasks that wait for it hand it to each
+/// other.
+///
+/// No task gets the lock meanwhile, unless the flag that says so is cleared early: an RPC gives its
+/// buffers back, the connection is made to end, or the transport has got another address. Then a
+/// task gets it, finds that there is time left, and waits again, which does no harm.
 pub(super) fn schedule(this: &Arc<Client>, task: &RpcTask) {
     let xprt = &this.xprt;
     // SUNRPC calls this only where the lock is free to be handed over.
@@ -111,27 +125,64 @@ pub(super) fn schedule(this: &Arc<Client>, task: &RpcTask) {
         xprt.clear_connecting();
         return;
     }
-    // A Reply makes it zero. So not only an attempt that failed delays the next one, but also
-    // a server that accepts and then says nothing, or nothing sensible.
-    let delay = if xprt.reestablish_timeout() == 0 {
-        xprt.set_reestablish_timeout(FIRST_DELAY);
-        0
-    } else {
-        let delay = xprt.reconnect_delay();
-        xprt.reconnect_backoff(FIRST_DELAY);
-        delay
-    };
-    this.connecting.take_over(delay);
-    DelayedWork::<Client, CONNECT_WORK>::schedule(this, delay.min(ABANDON_STEP));
+    let left = pause(this);
+    if left > 0 {
+        xprt.set();
+        xprt.clear_connecting();
+        // `task`, which then waits for the lock like others.
+        xprt.wake_pending_tasks(EAGAIN);
+        // No task can have the lock now, so whoever sleeps until it is free is woken. They were not
+        // if the last attempt ended after they had gone to sleep: SUNRPC gave the lock to `task`.
+        xprt.unlock_connect();
+        DelayedWork::<Client, PAUSE_WORK>::schedule(this, left.min(PAUSE_STEP));
+        return;
+    }
+    this.connecting.take_over(xprt.address().text());
+    DelayedWork::<Client, CONNECT_WORK>::schedule(this, 0);
     DelayedWork::<Client, ABANDON_WORK>::schedule(this, ABANDON_STEP);
+}
+
+/// Returns the time until an attempt to connect may begin, in jiffies. The caller has the send
+/// lock.
+fn pause(this: &Client) -> usize {
+    let xprt = &this.xprt;
+    // A Reply makes it zero. So not only an attempt that failed delays the next one, but also
+    // a server that accepts and then says nothing, or nothing sensible. Of another address nothing
+    // is known.
+    if xprt.reestablish_timeout() == 0 || this.connecting.is_elsewhere(&xprt.address().text()) {
+        xprt.set_reestablish_timeout(FIRST_DELAY);
+        return 0;
+    }
+    if let Some(left) = this.connecting.left() {
+        return left;
+    }
+    let delay = xprt.reconnect_delay();
+    xprt.reconnect_backoff(FIRST_DELAY);
+    this.connecting.pause(delay);
+    delay
+}
+
+/// Looks whether the pause is over: then a task gets the send lock, and asks for a connection.
+///
+/// SUNRPC also has the lock for a moment when a task asks for it in vain, and when it looks for a
+/// task that wants it, and says nothing to who just then went to sleep until it is free. They look
+/// again at each of our steps.
+pub(super) fn look_whether_paused(this: &Arc<Client>) {
+    match this.connecting.left() {
+        Some(left) if left > 0 => {
+            DelayedWork::<Client, PAUSE_WORK>::schedule(this, left.min(PAUSE_STEP));
+        }
+        _ => this.xprt.wake(),
+    }
+    this.xprt.wake_lock();
 }
 
 /// Looks whether the transport is still wanted, as long as the worker has the send lock.
 ///
 /// SUNRPC destroys a transport whose last reference is gone when it gets the send lock, which the
-/// worker has all the time from when it was asked for a connection: while it waits for its turn,
-/// for the CM and for the server's first message. That may be minutes if the server is out of
-/// reach, and the module and the network namespace can't go before.
+/// worker has as long as its attempt takes: while it waits for the CM and for the server's first
+/// message. That is half a minute or more if the server is out of reach, and the module and the
+/// network namespace can't go before.
 pub(super) fn look_whether_abandoned(this: &Arc<Client>) {
     if this.xprt.is_abandoned() {
         this.connecting.abort();
@@ -145,11 +196,6 @@ pub(super) fn work(this: &Arc<Client>) {
     let xprt = &this.xprt;
     if xprt.is_abandoned() {
         this.connecting.abort();
-    }
-    let left = this.connecting.left();
-    if left > 0 {
-        DelayedWork::<Client, CONNECT_WORK>::schedule(this, left.min(ABANDON_STEP));
-        return;
     }
     // Writeback and swapping may wait for this very connection: then memory must not be reclaimed
     // by them.

@@ -7,29 +7,41 @@ use crate::kext::prelude::*;
 use crate::kext::time::jiffies;
 use crate::link::Link;
 use crate::rdma::cm::AbortHandle;
+use crate::sunrpc::AddressText;
 
 /// The progress of connecting.
 #[pin_data]
 pub(super) struct Connecting<H: EndpointEvents> {
-    /// Shared by the worker and by who ends its attempt.
+    /// Shared by the worker, by who ends its attempt, and by who asks for the next one.
     #[pin]
     current: SpinLock<Current<H>>,
 }
 
-/// The attempt under way.
+/// The attempt under way, and what outlives it.
 struct Current<H: EndpointEvents> {
     /// The transport goes away: no more attempts.
     aborted: bool,
     /// The worker has the send lock.
     under_way: bool,
-    /// When the attempt begins, in jiffies.
-    due: usize,
+    /// The wait before the next attempt, if there is one.
+    pause: Option<Pause>,
+    /// The address of the last attempt.
+    tried: Option<AddressText>,
     /// The connection that is being made was lost. It may be before anybody waits on it.
     lost: bool,
     /// Ends the wait of the attempt.
     handle: Option<AbortHandle<H>>,
     /// The connection on which the attempt waits for the server's first message.
     link: Option<Arc<Link<H>>>,
+}
+
+/// A wait before an attempt.
+#[derive(Clone, Copy)]
+struct Pause {
+    /// When it began, in jiffies.
+    began: usize,
+    /// How long it takes, in jiffies.
+    delay: usize,
 }
 
 impl<H: EndpointEvents> Connecting<H> {
@@ -40,7 +52,8 @@ impl<H: EndpointEvents> Connecting<H> {
                 Current {
                     aborted: false,
                     under_way: false,
-                    due: 0,
+                    pause: None,
+                    tried: None,
                     lost: false,
                     handle: None,
                     link: None,
@@ -103,23 +116,33 @@ impl<H: EndpointEvents> Connecting<H> {
         }
     }
 
-    /// The worker has got the send lock, and makes its attempt in `delay` jiffies.
-    pub(super) fn take_over(&self, delay: usize) {
+    /// The worker has got the send lock, and makes an attempt to connect to this address.
+    pub(super) fn take_over(&self, address: AddressText) {
         let mut current = self.current.lock();
         current.under_way = true;
-        current.due = jiffies().wrapping_add(delay);
+        current.pause = None;
+        current.tried = Some(address);
     }
 
-    /// Returns the time until the attempt begins, in jiffies. Zero if there will be none.
-    pub(super) fn left(&self) -> usize {
-        let current = self.current.lock();
-        let left = current.due.wrapping_sub(jiffies());
-        // Beyond half of what the counter can say is the past.
-        if current.aborted || left > usize::MAX / 2 {
-            0
-        } else {
-            left
-        }
+    /// Returns whether this is another address than that of the last attempt. The port does not
+    /// count: rpcbind may name another one each time.
+    pub(super) fn is_elsewhere(&self, address: &AddressText) -> bool {
+        let tried = self.current.lock().tried;
+        tried.is_some_and(|tried| tried.address() != address.address())
+    }
+
+    /// The next attempt shall begin in `delay` jiffies.
+    pub(super) fn pause(&self, delay: usize) {
+        let began = jiffies();
+        self.current.lock().pause = Some(Pause { began, delay });
+    }
+
+    /// Returns the time until the next attempt may begin, in jiffies; [`None`] if none waits.
+    pub(super) fn left(&self) -> Option<usize> {
+        let Pause { began, delay } = self.current.lock().pause?;
+        // Nobody may have looked for weeks, after which a counter of 32 bits can't tell the past
+        // from the future. So it is only asked how much has passed.
+        Some(delay.saturating_sub(jiffies().wrapping_sub(began)))
     }
 
     /// The worker gives the send lock back.
@@ -148,20 +171,34 @@ mod tests {
     use crate::kext::time::HZ;
 
     /// A connection may be lost before anybody waits on it; the loss of one is not that of the
-    /// next. An attempt is made when it is due, and none of a transport that goes away.
+    /// next. An attempt begins when it is due, or at once if it leads elsewhere.
     #[test]
     fn attempts_are_due_or_aborted() -> Result {
         let connecting = KBox::pin_init(Connecting::<Client>::new(), GFP_KERNEL)?;
+        let [one, two] = [AddressText::numbered(1, 1), AddressText::numbered(2, 1)];
         connecting.interrupt();
         assert!(connecting.current.lock().lost);
         assert!(!connecting.is_under_way());
-        connecting.take_over(0);
+        assert!(!connecting.is_elsewhere(&one));
+        assert_eq!(connecting.left(), None);
+        connecting.pause(0);
+        assert_eq!(connecting.left(), Some(0));
+        connecting.pause(60 * HZ);
+        assert!(connecting.left().is_some_and(|left| left > 50 * HZ));
+        for past in [60 * HZ, usize::MAX / 2, usize::MAX / 2 + 120 * HZ] {
+            connecting.current.lock().pause = Some(Pause {
+                began: jiffies().wrapping_sub(past),
+                delay: 60 * HZ,
+            });
+            assert_eq!(connecting.left(), Some(0));
+        }
+        connecting.take_over(one);
         assert!(connecting.is_under_way());
-        assert_eq!(connecting.left(), 0);
-        connecting.take_over(60 * HZ);
-        assert!(connecting.left() > 50 * HZ);
+        assert_eq!(connecting.left(), None);
+        assert!(!connecting.is_elsewhere(&one));
+        assert!(!connecting.is_elsewhere(&AddressText::numbered(1, 2)));
+        assert!(connecting.is_elsewhere(&two));
         connecting.abort();
-        assert_eq!(connecting.left(), 0);
         assert!(connecting.is_aborted());
         connecting.hand_back();
         assert!(!connecting.is_under_way());

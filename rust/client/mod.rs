@@ -76,6 +76,7 @@ use transport::{
     ABANDON_WORK,
     CHECK_WORK,
     CONNECT_WORK,
+    PAUSE_WORK,
     REGION_WORK, //
 };
 
@@ -104,6 +105,12 @@ impl DelayedWorkItem<CHECK_WORK> for Client {
 impl DelayedWorkItem<ABANDON_WORK> for Client {
     fn run(this: Arc<Self>) {
         connect::look_whether_abandoned(&this);
+    }
+}
+
+impl DelayedWorkItem<PAUSE_WORK> for Client {
+    fn run(this: Arc<Self>) {
+        connect::look_whether_paused(&this);
     }
 }
 
@@ -279,6 +286,7 @@ impl Transport for Client {
         this.connecting.abort();
         DelayedWork::<Self, CONNECT_WORK>::cancel_sync(this);
         DelayedWork::<Self, ABANDON_WORK>::cancel_sync(this);
+        DelayedWork::<Self, PAUSE_WORK>::cancel_sync(this);
         this.disconnect_link(trace::End::Destroyed);
         DelayedWork::<Self, REGION_WORK>::cancel_sync(this);
         DelayedWork::<Self, CHECK_WORK>::cancel_sync(this);
@@ -302,6 +310,7 @@ impl ConnectingTransport for Client {
                 region_work <- new_delayed_work_ext!("rpcrdma_regions"),
                 check_work <- new_delayed_work_ext!("rpcrdma_check"),
                 abandon_work <- new_delayed_work_ext!("rpcrdma_abandon"),
+                pause_work <- new_delayed_work_ext!("rpcrdma_pause"),
                 directory <- new_mutex!(None, "rpcrdma::Client::directory"),
                 xprt,
             }? Error),

@@ -37,6 +37,8 @@ pub(super) const REGION_WORK: u64 = 1;
 pub(super) const CHECK_WORK: u64 = 2;
 /// The work of looking whether the connection that is being made is still wanted.
 pub(super) const ABANDON_WORK: u64 = 3;
+/// The work of looking whether the next attempt to connect may begin.
+pub(super) const PAUSE_WORK: u64 = 4;
 
 /// A transport of the client.
 #[pin_data]
@@ -67,6 +69,9 @@ pub(crate) struct Client {
     /// See [`super::connect::look_whether_abandoned`].
     #[pin]
     pub(super) abandon_work: DelayedWork<Client, ABANDON_WORK>,
+    /// See [`super::connect::look_whether_paused`].
+    #[pin]
+    pub(super) pause_work: DelayedWork<Client, PAUSE_WORK>,
     /// The files in debugfs. They refer back to us, so `destroy` takes them away.
     #[pin]
     pub(super) directory: Mutex<Option<Directory<Client>>>,
@@ -80,6 +85,7 @@ impl_has_delayed_work_ext! {
     impl HasDelayedWork<REGION_WORK> for Client { self.region_work }
     impl HasDelayedWork<CHECK_WORK> for Client { self.check_work }
     impl HasDelayedWork<ABANDON_WORK> for Client { self.abandon_work }
+    impl HasDelayedWork<PAUSE_WORK> for Client { self.pause_work }
 }
 
 impl Client {

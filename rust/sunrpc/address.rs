@@ -63,6 +63,15 @@ impl AddressText {
     /// Room for five digits, and the final zero.
     const MAX_PORT: usize = 6;
 
+    /// Makes one of several addresses with one of several ports, for tests.
+    #[cfg(rpcrdma_kunit)]
+    pub(crate) fn numbered(address: u8, port: u8) -> Self {
+        Self {
+            address: [address; Self::MAX],
+            port: [port; Self::MAX_PORT],
+        }
+    }
+
     /// Returns the text up to the first zero.
     fn text(bytes: &[u8]) -> &str {
         let len = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());

@@ -52,7 +52,8 @@ unsafe impl Send for XprtHandle {}
 // the send lock; without it a count would be lost, and nothing else.
 unsafe impl Sync for XprtHandle {}
 
-/// A task found no resources to send with: no task gets the send lock before there are some again.
+/// A task found no resources to send with, or the next attempt to connect has to wait: no task gets
+/// the send lock before that is over.
 impl Waiting for XprtHandle {
     fn set(&self) {
         // SAFETY: The transport is valid.
@@ -246,6 +247,14 @@ impl XprtHandle {
     pub(crate) fn unlock_connect(&self) {
         // SAFETY: The transport is valid; the function does nothing if the lock has another holder.
         unsafe { sys::xprt_unlock_connect(self.as_ptr(), self.connect_cookie_ptr()) }
+    }
+
+    /// Has whoever sleeps until the send lock is free look again: not tasks, but who changes the
+    /// transport from sysfs, or destroys it. SUNRPC wakes them when a connection or an attempt to
+    /// make one ends, and not wherever else it gives the lock back.
+    pub(crate) fn wake_lock(&self) {
+        // SAFETY: The transport is valid.
+        unsafe { sys::xprt_wake_lock(self.as_ptr()) }
     }
 
     /// Wakes all tasks that wait for a Reply or a connection, with the reason in `status`.

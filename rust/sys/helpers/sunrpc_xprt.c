@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 #include <linux/sunrpc/xprt.h>
+#include <linux/wait_bit.h>
 
 void rpcrdma_helper_xprt_clear_connected(struct rpc_xprt *xprt)
 {
@@ -45,6 +46,13 @@ void rpcrdma_helper_xprt_swapper_dec(struct rpc_xprt *xprt)
 unsigned int rpcrdma_helper_xprt_references(struct rpc_xprt *xprt)
 {
 	return kref_read(&xprt->kref);
+}
+
+void rpcrdma_helper_xprt_wake_lock(struct rpc_xprt *xprt)
+{
+	/* Between the change of the bit and the look whether somebody sleeps. */
+	smp_mb();
+	wake_up_bit(&xprt->state, XPRT_LOCKED);
 }
 
 int rpcrdma_helper_xprt_swapping(struct rpc_xprt *xprt)
