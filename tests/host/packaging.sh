@@ -215,7 +215,7 @@ while read -r path _; do
 done < <(grep -hv '^#' debian/*.install debian/*.examples debian/*.docs debian/*.manpages)
 grep -q '^packaging/grafana/.* usr/share/rpcrdma/grafana$' debian/rpcrdma-tools.install ||
 	fail "no package has the dashboard"
-for tool in rpcrdma-top rpcrdma-report; do
+for tool in rpcrdma-pathd rpcrdma-top rpcrdma-report; do
 	for option in $(python3 -B "tools/$tool" --help | grep -o '^  --[a-z]*'); do
 		grep -qF -- "${option//-/\\-}" "debian/$tool.8" || fail "$tool.8 does not tell of $option"
 	done
