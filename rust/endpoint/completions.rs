@@ -51,13 +51,14 @@ impl<H: EndpointEvents> SendQueueOwner for Endpoint<H> {
     fn read(this: ArcBorrow<'_, Self>, done: ReadsDone<Self>, completion: Completion<'_>) {
         let mut gate = this.send.lock();
         let (mut pull, place) = gate.queue.reads_done(done);
-        let retired = match completion.ok() {
-            true => gate.retire(place),
-            false => Ok(()),
+        let retired = if completion.ok() {
+            gate.retire(place)
+        } else {
+            Ok(())
         };
         drop(gate);
-        // Before anybody looks at the memory; and whoever waits for what comes back by it looks
-        // again when there is room, or the connection is lost.
+        // Before anybody looks at the memory. `send_room` tells that its regions are back; else the
+        // end of the transfers does, when the pull is dropped.
         pull.unmap();
         if completion.ok() {
             this.use_room(retired);

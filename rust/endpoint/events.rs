@@ -78,13 +78,15 @@ pub(crate) trait EndpointEvents: ConnectionEvents + Sized {
     /// before: then nothing is known about its regions.
     fn fenced(this: &Arc<Self>, tag: u32, done: bool);
 
-    /// A signaled Send or a fence has completed: there is room in the Send Queue again.
+    /// A signaled Send, a fence or some RDMA Reads have completed: there is room in the Send Queue
+    /// again, and the memory regions of the Reads are back.
     fn send_room(&self);
 
-    /// A Send buffer came back without having been posted, or a transfer was unmapped or has ended.
-    /// May be called with spinlocks held.
+    /// A Send buffer came back without having been posted, or a transfer has ended. May be called
+    /// with spinlocks held.
     fn resources_back(&self) {}
 
-    /// RDMA Reads or Writes are ready to be posted: it is the peer who lets them end.
+    /// RDMA Reads or Writes are ready to be posted: it is the peer who lets them end. Their pages
+    /// were counted before, with a full barrier.
     fn transfers_begun(&self) {}
 }

@@ -85,7 +85,7 @@ impl<H: EndpointEvents> Counted<H> {
 }
 
 impl<H: EndpointEvents> Unmapped for Counted<H> {
-    /// Only the pages count now. Whoever has unmapped it tells that something is back.
+    /// Only the pages count now. Whoever has unmapped it has `send_room` called, or drops it soon.
     fn unmapped(&mut self) {
         self.end(0);
     }
@@ -109,7 +109,7 @@ pub(super) fn leave_to_peer<H: EndpointEvents>(transfers: &mut Transfers<H>) {
     });
     if let Some(first) = transfers.first() {
         let endpoint = &first.with().endpoint;
-        // Whoever does not see it does not take back what is told then, either.
+        // Full, as the barrier of a check is: it sees the pages, or is asked for anew.
         endpoint.with_peer.fetch_add(pages, Full);
         endpoint.context.handler().transfers_begun();
     }

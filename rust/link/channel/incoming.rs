@@ -88,12 +88,19 @@ impl Channel {
         }
     }
 
-    /// Returns whether a message can be nothing but a Call that takes a credit of its own, as
-    /// nearly all on a server are that speaks Version One only. Such a message need not be
-    /// decoded, nor [delivered](Self::deliver), to know that.
+    /// Returns whether a message may answer a Call of ours, where there are any if `calls`. What
+    /// holds a Call of Version One need not be decoded to know that it does not.
     #[inline]
-    pub(crate) fn is_sure_call(&self, bytes: &[u8], expects_answers: bool) -> bool {
-        !self.may_speak_two && (!expects_answers || v1::holds_call(bytes))
+    pub(crate) fn may_answer(&self, bytes: &[u8], calls: bool) -> bool {
+        calls && !(self.version() == Some(Version::One) && v1::holds_call(bytes))
+    }
+
+    /// Returns whether a message can be nothing but a Call that takes a credit of its own, as
+    /// nearly all on a server are that speaks Version One only. `may_answer` says whether it may be
+    /// an answer. Such a message need not be [delivered](Self::deliver).
+    #[inline]
+    pub(crate) fn is_sure_call(&self, may_answer: bool) -> bool {
+        !may_answer && !self.may_speak_two
     }
 
     /// Takes a message in that has arrived and was counted: with it `held` ones are still in use.

@@ -28,9 +28,7 @@ use crate::observe::trace::{
     Number,
     RefusalReason, //
 };
-use crate::proto::message::Version;
 use crate::proto::v1::{
-    self,
     DecodeError,
     Direction, //
 };
@@ -60,17 +58,15 @@ impl Connection {
     /// Takes a message in. Calls go to a thread, which decodes them; what a Requester of ours waits
     /// for goes to the [`Callback`]. Sleeps.
     fn take_message(this: &Arc<Self>, mut message: Received<Self>) {
-        let has_callback = this.has_callback.load(Relaxed);
-        if this.channel.is_sure_call(message.bytes(), has_callback) {
+        let calls = this.has_callback.load(Relaxed);
+        let expects_answers = this.channel.may_answer(message.bytes(), calls);
+        if this.channel.is_sure_call(expects_answers) {
             // Only Replies may take a memory region away, see below.
             return match message.invalidated() {
                 None => this.take_counted_call(message),
                 Some(_) => this.close(),
             };
         }
-        // What holds a Call of Version One need not be decoded to know that.
-        let expects_answers = has_callback
-            && !(this.channel.version() == Some(Version::One) && v1::holds_call(message.bytes()));
         let held = this.channel.count(&mut message);
         let delivery = this.channel.deliver(message.bytes(), held, expects_answers);
         match delivery {
