@@ -612,9 +612,10 @@ impl Connection {
         };
         let endpoint = link.endpoint();
         // Those of callbacks were promised to them.
-        let promised = match self.has_callback.load(Relaxed) {
-            true => callback::SLOTS,
-            false => 0,
+        let promised = if self.has_callback.load(Relaxed) {
+            callback::SLOTS
+        } else {
+            0
         };
         self.upkeep.check(|| {
             let more = endpoint.remove_send_buffers(promised);

@@ -35,9 +35,10 @@ impl Withheld {
     /// A check has found `kept`. Returns whether pages are withheld.
     pub(super) fn check(&self, kept: Kept) -> bool {
         let Kept { pages, returned } = kept;
-        let silent = match pages > 0 && self.returned.load(Relaxed) == returned {
-            true => self.silent.load(Relaxed).saturating_add(1),
-            false => 0,
+        let silent = if pages > 0 && self.returned.load(Relaxed) == returned {
+            self.silent.load(Relaxed).saturating_add(1)
+        } else {
+            0
         };
         self.returned.store(returned, Relaxed);
         self.silent.store(silent, Relaxed);
