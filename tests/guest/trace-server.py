@@ -31,7 +31,7 @@ DEBUGFS = "/sys/kernel/debug/rpcrdma"
 SYSCTL = "/proc/sys/sunrpc/svc_rdma"
 STATS = ("read", "recv", "write", "sq_starve")
 FILES = {"state", "limits", "credits", "receives", "send_queue", "transfers", "callback",
-         "counters"}
+         "counters", "latency"}
 #: What the server is told to grant at most, and what it grants at first.
 CREDITS, FIRST = 32, 4
 #: Receives that a connection asks for beside those of its credits: one to spare, and one for
