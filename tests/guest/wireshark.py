@@ -15,13 +15,15 @@ counted."""
 
 import mmap
 import os
+import socket
 import sys
+import threading
 
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
 from common import (Mount, check, drop_caches, pattern, read, remote, write,  # noqa: E402
                     xprt_stats)
-from capture import Capture  # noqa: E402
+from capture import Capture, messages  # noqa: E402
 import shown  # noqa: E402
 import shown_2016  # noqa: E402
 
@@ -129,11 +131,34 @@ def of_2016():
     shown_2016.check_mounted(capture.path, DATA)
 
 
+def beside_others():
+    """Frames that are none of a capture's, while it begins: it ends, and has all of its own."""
+    done = threading.Event()
+
+    def send():
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            while not done.is_set():
+                sender.sendto(b"other", (os.environ["PEER_ADDR"], 10))
+
+    others = threading.Thread(target=send)
+    others.start()
+    try:
+        with Capture("beside-others") as capture:
+            done.set()
+            with Mount("4.2") as mount:
+                os.listdir(mount.path)
+    finally:
+        done.set()
+        others.join()
+    shown.check_answers(messages(capture.path))
+
+
 def client():
     """All of it."""
     if os.environ["VARIANT"] == "2016":
         of_2016()
         return
+    beside_others()
     by_hand()
     mounted()
     in_packets()
