@@ -139,7 +139,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             gate.counted -= 1;
             drop(gate);
             SENDS.sub(1);
-            qp.release_send(memory);
+            memory.release(&qp);
             changes = true;
         }
         changes && self.send.lock().counted > keep

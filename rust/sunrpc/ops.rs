@@ -286,7 +286,10 @@ impl<T: Transport> Ops<T> {
             if unsent == EAGAIN.to_errno() {
                 // SAFETY: The task has the slot, whose transport has these operations and is not
                 // released meanwhile.
-                unsafe { slot.seem_lost(Self::state((*(*task).tk_rqstp).rq_xprt).xprt()) };
+                unsafe {
+                    let state = Self::state((*(*task).tk_rqstp).rq_xprt);
+                    slot.seem_lost(state.xprt().connect_cookie());
+                }
             }
             // SAFETY: The task is the caller's. `call_status` reads the field next.
             unsafe { (*task).tk_status = unsent };

@@ -163,7 +163,7 @@ impl<T: Transport> Pinned<T> {
     /// the error.
     pub(crate) fn again(self) {
         // SAFETY: By the invariant the request is valid.
-        unsafe { self.slot.seem_lost(self.owner.xprt()) };
+        unsafe { self.slot.seem_lost(self.owner.xprt().connect_cookie()) };
         let owner = Arc::clone(&self.owner);
         self.finish(&owner, 0, Some(EAGAIN));
     }

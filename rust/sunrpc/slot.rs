@@ -6,7 +6,6 @@
 
 use super::{
     buffer::Buffer,
-    handle::XprtHandle,
     transport::Transport,
     xdr_buf::XdrBuf, //
 };
@@ -278,13 +277,14 @@ impl<C> Slot<C> {
         self.cong_epoch.store(epoch, Relaxed);
     }
 
-    /// Has SUNRPC take the Call for one that was sent on another connection.
+    /// Has SUNRPC take the Call for one that was sent on another connection than the present one,
+    /// whose number is `cookie`.
     ///
     /// # Safety
     ///
-    /// SUNRPC has the slot, and its transport is that of `xprt`.
-    pub(super) unsafe fn seem_lost(&self, xprt: &XprtHandle) {
-        let other = xprt.connect_cookie().wrapping_sub(1);
+    /// SUNRPC has the slot.
+    pub(super) unsafe fn seem_lost(&self, cookie: u32) {
+        let other = cookie.wrapping_sub(1);
         // SAFETY: The caller guarantees that the request is valid. SUNRPC reads and writes the word
         // without a lock, by single loads and stores, so an atomic access does not race with it.
         unsafe { Atomic::from_ptr(&raw mut (*self.rqst()).rq_connect_cookie) }

@@ -32,10 +32,6 @@ use crate::{
             ReceiveBuffer,
             Receives, //
         },
-        send_queue::{
-            SendMemory,
-            SendQueueOwner, //
-        },
         shared_receive_queue::{
             MemberOf,
             SharedReceiveQueue,
@@ -183,12 +179,6 @@ impl QueuePairUser {
         buffers: impl Iterator<Item = ReceiveBuffer<Own<O>>>,
     ) {
         buffers.for_each(|buffer| buffer.release(&self.0.keeper));
-    }
-
-    /// Gives up a Send buffer of the QP before it ends: unmaps and frees it. Any context in which
-    /// spinlocks may be taken.
-    pub(crate) fn release_send<O: SendQueueOwner>(&self, memory: SendMemory<O>) {
-        memory.release(&self.0.keeper);
     }
 
     /// Posts Receives with buffers of the QP: `RECEIVE_BATCH` at most are taken.

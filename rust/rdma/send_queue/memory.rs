@@ -23,7 +23,6 @@ use crate::{
         },
         posting::{
             Completes,
-            Keeper,
             Posting, //
         },
         work_request::{
@@ -127,12 +126,13 @@ impl<O: SendQueueOwner> SendMemory<O> {
         Ok(Self(qp.keep(owner, slot)?))
     }
 
-    /// Ends its mapping, and forgets it.
-    pub(in crate::rdma) fn release(self, keeper: &Arc<Keeper>) {
-        if self.0.is_for(keeper) {
+    /// Gives the buffer up before its QP ends: unmaps and frees it. Any context in which spinlocks
+    /// may be taken.
+    pub(crate) fn release(self, qp: &QueuePairUser) {
+        if self.0.is_for(qp.keeper()) {
             // SAFETY: By the type invariant there is no other handle by which it could be posted,
             // and this one is in no queue, so it is not posted.
-            unsafe { keeper.release(self.0) };
+            unsafe { qp.keeper().release(self.0) };
         }
     }
 

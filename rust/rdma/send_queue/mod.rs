@@ -192,7 +192,7 @@ impl<O: SendQueueOwner> SendQueue<O> {
         Ok(())
     }
 
-    /// Forgets a buffer, which goes with [`QueuePairUser::release_send`] then.
+    /// Forgets a buffer, which goes with [`SendMemory::release`] then.
     pub(crate) fn remove(&mut self, memory: &SendMemory<O>) {
         let place = memory.slot().place();
         let found = self.slots.iter().position(|slot| slot.place() == place);
