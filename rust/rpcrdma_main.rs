@@ -65,8 +65,30 @@ impl Drop for RpcRdma {
     }
 }
 
+/// The modules whose structures this one reads and writes.
+const CORE: [&CStr; 3] = [c"ib_core", c"rdma_cm", c"sunrpc"];
+
+/// Checks that they are the kernel's own, and writes a line to the log if not.
+///
+/// A vendor's stack of drivers brings others under the same names, whose structures are laid out as
+/// in its own headers. Nothing else would notice: symbols have the same names, and few kernels keep
+/// their types beside them (`MODVERSIONS`).
+fn check_core() -> Result {
+    for name in CORE {
+        if kext::origin::is_foreign(name) {
+            pr_err!(
+                "not loaded, since {name} is not the module of this kernel; remove what brought it \
+                 (such as OFED), or use the rpcrdma that came with it\n"
+            );
+            return Err(ENOEXEC);
+        }
+    }
+    Ok(())
+}
+
 impl kernel::Module for RpcRdma {
     fn init(_module: &'static ThisModule) -> Result<Self> {
+        check_core()?;
         server::prepare();
         let debugfs = kext::debugfs::Root::new();
         // Before the sysctls, since only this tells whether the kernel has such a transport

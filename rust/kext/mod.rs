@@ -18,6 +18,7 @@ pub(crate) mod memalloc;
 pub(crate) mod module_ref;
 pub(crate) mod net;
 pub(crate) mod num;
+pub(crate) mod origin;
 pub(crate) mod page_fragment;
 pub(crate) mod prelude;
 pub(crate) mod ratelimit;

@@ -2,6 +2,11 @@
 
 #include <linux/module.h>
 
+struct module *rpcrdma_helper_this_module(void)
+{
+	return THIS_MODULE;
+}
+
 bool rpcrdma_helper_this_module_try_get(void)
 {
 	return try_module_get(THIS_MODULE);
