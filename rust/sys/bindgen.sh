@@ -6,6 +6,9 @@
 #
 # usage: bindgen.sh BINDGEN KERNEL_BINDINGS PARAMETERS HEADER OUTPUT C_FLAGS...
 #
+# If there is no KERNEL_BINDINGS, as in the headers of some distributions, the
+# compiled crate is asked; $RUSTC_COMMAND is a compiler with all flags for that.
+#
 # A C type must have one Rust type only. What KERNEL_BINDINGS (the generated
 # part of `kernel::bindings`) defines is therefore blocked here and imported
 # from there. There are types, though, which the kernel's bindings only mention,
@@ -61,7 +64,41 @@ run() {
 	set +f
 }
 
-types_of "$kernel_bindings" >"$work/kernel"
+# Which of the types of a file of bindings the crate of the kernel has, in the same
+# form. The compiler tells it by its errors: a line of the first program has one if
+# there is no such type, a line of the second if the type has a private field of the
+# name that bindgen gives to what it knows nothing of.
+types_in_crate() {
+	types_of "$1" | sed 's/ opaque$//' >"$work/names"
+	sed 's/.*/type T_& = bindings::&;/' "$work/names" >"$work/exists.rs"
+	errors_in exists >"$work/absent"
+	awk 'FILENAME == ARGV[1] { absent[$1] = 1; next } !(FNR in absent)' \
+		"$work/absent" "$work/names" >"$work/present"
+	sed 's/.*/const _: usize = core::mem::offset_of!(bindings::&, _unused);/' \
+		"$work/present" >"$work/opaque.rs"
+	errors_in opaque >"$work/errors"
+	awk 'FILENAME == ARGV[1] { if ($2 == "E0616") opaque[$1] = 1; next }
+		{ print $0 (FNR in opaque ? " opaque" : "") }' "$work/errors" "$work/present"
+}
+
+# The lines of a program that have errors, and which.
+errors_in() {
+	# shellcheck disable=SC2086
+	RUSTC_BOOTSTRAP=1 $RUSTC_COMMAND --extern bindings --crate-type rlib --crate-name probe \
+		-Zcrate-attr=no_std -Awarnings --emit=metadata --error-format=short \
+		-o "$work/probe.rmeta" "$work/$1.rs" 2>"$work/said" || true
+	sed -n "s/^.*[/]$1\.rs:\([0-9]*\):[0-9]*: error\[\(E[0-9]*\)\]: .*/\1 \2/p" "$work/said"
+	# What is wrong with the compiler or the crate is not of a line.
+	! grep '^error' "$work/said" | grep -v '^error: aborting due to' >&2
+}
+
+if [ -e "$kernel_bindings" ]; then
+	types_of "$kernel_bindings" >"$work/kernel"
+else
+	: >"$work/blocked"
+	run "$work/blocked" "$work/all.rs" "$@"
+	types_in_crate "$work/all.rs" >"$work/kernel"
+fi
 grep -v ' opaque$' "$work/kernel" | block >"$work/blocked"
 run "$work/blocked" "$work/first.rs" "$@"
 
