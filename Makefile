@@ -21,7 +21,7 @@ KFLAGS := $(if $(call config_has,CONFIG_CC_IS_CLANG),LLVM=1) \
 OLDEST := 7.2.12
 
 modules: check-kdir
-	+$(MAKE) -C $(KDIR) M=$(M) $(KFLAGS) modules
+	+$(MAKE) -C $(KDIR) M=$(M) $(KFLAGS) RUSTC="$$(scripts/check-kdir --rustc $(KDIR))" modules
 
 # In updates/, where depmod prefers it to the stock module of the same name.
 # The kernel's build runs depmod if there is a System.map.
