@@ -63,6 +63,7 @@ use crate::server::callback::{
     CallbackWire, //
 };
 use crate::server::inbox::Inbox;
+use crate::server::patience::Patience;
 use crate::server::upkeep::Upkeep;
 use crate::server::withheld::Withheld;
 use crate::sunrpc::svc::{
@@ -75,15 +76,6 @@ use crate::sunrpc::{
     AddressText, //
 };
 use core::ptr;
-use kernel::sync::{
-    CondVar,
-    CondVarTimeoutResult, //
-};
-use kernel::time::{
-    msecs_to_jiffies,
-    Jiffies,
-    Msecs, //
-};
 
 /// Send buffers to begin with, and how many are added at a time.
 const SEND_STEP: u32 = 2;
@@ -91,11 +83,6 @@ const SEND_STEP: u32 = 2;
 /// Octets of memory that RDMA Reads and Writes of a connection may have: with as many no further
 /// Call is taken in.
 const TRANSFER_MEMORY: usize = 16 << 20;
-
-/// The longest wait of a thread for memory regions for one Call, in milliseconds: in all, or a
-/// client whose Reads end one by one could have it wait for ever. The device should have given up
-/// on one Read before.
-const PATIENCE: Msecs = 20_000;
 
 /// Names the work item that takes a connection off its device.
 const LEAVE_WORK: u64 = 1;
@@ -120,20 +107,9 @@ pub(crate) struct Connection {
     /// Set if the oldest message waits for a Send buffer for its answer, or for the end of
     /// transfers.
     starved: Atomic<bool>,
-    /// Set while a thread waits for memory regions for a Reply, or is about to; nearly never.
-    /// Changed by whoever has `patience`. A transfer ends under the lock of the Send Queue, under
-    /// which the thread looks for transfers after it has set this; so who ends one sees it.
-    is_patient: Atomic<bool>,
-    /// Counts what came back meanwhile, memory regions above all; and the end of the connection,
-    /// after which nothing will.
+    /// The threads that wait for memory regions for a Reply.
     #[pin]
-    returns: SpinLock<u64>,
-    /// Signaled when `returns` has changed while somebody waits for that.
-    #[pin]
-    returned: CondVar,
-    /// Held by who waits for memory regions for a Reply.
-    #[pin]
-    patience: Mutex<()>,
+    patience: Patience,
     /// The channel: the connection's knowledge and decisions.
     channel: Arc<Channel>,
     /// The same with the endpoint. It refers back to us, so `free` takes it away.
@@ -278,17 +254,7 @@ impl Connection {
     /// Has those who wait look whether the connection is at its end.
     fn wake_all(&self) {
         self.wake();
-        // It may not have seen that somebody is about to wait, who looks at the connection under
-        // this lock.
-        self.count_return();
-    }
-
-    /// Wakes the thread that waits for memory regions.
-    fn count_return(&self) {
-        let mut returns = self.returns.lock();
-        *returns = returns.wrapping_add(1);
-        drop(returns);
-        self.returned.notify_all();
+        self.patience.wake_all();
     }
 
     /// Makes what a callback needs of the connection, see [`CallbackWire::begin_callback`].
@@ -317,80 +283,6 @@ impl Connection {
             act(callback);
         }
         drop(place);
-    }
-
-    /// Waits until more has come back than `seen`, but not for more than what is `left` of the
-    /// time, in jiffies.
-    ///
-    /// # Errors
-    ///
-    /// `ENOTCONN` if the connection ends before, or the time is over.
-    fn wait_for_return(&self, seen: u64, left: &mut Jiffies) -> Result {
-        let mut returns = self.returns.lock();
-        while *returns == seen {
-            // Who closes the connection says so here afterwards.
-            if self.xprt.is_closing() {
-                return Err(ENOTCONN);
-            }
-            let outcome = self
-                .returned
-                .wait_interruptible_timeout(&mut returns, *left);
-            match outcome {
-                CondVarTimeoutResult::Woken { jiffies } => *left = jiffies,
-                _ => return Err(ENOTCONN),
-            }
-        }
-        Ok(())
-    }
-
-    /// Tries something until it finds the memory regions that it wants. Only RDMA Writes of a Reply
-    /// may wait so, which no device needs regions for unless its administrator has the core use
-    /// them.
-    ///
-    /// # Errors
-    ///
-    /// `EAGAIN` if they are too few even when nobody else has any, `ENOTCONN` if the connection
-    /// ends before; else what `attempt` returns.
-    fn patiently<R>(
-        &self,
-        endpoint: &Endpoint<Self>,
-        attempt: &mut dyn FnMut() -> Result<R>,
-    ) -> Result<R> {
-        match attempt() {
-            Err(EAGAIN) => {}
-            other => return other,
-        }
-        // One at a time, or two might for ever take from each other what both want.
-        let turn = self.patience.lock();
-        if self.xprt.is_closing() {
-            // Whoever had his turn before may have waited in vain.
-            return Err(ENOTCONN);
-        }
-        let mut left = msecs_to_jiffies(PATIENCE);
-        self.is_patient.store(true, Relaxed);
-        let result = loop {
-            match attempt() {
-                Err(EAGAIN) => {}
-                other => break other,
-            }
-            // Read now: what the attempt itself has given back is nothing to wait for.
-            let seen = *self.returns.lock();
-            if endpoint.has_transfers() {
-                if let Err(error) = self.wait_for_return(seen, &mut left) {
-                    // Those behind us shall not wait as long again.
-                    self.close();
-                    break Err(error);
-                }
-                continue;
-            }
-            match attempt() {
-                Err(EAGAIN) if endpoint.has_transfers() => {}
-                other => break other,
-            }
-        };
-        self.is_patient.store(false, Relaxed);
-        drop(turn);
-        result
     }
 
     /// Returns what to grant in a message that is about to be sent.
@@ -730,7 +622,9 @@ impl Connection {
         let buffer = rqst.context_mut().take_buffer().ok_or(ENOTCONN)?;
         let mut ready = Ready::new(rqst.context().xid(), buffer, 0);
         reply::prepare(&mut rqst, &mut ready, &terms, |attempt| {
-            self.patiently(&endpoint, attempt)
+            let has_others = || endpoint.has_transfers();
+            self.patience
+                .attempt(&self.xprt, &has_others, &|| self.close(), attempt)
         })?;
         rqst.context_mut().release_message();
         let parts = ready.long.as_ref().map_or(1, |long| long.split.len());
@@ -760,10 +654,7 @@ impl Waiting for Connection {
         if self.starved.load(Relaxed) && self.starved.xchg(false, Full) {
             self.xprt.enqueue();
         }
-        // A thread that sends a Reply sleeps meanwhile, see `patiently`.
-        if self.is_patient.load(Relaxed) {
-            self.count_return();
-        }
+        self.patience.wake();
     }
 }
 

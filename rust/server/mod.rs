@@ -33,12 +33,7 @@
 //! Reads end, and looks at `starved` afterwards. If nobody has any the Call is refused, since it
 //! wants more than there are.
 //!
-//! Only for memory regions for a Reply a thread does wait. No device needs those; an administrator
-//! may have the core use them (`force_mr` of `ib_core`). It sets `is_patient` and reads the counter
-//! `returns` before it looks whether anybody else has some, and sleeps only as long as that stays
-//! the same; whatever comes back, and the loss of the connection, counts it up first and then
-//! wakes. The device ends a Write that is not acknowledged; should it not, the connection is ended
-//! after a while.
+//! Only for memory regions for a Reply a thread does wait, see [`patience`].
 //!
 //! What SUNRPC has put off ([`SvcXprt::has_deferred`](crate::sunrpc::svc::SvcXprt::has_deferred))
 //! has its Send buffer, and others may wait for that: it may always go on.
@@ -52,6 +47,7 @@ mod connection;
 mod defaults;
 mod inbox;
 mod listening;
+mod patience;
 mod upkeep;
 mod withheld;
 

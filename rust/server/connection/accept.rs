@@ -64,6 +64,7 @@ use crate::server::backlog::Backlog;
 use crate::server::callback;
 use crate::server::defaults::shared_receives;
 use crate::server::inbox::Inbox;
+use crate::server::patience::Patience;
 use crate::server::upkeep::Upkeep;
 use crate::server::withheld::Withheld;
 use crate::sunrpc::svc::{
@@ -74,7 +75,6 @@ use crate::sunrpc::{
     tunables,
     AddressText, //
 };
-use kernel::sync::new_condvar;
 
 /// Receives that are not for Calls: one for each Reply to a Call of ours, and a batch that is not
 /// posted.
@@ -164,10 +164,7 @@ impl Connection {
                 established: Atomic::new(false),
                 backlog <- Backlog::new(sends(credits), stats.clone())?,
                 starved: Atomic::new(false),
-                is_patient: Atomic::new(false),
-                returns <- new_spinlock!(0, "rpcrdma::Connection::returns"),
-                returned <- new_condvar!("rpcrdma::Connection::returned"),
-                patience <- new_mutex!((), "rpcrdma::Connection::patience"),
+                patience <- Patience::new(),
                 channel,
                 link <- new_spinlock!(None, "rpcrdma::Connection::link"),
                 number,
