@@ -10,6 +10,7 @@ pub(crate) mod completion;
 pub(crate) mod debugfs;
 pub(crate) mod delayed_work;
 pub(crate) mod errno;
+pub(crate) mod fifo;
 pub(crate) mod handover;
 pub(crate) mod host_key;
 pub(crate) mod log;

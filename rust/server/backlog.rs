@@ -24,6 +24,7 @@ use crate::endpoint::{
     PostError,
     Pull, //
 };
+use crate::kext::fifo::Fifo;
 use crate::kext::prelude::*;
 use crate::link::channel::Channel;
 use crate::responder::call::Pulling;
@@ -109,7 +110,7 @@ fn post_reply<H: EndpointEvents>(
 /// The state behind the lock.
 struct Queue<H: EndpointEvents> {
     /// The items that wait, the oldest first, and where they go.
-    waiting: KVVec<(Arc<Endpoint<H>>, Outgoing<H>)>,
+    waiting: Fifo<(Arc<Endpoint<H>>, Outgoing<H>)>,
     /// Set while somebody posts.
     posting: bool,
     /// Set if there was more room since that began.
@@ -142,7 +143,7 @@ impl<H: EndpointEvents<Pull = Pulling<H>>> Backlog<H> {
     pub(super) fn new(capacity: u32, stats: Arc<Stats>) -> Result<impl PinInit<Self>> {
         let capacity = usize::try_from(capacity)?;
         let queue = Queue {
-            waiting: KVVec::new(),
+            waiting: Fifo::new(),
             posting: false,
             again: false,
             closed: false,
@@ -161,7 +162,7 @@ impl<H: EndpointEvents<Pull = Pulling<H>>> Backlog<H> {
         if made {
             return Ok(());
         }
-        let mut waiting = KVVec::with_capacity(self.capacity, GFP_KERNEL)?;
+        let mut waiting = Fifo::with_capacity(self.capacity)?;
         let mut queue = self.queue.lock();
         if queue.waiting.capacity() == 0 {
             core::mem::swap(&mut queue.waiting, &mut waiting);
@@ -254,7 +255,7 @@ impl<H: EndpointEvents<Pull = Pulling<H>>> Backlog<H> {
             return Err(ENOTCONN);
         }
         self.busy.store(true, Relaxed);
-        let _ = queue.waiting.push_within_capacity((endpoint.clone(), item));
+        let _ = queue.waiting.push((endpoint.clone(), item));
         drop(queue);
         self.stats.send_queue_full(xid);
         // There may have been room before it was there to be found.
@@ -277,7 +278,7 @@ impl<H: EndpointEvents<Pull = Pulling<H>>> Backlog<H> {
                 queue.again = true;
                 return Ok(false);
             }
-            let Ok((endpoint, mut item)) = queue.waiting.remove(0) else {
+            let Some((endpoint, mut item)) = queue.waiting.pop() else {
                 return Ok(self.busy.xchg(false, Full));
             };
             queue.posting = true;
@@ -292,7 +293,7 @@ impl<H: EndpointEvents<Pull = Pulling<H>>> Backlog<H> {
                 Ok(()) => {}
                 Err(PostError::Full) if !queue.closed => {
                     // There is place: it was there before.
-                    let _ = queue.waiting.insert_within_capacity(0, (endpoint, item));
+                    let _ = queue.waiting.push_oldest((endpoint, item));
                     if !queue.again {
                         return Ok(false);
                     }

@@ -12,6 +12,7 @@ use crate::endpoint::{
     Received,
     SendBuffer, //
 };
+use crate::kext::fifo::Fifo;
 use crate::kext::prelude::*;
 use crate::link::assembly::Whole;
 use crate::responder::call::{
@@ -32,9 +33,9 @@ pub(super) enum Work<H: EndpointEvents> {
 struct Queue<H: EndpointEvents> {
     /// Messages that arrived, the oldest first, and what was put together of those that came in
     /// parts. With place for all that the peer may send.
-    arrived: KVVec<Arrived<H>>,
+    arrived: Fifo<Arrived<H>>,
     /// Calls that were read. With as many places, since each is in such a message.
-    pulled: KVVec<KBox<Pull<H>>>,
+    pulled: Fifo<KBox<Pull<H>>>,
     /// The number of places there are, or will be when those who make them have done so.
     room: usize,
     /// Set if the oldest message found no buffer for its answer, and no younger one could be taken
@@ -67,8 +68,8 @@ impl<H: EndpointEvents> Inbox<H> {
     pub(super) fn new(limit: u32) -> Result<impl PinInit<Self>> {
         let limit = usize::try_from(limit)?;
         let queue = Queue {
-            arrived: KVVec::new(),
-            pulled: KVVec::new(),
+            arrived: Fifo::new(),
+            pulled: Fifo::new(),
             room: 0,
             held_up: false,
         };
@@ -98,21 +99,15 @@ impl<H: EndpointEvents> Inbox<H> {
         }
         // Some to spare, so that this is not done for each one.
         let capacity = room.checked_next_power_of_two().unwrap_or(room);
-        let mut arrived = KVVec::with_capacity(capacity, GFP_KERNEL)?;
-        let mut pulled = KVVec::with_capacity(capacity, GFP_KERNEL)?;
+        let mut arrived = Fifo::with_capacity(capacity)?;
+        let mut pulled = Fifo::with_capacity(capacity)?;
         let mut queue = self.queue.lock();
         // Somebody else may have made more meanwhile.
         if queue.arrived.capacity() < room {
-            for message in queue.arrived.drain_all() {
-                let _ = arrived.push_within_capacity(message);
-            }
-            core::mem::swap(&mut queue.arrived, &mut arrived);
+            queue.arrived.grow_into(&mut arrived);
         }
         if queue.pulled.capacity() < room {
-            for call in queue.pulled.drain_all() {
-                let _ = pulled.push_within_capacity(call);
-            }
-            core::mem::swap(&mut queue.pulled, &mut pulled);
+            queue.pulled.grow_into(&mut pulled);
         }
         drop(queue);
         // What is left of the smaller ones is freed outside of the lock.
@@ -138,7 +133,7 @@ impl<H: EndpointEvents> Inbox<H> {
             // See `has_room` for the barrier.
             self.may_pass.xchg(true, Full);
         }
-        let refused = queue.arrived.push_within_capacity(arrived).err();
+        let refused = queue.arrived.push(arrived).err();
         xprt.set_data();
         drop(queue);
         Self::announce(xprt, refused.is_some());
@@ -148,7 +143,7 @@ impl<H: EndpointEvents> Inbox<H> {
     pub(super) fn put_back(&self, xprt: &SvcXprt, arrived: Arrived<H>) {
         let mut queue = self.queue.lock();
         // Its place is still there, since it has not given its Receive back.
-        let refused = queue.arrived.insert_within_capacity(0, arrived).err();
+        let refused = queue.arrived.push_oldest(arrived).err();
         xprt.set_data();
         drop(queue);
         Self::announce(xprt, refused.is_some());
@@ -157,7 +152,7 @@ impl<H: EndpointEvents> Inbox<H> {
     /// Puts a Call in that was read, from any context.
     pub(super) fn put_call(&self, xprt: &SvcXprt, call: KBox<Pull<H>>) {
         let mut queue = self.queue.lock();
-        let refused = queue.pulled.push_within_capacity(call).err();
+        let refused = queue.pulled.push(call).err();
         // See `has_room` for the barrier.
         self.has_pulled.xchg(true, Full);
         xprt.set_data();
@@ -191,7 +186,7 @@ impl<H: EndpointEvents> Inbox<H> {
         is_plain: impl Fn(&Arrived<H>) -> bool,
     ) -> Option<Work<H>> {
         let mut queue = self.queue.lock();
-        let lent = match (queue.pulled.first(), queue.arrived.first()) {
+        let lent = match (queue.pulled.oldest(), queue.arrived.oldest()) {
             (None, Some(oldest)) => {
                 let endpoint = oldest.message.endpoint();
                 match lend(endpoint) {
@@ -212,12 +207,12 @@ impl<H: EndpointEvents> Inbox<H> {
         let work = match lent {
             Some(buffer) => {
                 queue.held_up = false;
-                let arrived = queue.arrived.remove(0).ok();
+                let arrived = queue.arrived.pop();
                 arrived.map(|arrived| Work::Arrived(arrived, buffer))
             }
-            None => match queue.pulled.remove(0) {
-                Ok(call) => Some(Work::Pulled(call)),
-                Err(_) => self.pass(&mut queue, is_plain),
+            None => match queue.pulled.pop() {
+                Some(call) => Some(Work::Pulled(call)),
+                None => self.pass(&mut queue, is_plain),
             },
         };
         self.has_pulled.store(!queue.pulled.is_empty(), Relaxed);
@@ -235,15 +230,16 @@ impl<H: EndpointEvents> Inbox<H> {
         queue: &mut Queue<H>,
         is_plain: impl Fn(&Arrived<H>) -> bool,
     ) -> Option<Work<H>> {
-        let endpoint = queue.arrived.first()?.message.endpoint().clone();
-        let mut plain = (0..).zip(&queue.arrived).filter(|(_, call)| is_plain(call));
-        let first = plain.next().map(|(index, _)| index);
+        let endpoint = queue.arrived.oldest()?.message.endpoint().clone();
+        let first = queue.arrived.iter().position(&is_plain);
         let found = first.and_then(|index| Some((index, endpoint.plain_send_buffer()?)));
-        let more = found.is_some() && plain.next().is_some();
+        let more = found
+            .as_ref()
+            .is_some_and(|(index, _)| queue.arrived.iter().skip(index + 1).any(is_plain));
         queue.held_up = true;
         self.may_pass.store(more, Relaxed);
         let (index, buffer) = found?;
-        let arrived = queue.arrived.remove(index).ok()?;
+        let arrived = queue.arrived.remove(index)?;
         Some(Work::Arrived(arrived, buffer))
     }
 
@@ -267,7 +263,7 @@ impl<H: EndpointEvents> Inbox<H> {
     /// The transaction ID of the message that waits longest; zero if there is none.
     pub(super) fn oldest_xid(&self) -> u32 {
         let queue = self.queue.lock();
-        let oldest = queue.arrived.first();
+        let oldest = queue.arrived.oldest();
         oldest.map_or(0, |oldest| xid_of(oldest.message.bytes()))
     }
 

@@ -18,6 +18,7 @@ use crate::kext::delayed_work::{
     DelayedWork,
     DelayedWorkItem, //
 };
+use crate::kext::fifo::Fifo;
 use crate::kext::net::SockAddr;
 use crate::kext::prelude::*;
 use crate::kext::time::HZ;
@@ -96,7 +97,7 @@ pub(crate) struct Listening {
 /// Connections that ask.
 struct Requests {
     /// The connections, the oldest first. With room for all that may wait.
-    queue: KVVec<KBox<ConnectRequest<Listening>>>,
+    queue: Fifo<KBox<ConnectRequest<Listening>>>,
     /// Set while none is accepted. Then [`Listening::resume`] is scheduled.
     paused: bool,
 }
@@ -154,9 +155,11 @@ impl DelayedWorkItem<REJECT_WORK> for Listening {
     fn run(this: Arc<Self>) {
         loop {
             let mut requests = this.requests.lock();
-            let mut queue = requests.queue.iter();
-            let at = queue.position(|incoming| incoming.is_withdrawn());
-            let incoming = at.and_then(|at| requests.queue.remove(at).ok());
+            let at = requests
+                .queue
+                .iter()
+                .position(|incoming| incoming.is_withdrawn());
+            let incoming = at.and_then(|at| requests.queue.remove(at));
             drop(requests);
             if incoming.is_none() {
                 return;
@@ -280,7 +283,7 @@ impl Listening {
     /// Rejects all who ask for a connection.
     fn reject_all(&self) {
         loop {
-            let Ok(incoming) = self.requests.lock().queue.remove(0) else {
+            let Some(incoming) = self.requests.lock().queue.pop() else {
                 return;
             };
             // Rejects the peer, which sleeps.
@@ -303,7 +306,7 @@ impl ConnectionRequests for Listening {
             return Err(incoming);
         }
         // There is room.
-        let _ = requests.queue.push_within_capacity(place.write(incoming));
+        let _ = requests.queue.push(place.write(incoming));
         if requests.paused {
             return Ok(());
         }
@@ -338,7 +341,7 @@ impl ListenTransport for Listening {
 
     fn create(server: Server<'_>, address: SockAddr<'_>) -> Result<Arc<Self>> {
         let requests = Requests {
-            queue: KVVec::with_capacity(MAX_REQUESTS, GFP_KERNEL)?,
+            queue: Fifo::with_capacity(MAX_REQUESTS)?,
             paused: false,
         };
         let this = Arc::pin_init(
@@ -365,7 +368,7 @@ impl ListenTransport for Listening {
 
     fn accept(this: &Arc<Self>) -> Option<Arc<Connection>> {
         let mut requests = this.requests.lock();
-        let incoming = requests.queue.remove(0).ok();
+        let incoming = requests.queue.pop();
         if requests.queue.is_empty() {
             this.xprt.clear_connection();
         }
