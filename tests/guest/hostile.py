@@ -149,8 +149,9 @@ def one(name, case, path, problems):
         problems.append(f"{name}: took {took:.0f} s")
     wanted, unwanted = FORMS.get(name, (set(), set()))
     seen = set(state["notes"])
-    # Its server may notice later than that of the next connection gets the Call again, for which it is too soon else.
-    if name in ENDS and "ended" not in seen and not (state["hits"] > 1 and took < 1):
+    # Its server may notice later than that of the next connection gets the Call again, for which it
+    # is too soon else.
+    if name in ENDS and "ended" not in seen and not (state["hits"] > 1 and took < slowness()):
         problems.append(f"{name}: the connection goes on")
     if not wanted <= seen or unwanted & seen or (wanted and "again" not in seen):
         problems.append(f"{name}: the Call that came again: {seen}")
