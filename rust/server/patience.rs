@@ -96,7 +96,7 @@ impl Patience {
         // One at a time, or two might for ever take from each other what both want.
         let turn = self.turn.lock();
         if xprt.is_closing() {
-            // Whoever had his turn before may have waited in vain.
+            // The thread that had the turn before may have waited in vain.
             return Err(ENOTCONN);
         }
         let mut left = msecs_to_jiffies(LONGEST);

@@ -5,8 +5,6 @@
 # server: ours
 # client: none
 # fabrics: rxe
-# variants: one
-# soak-variants: one two
 # kernels: uml
 # soak-smoke: uml-kasan
 # memory: 2560M
@@ -20,7 +18,6 @@ which a guest has too little memory.
 """
 
 import functools
-import os
 import sys
 import time
 
@@ -32,15 +29,14 @@ from memory import server_memory  # noqa: E402
 
 #: Connections of each process.
 EACH = 40
-TWO = os.environ["VARIANT"] == "two"
 
 
 def one_process(steps, number):
     """Has `EACH` connections ask at once, and serves each as soon as it is accepted."""
-    callers = make(EACH, TWO, 8 if TWO else 2)
+    callers = make(EACH, False, 2)
     steps.done("ready", number)
     steps.expect("go")
-    held = come(callers, TWO, number)
+    held = come(callers, False, number)
     steps.done("served", number)
     steps.expect("enough")
     for caller in held:

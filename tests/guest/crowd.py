@@ -9,7 +9,7 @@
 # kernels: uml
 # memory: 4096M
 # timeout: 300 900
-# rounds: 200 2000
+# rounds: 200 200
 """`$ROUNDS` connections from user space to a server with its defaults.
 
 Each uses all credits that it gets, up to `BUSY` Calls at once, and then does nothing but what an idle

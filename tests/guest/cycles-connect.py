@@ -17,16 +17,12 @@ import sys
 
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
-from common import Gone, check, log, remote, rounds, wait_for  # noqa: E402
+from common import Gone, check, log, rounds, wait_for  # noqa: E402
+from crowd import queue_pairs  # noqa: E402
 from memory import check_memories, server_memory, shown  # noqa: E402
 
 #: Connections of each round.
 CONNECTIONS = 100
-
-
-def queue_pairs():
-    """How many connections the server's device has."""
-    return int(remote("rdma res show qp link $RDMADEV | grep -c 'type RC'", ok=(0, 1)))
 
 
 def one(caller, what):

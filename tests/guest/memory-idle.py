@@ -24,6 +24,7 @@ import time
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
 from common import check, fabric, log, remote, remote_call, rounds, wait_for  # noqa: E402
+from crowd import queue_pairs  # noqa: E402
 from memory import Memory, server_memory, shown  # noqa: E402
 
 #: Connections at a time.
@@ -31,11 +32,6 @@ CONNECTIONS = 200
 #: How many octets of a connection may be missing when all are closed: pages that the kernel keeps
 #: at hand for each CPU, and slabs that are partly in use.
 TOLERANCE = 12 << 10
-
-
-def queue_pairs():
-    """How many connections the server's device has."""
-    return int(remote("rdma res show qp link $RDMADEV | grep -c 'type RC'", ok=(0, 1)))
 
 
 def used_queues():
