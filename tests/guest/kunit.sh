@@ -20,6 +20,10 @@ if grep -E '^ *not ok ' <<<"$log"; then
 fi
 expect_eq "number of suites planned" "$(grep -c '# Subtest:' <<<"$log" || true)" "$suites"
 [ "$suites" -gt 0 ] && [ "$cases" -gt 0 ] || fail "no suite has run"
+# A case of ten seconds is one of minutes on an emulated machine, which then reports a hung task.
+if grep -E 'should be marked slow \(runtime: [0-9]{2,}\.' <<<"$log"; then
+	fail "takes too long, see above"
+fi
 # Each suite in the sources has run.
 wanted=$(grep -rlE 'kunit_tests\(' rust --include='*.rs' | wc -l)
 [ "$suites" -ge "$wanted" ] || fail "only $suites suites of $wanted"
