@@ -50,14 +50,18 @@ const MAX_REQUESTS: usize = 4096;
 /// After how many jiffies an address is tried again that can't be listened at.
 const RETRY: usize = 2 * HZ;
 
-/// With how many newcomers among the connections of the service (see [`Server::newcomers`]) one is
-/// accepted every [`PACE`] jiffies only. All others wait in the queue, which costs them little:
-/// SUNRPC has a limit of 64, and would end those that have not had the time to say anything. So
-/// each has the better part of a second for that.
+/// With how many newcomers among the connections of the service (see [`Server::newcomers`]) the next
+/// one is accepted when they have become fewer, or after [`PATIENCE`] looks. All others wait in the
+/// queue, which costs them little: SUNRPC has a limit of 64, and would end those that have not had
+/// the time to say anything. So each has four seconds for that, and a crowd that never says
+/// anything can't hold up others for long.
 const CROWD: u32 = 24;
 
-/// See [`CROWD`]. A crowd that never says anything can't hold up others for long.
-const PACE: usize = if HZ > 50 { HZ / 50 } else { 1 };
+/// Jiffies between two looks at whether there is still a crowd.
+const LOOK: usize = if HZ > 50 { HZ / 50 } else { 1 };
+
+/// See [`CROWD`].
+const PATIENCE: u32 = 5;
 
 /// Names the work item that rejects.
 const REJECT_WORK: u64 = 0;
@@ -98,8 +102,9 @@ pub(crate) struct Listening {
 struct Requests {
     /// The connections, the oldest first. With room for all that may wait.
     queue: Fifo<KBox<ConnectRequest<Listening>>>,
-    /// Set while none is accepted. Then [`Listening::resume`] is scheduled.
-    paused: bool,
+    /// After how many more looks the next one is accepted in any case. Not zero while none is; then
+    /// [`Listening::resume`] is scheduled.
+    looks: u32,
 }
 
 /// The listening id, and what has become of it.
@@ -195,7 +200,17 @@ impl DelayedWorkItem<RENEW_WORK> for Listening {
 impl DelayedWorkItem<RESUME_WORK> for Listening {
     fn run(this: Arc<Self>) {
         let mut requests = this.requests.lock();
-        requests.paused = false;
+        let crowd = this.xprt.server().newcomers() >= CROWD;
+        requests.looks = if crowd {
+            requests.looks.saturating_sub(1)
+        } else {
+            0
+        };
+        if requests.looks > 0 {
+            // Under the lock: who needs it to be scheduled has seen that there are looks left.
+            DelayedWork::<Self, RESUME_WORK>::schedule(&this, LOOK);
+            return;
+        }
         if requests.queue.is_empty() {
             return;
         }
@@ -307,7 +322,7 @@ impl ConnectionRequests for Listening {
         }
         // There is room.
         let _ = requests.queue.push(place.write(incoming));
-        if requests.paused {
+        if requests.looks > 0 {
             return Ok(());
         }
         self.xprt.set_connection();
@@ -342,7 +357,7 @@ impl ListenTransport for Listening {
     fn create(server: Server<'_>, address: SockAddr<'_>) -> Result<Arc<Self>> {
         let requests = Requests {
             queue: Fifo::with_capacity(MAX_REQUESTS)?,
-            paused: false,
+            looks: 0,
         };
         let this = Arc::pin_init(
             try_pin_init!(Self {
@@ -378,9 +393,9 @@ impl ListenTransport for Listening {
         // Not for those who have given up meanwhile. No other thread accepts until this returns.
         if this.xprt.server().newcomers() >= CROWD {
             let mut requests = this.requests.lock();
-            requests.paused = true;
+            requests.looks = PATIENCE;
             this.xprt.clear_connection();
-            DelayedWork::<Self, RESUME_WORK>::schedule(this, PACE);
+            DelayedWork::<Self, RESUME_WORK>::schedule(this, LOOK);
         }
         Some(accepted)
     }

@@ -5,6 +5,7 @@
 # server: ours
 # client: none
 # fabrics: rxe
+# variants: one two
 # kernels: uml
 # soak-smoke: uml-kasan
 # memory: 2560M
@@ -13,11 +14,12 @@
 """`$ROUNDS` connections from user space, for which all asks are sent before the first one is answered.
 
 SUNRPC ends the oldest of more than 64 connections that have not shown a file handle, over any transport. Our
-listener has the others wait before it comes to that. Over iWARP each connection has Receives of its own, for
-which a guest has too little memory.
+listener has the others wait before it comes to that, long enough for clients that take three seconds.
+Over iWARP each connection has Receives of its own, for which a guest has too little memory.
 """
 
 import functools
+import os
 import sys
 import time
 
@@ -29,14 +31,17 @@ from memory import server_memory  # noqa: E402
 
 #: Connections of each process.
 EACH = 40
+#: How long every eighth process does nothing after it has asked, in seconds.
+SLOW = 3
+TWO = os.environ["VARIANT"] == "two"
 
 
 def one_process(steps, number):
     """Has `EACH` connections ask at once, and serves each as soon as it is accepted."""
-    callers = make(EACH, False, 2)
+    callers = make(EACH, TWO, 8 if TWO else 2)
     steps.done("ready", number)
     steps.expect("go")
-    held = come(callers, False, number)
+    held = come(callers, TWO, number, 0 if number % 8 else SLOW)
     steps.done("served", number)
     steps.expect("enough")
     for caller in held:

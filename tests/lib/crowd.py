@@ -80,8 +80,11 @@ def served(caller, two):
     return bool(answer) and answer.kind == "reply"
 
 
-def come(callers, two, name):
-    """Has all ask at once, and each do a Call as soon as it is accepted. Returns those that are served."""
+def come(callers, two, name, pause=0):
+    """Has all ask at once, and each do a Call as soon as it is accepted. Returns those that are served.
+
+    `pause` is for how many seconds they do not look at whether they are.
+    """
     from common import Gone
     from hostile_caller import Refused
     from pyverbs.pyverbs_error import PyverbsError
@@ -90,6 +93,7 @@ def come(callers, two, name):
     began = time.monotonic()
     for caller in waiting:
         caller.call_in()
+    time.sleep(pause)
     while waiting and time.monotonic() - began < PATIENCE * slowness():
         for caller in list(waiting):
             if not caller.events.pending():
