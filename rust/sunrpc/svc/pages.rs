@@ -8,6 +8,7 @@ use crate::{
     kext::page_fragment::PageFragment,
     sys, //
 };
+use core::ptr;
 
 /// Pages, with one reference to each. The references are given back when this is dropped.
 pub(crate) struct Pages(KVVec<NonNull<sys::page>>);
@@ -53,9 +54,39 @@ impl Pages {
         self.0.push_within_capacity(page).map_err(|_| ENOMEM)
     }
 
-    /// Takes the last page out, with its reference.
-    pub(super) fn pop(&mut self) -> Option<NonNull<sys::page>> {
-        self.0.pop()
+    /// Puts the pages, with their references, into the places at `entries`, and takes what was there
+    /// instead.
+    ///
+    /// # Safety
+    ///
+    /// There are at least as many places as pages, and nobody else uses them. Each is null or a
+    /// page, with a reference that belongs to the place.
+    pub(super) unsafe fn exchange(&mut self, entries: *mut *mut sys::page) {
+        // From the end, so that what moves to the place of one that is removed was exchanged
+        // already.
+        for at in (0..self.0.len()).rev() {
+            let Some(page) = self.0.get_mut(at) else {
+                return;
+            };
+            // SAFETY: The place exists, since the list is not longer than there are places. The
+            // references are exchanged with the pages.
+            let former = unsafe { ptr::replace(entries.add(at), page.as_ptr()) };
+            if let Some(former) = NonNull::new(former) {
+                *page = former;
+            } else {
+                self.remove(at);
+            }
+        }
+    }
+
+    /// Forgets the page at `at`, whose reference belongs to somebody else. The last page takes its
+    /// place.
+    fn remove(&mut self, at: usize) {
+        if let Some(last) = self.0.pop() {
+            if let Some(page) = self.0.get_mut(at) {
+                *page = last;
+            }
+        }
     }
 
     /// Returns the number of pages.
@@ -148,10 +179,13 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        while let Some(page) = self.0.pop() {
-            // SAFETY: The list has this reference, and gives it back once.
-            unsafe { sys::put_page(page.as_ptr()) };
-        }
+        let Ok(count) = i32::try_from(self.0.len()) else {
+            // No Call has as many pages as that.
+            return;
+        };
+        // SAFETY: A `NonNull` is represented as the pointer that it is. The list has these
+        // references, and gives them back once: it is dropped.
+        unsafe { sys::release_pages(self.0.as_mut_ptr().cast(), count) };
     }
 }
 
@@ -173,6 +207,37 @@ mod tests {
         let mut back = KVec::from_elem(0, bytes.len(), GFP_KERNEL)?;
         pages.read(&mut back).ok_or(EINVAL)?;
         assert_eq!(back.as_slice(), bytes.as_slice());
+        Ok(())
+    }
+
+    #[test]
+    fn places_get_the_pages_and_give_their_own() -> Result {
+        const COUNT: usize = 4;
+        for empty in 0..1_u32 << COUNT {
+            let mut former = Pages::allocate(COUNT)?;
+            let mut entries = [ptr::null_mut(); COUNT];
+            for (at, entry) in entries.iter_mut().enumerate() {
+                if empty & 1 << at == 0 {
+                    *entry = former.0.pop().ok_or(EINVAL)?.as_ptr();
+                }
+            }
+            let had = entries;
+            let mut pages = Pages::allocate(COUNT)?;
+            let new: [Option<NonNull<sys::page>>; COUNT] =
+                core::array::from_fn(|at| pages.0.get(at).copied());
+            // SAFETY: There are as many places as pages, each of which is null or has a page with a
+            // reference.
+            unsafe { pages.exchange(entries.as_mut_ptr()) };
+            assert_eq!(entries.map(NonNull::new), new);
+            assert_eq!(pages.len(), COUNT - empty.count_ones() as usize);
+            for page in had.into_iter().filter_map(NonNull::new) {
+                assert_eq!(pages.0.iter().filter(|&&other| other == page).count(), 1);
+            }
+            for page in entries.into_iter().filter_map(NonNull::new) {
+                // SAFETY: The reference was the place's, which is gone.
+                unsafe { sys::release_pages([page.as_ptr()].as_mut_ptr(), 1) };
+            }
+        }
         Ok(())
     }
 

@@ -237,17 +237,9 @@ impl<'a, T: ServerTransport> CallRqst<'a, T> {
         if pages.len() >= rqst.rq_maxpages {
             return Err(EINVAL);
         }
-        while let Some(page) = pages.pop() {
-            // SAFETY: The index, which is the length after the removal, is below `rq_maxpages`. The
-            // reference of the old page is the thread's, that of the new one becomes the thread's.
-            unsafe {
-                let entry = rqst.rq_pages.add(pages.len());
-                let old = core::mem::replace(&mut *entry, page.as_ptr());
-                if !old.is_null() {
-                    sys::put_page(old);
-                }
-            }
-        }
+        // SAFETY: The thread has `rq_maxpages` places, more than there are pages. Each has a
+        // reference of the thread's to its page, if there is one.
+        unsafe { pages.exchange(rqst.rq_pages) };
         Ok(())
     }
 

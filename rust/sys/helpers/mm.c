@@ -28,9 +28,9 @@ void rpcrdma_helper_free_pages_exact(void *address, size_t size)
 	free_pages_exact(address, size);
 }
 
-void rpcrdma_helper_put_page(struct page *page)
+void rpcrdma_helper_release_pages(struct page **pages, int count)
 {
-	put_page(page);
+	release_pages(pages, count);
 }
 
 void *rpcrdma_helper_page_address(const struct page *page)
