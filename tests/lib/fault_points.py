@@ -2,6 +2,7 @@
 """Events of a device that go wrong, for `fault-walk.py`."""
 
 import os
+import select
 import shlex
 import subprocess
 import time
@@ -55,7 +56,8 @@ class Comeback:
         # A driver takes longer than this to start a card anew.
         add = shlex.join(hca_device.addition(profile))
         gone = f"while [ -e {hca.path('fault')} ]; do sleep 0.02; done"
-        self.process = subprocess.Popen(["sh", "-c", f"{gone}; sleep 0.3; {add}"])
+        self.process = subprocess.Popen(["sh", "-c", f"{gone}; echo gone; sleep 0.3; {add}"],
+                                        stdout=subprocess.PIPE)
 
     def end(self):
         """Waits until the device is back, and returns whether it was gone."""
@@ -64,11 +66,13 @@ class Comeback:
             reached = hca.disarm()
         except OSError:
             reached = True
-        if not reached and self.process.poll() is None:
+        # A device that was not reached may be the next one: then the process has said so before.
+        if not reached and not select.select([self.process.stdout], [], [], 0)[0]:
             self.process.kill()
-            self.process.wait()
+            self.process.communicate()
             return False
-        check(self.process.wait(LIMIT * slowness()) == 0, "the device cannot be made again")
+        self.process.communicate(timeout=LIMIT * slowness())
+        check(self.process.returncode == 0, "the device cannot be made again")
         return True
 
 
