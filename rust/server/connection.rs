@@ -21,6 +21,7 @@ use crate::kext::delayed_work::{
     DelayedWorkItem, //
 };
 use crate::kext::memalloc::NoFs;
+use crate::kext::net::Host;
 use crate::kext::prelude::*;
 use crate::kext::ratelimit::pr_warn_ratelimited;
 use crate::kext::waiting::{
@@ -63,6 +64,7 @@ use crate::server::callback::{
     CallbackWire, //
 };
 use crate::server::inbox::Inbox;
+use crate::server::offenders::Offenders;
 use crate::server::patience::Patience;
 use crate::server::upkeep::Upkeep;
 use crate::server::withheld::Withheld;
@@ -140,6 +142,10 @@ pub(crate) struct Connection {
     upkeep: Upkeep,
     /// Whether the client gives back pages of RDMA Reads and Writes.
     withheld: Withheld,
+    /// Where the client is.
+    host: Host,
+    /// Who knows of its offences, and of others'.
+    offenders: Arc<Offenders>,
     /// Checks whether the client makes progress.
     #[pin]
     check: DelayedWork<Connection>,
@@ -249,6 +255,14 @@ impl Connection {
     pub(super) fn close(&self) {
         self.xprt.close();
         self.wake_all();
+    }
+
+    /// Ends the connection for what its client does, at once: what it takes may be others', so its
+    /// QP goes into error now, not when a thread comes to it. Its host is remembered for it.
+    fn cut_off(&self, endpoint: &Arc<Endpoint<Self>>) {
+        self.offenders.blame(self.host);
+        endpoint.cut_off();
+        self.close();
     }
 
     /// Has those who wait look whether the connection is at its end.
@@ -431,8 +445,7 @@ impl Connection {
         let channel = &self.channel;
         if !self.established.load(Relaxed) {
             if channel.is_overdue() {
-                endpoint.cut_off();
-                self.close();
+                self.cut_off(endpoint);
             }
             return;
         }
@@ -454,8 +467,7 @@ impl Connection {
             }
             // What the peer is to be told it has been told. If it breaks its credits it goes on
             // taking Receives, which may be others', so this does not wait for a thread.
-            endpoint.cut_off();
-            self.close();
+            self.cut_off(endpoint);
         }
     }
 
@@ -515,8 +527,7 @@ impl Connection {
             let kept = endpoint.kept();
             if self.withheld.check(kept) && Self::quota().is_short() {
                 self.say_disconnected_for(kept.pages);
-                endpoint.cut_off();
-                self.close();
+                self.cut_off(endpoint);
             }
             more || kept.pages > 0
         })

@@ -11,7 +11,6 @@
 //! begins.
 
 use crate::endpoint::receive_pool::ReceivePools;
-use crate::endpoint::Endpoint;
 use crate::kext::delayed_work::{
     impl_has_delayed_work_ext,
     new_delayed_work_ext,
@@ -21,6 +20,7 @@ use crate::kext::delayed_work::{
 use crate::kext::fifo::Fifo;
 use crate::kext::net::SockAddr;
 use crate::kext::prelude::*;
+use crate::kext::ratelimit::pr_warn_ratelimited;
 use crate::kext::time::HZ;
 use crate::observe::trace::{
     self,
@@ -33,9 +33,11 @@ use crate::rdma::cm::{
     RequestId, //
 };
 use crate::server::connection::{
+    accept::Common,
     inspect::refused,
     Connection, //
 };
+use crate::server::offenders::Offenders;
 use crate::sunrpc::svc::{
     ListenTransport,
     Server,
@@ -63,6 +65,9 @@ const LOOK: usize = if HZ > 50 { HZ / 50 } else { 1 };
 /// See [`CROWD`].
 const PATIENCE: u32 = 5;
 
+/// Jiffies between two who are accepted from hosts that have offended, see [`Offenders`].
+const PROBATION: usize = if HZ > 4 { HZ / 4 } else { 1 };
+
 /// Names the work item that rejects.
 const REJECT_WORK: u64 = 0;
 
@@ -71,6 +76,9 @@ const RENEW_WORK: u64 = 1;
 
 /// Names the work item that goes on with accepting.
 const RESUME_WORK: u64 = 2;
+
+/// Names the work item that lets in who is at a host that has offended.
+const PROBATION_WORK: u64 = 3;
 
 /// A transport that listens.
 #[pin_data]
@@ -81,8 +89,8 @@ pub(crate) struct Listening {
     /// Connections that ask.
     #[pin]
     requests: SpinLock<Requests>,
-    /// The Receives that its connections share.
-    pools: Arc<ReceivePools<Endpoint<Connection>>>,
+    /// What its connections have in common.
+    common: Common,
     /// The listening id. Not held while one is dropped, which waits for its handler.
     #[pin]
     place: Mutex<Place>,
@@ -96,12 +104,17 @@ pub(crate) struct Listening {
     /// Goes on with accepting, after a pause.
     #[pin]
     resume: DelayedWork<Listening, RESUME_WORK>,
+    /// Lets one in who is at a host that has offended.
+    #[pin]
+    probation: DelayedWork<Listening, PROBATION_WORK>,
 }
 
 /// Connections that ask.
 struct Requests {
     /// The connections, the oldest first. With room for all that may wait.
     queue: Fifo<KBox<ConnectRequest<Listening>>>,
+    /// Those at hosts that have offended, which come into the queue one by one. As much room.
+    held: Fifo<KBox<ConnectRequest<Listening>>>,
     /// After how many more looks the next one is accepted in any case. Not zero while none is; then
     /// [`Listening::resume`] is scheduled.
     looks: u32,
@@ -154,22 +167,38 @@ impl_has_delayed_work_ext! {
     impl HasDelayedWork<REJECT_WORK> for Listening { self.reject }
     impl HasDelayedWork<RENEW_WORK> for Listening { self.renew }
     impl HasDelayedWork<RESUME_WORK> for Listening { self.resume }
+    impl HasDelayedWork<PROBATION_WORK> for Listening { self.probation }
 }
 
 impl DelayedWorkItem<REJECT_WORK> for Listening {
     fn run(this: Arc<Self>) {
         loop {
-            let mut requests = this.requests.lock();
-            let at = requests
-                .queue
-                .iter()
-                .position(|incoming| incoming.is_withdrawn());
-            let incoming = at.and_then(|at| requests.queue.remove(at));
-            drop(requests);
+            let incoming = this.requests.lock().take_withdrawn();
             if incoming.is_none() {
                 return;
             }
         }
+    }
+}
+
+impl Requests {
+    /// The device of one goes away.
+    fn withdraw(&mut self, id: RequestId) {
+        let mut all = Iterator::chain(self.queue.iter_mut(), self.held.iter_mut());
+        if let Some(incoming) = all.find(|incoming| incoming.is(id)) {
+            incoming.withdraw();
+        }
+    }
+
+    /// Takes one out whose device goes away.
+    fn take_withdrawn(&mut self) -> Option<KBox<ConnectRequest<Listening>>> {
+        for queue in [&mut self.queue, &mut self.held] {
+            let at = queue.iter().position(|incoming| incoming.is_withdrawn());
+            if let Some(at) = at {
+                return queue.remove(at);
+            }
+        }
+        None
     }
 }
 
@@ -212,6 +241,31 @@ impl DelayedWorkItem<RESUME_WORK> for Listening {
             return;
         }
         if requests.queue.is_empty() {
+            return;
+        }
+        this.xprt.set_connection();
+        drop(requests);
+        this.xprt.enqueue();
+    }
+}
+
+impl DelayedWorkItem<PROBATION_WORK> for Listening {
+    fn run(this: Arc<Self>) {
+        let mut requests = this.requests.lock();
+        let Some(incoming) = requests.held.pop() else {
+            return;
+        };
+        // Should there be no room, it is the oldest again.
+        let refused = requests.queue.push(incoming);
+        let waits = refused.is_err();
+        if let Err(incoming) = refused {
+            let _ = requests.held.push_oldest(incoming);
+        }
+        if !requests.held.is_empty() {
+            // Under the lock: who adds one to an empty queue schedules this himself.
+            DelayedWork::<Self, PROBATION_WORK>::schedule(&this, PROBATION);
+        }
+        if waits || requests.looks > 0 {
             return;
         }
         this.xprt.set_connection();
@@ -290,6 +344,7 @@ impl Listening {
         // may have asked it for a connection.
         DelayedWork::<Self, RENEW_WORK>::cancel_sync(this);
         DelayedWork::<Self, RESUME_WORK>::cancel_sync(this);
+        DelayedWork::<Self, PROBATION_WORK>::cancel_sync(this);
         // Each has an id whose handler may schedule the other.
         this.reject_all();
         DelayedWork::<Self, REJECT_WORK>::cancel_sync(this);
@@ -298,9 +353,10 @@ impl Listening {
     /// Rejects all who ask for a connection.
     fn reject_all(&self) {
         loop {
-            let Some(incoming) = self.requests.lock().queue.pop() else {
-                return;
-            };
+            let mut requests = self.requests.lock();
+            let incoming = requests.queue.pop().or_else(|| requests.held.pop());
+            drop(requests);
+            let Some(incoming) = incoming else { return };
             // Rejects the peer, which sleeps.
             drop(incoming);
         }
@@ -308,35 +364,51 @@ impl Listening {
 }
 
 impl ConnectionRequests for Listening {
-    fn requested(&self, incoming: ConnectRequest<Self>) -> Result<(), ConnectRequest<Self>> {
+    fn requested(
+        this: &Arc<Self>,
+        incoming: ConnectRequest<Self>,
+    ) -> Result<(), ConnectRequest<Self>> {
         let Ok(place) = KBox::new_uninit(GFP_KERNEL) else {
             return Err(incoming);
         };
-        let mut requests = self.requests.lock();
-        let len = requests.queue.len();
-        if len >= MAX_REQUESTS || len >= requests.queue.capacity() {
+        let remote = incoming.remote();
+        let is_held = this.common.offenders.has(remote.host());
+        if is_held {
+            pr_warn_ratelimited!(
+                "client {} waits, since clients at its address were cut off again and again\n",
+                remote.text()
+            );
+        }
+        let mut requests = this.requests.lock();
+        let queue = if is_held {
+            &mut requests.held
+        } else {
+            &mut requests.queue
+        };
+        if queue.len() >= MAX_REQUESTS || queue.len() >= queue.capacity() {
             drop(requests);
             // It gets no number.
             refused(Number::Server(0), &incoming.remote().text(), EBUSY);
             return Err(incoming);
         }
         // There is room.
-        let _ = requests.queue.push(place.write(incoming));
+        let _ = queue.push(place.write(incoming));
+        if is_held {
+            // Changes nothing if it is scheduled already.
+            DelayedWork::<Self, PROBATION_WORK>::schedule(this, PROBATION);
+            return Ok(());
+        }
         if requests.looks > 0 {
             return Ok(());
         }
-        self.xprt.set_connection();
+        this.xprt.set_connection();
         drop(requests);
-        self.xprt.enqueue();
+        this.xprt.enqueue();
         Ok(())
     }
 
     fn withdrawn(this: &Arc<Self>, id: RequestId) {
-        let mut requests = this.requests.lock();
-        if let Some(incoming) = requests.queue.iter_mut().find(|incoming| incoming.is(id)) {
-            incoming.withdraw();
-        }
-        drop(requests);
+        this.requests.lock().withdraw(id);
         DelayedWork::<Self, REJECT_WORK>::schedule(this, 0);
     }
 
@@ -357,17 +429,22 @@ impl ListenTransport for Listening {
     fn create(server: Server<'_>, address: SockAddr<'_>) -> Result<Arc<Self>> {
         let requests = Requests {
             queue: Fifo::with_capacity(MAX_REQUESTS)?,
+            held: Fifo::with_capacity(MAX_REQUESTS)?,
             looks: 0,
         };
         let this = Arc::pin_init(
             try_pin_init!(Self {
                 xprt <- SvcXprt::new(server),
                 requests <- new_spinlock!(requests, "rpcrdma::Listening::requests"),
-                pools: ReceivePools::new()?,
+                common: Common {
+                    pools: ReceivePools::new()?,
+                    offenders: Offenders::new()?,
+                },
                 place <- new_mutex!(Place::Making { lost: false }, "rpcrdma::Listening::place"),
                 reject <- new_delayed_work_ext!("rpcrdma_listener_reject"),
                 renew <- new_delayed_work_ext!("rpcrdma_listener_renew"),
                 resume <- new_delayed_work_ext!("rpcrdma_listener_resume"),
+                probation <- new_delayed_work_ext!("rpcrdma_listener_probation"),
             }? Error),
             GFP_KERNEL,
         )?;
@@ -389,7 +466,7 @@ impl ListenTransport for Listening {
         }
         drop(requests);
         let incoming = KBox::into_inner(incoming?);
-        let accepted = Connection::accept(this.xprt.server(), incoming, &this.pools).ok()?;
+        let accepted = Connection::accept(this.xprt.server(), incoming, &this.common).ok()?;
         // Not for those who have given up meanwhile. No other thread accepts until this returns.
         if this.xprt.server().newcomers() >= CROWD {
             let mut requests = this.requests.lock();

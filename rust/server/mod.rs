@@ -9,6 +9,7 @@
 //! | [`Listening`], [`Connection`] | SUNRPC, see [`crate::sunrpc::svc`] | - | `free` |
 //! | the listening CM id | the listener | mutex `place` | replaced, see below; or `detach` |
 //! | a request to connect | the listener | spinlock `requests` | accepted, device gone, `detach` |
+//! | the [`offenders`] | the listener, shared with its connections | its spinlock | dropped |
 //! | the endpoint | the connection | mutex `owner` | `free`: drained, then destroyed |
 //! | the [`Link`](crate::link::Link) | the connection, shared with its callback | `link` | `free` |
 //! | a [`Callback`] | its `rpc_xprt` | its own | `destroy`, see [`callback`] |
@@ -47,6 +48,7 @@ mod connection;
 mod defaults;
 mod inbox;
 mod listening;
+mod offenders;
 mod patience;
 mod upkeep;
 mod withheld;

@@ -212,8 +212,14 @@ pub(super) unsafe fn set_address(
     // SAFETY: The field is part of a valid transport, and the address was just copied into it.
     let address = unsafe { SockAddr::copy(&raw const (*xprt).addr) };
     let (netid, hex) = match u32::from(address.family()) {
-        sys::AF_INET => (c"rdma", hex4(&address)?),
-        sys::AF_INET6 => (c"rdma6", hex6(&address)?),
+        sys::AF_INET => (
+            c"rdma",
+            CString::try_from_fmt(fmt!("{:08x}", address.ipv4()))?,
+        ),
+        sys::AF_INET6 => (
+            c"rdma6",
+            CString::try_from_fmt(fmt!("{:032x}", address.ipv6()))?,
+        ),
         _ => return Err(EAFNOSUPPORT),
     };
 
@@ -247,31 +253,6 @@ pub(super) unsafe fn set_address(
         }
     }
     Ok(())
-}
-
-/// Returns the hexadecimal form of an IPv4 address.
-fn hex4(address: &SockAddr<'_>) -> Result<CString> {
-    // SAFETY: The pointer is to a `sockaddr_storage`, which is larger than a `sockaddr_in` and
-    // aligned for it; any octets there make valid integers.
-    let octets = unsafe {
-        (*address.as_ptr().cast::<sys::sockaddr_in>())
-            .sin_addr
-            .s_addr
-    };
-    CString::try_from_fmt(fmt!("{:08x}", u32::from_be(octets)))
-}
-
-/// Returns the hexadecimal form of an IPv6 address.
-fn hex6(address: &SockAddr<'_>) -> Result<CString> {
-    // SAFETY: The pointer is to a `sockaddr_storage`, which is larger than a `sockaddr_in6` and
-    // aligned for it; any octets there make a valid array.
-    let octets = unsafe {
-        (*address.as_ptr().cast::<sys::sockaddr_in6>())
-            .sin6_addr
-            .in6_u
-            .u6_addr8
-    };
-    CString::try_from_fmt(fmt!("{:032x}", u128::from_be_bytes(octets)))
 }
 
 /// Writes the port strings.

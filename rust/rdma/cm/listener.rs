@@ -52,7 +52,10 @@ pub(crate) trait ConnectionRequests: Send + Sync + Sized + 'static {
     /// # Errors
     ///
     /// Gives the request back if it can't be kept.
-    fn requested(&self, incoming: ConnectRequest<Self>) -> Result<(), ConnectRequest<Self>>;
+    fn requested(
+        this: &Arc<Self>,
+        incoming: ConnectRequest<Self>,
+    ) -> Result<(), ConnectRequest<Self>>;
 
     /// The device of a request goes away, or its peer has given up. The request is to be dropped
     /// soon, but not in here: this runs in the CM's handler. One that is not kept any more is being
@@ -338,7 +341,7 @@ impl<L: ConnectionRequests> Listener<L> {
             withdrawn: false,
             _listener: Arc::clone(&handler),
         };
-        match handler.requested(incoming) {
+        match L::requested(&handler, incoming) {
             Ok(()) => 0,
             Err(incoming) => {
                 incoming.id.leave_to_cm();

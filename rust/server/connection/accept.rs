@@ -64,6 +64,7 @@ use crate::server::backlog::Backlog;
 use crate::server::callback;
 use crate::server::defaults::shared_receives;
 use crate::server::inbox::Inbox;
+use crate::server::offenders::Offenders;
 use crate::server::patience::Patience;
 use crate::server::upkeep::Upkeep;
 use crate::server::withheld::Withheld;
@@ -121,6 +122,14 @@ const CHUNKS: u32 = 16;
 /// The number of the next connection.
 static NEXT_NUMBER: Atomic<u32> = Atomic::new(1);
 
+/// What the connections of a listener have in common.
+pub(in crate::server) struct Common {
+    /// The Receives that they share.
+    pub(in crate::server) pools: Arc<ReceivePools<Endpoint<Connection>>>,
+    /// The hosts whose clients were cut off.
+    pub(in crate::server) offenders: Arc<Offenders>,
+}
+
 impl Connection {
     /// Accepts a connection.
     ///
@@ -130,12 +139,12 @@ impl Connection {
     pub(in crate::server) fn accept<L: ConnectionRequests>(
         server: Server<'_>,
         incoming: ConnectRequest<L>,
-        pools: &Arc<ReceivePools<Endpoint<Self>>>,
+        common: &Common,
     ) -> Result<Arc<Self>> {
         // The number has 31 bits for trace events.
         let number = Number::Server(NEXT_NUMBER.fetch_add(1, Relaxed) & (u32::MAX >> 1));
         let addresses = (incoming.remote().text(), incoming.local().text());
-        let accepted = Self::try_accept(server, incoming, pools, number, addresses);
+        let accepted = Self::try_accept(server, incoming, common, number, addresses);
         inspect::accepted(number, &addresses.0, &accepted);
         accepted
     }
@@ -148,7 +157,7 @@ impl Connection {
     fn try_accept<L: ConnectionRequests>(
         server: Server<'_>,
         incoming: ConnectRequest<L>,
-        pools: &Arc<ReceivePools<Endpoint<Self>>>,
+        common: &Common,
         number: Number,
         addresses: (AddressText, AddressText),
     ) -> Result<Arc<Self>> {
@@ -156,6 +165,7 @@ impl Connection {
         let channel = plan.channel(number, addresses)?;
         let stats = Arc::new(Stats::new(number), GFP_KERNEL)?;
         let credits = plan.credits;
+        let host = incoming.remote().host();
         let this = Arc::pin_init(
             try_pin_init!(Self {
                 xprt <- SvcXprt::new(server),
@@ -178,6 +188,8 @@ impl Connection {
                 callback <- new_mutex!(None, "rpcrdma::Connection::callback"),
                 upkeep: Upkeep::new(),
                 withheld: Withheld::new(),
+                host,
+                offenders: common.offenders.clone(),
                 check <- new_delayed_work_ext!("rpcrdma_check"),
                 device_gone: Atomic::new(false),
                 leave <- new_delayed_work_ext!("rpcrdma_leave"),
@@ -187,7 +199,7 @@ impl Connection {
         this.xprt.set_local(incoming.local())?;
         this.xprt.set_remote(incoming.remote())?;
         let cm = CmId::adopt(incoming, this.clone())?;
-        let owner = match this.bring_up(cm, plan, pools) {
+        let owner = match this.bring_up(cm, plan, &common.pools) {
             Ok(owner) => owner,
             Err(error) => {
                 // The CM id is gone, so no handler runs any more. `free` will not be called, which

@@ -112,7 +112,7 @@ impl Connection {
     fn is_due(&self, message: &Received<Self>) -> bool {
         let due = self.channel.answered().is_ok();
         if !due {
-            self.cut_off(message);
+            self.cut_off_for(message);
         }
         due
     }
@@ -136,7 +136,7 @@ impl Connection {
         let unanswered = message.count();
         let overrun = self.channel.arrived(unanswered).is_err();
         if overrun && self.channel.tolerate(message.endpoint(), self).is_err() {
-            self.cut_off(&message);
+            self.cut_off_for(&message);
             return;
         }
         self.put_in(message, None);
@@ -149,9 +149,8 @@ impl Connection {
     }
 
     /// Ends the connection for a message that should not have been sent: RFC 8166 section 3.3.1
-    /// allows it. What the peer took too much of may be others', so its QP goes into error now, not
-    /// when a thread comes to it.
-    fn cut_off(&self, message: &Received<Self>) {
+    /// allows it.
+    fn cut_off_for(&self, message: &Received<Self>) {
         let bytes = message.bytes();
         self.stats.refused(
             call::xid_of(bytes),
@@ -159,8 +158,7 @@ impl Connection {
             RefusalReason::NoCredit,
             bytes.len(),
         );
-        message.endpoint().cut_off();
-        self.close();
+        self.cut_off(message.endpoint());
     }
 
     /// Returns the length of what was received, or ends the connection.
