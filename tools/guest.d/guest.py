@@ -111,7 +111,7 @@ class Guest:
             "COLUMNS": str(size.columns),
         }
         keep = [args.tree, os.getcwd(), args.run_dir, self.kernel_dir,
-                os.path.dirname(self.ours_ko)]
+                os.path.dirname(self.ours_ko), *args.see]
         with open(os.path.join(self.dir, "env"), "w") as f:
             for name, value in env.items():
                 f.write(f"export {name}={shlex.quote(value)}\n")

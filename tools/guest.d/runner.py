@@ -57,6 +57,7 @@ def parse():
     p.add_argument("--server-memory")
     p.add_argument("--timeout", type=float)
     p.add_argument("--env", action="append", default=[])
+    p.add_argument("--see", action="append", default=[])
     p.add_argument("--expect", action="append", default=[])
     p.add_argument("--server-cmd")
     p.add_argument("--client-cmd")
