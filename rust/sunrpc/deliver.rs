@@ -71,7 +71,8 @@ unsafe fn shorten_head(bufs: [&XdrBuf; 2], len: usize) {
 /// equal. Returns the length of the Reply, which includes the octets in the pages.
 ///
 /// What is longer than the upper layer expects is cut off, as a stream transport does; the decoders
-/// notice.
+/// notice. It is cut off at the end of the last whole XDR unit: the pages and the padding behind
+/// them need not end with one.
 ///
 /// An inline part that does not end with a whole XDR unit (RFC 4506 section 3) is taken as if
 /// zeroes filled the last one: there are servers that pad the data of a READ wrongly, and SUNRPC
@@ -96,8 +97,9 @@ pub(super) unsafe fn inline(bufs: [&XdrBuf; 2], inline: &[u8], written: u32) -> 
         // SAFETY: The caller guarantees it; the slice is as long as it says.
         unsafe { buf.write_at(at, bytes.as_ptr(), bytes.len()) }
     };
+    let whole_units = |len: usize| len - len % XDR_UNIT;
     if written == 0 {
-        return Ok(put(0, inline) + put(inline.len(), padding));
+        return Ok(whole_units(put(0, inline) + put(inline.len(), padding)));
     }
 
     let payload = Payload::new(buf, written)?;
@@ -113,7 +115,8 @@ pub(super) unsafe fn inline(bufs: [&XdrBuf; 2], inline: &[u8], written: u32) -> 
     } else {
         at + rest.len()
     };
-    Ok(payload.rounded + put(0, header) + put(at, rest) + put(padding_at, padding))
+    let put = put(0, header) + put(at, rest) + put(padding_at, padding);
+    Ok(whole_units(payload.rounded + put))
 }
 
 /// Delivers a Reply that is where it belongs: `len` octets of head, pages and tail, all written by
@@ -204,11 +207,12 @@ mod tests {
                 let src = reply(0, len)?;
                 // SAFETY: The message is the test's own.
                 let got = unsafe { inline(m.bufs(), &src, 0) }?;
-                assert_eq!(got, len.next_multiple_of(XDR_UNIT).min(s.total()));
+                let whole = len.next_multiple_of(XDR_UNIT);
+                assert_eq!(got, whole.min(s.total() - s.total() % XDR_UNIT));
                 for at in 0..s.total() {
                     let expected = match at {
                         at if at < len => pattern(at),
-                        at if at < got => 0,
+                        at if at < whole => 0,
                         _ => UNTOUCHED,
                     };
                     assert_eq!(m.get(at)?, expected);
@@ -228,7 +232,7 @@ mod tests {
             let src = reply(0, s.total() + 100)?;
             // SAFETY: The message is the test's own.
             let got = unsafe { inline(m.bufs(), &src, 0) }?;
-            assert_eq!(got, s.total());
+            assert_eq!(got, s.total() - s.total() % XDR_UNIT);
             assert_eq!(m.damage()?, 0);
         }
         Ok(())
@@ -304,6 +308,25 @@ mod tests {
                 // SAFETY: The message is the test's own.
                 let got = unsafe { inline(m.bufs(), &src, 0) }?;
                 assert_eq!(got, (100 + len + padding).next_multiple_of(XDR_UNIT));
+                assert!(m.bufs_are_equal());
+                assert_eq!(m.decode_errors(got, 100, len, 0), Ok(0));
+                assert_eq!(m.damage()?, 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// As above, but there is room for no more than the data and what makes them whole units. With
+    /// pages that do not end with one, the end of the memory does not either.
+    #[test]
+    fn wrongly_padded_data_are_cut_off_at_a_whole_unit() -> Result {
+        for len in [1, 2, 3, 101, 203, PAGE_SIZE - 1, PAGE_SIZE + 3] {
+            for padding in 0..8 {
+                let m = Message::new(shape(100, 0, len, 4))?;
+                let src = reply(0, 100 + len + padding)?;
+                // SAFETY: The message is the test's own.
+                let got = unsafe { inline(m.bufs(), &src, 0) }?;
+                assert_eq!(got, 100 + len.next_multiple_of(XDR_UNIT));
                 assert!(m.bufs_are_equal());
                 assert_eq!(m.decode_errors(got, 100, len, 0), Ok(0));
                 assert_eq!(m.damage()?, 0);
