@@ -28,7 +28,7 @@ build_ganesha() {
 		done
 		cmake -S nfs-ganesha-*/src -B ganesha -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 		    -DCMAKE_INSTALL_PREFIX=/usr -DLIB_INSTALL_DIR=/usr/lib \
-		    -DCMAKE_C_FLAGS=-D_USE_NFS_RDMA_UNUSED \
+		    -DCMAKE_C_FLAGS=-D_USE_NFS_RDMA_UNUSED -DCMAKE_C_STANDARD_LIBRARIES=-lacl \
 		    -DUSE_SYSTEM_NTIRPC=ON -DUSE_NFS_RDMA=ON -DUSE_FSAL_MEM=ON -DALLOCATOR=libc \
 		    -DRPCBIND=OFF -D_MSPAC_SUPPORT=OFF -DRADOS_URLS=OFF $without
 		make -C ganesha "$jobs" install

@@ -21,19 +21,20 @@ def sizes():
     return SLOW_SIZES if slow() else SIZES
 
 
-def tree(mount):
-    """Files of every size, written through the cache and read back from the server."""
+def tree(mount, lengths=None):
+    """Files of every size, or of these, written through the cache and read back from the server."""
     t = Tree(mount, "tree")
-    total = sum(sizes())
+    lengths = lengths or sizes()
+    total = sum(lengths)
     with Wire("tree written", sent=total):
-        for size in sizes():
+        for size in lengths:
             t.put(f"f{size}", pattern(("tree", size), size))
     drop_caches()
     with Wire("tree read", received=total):
-        for size in sizes():
+        for size in lengths:
             t.same(f"f{size}")
     t.verify()
-    for size in sizes():
+    for size in lengths:
         check(os.stat(t.path(f"f{size}")).st_size == size, f"size of f{size}")
 
 
