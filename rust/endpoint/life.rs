@@ -100,7 +100,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// Cuts off a peer that has taken what is not its own: from now on its QP takes no Receive,
     /// and none of its messages is delivered, those that have arrived included. Any context that
     /// may sleep, completion handlers among them. The owner still has to end the endpoint, and may
-    /// do so at any time.
+    /// do so at any time. Returns `false`, and does nothing, if the peer was cut off before.
     ///
     /// # Who puts the QP into error
     ///
@@ -115,9 +115,9 @@ impl<H: EndpointEvents> Endpoint<H> {
     ///
     /// The QP itself stays. Whoever posts to it afterwards has that flushed, as when a connection
     /// is lost.
-    pub(crate) fn cut_off(self: &Arc<Self>) {
+    pub(crate) fn cut_off(self: &Arc<Self>) -> bool {
         if self.cut.xchg(true, Full) {
-            return;
+            return false;
         }
         // Writeback may wait for a handler of completions.
         let scope = NoFs::enter();
@@ -129,6 +129,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         drop(scope);
         self.hang_up.store(true, Relaxed);
         DelayedWork::schedule(self, 0);
+        true
     }
 
     /// Returns whether the peer was cut off.

@@ -112,30 +112,9 @@ impl SockAddr<'_> {
         u128::from_be_bytes(octets)
     }
 
-    /// Returns whose address it is.
-    pub(crate) fn host(&self) -> Host {
-        match u32::from(self.family()) {
-            sys::AF_INET => Host::Address(self.ipv4()),
-            sys::AF_INET6 => Host::Network((self.ipv6() >> 64) as u64),
-            _ => Host::Other,
-        }
-    }
-
     /// Returns the address family.
     pub(crate) fn family(&self) -> sys::__kernel_sa_family_t {
         // SAFETY: The family is the first member whichever variant is used.
         unsafe { self.storage.__bindgen_anon_1.__bindgen_anon_1.ss_family }
     }
-}
-
-/// Whose address one is, as far as an address tells.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Host {
-    /// The host with this IPv4 address.
-    Address(u32),
-    /// A host of the network with this IPv6 prefix of 64 bits, from which it may have any number of
-    /// addresses.
-    Network(u64),
-    /// Any other.
-    Other,
 }

@@ -6,6 +6,7 @@
 //! C header: [`include/rdma/rdma_cm.h`](srctree/include/rdma/rdma_cm.h)
 
 mod context;
+mod host;
 mod id;
 mod listener;
 mod queue_pair;
@@ -22,6 +23,7 @@ pub(crate) use self::{
         CmEvents,
         Context, //
     },
+    host::Host,
     listener::{
         ConnectRequest,
         ConnectionRequests,

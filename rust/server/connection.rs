@@ -21,7 +21,6 @@ use crate::kext::delayed_work::{
     DelayedWorkItem, //
 };
 use crate::kext::memalloc::NoFs;
-use crate::kext::net::Host;
 use crate::kext::prelude::*;
 use crate::kext::ratelimit::pr_warn_ratelimited;
 use crate::kext::waiting::{
@@ -45,6 +44,7 @@ use crate::proto::message::{
     ShortCall,
     Version, //
 };
+use crate::rdma::cm::Host;
 use crate::responder::call::{
     self,
     Arrived,
@@ -257,11 +257,13 @@ impl Connection {
         self.wake_all();
     }
 
-    /// Ends the connection for what its client does, at once: what it takes may be others', so its
-    /// QP goes into error now, not when a thread comes to it. Its host is remembered for it.
+    /// Ends the connection for what its client does or leaves undone, at once: what it takes may be
+    /// others', so its QP goes into error now, not when a thread comes to it. Its host is blamed
+    /// for it, once.
     fn cut_off(&self, endpoint: &Arc<Endpoint<Self>>) {
-        self.offenders.blame(self.host);
-        endpoint.cut_off();
+        if endpoint.cut_off() {
+            self.offenders.blame(self.host);
+        }
         self.close();
     }
 

@@ -29,6 +29,7 @@ use crate::observe::trace::{
 use crate::rdma::cm::{
     ConnectRequest,
     ConnectionRequests,
+    Host,
     Listener,
     RequestId, //
 };
@@ -38,6 +39,7 @@ use crate::server::connection::{
     Connection, //
 };
 use crate::server::offenders::Offenders;
+use crate::server::turns::Turns;
 use crate::sunrpc::svc::{
     ListenTransport,
     Server,
@@ -46,7 +48,8 @@ use crate::sunrpc::svc::{
 use core::mem;
 
 /// Connections that may wait to be accepted; further ones are rejected. All clients of a server may
-/// come at once when a switch is back, and one is accepted at a time.
+/// come at once when a switch is back, and one is accepted at a time. No host has more than half of
+/// the places.
 const MAX_REQUESTS: usize = 4096;
 
 /// After how many jiffies an address is tried again that can't be listened at.
@@ -55,8 +58,9 @@ const RETRY: usize = 2 * HZ;
 /// With how many newcomers among the connections of the service (see [`Server::newcomers`]) the next
 /// one is accepted when they have become fewer, or after [`PATIENCE`] looks. All others wait in the
 /// queue, which costs them little: SUNRPC has a limit of 64, and would end those that have not had
-/// the time to say anything. So each has four seconds for that, and a crowd that never says
-/// anything can't hold up others for long.
+/// the time to say anything. So each has four seconds for that if there is no crowd at another
+/// listener of the service. A crowd that never says anything holds up the others at its host, and
+/// those at other hosts for a turn ([`Turns`]).
 const CROWD: u32 = 24;
 
 /// Jiffies between two looks at whether there is still a crowd.
@@ -65,7 +69,7 @@ const LOOK: usize = if HZ > 50 { HZ / 50 } else { 1 };
 /// See [`CROWD`].
 const PATIENCE: u32 = 5;
 
-/// Jiffies between two who are accepted from hosts that have offended, see [`Offenders`].
+/// Jiffies between two who come into the queue from hosts that have offended, see [`Offenders`].
 const PROBATION: usize = if HZ > 4 { HZ / 4 } else { 1 };
 
 /// Names the work item that rejects.
@@ -115,6 +119,8 @@ struct Requests {
     queue: Fifo<KBox<ConnectRequest<Listening>>>,
     /// Those at hosts that have offended, which come into the queue one by one. As much room.
     held: Fifo<KBox<ConnectRequest<Listening>>>,
+    /// Whose turn it is.
+    turns: Turns,
     /// After how many more looks the next one is accepted in any case. Not zero while none is; then
     /// [`Listening::resume`] is scheduled.
     looks: u32,
@@ -182,6 +188,33 @@ impl DelayedWorkItem<REJECT_WORK> for Listening {
 }
 
 impl Requests {
+    /// Returns whether one more may wait from `host`.
+    fn has_place(&self, host: Host, is_held: bool) -> bool {
+        let queue = if is_held { &self.held } else { &self.queue };
+        let len = queue.len();
+        // Nobody is counted while there are few.
+        len < MAX_REQUESTS / 2
+            || len < MAX_REQUESTS.min(queue.capacity())
+                && queue.iter().filter(|other| other.host() == host).count() < MAX_REQUESTS / 2
+    }
+
+    /// Takes the next one out that is to be accepted.
+    fn take_next(&mut self) -> Option<KBox<ConnectRequest<Listening>>> {
+        let hosts = self.queue.iter().map(|incoming| incoming.host());
+        let incoming = self
+            .turns
+            .next(hosts)
+            .and_then(|at| self.queue.remove(at))?;
+        self.turns.take(incoming.host());
+        Some(incoming)
+    }
+
+    /// Takes the next one out that is held.
+    fn take_held(&mut self) -> Option<KBox<ConnectRequest<Listening>>> {
+        let hosts = self.held.iter().map(|incoming| incoming.host());
+        self.turns.next(hosts).and_then(|at| self.held.remove(at))
+    }
+
     /// The device of one goes away.
     fn withdraw(&mut self, id: RequestId) {
         let mut all = Iterator::chain(self.queue.iter_mut(), self.held.iter_mut());
@@ -252,7 +285,7 @@ impl DelayedWorkItem<RESUME_WORK> for Listening {
 impl DelayedWorkItem<PROBATION_WORK> for Listening {
     fn run(this: Arc<Self>) {
         let mut requests = this.requests.lock();
-        let Some(incoming) = requests.held.pop() else {
+        let Some(incoming) = requests.take_held() else {
             return;
         };
         // Should there be no room, it is the oldest again.
@@ -371,26 +404,26 @@ impl ConnectionRequests for Listening {
         let Ok(place) = KBox::new_uninit(GFP_KERNEL) else {
             return Err(incoming);
         };
-        let remote = incoming.remote();
-        let is_held = this.common.offenders.has(remote.host());
-        if is_held {
-            pr_warn_ratelimited!(
-                "client {} waits, since clients at its address were cut off again and again\n",
-                remote.text()
-            );
-        }
+        let host = incoming.host();
+        let is_held = this.common.offenders.has(host);
         let mut requests = this.requests.lock();
-        let queue = if is_held {
-            &mut requests.held
-        } else {
-            &mut requests.queue
-        };
-        if queue.len() >= MAX_REQUESTS || queue.len() >= queue.capacity() {
+        if !requests.has_place(host, is_held) {
             drop(requests);
             // It gets no number.
             refused(Number::Server(0), &incoming.remote().text(), EBUSY);
             return Err(incoming);
         }
+        if is_held {
+            pr_warn_ratelimited!(
+                "client {} waits, since clients at its address were cut off again and again\n",
+                incoming.remote().text()
+            );
+        }
+        let queue = if is_held {
+            &mut requests.held
+        } else {
+            &mut requests.queue
+        };
         // There is room.
         let _ = queue.push(place.write(incoming));
         if is_held {
@@ -430,6 +463,7 @@ impl ListenTransport for Listening {
         let requests = Requests {
             queue: Fifo::with_capacity(MAX_REQUESTS)?,
             held: Fifo::with_capacity(MAX_REQUESTS)?,
+            turns: Turns::NONE,
             looks: 0,
         };
         let this = Arc::pin_init(
@@ -460,7 +494,7 @@ impl ListenTransport for Listening {
 
     fn accept(this: &Arc<Self>) -> Option<Arc<Connection>> {
         let mut requests = this.requests.lock();
-        let incoming = requests.queue.pop();
+        let incoming = requests.take_next();
         if requests.queue.is_empty() {
             this.xprt.clear_connection();
         }

@@ -6,21 +6,21 @@
 //! Each time a Queue Pair is made and destroyed, and what it has sent takes Receives that others
 //! share. So a host has a few offences free, and some more with time. When it has none left, its
 //! clients wait for their connections, and few of them are accepted in a second: see
-//! [`Listening`](super::Listening). More than that does not happen to others at that host; and
-//! nobody waits at other hosts.
+//! [`Listening`](super::Listening). More than that does not happen to others at that host. Who
+//! waits at other hosts has turns of its own.
 
-use crate::kext::net::Host;
 use crate::kext::prelude::*;
 use crate::kext::time::{
     jiffies,
     HZ, //
 };
+use crate::rdma::cm::Host;
 
 /// How many offences a host has free.
 const FREE: usize = 16;
 
 /// After how many jiffies it has another one.
-const FORGIVEN: usize = HZ / 4;
+const FORGIVEN: usize = if HZ > 4 { HZ / 4 } else { 1 };
 
 /// Hosts that are remembered. Of more than these the one is forgotten that will be forgiven first.
 const HOSTS: usize = 64;
@@ -28,7 +28,7 @@ const HOSTS: usize = 64;
 /// The hosts that have offended lately. The listener and its connections share it.
 #[pin_data]
 pub(super) struct Offenders {
-    /// The hosts. Any context in which spinlocks may be taken.
+    /// The hosts. Taken in process context.
     #[pin]
     hosts: SpinLock<Hosts>,
 }
@@ -127,8 +127,8 @@ impl Hosts {
 mod tests {
     use super::*;
 
-    const HOST: Host = Host::Address(1);
-    const OTHER: Host = Host::Network(1);
+    const HOST: Host = Host::Ipv4(1);
+    const OTHER: Host = Host::Ipv6(1);
 
     #[test]
     fn some_offences_are_free() {
@@ -164,8 +164,8 @@ mod tests {
         for _ in 0..FREE {
             hosts.blame(HOST, 0);
         }
-        for number in 0..10 * HOSTS as u64 {
-            hosts.blame(Host::Network(number), 0);
+        for number in 0..10 * HOSTS as u128 {
+            hosts.blame(Host::Ipv6(number), 0);
         }
         assert!(hosts.has(HOST, 0));
     }

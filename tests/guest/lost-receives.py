@@ -85,6 +85,7 @@ def client():
         silent.close()
         wait_for("the end of all others", 60, lambda: connections() == {mounted})
         load.wait_progress("after all of them")
+        wait_for("the last of what was lost", 10, lambda: not show("receives", mounted)["pool_lost"])
         after = show("receives", mounted)
         log(f"after: {after}")
         check(connects(mount) == former, "the mount had to connect again")

@@ -39,12 +39,12 @@ class Connection(QueuePair):
     domain = None
 
     def __init__(self, private=PRIVATE, depth=16, retry=7, rnr_retry=7, receives=DEPTH,
-                 complete=True, memory=None, asks=True):
+                 complete=True, memory=None, asks=True, source=None):
         self.events = Events()
         #: What ended the connection.
         self.ended = None
         cmid = CMID(creator=self.events.channel, port_space=ce.RDMA_PS_TCP)
-        address = AddrInfo(dst=os.environ["PEER_ADDR"], dst_service=str(NFS_PORT),
+        address = AddrInfo(src=source, dst=os.environ["PEER_ADDR"], dst_service=str(NFS_PORT),
                            port_space=ce.RDMA_PS_TCP)
         cmid.resolve_addr(address, 5000)
         self.expect(ce.RDMA_CM_EVENT_ADDR_RESOLVED)
@@ -150,7 +150,7 @@ class Connection(QueuePair):
                 return None
             time.sleep(0.0005)
 
-    def earn(self, count):
+    def earn(self, count, seconds=20):
         """Uses all credits again and again, until the server grants `count`; raises `Gone` if it does not.
 
         A server grants few credits at first, and cuts off who sends many more Calls than that. It
@@ -158,7 +158,7 @@ class Connection(QueuePair):
         which the server reads and does not look at, so that they are with it for a while; how long
         depends on the machine all the same.
         """
-        until = time.monotonic() + 20 * slowness()
+        until = time.monotonic() + seconds * slowness()
         while self.granted < count:
             if time.monotonic() > until:
                 raise Gone(f"{self.granted} credits, {count} wanted")

@@ -145,13 +145,13 @@ class TwoConnection(Connection):
                 raise Gone(f"no credits: {self.sent} sent, {self.limit} allowed")
             time.sleep(0.0005)
 
-    def widen(self, count):
+    def widen(self, count, seconds=20):
         """Gets a window of so many messages, which grows when all of it is used.
 
         As in `hostile_caller.Connection.earn`, a chunk keeps each Call at the server for a moment.
         """
         chunk = (len(null_rpc(0)), *self.segment(4096))
-        until = time.monotonic() + 20 * slowness()
+        until = time.monotonic() + seconds * slowness()
         while self.room() < count:
             if time.monotonic() > until:
                 raise Gone(f"the window does not grow to {count}")

@@ -16,6 +16,7 @@
 
 use super::{
     context::Phase,
+    host::Host,
     id::Id,
     Accepted,
     CmEvents,
@@ -113,6 +114,11 @@ impl<L: ConnectionRequests> ConnectRequest<L> {
     /// Returns the peer's address.
     pub(crate) fn remote(&self) -> SockAddr<'_> {
         self.id.remote()
+    }
+
+    /// Returns where the peer is.
+    pub(crate) fn host(&self) -> Host {
+        self.id.host()
     }
 
     /// Returns our address.

@@ -165,7 +165,7 @@ impl Connection {
         let channel = plan.channel(number, addresses)?;
         let stats = Arc::new(Stats::new(number), GFP_KERNEL)?;
         let credits = plan.credits;
-        let host = incoming.remote().host();
+        let host = incoming.host();
         let this = Arc::pin_init(
             try_pin_init!(Self {
                 xprt <- SvcXprt::new(server),
