@@ -42,7 +42,7 @@ class Steps:
         write_new(f"/run/{step}")
 
     @staticmethod
-    def expect(step, limit=4 * PATIENCE, meanwhile=lambda: None):
+    def expect(step, limit=6 * PATIENCE, meanwhile=lambda: None):
         """Waits until a step is allowed."""
         def allowed():
             meanwhile()
@@ -80,10 +80,11 @@ def served(caller, two):
     return bool(answer) and answer.kind == "reply"
 
 
-def come(callers, two, name, pause=0):
+def come(callers, two, name, pause=0, patience=PATIENCE):
     """Has all ask at once, and each do a Call as soon as it is accepted. Returns those that are served.
 
-    `pause` is for how many seconds they do not look at whether they are.
+    `pause` is for how many seconds they do not look at whether they are; `patience` is how many it may
+    take.
     """
     from common import Gone
     from hostile_caller import Refused
@@ -94,7 +95,7 @@ def come(callers, two, name, pause=0):
     for caller in waiting:
         caller.call_in()
     time.sleep(pause)
-    while waiting and time.monotonic() - began < PATIENCE * slowness():
+    while waiting and time.monotonic() - began < patience * slowness():
         for caller in list(waiting):
             if not caller.events.pending():
                 continue
