@@ -191,11 +191,11 @@ impl Requests {
     /// Returns whether one more may wait from `host`.
     fn has_place(&self, host: Host, is_held: bool) -> bool {
         let queue = if is_held { &self.held } else { &self.queue };
-        let len = queue.len();
+        let half = MAX_REQUESTS / 2;
         // Nobody is counted while there are few.
-        len < MAX_REQUESTS / 2
-            || len < MAX_REQUESTS.min(queue.capacity())
-                && queue.iter().filter(|other| other.host() == host).count() < MAX_REQUESTS / 2
+        queue.len() < MAX_REQUESTS.min(queue.capacity())
+            && (queue.len() < half
+                || queue.iter().filter(|other| other.host() == host).count() < half)
     }
 
     /// Takes the next one out that is to be accepted.
