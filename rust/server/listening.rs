@@ -17,7 +17,6 @@ use crate::kext::delayed_work::{
     DelayedWork,
     DelayedWorkItem, //
 };
-use crate::kext::fifo::Fifo;
 use crate::kext::net::SockAddr;
 use crate::kext::prelude::*;
 use crate::kext::ratelimit::pr_warn_ratelimited;
@@ -39,18 +38,17 @@ use crate::server::connection::{
     Connection, //
 };
 use crate::server::offenders::Offenders;
-use crate::server::turns::Turns;
+use crate::server::requests::{
+    Request,
+    Requests,
+    MAX_REQUESTS, //
+};
 use crate::sunrpc::svc::{
     ListenTransport,
     Server,
     SvcXprt, //
 };
 use core::mem;
-
-/// Connections that may wait to be accepted; further ones are rejected. All clients of a server may
-/// come at once when a switch is back, and one is accepted at a time. No host has more than half of
-/// the places.
-const MAX_REQUESTS: usize = 4096;
 
 /// After how many jiffies an address is tried again that can't be listened at.
 const RETRY: usize = 2 * HZ;
@@ -60,7 +58,7 @@ const RETRY: usize = 2 * HZ;
 /// queue, which costs them little: SUNRPC has a limit of 64, and would end those that have not had
 /// the time to say anything. So each has four seconds for that if there is no crowd at another
 /// listener of the service. A crowd that never says anything holds up the others at its host, and
-/// those at other hosts for a turn ([`Turns`]).
+/// those at other hosts for a turn ([`Requests`]).
 const CROWD: u32 = 24;
 
 /// Jiffies between two looks at whether there is still a crowd.
@@ -92,7 +90,7 @@ pub(crate) struct Listening {
     xprt: SvcXprt,
     /// Connections that ask.
     #[pin]
-    requests: SpinLock<Requests>,
+    requests: SpinLock<Requests<KBox<ConnectRequest<Listening>>>>,
     /// What its connections have in common.
     common: Common,
     /// The listening id. Not held while one is dropped, which waits for its handler.
@@ -111,19 +109,6 @@ pub(crate) struct Listening {
     /// Lets one in who is at a host that has offended.
     #[pin]
     probation: DelayedWork<Listening, PROBATION_WORK>,
-}
-
-/// Connections that ask.
-struct Requests {
-    /// The connections, the oldest first. With room for all that may wait.
-    queue: Fifo<KBox<ConnectRequest<Listening>>>,
-    /// Those at hosts that have offended, which come into the queue one by one. As much room.
-    held: Fifo<KBox<ConnectRequest<Listening>>>,
-    /// Whose turn it is.
-    turns: Turns,
-    /// After how many more looks the next one is accepted in any case. Not zero while none is; then
-    /// [`Listening::resume`] is scheduled.
-    looks: u32,
 }
 
 /// The listening id, and what has become of it.
@@ -187,51 +172,21 @@ impl DelayedWorkItem<REJECT_WORK> for Listening {
     }
 }
 
-impl Requests {
-    /// Returns whether one more may wait from `host`.
-    fn has_place(&self, host: Host, is_held: bool) -> bool {
-        let queue = if is_held { &self.held } else { &self.queue };
-        let half = MAX_REQUESTS / 2;
-        // Nobody is counted while there are few.
-        queue.len() < MAX_REQUESTS.min(queue.capacity())
-            && (queue.len() < half
-                || queue.iter().filter(|other| other.host() == host).count() < half)
+impl Request for KBox<ConnectRequest<Listening>> {
+    fn host(&self) -> Host {
+        ConnectRequest::host(self)
     }
 
-    /// Takes the next one out that is to be accepted.
-    fn take_next(&mut self) -> Option<KBox<ConnectRequest<Listening>>> {
-        let hosts = self.queue.iter().map(|incoming| incoming.host());
-        let incoming = self
-            .turns
-            .next(hosts)
-            .and_then(|at| self.queue.remove(at))?;
-        self.turns.take(incoming.host());
-        Some(incoming)
+    fn is(&self, id: RequestId) -> bool {
+        ConnectRequest::is(self, id)
     }
 
-    /// Takes the next one out that is held.
-    fn take_held(&mut self) -> Option<KBox<ConnectRequest<Listening>>> {
-        let hosts = self.held.iter().map(|incoming| incoming.host());
-        self.turns.next(hosts).and_then(|at| self.held.remove(at))
+    fn withdraw(&mut self) {
+        ConnectRequest::withdraw(self);
     }
 
-    /// The device of one goes away.
-    fn withdraw(&mut self, id: RequestId) {
-        let mut all = Iterator::chain(self.queue.iter_mut(), self.held.iter_mut());
-        if let Some(incoming) = all.find(|incoming| incoming.is(id)) {
-            incoming.withdraw();
-        }
-    }
-
-    /// Takes one out whose device goes away.
-    fn take_withdrawn(&mut self) -> Option<KBox<ConnectRequest<Listening>>> {
-        for queue in [&mut self.queue, &mut self.held] {
-            let at = queue.iter().position(|incoming| incoming.is_withdrawn());
-            if let Some(at) = at {
-                return queue.remove(at);
-            }
-        }
-        None
+    fn is_withdrawn(&self) -> bool {
+        ConnectRequest::is_withdrawn(self)
     }
 }
 
@@ -273,7 +228,7 @@ impl DelayedWorkItem<RESUME_WORK> for Listening {
             DelayedWork::<Self, RESUME_WORK>::schedule(&this, LOOK);
             return;
         }
-        if requests.queue.is_empty() {
+        if requests.is_empty() {
             return;
         }
         this.xprt.set_connection();
@@ -285,20 +240,12 @@ impl DelayedWorkItem<RESUME_WORK> for Listening {
 impl DelayedWorkItem<PROBATION_WORK> for Listening {
     fn run(this: Arc<Self>) {
         let mut requests = this.requests.lock();
-        let Some(incoming) = requests.take_held() else {
-            return;
-        };
-        // Should there be no room, it is the oldest again.
-        let refused = requests.queue.push(incoming);
-        let waits = refused.is_err();
-        if let Err(incoming) = refused {
-            let _ = requests.held.push_oldest(incoming);
-        }
-        if !requests.held.is_empty() {
-            // Under the lock: who adds one to an empty queue schedules this himself.
+        let came = requests.let_in();
+        if requests.holds_any() {
+            // Under the lock: who is held when nobody was schedules this himself.
             DelayedWork::<Self, PROBATION_WORK>::schedule(&this, PROBATION);
         }
-        if waits || requests.looks > 0 {
+        if !came || requests.looks > 0 {
             return;
         }
         this.xprt.set_connection();
@@ -387,7 +334,7 @@ impl Listening {
     fn reject_all(&self) {
         loop {
             let mut requests = self.requests.lock();
-            let incoming = requests.queue.pop().or_else(|| requests.held.pop());
+            let incoming = requests.take_any();
             drop(requests);
             let Some(incoming) = incoming else { return };
             // Rejects the peer, which sleeps.
@@ -419,13 +366,8 @@ impl ConnectionRequests for Listening {
                 incoming.remote().text()
             );
         }
-        let queue = if is_held {
-            &mut requests.held
-        } else {
-            &mut requests.queue
-        };
         // There is room.
-        let _ = queue.push(place.write(incoming));
+        let _ = requests.add(place.write(incoming), is_held);
         if is_held {
             // Changes nothing if it is scheduled already.
             DelayedWork::<Self, PROBATION_WORK>::schedule(this, PROBATION);
@@ -460,12 +402,7 @@ impl ListenTransport for Listening {
     }
 
     fn create(server: Server<'_>, address: SockAddr<'_>) -> Result<Arc<Self>> {
-        let requests = Requests {
-            queue: Fifo::with_capacity(MAX_REQUESTS)?,
-            held: Fifo::with_capacity(MAX_REQUESTS)?,
-            turns: Turns::NONE,
-            looks: 0,
-        };
+        let requests = Requests::new(MAX_REQUESTS)?;
         let this = Arc::pin_init(
             try_pin_init!(Self {
                 xprt <- SvcXprt::new(server),
@@ -495,7 +432,7 @@ impl ListenTransport for Listening {
     fn accept(this: &Arc<Self>) -> Option<Arc<Connection>> {
         let mut requests = this.requests.lock();
         let incoming = requests.take_next();
-        if requests.queue.is_empty() {
+        if requests.is_empty() {
             this.xprt.clear_connection();
         }
         drop(requests);

@@ -50,6 +50,7 @@ mod inbox;
 mod listening;
 mod offenders;
 mod patience;
+mod requests;
 mod turns;
 mod upkeep;
 mod withheld;
