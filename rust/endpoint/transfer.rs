@@ -69,12 +69,16 @@ impl<H: EndpointEvents> Counted<H> {
     /// The transfer does not count any more, nor do `pages` of its pages.
     fn end(&mut self, pages: usize) {
         let was_mapped = core::mem::take(&mut self.is_mapped);
+        // The peer has done its part. For how long a thread keeps what was read is not its doing.
+        let was_with_peer = core::mem::take(&mut self.is_with_peer);
         let mut gate = self.endpoint.send.lock();
         gate.transfers = gate.transfers.saturating_sub(was_mapped.into());
         gate.end_pages(pages);
-        if self.is_with_peer && pages > 0 {
+        if was_with_peer {
             gate.returned = gate.returned.wrapping_add(1);
-            self.endpoint.with_peer.fetch_sub(pages as u64, Relaxed);
+            self.endpoint
+                .with_peer
+                .fetch_sub(self.pages as u64, Relaxed);
         }
         let last = gate.awaited && gate.transfers == 0;
         drop(gate);

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0
+# The server's file system is frozen, as for a snapshot: clients whose WRITEs wait there are not disconnected.
+# mode: pair
+# server: ours
+# fabrics: rxe
+# variants: 3
+# soak-variants: 3 3@ours-ours-one 3@stock-ours
+# kernels: uml
+# light: yes
+# timeout: 240 400
+"""All threads of the server wait for the file system, and what was read from clients fills its memory.
+
+Clients that answer no RDMA Reads are disconnected when memory is short. These have answered all: it is
+the server who keeps it.
+"""
+
+import os
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, "tests/lib")
+from case import main  # noqa: E402
+from common import ROOT, Mount, check, log, remote, slowness, wait_for, xprt_stats  # noqa: E402
+
+DEBUGFS = "/sys/kernel/debug/rpcrdma/server"
+SYSCTL = "/proc/sys/sunrpc/svc_rdma/transfer_memory"
+#: What all connections may have, in MiB.
+MEMORY = 16
+#: How long nothing is written, in seconds: longer than it takes to disconnect who keeps memory.
+FROZEN = 50
+CONNECTIONS = 8
+#: What is written at a time, and how many WRITEs are under way.
+SIZE, JOBS = 1 << 20, 64
+#: A file system that can be frozen, and the file that it is in.
+DISK, IMAGE = f"{ROOT}/frozen", f"{ROOT}/frozen.ext4"
+
+
+def short():
+    """Whether more than half of the memory is in use."""
+    text = remote(f"cat {DEBUGFS}/*/transfers")
+    pages = max(int(l.split(": ")[1]) for l in text.splitlines() if l.startswith("all_pages: "))
+    return pages > MEMORY << 7
+
+
+def client():
+    """Writes before, while and after the file system is frozen."""
+    remote("mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug")
+    remote(f"echo {MEMORY} > {SYSCTL}")
+    remote(f"truncate -s 300M {IMAGE} && mkfs.ext4 -qF {IMAGE} && mkdir {DISK} && "
+           f"mount -o loop {IMAGE} {DISK} && chmod 777 {DISK} && "
+           f"exportfs -o rw,async,no_root_squash,insecure,no_subtree_check,fsid=7 '*:{DISK}'")
+    with Mount("3", options=f"noac,nconnect={CONNECTIONS},wsize={SIZE}", export=DISK) as mount:
+        with open(f"{mount.path}/data", "wb") as f:
+            f.write(bytes(2 * SIZE * JOBS))
+        load = subprocess.Popen(
+            ["fio", "--name=data", f"--filename={mount.path}/data", "--rw=write", f"--bs={SIZE}",
+             "--direct=1", "--ioengine=libaio", f"--iodepth={JOBS}", f"--size={2 * SIZE * JOBS}",
+             "--overwrite=1", f"--runtime={FROZEN}", "--time_based"], stdout=subprocess.DEVNULL)
+        wait_for("memory to be short", 30 * slowness(), short, 0.01)
+        remote(f"fsfreeze -f {DISK}")
+        try:
+            begun = time.monotonic()
+            while time.monotonic() - begun < FROZEN:
+                check(short(), f"memory is not short any more {time.monotonic() - begun:.0f} s later")
+                time.sleep(5)
+        finally:
+            remote(f"fsfreeze -u {DISK}")
+        check(load.wait(100 * slowness()) == 0, "who writes has failed")
+        transports = xprt_stats(mount.path, total=False)
+        log(f"connected {[t['connect_count'] for t in transports]}, sends {[t['sends'] for t in transports]}")
+        check(len(transports) == CONNECTIONS, "not all connections")
+        check(all(t["connect_count"] == 1 for t in transports), "a client was disconnected")
+
+
+main(client)
