@@ -74,6 +74,10 @@ pub(crate) trait EndpointEvents: ConnectionEvents + Sized {
     /// A message has arrived.
     fn received(this: &Arc<Self>, message: Received<Self>);
 
+    /// The peer has used up a Receive with what is no message, or with one that is longer than it,
+    /// and is cut off for that. Called once for an endpoint.
+    fn offended(&self) {}
+
     /// The fence posted with `tag` has completed. `done` is false if the connection was lost
     /// before: then nothing is known about its regions.
     fn fenced(this: &Arc<Self>, tag: u32, done: bool);

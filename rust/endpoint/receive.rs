@@ -175,10 +175,11 @@ impl<H: EndpointEvents> Endpoint<H> {
                 this.trace_error(completion, trace::Work::Receive);
             }
             this.keep_back(buffer);
-            if completion.ok() {
-                // The QP is in order, and no credits stop an RDMA Write with immediate data: its
-                // peer would go on taking Receives that others share.
-                Arc::from(this).cut_off();
+            // If the QP is in order no credits stop an RDMA Write with immediate data: its peer would
+            // go on taking Receives that others share.
+            let offends = completion.ok() || completion.is_too_long();
+            if offends && Arc::from(this).cut_off() {
+                this.context.handler().offended();
             }
             this.context.lost();
             return;

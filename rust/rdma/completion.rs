@@ -52,6 +52,11 @@ impl<'a> Completion<'a> {
         self.status() == sys::ib_wc_status_IB_WC_WR_FLUSH_ERR
     }
 
+    /// Returns whether what has come for a Receive is longer than it.
+    pub(crate) fn is_too_long(self) -> bool {
+        self.status() == sys::ib_wc_status_IB_WC_LOC_LEN_ERR
+    }
+
     /// Returns the work request's completion entry.
     pub(super) fn entry(self) -> *mut sys::ib_cqe {
         // SAFETY: Kernel consumers always use this arm.

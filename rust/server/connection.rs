@@ -44,6 +44,7 @@ use crate::proto::message::{
     ShortCall,
     Version, //
 };
+use crate::proto::session::Reason;
 use crate::rdma::cm::Host;
 use crate::responder::call::{
     self,
@@ -262,9 +263,14 @@ impl Connection {
     /// for it, once.
     fn cut_off(&self, endpoint: &Arc<Endpoint<Self>>) {
         if endpoint.cut_off() {
-            self.offenders.blame(self.host);
+            self.blame();
         }
         self.close();
+    }
+
+    /// Its host is blamed for what the client has done.
+    fn blame(&self) {
+        self.offenders.blame(self.host);
     }
 
     /// Has those who wait look whether the connection is at its end.
@@ -462,14 +468,20 @@ impl Connection {
             self.with_callback(|callback| callback.send_room());
         }
         self.stats.refused_at_once(outcome.errors);
-        if outcome.close.is_some() {
+        if let Some(reason) = outcome.close {
             if let Some(why) = channel.refusal() {
                 let client = self.addresses.0;
                 pr_warn_ratelimited!("client {client} is refused: {}\n", why.text());
             }
             // What the peer is to be told it has been told. If it breaks its credits it goes on
             // taking Receives, which may be others', so this does not wait for a thread.
-            self.cut_off(endpoint);
+            if reason == Reason::Owner {
+                // It has done nothing wrong: there was no memory for its message.
+                endpoint.cut_off();
+                self.close();
+            } else {
+                self.cut_off(endpoint);
+            }
         }
     }
 

@@ -248,6 +248,10 @@ impl EndpointEvents for Connection {
         }
     }
 
+    fn offended(&self) {
+        self.blame();
+    }
+
     fn fenced(this: &Arc<Self>, tag: u32, done: bool) {
         this.with_callback(|callback| Callback::fenced(callback, tag, done));
         // The Reply that was kept for it has given its Receive back.
