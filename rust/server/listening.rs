@@ -360,17 +360,19 @@ impl ConnectionRequests for Listening {
             refused(Number::Server(0), &incoming.remote().text(), EBUSY);
             return Err(incoming);
         }
-        if is_held {
-            pr_warn_ratelimited!(
-                "client {} waits, since clients at its address were cut off again and again\n",
-                incoming.remote().text()
-            );
-        }
+        let remote = is_held.then(|| incoming.remote().text());
         // There is room.
         let _ = requests.add(place.write(incoming), is_held);
         if is_held {
             // Changes nothing if it is scheduled already.
             DelayedWork::<Self, PROBATION_WORK>::schedule(this, PROBATION);
+            drop(requests);
+            if let Some(remote) = remote {
+                pr_warn_ratelimited!(
+                    "client {remote} waits, since clients at its address were cut off again and \
+                     again\n"
+                );
+            }
             return Ok(());
         }
         if requests.looks > 0 {

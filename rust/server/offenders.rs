@@ -22,6 +22,9 @@ const FREE: usize = 16;
 /// After how many jiffies it has another one.
 const FORGIVEN: usize = if HZ > 4 { HZ / 4 } else { 1 };
 
+/// For how many jiffies at most a host has something to be forgiven: longer would be no use.
+const MOST: usize = 2 * FREE * FORGIVEN;
+
 /// Hosts that are remembered. Of more than these the one is forgotten that will be forgiven first.
 const HOSTS: usize = 64;
 
@@ -68,8 +71,8 @@ impl Offender {
     /// Returns for how many jiffies from `now` on it has something to be forgiven.
     fn rest(&self, now: usize) -> usize {
         let rest = self.forgiven.wrapping_sub(now);
-        // All was forgiven before now.
-        if rest > usize::MAX / 2 {
+        // All was forgiven before now, however long ago.
+        if rest > MOST {
             0
         } else {
             rest
@@ -104,8 +107,7 @@ impl Hosts {
         let rest = place
             .filter(|_| is_its(place))
             .map_or(0, |own| own.rest(now));
-        // What is beyond that would only be long to forgive.
-        let rest = rest.saturating_add(FORGIVEN).min(2 * FREE * FORGIVEN);
+        let rest = rest.saturating_add(FORGIVEN).min(MOST);
         *place = Some(Offender {
             host,
             forgiven: now.wrapping_add(rest),

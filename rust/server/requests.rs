@@ -56,7 +56,7 @@ impl<R: Request> Requests<R> {
         Ok(Self {
             queue: Fifo::with_capacity(places)?,
             held: Fifo::with_capacity(places)?,
-            turns: Turns::NONE,
+            turns: Turns::new()?,
             looks: 0,
         })
     }

@@ -4,7 +4,7 @@
 //!
 //! A host that asks for many connections at once would have all others wait for as long as it takes
 //! to accept those. So hosts take turns: the next one is who has waited longest since its last
-//! turn, and among its requests the oldest.
+//! turn, and among its requests the oldest. Now and then it is the oldest of all.
 
 use crate::kext::prelude::*;
 use crate::rdma::cm::Host;
@@ -12,26 +12,35 @@ use crate::rdma::cm::Host;
 /// Hosts whose last turn is remembered. Of more than these the one that was longest ago is forgotten.
 const HOSTS: usize = 64;
 
+/// Every turn of this number is that of who has waited longest of all, so that nobody waits for
+/// ever beside a host that asks by many addresses.
+const OLDEST: u64 = 4;
+
 /// The last turns of hosts.
 pub(super) struct Turns {
-    /// Hosts, each with the number of its last turn.
-    hosts: [Option<(Host, u64)>; HOSTS],
+    /// Hosts, each with the number of its last turn. With room for [`HOSTS`].
+    hosts: KVec<(Host, u64)>,
     /// The number of turns so far.
     count: u64,
 }
 
 impl Turns {
-    /// Nobody had a turn yet.
-    pub(super) const NONE: Self = Self {
-        hosts: [None; HOSTS],
-        count: 0,
-    };
+    /// Nobody had a turn yet. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
+            hosts: KVec::with_capacity(HOSTS, GFP_KERNEL)?,
+            count: 0,
+        })
+    }
 
     /// Returns the number of the last turn of `host`; zero if there was none, or it is forgotten.
     fn last(&self, host: Host) -> u64 {
         self.hosts
             .iter()
-            .flatten()
             .find(|(other, _)| *other == host)
             .map_or(0, |&(_, turn)| turn)
     }
@@ -47,7 +56,7 @@ impl Turns {
                 _ => self.last(host),
             };
             former = Some((host, last));
-            if last == 0 {
+            if last == 0 || self.count % OLDEST == OLDEST - 1 {
                 return Some(at);
             }
             if best.is_none_or(|(_, least)| last < least) {
@@ -61,14 +70,14 @@ impl Turns {
     pub(super) fn take(&mut self, host: Host) {
         self.count = self.count.saturating_add(1);
         let count = self.count;
-        // Its own place, or an empty one, or that of the turn that was longest ago.
-        let place = self.hosts.iter_mut().min_by_key(|place| match place {
-            Some((other, _)) if *other == host => 0,
-            Some((_, turn)) => turn.saturating_add(1),
-            None => 1,
-        });
-        if let Some(place) = place {
-            *place = Some((host, count));
+        let own = self.hosts.iter_mut().find(|(other, _)| *other == host);
+        if let Some((_, turn)) = own {
+            *turn = count;
+        } else if self.hosts.len() < HOSTS {
+            // There is room.
+            let _ = self.hosts.push_within_capacity((host, count));
+        } else if let Some(oldest) = self.hosts.iter_mut().min_by_key(|(_, turn)| *turn) {
+            *oldest = (host, count);
         }
     }
 }
@@ -92,7 +101,7 @@ mod tests {
 
     #[test]
     fn who_comes_later_does_not_wait_for_all_of_another() -> Result {
-        let mut turns = Turns::NONE;
+        let mut turns = Turns::new()?;
         let mut waiting = KVec::new();
         for number in [1, 1, 1, 1, 2, 2, 3] {
             waiting.push(host(number), GFP_KERNEL)?;
@@ -105,8 +114,23 @@ mod tests {
     }
 
     #[test]
-    fn the_last_turns_are_those_remembered() {
-        let mut turns = Turns::NONE;
+    fn nobody_waits_for_ever_beside_ever_new_hosts() -> Result {
+        let mut turns = Turns::new()?;
+        turns.take(host(0));
+        let mut waiting = KVec::new();
+        waiting.push(host(0), GFP_KERNEL)?;
+        for number in 1..=OLDEST as u32 {
+            waiting.push(host(number), GFP_KERNEL)?;
+            if step(&mut turns, &mut waiting) == Some(host(0)) {
+                return Ok(());
+            }
+        }
+        Err(ETIMEDOUT)
+    }
+
+    #[test]
+    fn the_last_turns_are_those_remembered() -> Result {
+        let mut turns = Turns::new()?;
         for number in 0..10 * HOSTS as u32 {
             turns.take(host(number));
             turns.take(host(0));
@@ -114,5 +138,6 @@ mod tests {
         assert!(turns.next([host(0), host(1)].into_iter()) == Some(1));
         let last = 10 * HOSTS as u32 - 1;
         assert!(turns.next([host(last), host(0), host(last)].into_iter()) == Some(0));
+        Ok(())
     }
 }
