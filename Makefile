@@ -15,7 +15,7 @@ KFLAGS := $(if $(call config_has,CONFIG_CC_IS_CLANG),LLVM=1) \
 
 .DEFAULT_GOAL := modules
 .PHONY: modules modules_install check-kdir clean help setup demo demo-pair check soak bench
-.PHONY: guest check-interop check-oldest bench-two bench-instructions deb
+.PHONY: guest check-interop check-oldest check-unstable check-arm64 bench-two bench-instructions deb
 
 # The oldest kernel that the module is for.
 OLDEST := 7.2.12
@@ -69,10 +69,20 @@ check-oldest:
 	@RPCRDMA_KERNEL=$(OLDEST) tools/check 'uml/kunit*' 'uml/workload/rxe/*' 'uml/workload/siw/*' \
 		'uml/fault-disconnect/*'
 
+# The compilers that Debian's next release is to have, and a kernel that was built with them.
+check-unstable:
+	@RPCRDMA_SUITE=unstable tools/check 'uml/kunit*' 'uml/workload/rxe/*' 'debian/workload/*'
+
+# On emulated machines, whose kernels have pages of 4, 16 and 64 KiB.
+check-arm64:
+	@tools/check --arm64
+
 # And the strict device must see what is wrong with a module that was spoilt on purpose.
 soak:
 	@tools/check --soak
 	@$(MAKE) --no-print-directory check-oldest
+	@$(MAKE) --no-print-directory check-unstable
+	@$(MAKE) --no-print-directory check-arm64
 	@tools/sabotage
 
 # What a clock can tell, and what only instructions can.
@@ -105,6 +115,10 @@ help:
 	@echo '                  our client and server with each other and with the stock ones'
 	@echo '  make check-oldest'
 	@echo '                  the workload with the oldest kernel that the module is for ($(OLDEST))'
+	@echo '  make check-unstable'
+	@echo '                  the workload with the compilers and the kernel of Debian unstable'
+	@echo '  make check-arm64'
+	@echo '                  on emulated arm64 machines with pages of 4, 16 and 64 KiB'
 	@echo '  make soak       the same with full counts, and those that take too long for make check;'
 	@echo '                  takes hours'
 	@echo '  make bench      compare with the stock module, as client and as server, and in Version Two:'

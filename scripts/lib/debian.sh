@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0
-# The kernel "debian": the distribution's own, unmodified, and a build
-# directory that our module can be built in. Sourced, never run.
+# The kernels "debian", "arm64" and "arm64-16k": the distribution's own, unmodified, and
+# a build directory that our module can be built in. Sourced, never run.
 #
 # Debian's headers have Module.symvers, but not the metadata of the kernel's
 # Rust crates. Preparing the same source with the same configuration and the
 # same compiler makes them, down to the hash in every symbol name.
 
+# Prints what Debian calls the flavour of a kernel.
+debian_flavour() {
+	case $1 in
+	debian) echo amd64 ;;
+	*) echo "$1" ;;
+	esac
+}
+
 # Prints the release of the archive's binary kernel of one source version.
 debian_release() {
-	local upstream=$1 version=$2 package
+	local upstream=$1 version=$2 flavour=$3 package
 
 	while read -r package; do
 		if archive_apt apt-cache madison "$package" 2>/dev/null |
@@ -17,37 +25,43 @@ debian_release() {
 			return
 		fi
 	done < <(archive_apt apt-cache pkgnames "linux-binary-unsigned-$upstream" |
-		grep -E "^linux-binary-unsigned-${upstream//./\\.}(\+deb[0-9]+)?-amd64$")
+		grep -E "^linux-binary-unsigned-${upstream//./\\.}(\+deb[0-9]+)?-$flavour$")
 }
 
-make_kernel_debian() {
-	local result=$1 upstream package version release build=$1/build debs=$1/debs name
+make_debian_kernel() {
+	local kernel=$1 result=$2 upstream package version release build=$2/build debs=$2/debs name
 
 	read -r upstream package version <"$SOURCE/VERSION"
 	if [ ! -e "$result/unpacked" ]; then
-		unpack_debian "$result" "$upstream" "$version" "$debs"
+		unpack_debian "$kernel" "$result" "$upstream" "$version" "$debs"
 	fi
 	[ ! -e "$result/unavailable" ] || return 0
 	release=$(cat "$result/release")
 	# shellcheck disable=SC2046
-	CHROOT_CWD=$SOURCE/linux chroot_sysroot make $(kernel_make_flags debian) O="$build" \
+	CHROOT_CWD=$SOURCE/linux chroot_tools "$kernel" make $(kernel_make_flags "$kernel") O="$build" \
 		-j$(($(nproc) + 1)) olddefconfig prepare modules_prepare
 	name=$(cat "$build/include/config/kernel.release")
 	[ "$name" = "$release" ] || die "prepared a tree of $name for the kernel $release"
-	make_initrd "$result" "$release"
+	make_initrd "$kernel" "$result" "$release"
 	rm -rf "$debs"
 	result "Linux $release ($version), unmodified; $(du -sh "$result" | cut -f 1)"
 }
 
+make_kernel_debian() { make_debian_kernel debian "$1"; }
+make_kernel_arm64() { make_debian_kernel arm64 "$1"; }
+make_kernel_arm64_16k() { make_debian_kernel arm64-16k "$1"; }
+
 # Fetches the packages and takes out what is wanted.
 unpack_debian() {
-	local result=$1 upstream=$2 version=$3 debs=$4 release= name build=$1/build
+	local kernel=$1 result=$2 upstream=$3 version=$4 debs=$5 release= name build=$2/build
+	local ARCHIVE_ARCHITECTURE=
 
+	! is_arm64 "$kernel" || ARCHIVE_ARCHITECTURE=arm64
 	clear_directory "$result"
 	mkdir -p "$build" "$debs" "$result/modules"
 	if [ "$version" != - ]; then
 		archive_update || die "no network: the package archive cannot be reached; check the connection, then run the same command again"
-		release=$(debian_release "$upstream" "$version")
+		release=$(debian_release "$upstream" "$version" "$(debian_flavour "$kernel")")
 	fi
 	if [ -z "$release" ]; then
 		echo "the package archive has no kernel of the source that was taken ($upstream $version)" \
@@ -78,11 +92,11 @@ unpack_debian() {
 # Makes the small first root file system that a kernel needs whose 9p is a
 # module: it mounts the real root and goes there.
 make_initrd() {
-	local result=$1 release=$2 root=$1/initrd.d module file
+	local kernel=$1 result=$2 release=$3 root=$2/initrd.d module file
 
 	clear_directory "$root"
 	mkdir -p "$root"/{bin,dev,proc,root,modules}
-	cp "$SYSROOT/bin/busybox" "$root/bin/"
+	cp "$(guest_root "$kernel")/usr/bin/busybox" "$root/bin/"
 	: >"$root/order"
 	# Not found is what is built in.
 	for module in virtio_pci 9pnet_virtio 9p; do

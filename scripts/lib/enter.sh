@@ -5,11 +5,12 @@
 # entered is gone, for whatever reason, so are they. The paths bound into the
 # sysroot keep their names there, so what a compiler prints can be clicked on.
 
-# enter [--read-only] [--net] [--cwd DIR] [--bind PATH]… [--bind-ro PATH[:TARGET]]…
-#       ROOT COMMAND…
+# enter [--read-only] [--net] [--cwd DIR] [--guest-root DIR]
+#       [--bind PATH]… [--bind-ro PATH[:TARGET]]… ROOT COMMAND…
 #
 # --read-only: nothing below ROOT can be changed, other than what --bind names,
 # /tmp, /run and /dev/shm, which are fresh. --net: an empty network of its own.
+# --guest-root: that directory is /srv/guest, and has in it what is bound, too.
 enter() {
 	exec_enter "$@" &
 	local pid=$! status=0

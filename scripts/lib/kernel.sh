@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-# Test kernels that are built here: uml, uml-kasan, uml-lockdep, debug. Sourced, never run.
+# Test kernels that are built here: uml, uml-kasan, uml-lockdep, debug, cfi, arm64-64k.
+# Sourced, never run.
 #
 # $(kernel_dir NAME) holds
 #   build/    the build directory, where modules are built against
@@ -8,14 +9,19 @@
 #   image     what is booted: the UML program or a bzImage
 #   release   what uname -r says
 
+KERNELS="uml, uml-kasan, uml-lockdep, debug, cfi, debian, arm64, arm64-16k, arm64-64k"
+ARM64_FLAGS="ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu-"
+
 # Prints the fragments of a kernel.
 kernel_fragments() {
 	case $1 in
 	uml) echo common uml fail speed ;;
 	uml-kasan) echo common uml sanitize uml-kasan ;;
 	uml-lockdep) echo common uml fail lockdep uml-lockdep ;;
-	debug) echo common x86 sanitize lockdep ;;
-	*) die "no such kernel: $1 (uml, uml-kasan, uml-lockdep, debug, debian)" ;;
+	debug) echo common qemu x86 sanitize lockdep ;;
+	cfi) echo common qemu x86 cfi ;;
+	arm64-64k) echo common qemu arm64 ;;
+	*) die "no such kernel: $1 ($KERNELS)" ;;
 	esac
 }
 
@@ -24,18 +30,59 @@ kernel_make_flags() {
 	case $1 in
 	uml | uml-lockdep) echo ARCH=um ;;
 	uml-kasan) echo ARCH=um LLVM=1 ;;
-	debug) echo ARCH=x86_64 LLVM=1 ;;
-	debian) echo ARCH=x86_64 LOCALVERSION="$(sed 's/^[0-9.]*//' "$(kernel_dir debian)/release")" ;;
+	debug | cfi) echo ARCH=x86_64 LLVM=1 ;;
+	arm64-64k) echo "$ARM64_FLAGS" ;;
+	debian | arm64*)
+		if is_arm64 "$1"; then
+			echo "$ARM64_FLAGS"
+		else
+			echo ARCH=x86_64
+		fi
+		echo LOCALVERSION="$(sed 's/^[0-9.]*//' "$(kernel_dir "$1")/release")"
+		;;
 	esac
+}
+
+# Prints the root that has a kernel's compiler, and its emulator.
+tools_root() {
+	case $1 in
+	cfi | arm64*) echo "$TOOLS_ROOT" ;;
+	*) echo "$SYSROOT" ;;
+	esac
+}
+
+# Prints the root that a kernel's guests have.
+guest_root() {
+	if is_arm64 "$1"; then
+		echo "$ARM64_ROOT"
+	else
+		echo "$SYSROOT"
+	fi
+}
+
+# chroot_sysroot in the root that has a kernel's compiler: chroot_tools KERNEL COMMAND…
+chroot_tools() {
+	local root
+
+	root=$(tools_root "$1")
+	shift
+	local SYSROOT=$root
+	chroot_sysroot "$@"
 }
 
 kernel_dir() {
 	local name=$1 fragment files=()
 
-	if [ "$name" = debian ]; then
+	case $name in
+	debian)
 		echo "$RPCRDMA_CACHE/kernel/debian-$(key_of 1 "${SOURCE##*-}")"
 		return
-	fi
+		;;
+	arm64 | arm64-16k)
+		echo "$RPCRDMA_CACHE/kernel/$name-$(key_of 1 "${SOURCE##*-}" "${ARM64_ROOT##*-}")"
+		return
+		;;
+	esac
 	for fragment in $(kernel_fragments "$name"); do
 		files+=("$SCRIPTS/kconfig/$fragment.config")
 	done
@@ -63,10 +110,10 @@ configure_kernel() {
 	done
 	# shellcheck disable=SC2046
 	{
-		CHROOT_CWD=$SOURCE/linux chroot_sysroot make -s $(kernel_make_flags "$name") O="$build" tinyconfig
+		CHROOT_CWD=$SOURCE/linux chroot_tools "$name" make -s $(kernel_make_flags "$name") O="$build" tinyconfig
 		CHROOT_CWD=$build chroot_sysroot "$SOURCE/linux/scripts/kconfig/merge_config.sh" \
 			-m -Q -O "$build" "$build/.config" "${files[@]}" >"$build/merge.log"
-		CHROOT_CWD=$build chroot_sysroot make -s $(kernel_make_flags "$name") olddefconfig
+		CHROOT_CWD=$build chroot_tools "$name" make -s $(kernel_make_flags "$name") olddefconfig
 	}
 	# The last fragment that names a symbol counts.
 	while read -r line; do
@@ -94,7 +141,7 @@ make_kernel() {
 	[ -e "$result/configured" ] || configure_kernel "$name" "$build"
 	touch "$result/configured"
 	# shellcheck disable=SC2086
-	CHROOT_CWD=$build chroot_sysroot make $flags -j$(($(nproc) + 1))
+	CHROOT_CWD=$build chroot_tools "$name" make $flags -j$(($(nproc) + 1))
 	install_kernel "$name" "$result"
 }
 
@@ -104,7 +151,7 @@ install_kernel() {
 
 	clear_directory "$result/modules"
 	# shellcheck disable=SC2046
-	CHROOT_CWD=$build chroot_sysroot make -s $(kernel_make_flags "$name") \
+	CHROOT_CWD=$build chroot_tools "$name" make -s $(kernel_make_flags "$name") \
 		INSTALL_MOD_PATH="$result/modules" modules_install
 	release=$(ls "$result/modules/lib/modules")
 	echo "$release" >"$result/release"
@@ -112,6 +159,7 @@ install_kernel() {
 	take_stock_module "$result" "$release"
 	case $name in
 	uml*) ln -sfn build/linux "$result/image" ;;
+	arm64*) ln -sfn build/arch/arm64/boot/Image "$result/image" ;;
 	*) ln -sfn build/arch/x86/boot/bzImage "$result/image" ;;
 	esac
 	result "Linux $release, $(du -sh "$result" | cut -f 1)"
@@ -138,17 +186,25 @@ make_kernel_uml() { make_kernel uml "$1"; }
 make_kernel_uml_kasan() { make_kernel uml-kasan "$1"; }
 make_kernel_uml_lockdep() { make_kernel uml-lockdep "$1"; }
 make_kernel_debug() { make_kernel debug "$1"; }
+make_kernel_cfi() { make_kernel cfi "$1"; }
+make_kernel_arm64_64k() { make_kernel arm64-64k "$1"; }
 
 setup_kernel() {
 	local name=$1
 
 	setup_source
+	! is_arm64 "$name" || setup_arm64
+	[ "$name" != cfi ] || setup_tools
 	case $name in
 	uml) step "kernel uml" "$(kernel_dir uml)" 3 make_kernel_uml ;;
 	uml-kasan) step "kernel uml-kasan" "$(kernel_dir uml-kasan)" 5 make_kernel_uml_kasan ;;
 	uml-lockdep) step "kernel uml-lockdep" "$(kernel_dir uml-lockdep)" 5 make_kernel_uml_lockdep ;;
 	debug) step "kernel debug" "$(kernel_dir debug)" 5 make_kernel_debug ;;
 	debian) step "kernel debian" "$(kernel_dir debian)" 3 make_kernel_debian ;;
-	*) die "no such kernel: $name (uml, uml-kasan, uml-lockdep, debug, debian)" ;;
+	cfi) step "kernel cfi" "$(kernel_dir cfi)" 8 make_kernel_cfi ;;
+	arm64) step "kernel arm64" "$(kernel_dir arm64)" 3 make_kernel_arm64 ;;
+	arm64-16k) step "kernel arm64-16k" "$(kernel_dir arm64-16k)" 3 make_kernel_arm64_16k ;;
+	arm64-64k) step "kernel arm64-64k" "$(kernel_dir arm64-64k)" 5 make_kernel_arm64_64k ;;
+	*) die "no such kernel: $name ($KERNELS)" ;;
 	esac
 }

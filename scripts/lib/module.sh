@@ -55,12 +55,12 @@ make_module() {
 		--exclude='.*' --exclude='*.symvers' --exclude='modules.order' \
 		--exclude='*_generated*' --exclude='ko-*' --exclude='/siw' --exclude='/rxe' "${sources[@]}" "$dir/"
 	# shellcheck disable=SC2046
-	CHROOT_CWD=$dir chroot_sysroot make $(kernel_make_flags "$kernel") \
+	CHROOT_CWD=$dir chroot_tools "$kernel" make $(kernel_make_flags "$kernel") \
 		-C "$(kernel_dir "$kernel")/build" M="$dir" KUNIT="$MODULE_KUNIT" -j"$(nproc)" modules
 	[ -e "$dir/rpcrdma.ko" ] || die "the build made no rpcrdma.ko"
 	# The modules of the tests, see tests/kmod.
 	# shellcheck disable=SC2046
-	CHROOT_CWD=$dir/kmod chroot_sysroot make $(kernel_make_flags "$kernel") \
+	CHROOT_CWD=$dir/kmod chroot_tools "$kernel" make $(kernel_make_flags "$kernel") \
 		-C "$(kernel_dir "$kernel")/build" M="$dir/kmod" modules
 	[ -e "$dir/kmod/rdmatap.ko" ] || die "the build made no rdmatap.ko"
 	mkdir -p "$result"
@@ -68,7 +68,7 @@ make_module() {
 	[ ! -e "$dir/kmod/hca/hca.ko" ] || cp "$dir/kmod/hca/hca.ko" "$result/"
 	make_device "$kernel" siw siw "$dir/siw" "$result"
 	# On the distribution's kernel its own one is used.
-	[ "$kernel" = debian ] || make_device "$kernel" rxe rdma_rxe "$dir/rxe" "$result"
+	[[ " debian arm64 arm64-16k " == *" $kernel "* ]] || make_device "$kernel" rxe rdma_rxe "$dir/rxe" "$result"
 }
 
 # The kernel's siw or rxe with the mistakes mended that tests would stumble over,
@@ -90,7 +90,7 @@ make_device() {
 		echo "$hash" >"$dir/.patched"
 	fi
 	# shellcheck disable=SC2046
-	CHROOT_CWD=$dir chroot_sysroot make $(kernel_make_flags "$kernel") \
+	CHROOT_CWD=$dir chroot_tools "$kernel" make $(kernel_make_flags "$kernel") \
 		-C "$(kernel_dir "$kernel")/build" M="$dir" modules
 	[ ! -e "$dir/$module.ko" ] || cp "$dir/$module.ko" "$result/$name.ko"
 }
@@ -99,7 +99,11 @@ make_module_uml() { make_module uml "$1"; }
 make_module_uml_kasan() { make_module uml-kasan "$1"; }
 make_module_uml_lockdep() { make_module uml-lockdep "$1"; }
 make_module_debug() { make_module debug "$1"; }
+make_module_cfi() { make_module cfi "$1"; }
 make_module_debian() { make_module debian "$1"; }
+make_module_arm64() { make_module arm64 "$1"; }
+make_module_arm64_16k() { make_module arm64-16k "$1"; }
+make_module_arm64_64k() { make_module arm64-64k "$1"; }
 
 # Builds the module for a kernel if its sources changed since the last time.
 setup_module() {

@@ -9,13 +9,20 @@ SOURCE=$RPCRDMA_CACHE/source-$(key_of 1 "${SYSROOT##*-}" "$KERNEL_PINNED" "$KERN
 
 # apt with lists of its own: the suites that may have kernels, which the
 # sysroot's packages shall not come from. A list that is signed but past its date
-# will do: what is wanted is a version that is known.
+# will do: what is wanted is a version that is known. $ARCHIVE_ARCHITECTURE is that of
+# the packages, if it is another one than the sysroot's.
 archive_apt() {
-	local tool=$1
+	local tool=$1 other=${ARCHIVE_ARCHITECTURE:-} lists=kernel-lists options=()
+
 	shift
+	if [ -n "$other" ]; then
+		lists+=-$other
+		options=(-o "APT::Architecture=$other" -o "APT::Architectures=$other"
+			-o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=)
+	fi
 	chroot_sysroot "$tool" -q -o Dir::Etc::sourcelist=/etc/apt/kernels.list \
-		-o Dir::Etc::sourceparts=- -o Dir::State::lists=/var/lib/apt/kernel-lists \
-		-o Acquire::Retries=3 -o Acquire::Check-Valid-Until=false "$@"
+		-o Dir::Etc::sourceparts=- -o Dir::State::lists="/var/lib/apt/$lists" \
+		-o Acquire::Retries=3 -o Acquire::Check-Valid-Until=false "${options[@]}" "$@"
 }
 
 # A command in the sysroot with the cache writable, in the cache directory.
@@ -25,7 +32,7 @@ chroot_sysroot() {
 
 # Fetches the lists of the suites with kernels, through the sysroot's own mirror.
 archive_update() {
-	local uri options suite lines=
+	local uri options suite lines= directory
 
 	# Without the lists apt does not tell its targets.
 	chroot_sysroot apt-get -q update
@@ -39,8 +46,9 @@ archive_update() {
 	done
 	printf '%s' "$lines" >"$SYSROOT/etc/apt/kernels.list"
 	# Old lists would promise what can no longer be fetched.
-	rm -rf "$SYSROOT/var/lib/apt/kernel-lists"
-	mkdir -p "$SYSROOT/var/lib/apt/kernel-lists/partial"
+	directory=$SYSROOT/var/lib/apt/kernel-lists${ARCHIVE_ARCHITECTURE:+-$ARCHIVE_ARCHITECTURE}
+	rm -rf "$directory"
+	mkdir -p "$directory/partial"
 	# A suite that is missing is no reason to stop, having none of them is.
 	archive_apt apt-get update || true
 	archive_apt apt-cache pkgnames linux-source- | grep -q .

@@ -37,16 +37,17 @@ sysroot_sources() {
 		case $kind in
 		base)
 			echo "deb $options$uri $SUITE main"
-			echo "deb $options$uri $SUITE-updates main"
+			[ "$SUITE" = unstable ] || echo "deb $options$uri $SUITE-updates main"
 			;;
-		security) echo "deb $options$uri $SUITE-security main" ;;
+		security) [ "$SUITE" = unstable ] || echo "deb $options$uri $SUITE-security main" ;;
 		esac
 	done < <(host_mirrors)
 }
 
-# make_root RESULT PACKAGE…: a root of Debian with these packages, as RESULT.tmp.
+# make_root RESULT PACKAGE…: a root of Debian with these packages, as RESULT.tmp. With
+# $ROOT_ARCHITECTURE it is one of another architecture, and they are only unpacked there.
 make_root() {
-	local result=$1 packages sources proxy options=()
+	local result=$1 packages sources proxy options=(--variant=minbase)
 
 	shift
 	packages=$(IFS=, && echo "$*")
@@ -60,6 +61,11 @@ make_root() {
 	[ -n "$(host_mirrors)" ] || apt-get -q update || true
 	sources=$(sysroot_sources)
 	[[ $sources == *" $SUITE main"* ]] || sources=
+	if [ -n "${ROOT_ARCHITECTURE:-}" ]; then
+		options=(--variant=extract "--architecture=$ROOT_ARCHITECTURE" '--include=?essential')
+	fi
+	# A mirror may be of a day; the keys tell whose it is all the same.
+	[ "$SUITE" != unstable ] || options+=('--aptopt=Acquire::Check-Valid-Until "false"')
 	for proxy in Acquire::http::Proxy Acquire::https::Proxy; do
 		eval "$(apt-config shell value "$proxy")"
 		[ -z "${value:-}" ] || options+=("--aptopt=$proxy \"$value\"")
@@ -69,9 +75,13 @@ make_root() {
 	# shellcheck disable=SC2086
 	setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --mount-proc \
 		--propagation private \
-		mmdebstrap --variant=minbase --include="$packages" "${options[@]}" \
+		mmdebstrap --include="$packages" "${options[@]}" \
 		"$SUITE" "$result.tmp" ${sources:+-} <<<"$sources"
-	chroot "$result.tmp" dpkg-query -W >"$result.packages"
+	if [ -n "${ROOT_ARCHITECTURE:-}" ]; then
+		ls "$result.tmp/usr/share/doc" >"$result.packages"
+	else
+		chroot "$result.tmp" dpkg-query -W >"$result.packages"
+	fi
 }
 
 make_sysroot() {

@@ -14,6 +14,8 @@
 # soak-smoke: debug
 # soak-smoke-variants: bounce@ours-ours slot@ours-ours granule@ours-ours-one
 # soak-smoke-variants: iwarp-slot@ours-ours-one iwarp-granule@ours-ours
+# arm64: arm64 arm64-16k arm64-64k
+# arm64-variants: slot@ours-ours granule@ours-ours-one
 # timeout: 120 240
 """Direct I/O from memory at any offset, pages, names and links; then each mapping fails once.
 

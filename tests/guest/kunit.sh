@@ -4,7 +4,8 @@
 # mode: run
 # kernels: uml
 # smoke: uml-kasan
-# soak-smoke: uml-kasan debug
+# soak-smoke: uml-kasan debug cfi
+# arm64: arm64-64k
 # timeout: 60
 set -eu
 . "$GUEST_LIB"

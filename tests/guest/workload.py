@@ -12,7 +12,7 @@
 # kernels: uml
 # kernel-options: dma_debug=off
 # smoke: uml-kasan debian
-# soak-smoke: uml-kasan uml-lockdep debug debian
+# soak-smoke: uml-kasan uml-lockdep debug cfi debian
 # smoke-fabrics: rxe
 # smoke-variants: 4.2 4.2@ours-ours
 # soak-smoke-fabrics: rxe siw
@@ -23,6 +23,9 @@
 # interop-variants: 3@ours-ours-2016 4.0@ours-ours-2016 4.1@ours-ours-2016 4.2@ours-ours-2016
 # interop-variants: 4.2@ours-stock-2016 4.2@stock-ours-2016
 # interop-variants: 3@stock-ours 4.0@stock-ours 4.1@stock-ours 4.2@stock-ours
+# arm64: arm64 arm64-16k arm64-64k
+# arm64-fabrics: rxe
+# arm64-variants: 4.2@ours-ours 3@ours-ours-one 4.2@ours-stock 4.2@stock-ours
 # control-variants: 3@stock-stock 4.0@stock-stock 4.1@stock-stock 4.2@stock-stock
 # timeout: 300 900
 """The matrix: the whole workload on one mount."""

@@ -43,6 +43,7 @@ class Guest:
         self.kernel_dir = args.server_kernel_dir if server else args.kernel_dir
         self.ours_ko = args.server_ours if server else args.ours
         self.is_uml = self.kernel.startswith("uml")
+        self.is_arm64 = self.kernel.startswith("arm64")
         self.memory = ((args.server_memory if server else None) or args.memory
                        or ("1G" if self.is_uml else "2G"))
         self.interactive = args.mode == "shell" and role == "client"
@@ -100,8 +101,14 @@ class Guest:
             name, _, value = setting.partition("=")
             env[name] = value
         size = shutil.get_terminal_size()
+        if self.is_uml:
+            tty = "/dev/tty1"
+        elif self.is_arm64:
+            tty = "/dev/ttyAMA1"
+        else:
+            tty = "/dev/ttyS1"
         own = {
-            "GUEST_TTY": "/dev/tty1" if self.is_uml else "/dev/ttyS1",
+            "GUEST_TTY": tty,
             "INSERT": "1" if args.insert or args.mode != "run" else "0",
             "INTERACTIVE": "1" if self.interactive else "0",
             "MODULES_DIR": os.path.join(self.kernel_dir, "modules/lib/modules"),
@@ -169,7 +176,7 @@ class Guest:
         return command + common + args.kernel_option
 
     def qemu(self, common, line, frames):
-        """The command of an x86 guest."""
+        """The command of a guest under QEMU."""
         args = self.args
         sock = os.path.join(args.run_dir, "net")
         # The timer check fails, and RCU complains early, where an emulated CPU waits for a real one.
@@ -178,7 +185,8 @@ class Guest:
                            "root=root", "rootfstype=9p",
                            "rootflags=trans=virtio,version=9p2000.L,msize=262144,cache=loose",
                            # Each old pseudo-terminal is a device more to be made at boot.
-                           "console=ttyS0", "net.ifnames=0", "pty.legacy_count=0"]
+                           "console=" + ("ttyAMA0" if self.is_arm64 else "ttyS0"),
+                           "net.ifnames=0", "pty.legacy_count=0"]
         tty = (["-chardev", "stdio,id=tty,signal=off"] if self.interactive else
                ["-chardev", f"socket,id=tty,fd={line}"])
         if self.kernel == "debug" and args.cpus == 1:
@@ -189,7 +197,13 @@ class Guest:
         append += args.kernel_option
         # Without five levels of page tables: while the kernel looks for its CPU's features it forgets for
         # a moment that it uses them, and an interrupt just then is a wild access to KASAN.
+        emulator, machine, root = "qemu-system-x86_64", "q35", "/"
         accel, cpu = ["-accel", "tcg,thread=multi"], "max,-la57"
+        if self.is_arm64:
+            # Pointers are signed by something fast: nobody attacks this guest. Its root is one
+            # of its own, see scripts/lib/tools.sh.
+            emulator, machine, root = "qemu-system-aarch64", "virt", "/srv/guest"
+            cpu = "max,pauth-impdef=on"
         if args.icount:
             # sleep=off: a CPU that has nothing to do goes to its next timer at once. An emulated
             # string instruction counts as one for each element that it moves, so the
@@ -202,14 +216,15 @@ class Guest:
                             "-o", plugin, os.path.join(args.tree, "tools/guest.d/profile.c")],
                            check=True)
             accel += ["-plugin", f"file={plugin},out={self.profile}"]
-        command = ["qemu-system-x86_64", "-M", "q35", *accel,
+        command = [emulator, "-M", machine, *accel,
                    "-cpu", cpu, "-m", self.memory, "-smp", str(args.cpus),
                    "-nodefaults", "-display", "none", "-no-reboot",
                    "-kernel", os.path.join(self.kernel_dir, "image"),
                    "-append", " ".join(append),
                    "-chardev", f"file,id=con,path={self.console}",
                    "-serial", "chardev:con", *tty, "-serial", "chardev:tty",
-                   "-fsdev", "local,id=root,path=/,security_model=passthrough,multidevs=remap",
+                   "-fsdev",
+                   f"local,id=root,path={root},security_model=passthrough,multidevs=remap",
                    "-device", "virtio-9p-pci,fsdev=root,mount_tag=root",
                    "-device", "virtio-rng-pci"]
         initrd = os.path.join(self.kernel_dir, "initrd")

@@ -34,7 +34,9 @@ END
 exec bash --rcfile "$GUEST_LIB" -i"""
 
 # Seconds that a guest has for its last checks and to power off.
-GRACE = {"uml": 20, "uml-lockdep": 40, "uml-kasan": 120, "debug": 240, "debian": 60}
+GRACE = {"uml": 20, "uml-lockdep": 40, "uml-kasan": 120, "debug": 240, "cfi": 60,
+         "debian": 60,
+         "arm64": 60, "arm64-16k": 60, "arm64-64k": 60}
 
 
 def parse():
@@ -80,6 +82,8 @@ def parse():
         p.error("run needs a command after --")
     if args.icount and (args.mode != "run" or args.kernel.startswith("uml")):
         p.error("--icount is for one guest under QEMU")
+    if args.icount and args.kernel.startswith("arm64"):
+        p.error("--icount is for x86")
     if args.profile and not args.icount:
         p.error("--profile is for --icount")
     if args.cpus is None:

@@ -408,12 +408,12 @@ static const char *st_iova_bits(struct st *st)
 {
 	if (st_connect(st) || st_map(st, st->mr))
 		return "map";
-	st->mr->iova = 0x5000 + 100;
+	st->mr->iova = 5 * PAGE_SIZE + 100;
 	st->mr->length = PAGE_SIZE;
 	if (st_reg_mr(st, 1, 1, st->mr, st->mr->rkey, ST_ALL) ||
 	    !st_is(&st->end[1], 1, IB_WC_SUCCESS))
 		return "registration";
-	if (st_rdma(st, 2, IB_WR_RDMA_READ, 0x5000 + 100, st->mr->rkey, st_sge(st, 0, 10)) ||
+	if (st_rdma(st, 2, IB_WR_RDMA_READ, 5 * PAGE_SIZE + 100, st->mr->rkey, st_sge(st, 0, 10)) ||
 	    !st_is(&st->end[0], 2, IB_WC_SUCCESS))
 		return "Read";
 	ib_dma_sync_single_for_cpu(st->ib, st->dma, ST_BUFFER, DMA_BIDIRECTIONAL);
