@@ -81,8 +81,6 @@ check-arm64:
 soak:
 	@tools/check --soak
 	@$(MAKE) --no-print-directory check-oldest
-	@$(MAKE) --no-print-directory check-unstable
-	@$(MAKE) --no-print-directory check-arm64
 	@tools/sabotage
 
 # What a clock can tell, and what only instructions can.

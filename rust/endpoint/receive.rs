@@ -175,8 +175,8 @@ impl<H: EndpointEvents> Endpoint<H> {
                 this.trace_error(completion, trace::Work::Receive);
             }
             this.keep_back(buffer);
-            // If the QP is in order no credits stop an RDMA Write with immediate data: its peer would
-            // go on taking Receives that others share.
+            // If the QP is in order no credits stop an RDMA Write with immediate data: its peer
+            // would go on taking Receives that others share.
             let offends = completion.ok() || completion.is_too_long();
             if offends && Arc::from(this).cut_off() {
                 this.context.handler().offended();

@@ -53,12 +53,12 @@ use core::mem;
 /// After how many jiffies an address is tried again that can't be listened at.
 const RETRY: usize = 2 * HZ;
 
-/// With how many newcomers among the connections of the service (see [`Server::newcomers`]) the next
-/// one is accepted when they have become fewer, or after [`PATIENCE`] looks. All others wait in the
-/// queue, which costs them little: SUNRPC has a limit of 64, and would end those that have not had
-/// the time to say anything. So each has four seconds for that if there is no crowd at another
-/// listener of the service. A crowd that never says anything holds up the others at its host, and
-/// those at other hosts for a turn ([`Requests`]).
+/// With how many newcomers among the connections of the service (see [`Server::newcomers`]) the
+/// next one is accepted when they have become fewer, or after [`PATIENCE`] looks. All others wait
+/// in the queue, which costs them little: SUNRPC has a limit of 64, and would end those that have
+/// not had the time to say anything. So each has four seconds for that if there is no crowd at
+/// another listener of the service. A crowd that never says anything holds up the others at its
+/// host, and those at other hosts for a turn ([`Requests`]).
 const CROWD: u32 = 24;
 
 /// Jiffies between two looks at whether there is still a crowd.

@@ -9,7 +9,8 @@
 use crate::kext::prelude::*;
 use crate::rdma::cm::Host;
 
-/// Hosts whose last turn is remembered. Of more than these the one that was longest ago is forgotten.
+/// Hosts whose last turn is remembered. Of more than these the one that was longest ago is
+/// forgotten.
 const HOSTS: usize = 64;
 
 /// Every turn of this number is that of who has waited longest of all, so that nobody waits for

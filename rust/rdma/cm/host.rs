@@ -7,9 +7,9 @@ use crate::sys;
 
 /// Where a peer is, as far as the fabric vouches for it.
 ///
-/// With InfiniBand and RoCE the addresses and the GID in a request are what the peer says. Within an
-/// InfiniBand subnet packets go by LID alone, and that of a request is where it came from. Elsewhere
-/// what accepts the connection is sent to the GID.
+/// With InfiniBand and RoCE the addresses and the GID in a request are what the peer says. Within
+/// an InfiniBand subnet packets go by LID alone, and that of a request is where it came from.
+/// Elsewhere what accepts the connection is sent to the GID.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Host {
     /// The port of the subnet with this LID.
