@@ -38,10 +38,6 @@ def refused(path):
 
 def main():
     """Without a signature, with a stranger's, and with one that the kernel trusts."""
-    run("mount", "-t", "securityfs", "securityfs", "/sys/kernel/security")
-    with open("/sys/kernel/security/lockdown", encoding="ascii") as f:
-        check("[integrity]" in f.read(), "the kernel takes any module")
-    run("modprobe", "-a", *run("modinfo", "-F", "depends", OURS).strip().split(","))
     refused(OURS)
     run("openssl", "req", "-new", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1",
         "-subj", "/CN=stranger/", "-keyout", "/run/key.pem", "-out", "/run/key.x509")
