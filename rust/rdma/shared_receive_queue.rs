@@ -48,6 +48,10 @@ use crate::{
     sys, //
 };
 use core::ptr;
+use kernel::sync::lock::{
+    mutex::MutexBackend,
+    Guard, //
+};
 use kernel::xarray::{
     AllocKind,
     XArray, //
@@ -395,7 +399,7 @@ impl<R: SharedReceives> SharedReceiveQueue<R> {
     }
 
     /// Has `create` make the QP of `user`, whose messages come to that from now on, until
-    /// [`MemberOf::leave`]. Returns its place, and what `create` returns.
+    /// [`MemberOf::left`]. Returns its place, and what `create` returns.
     ///
     /// # Errors
     ///
@@ -436,20 +440,30 @@ impl<R: SharedReceives> SharedReceiveQueue<R> {
     }
 }
 
-/// A Shared Receive Queue, for a QP of its members.
+/// The turn of a QP to leave.
+pub(super) type Turn<'a> = Guard<'a, (), MutexBackend>;
+
+/// A Shared Receive Queue, for a QP of its members. The QP is destroyed between its two calls, not
+/// in a closure that is passed as `dyn`: before Rust 1.86 a call of one fails a kernel's KCFI.
 pub(super) trait MemberOf: Send + Sync {
-    /// Has `destroy` destroy the QP at address `qp`, which is in error and has that place. When
+    /// Waits until what has arrived was looked at: with the QP many a device takes its completions
+    /// back that are in the CQ, which would be taken for lost. None enters or leaves until the
+    /// turn was given back. Sleeps.
+    fn begin_leaving(&self) -> Turn<'_>;
+
+    /// The QP that was at address `qp`, which was in error and has that place, is destroyed. When
     /// this returns no completion of it is left, and its user is forgotten. Sleeps.
-    fn leave(&self, qp: usize, place: u32, destroy: &mut dyn FnMut());
+    fn left(&self, turn: Turn<'_>, qp: usize, place: u32);
 }
 
 impl<R: SharedReceives> MemberOf for SharedReceiveQueue<R> {
-    fn leave(&self, qp: usize, place: u32, destroy: &mut dyn FnMut()) {
+    fn begin_leaving(&self) -> Turn<'_> {
         let turn = self.shared.turnover.lock();
-        // With the QP many a device takes its completions back that are in the CQ. What was not
-        // looked at before would be taken for lost.
         self.queue.flush();
-        destroy();
+        turn
+    }
+
+    fn left(&self, turn: Turn<'_>, qp: usize, place: u32) {
         self.queue.flush();
         let member = self.shared.members.lock().remove(self.shared.key(qp));
         let mut order = self.shared.order.lock();

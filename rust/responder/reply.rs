@@ -186,9 +186,21 @@ where
     }
 }
 
+/// How a Reply waits for memory regions for its RDMA Writes.
+pub(crate) trait AwaitRegions {
+    /// Makes an attempt, again whenever a transfer has ended, while that returns `EAGAIN` and there
+    /// is reason to wait. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// What `attempt` returns: `EAGAIN` if the regions are too few even when nobody else has any.
+    /// `ENOTCONN` if the connection ends before.
+    fn attempt<T>(&self, attempt: impl FnMut() -> Result<T>) -> Result<T>;
+}
+
 /// Makes the Reply of a Call, in `ready`, which has nothing yet but the buffer. Sleeps.
 ///
-/// `patiently` repeats what it is given while that returns `EAGAIN`, whenever a transfer has ended.
+/// `regions` repeats an attempt that finds too few memory regions.
 ///
 /// # Errors
 ///
@@ -198,7 +210,7 @@ pub(crate) fn prepare<H, R>(
     rqst: &mut R,
     ready: &mut Ready<H>,
     terms: &ReplyTerms,
-    patiently: impl FnOnce(&mut dyn FnMut() -> Result<Transfers<H>>) -> Result<Transfers<H>>,
+    regions: &impl AwaitRegions,
 ) -> Result
 where
     H: EndpointEvents<Push = Pages>,
@@ -211,7 +223,7 @@ where
             ready.len = len;
             Ok(())
         }
-        None => prepare_any(rqst, ready, terms, patiently),
+        None => prepare_any(rqst, ready, terms, regions),
     }
 }
 
@@ -252,14 +264,14 @@ fn prepare_any<H, R>(
     rqst: &mut R,
     ready: &mut Ready<H>,
     terms: &ReplyTerms,
-    patiently: impl FnOnce(&mut dyn FnMut() -> Result<Transfers<H>>) -> Result<Transfers<H>>,
+    regions: &impl AwaitRegions,
 ) -> Result
 where
     H: EndpointEvents<Push = Pages>,
     R: ReplySource<H>,
 {
     let mut waits = false;
-    let filled = patiently(&mut || {
+    let filled = regions.attempt(|| {
         let filled = match fill_only_chunk(rqst, ready, terms).transpose() {
             Some(filled) => filled,
             None => fill(rqst, ready, terms),

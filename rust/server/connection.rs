@@ -55,6 +55,7 @@ use crate::responder::call::{
 };
 use crate::responder::reply::{
     self,
+    AwaitRegions,
     Ready, //
 };
 use crate::responder::stats::Stats;
@@ -646,11 +647,11 @@ impl Connection {
         let terms = self.channel.reply_terms(&endpoint, self);
         let buffer = rqst.context_mut().take_buffer().ok_or(ENOTCONN)?;
         let mut ready = Ready::new(rqst.context().xid(), buffer, 0);
-        reply::prepare(&mut rqst, &mut ready, &terms, |attempt| {
-            let has_others = || endpoint.has_transfers();
-            self.patience
-                .attempt(&self.xprt, &has_others, &|| self.close(), attempt)
-        })?;
+        let regions = ConnectionRegions {
+            connection: self,
+            endpoint: &endpoint,
+        };
+        reply::prepare(&mut rqst, &mut ready, &terms, &regions)?;
         rqst.context_mut().release_message();
         let parts = ready.long.as_ref().map_or(1, |long| long.split.len());
         self.post(&endpoint, ready)?;
@@ -664,6 +665,25 @@ impl Connection {
             self.flush();
         }
         Ok(())
+    }
+}
+
+/// The memory regions of a connection, for a Reply.
+struct ConnectionRegions<'a> {
+    connection: &'a Connection,
+    endpoint: &'a Endpoint<Connection>,
+}
+
+impl AwaitRegions for ConnectionRegions<'_> {
+    fn attempt<T>(&self, attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        let Self {
+            connection,
+            endpoint,
+        } = *self;
+        let has_others = || endpoint.has_transfers();
+        let close = || connection.close();
+        let patience = &connection.patience;
+        patience.attempt(&connection.xprt, has_others, close, attempt)
     }
 }
 

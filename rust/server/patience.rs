@@ -85,9 +85,9 @@ impl Patience {
     pub(super) fn attempt<R>(
         &self,
         xprt: &SvcXprt,
-        has_others: &dyn Fn() -> bool,
-        close: &dyn Fn(),
-        attempt: &mut dyn FnMut() -> Result<R>,
+        has_others: impl Fn() -> bool,
+        close: impl Fn(),
+        mut attempt: impl FnMut() -> Result<R>,
     ) -> Result<R> {
         match attempt() {
             Err(EAGAIN) => {}

@@ -395,10 +395,7 @@ impl QueuePair {
             unused: unused.clone(),
         };
         let used = Arc::new(used, GFP_KERNEL).inspect_err(|_| {
-            match &srq {
-                Some((srq, place)) => srq.leave(qp.addr().get(), *place, &mut || undo()),
-                None => undo(),
-            };
+            Self::destroy(&srq, qp.addr().get(), undo);
         })?;
         // SAFETY: The fields are dropped after the QP was destroyed, this one after the places in
         // CQs.
@@ -415,6 +412,16 @@ impl QueuePair {
             _pd: pd,
             _events: events,
         })
+    }
+
+    /// Has `destroy` destroy the QP at address `qp`, which has left `srq` then. Sleeps.
+    fn destroy(srq: &Option<(Arc<dyn MemberOf>, u32)>, qp: usize, destroy: impl FnOnce()) {
+        let Some((srq, place)) = srq else {
+            return destroy();
+        };
+        let turn = srq.begin_leaving();
+        destroy();
+        srq.left(turn, qp, *place);
     }
 
     /// Returns a use of it.
@@ -458,10 +465,7 @@ impl Drop for QueuePair {
         drop(user);
         self.unused.wait();
         // SAFETY: By the type invariant the id exists and has the QP, which nothing uses any more.
-        let mut destroy = || unsafe { sys::rdma_destroy_qp(self.id) };
-        match &self.srq {
-            Some((srq, place)) => srq.leave(address, *place, &mut destroy),
-            None => destroy(),
-        }
+        let destroy = || unsafe { sys::rdma_destroy_qp(self.id) };
+        Self::destroy(&self.srq, address, destroy);
     }
 }
