@@ -223,11 +223,20 @@ mod tests {
         };
         let depth = fits(&wanted, &DEVICE)?.1.region_depth;
         assert_eq!(depth, MAX_PAYLOAD_PAGES.min(32));
-        let wanted = Wanted {
-            region_pages: 8,
-            ..WANTED
+        // Two of the segments are for a Reply's head and tail. Where pages are large no depth is
+        // too small.
+        let least = MAX_PAYLOAD_PAGES.div_ceil(MAX_SEGMENTS - 2);
+        let chosen = |region_pages| {
+            let wanted = Wanted {
+                region_pages,
+                ..WANTED
+            };
+            choose(&wanted, &DEVICE).err()
         };
-        assert_eq!(choose(&wanted, &DEVICE).err(), Some(Unfit::SmallRegions));
+        assert_eq!(chosen(least), None);
+        for shallow in 1..least {
+            assert_eq!(chosen(shallow), Some(Unfit::SmallRegions));
+        }
         Ok(())
     }
 
