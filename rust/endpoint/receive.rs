@@ -176,8 +176,9 @@ impl<H: EndpointEvents> Endpoint<H> {
             }
             this.keep_back(buffer);
             // If the QP is in order no credits stop an RDMA Write with immediate data: its peer
-            // would go on taking Receives that others share.
-            let offends = completion.ok() || completion.is_too_long();
+            // would go on taking Receives that others share. It can come again with what is too
+            // long as well.
+            let offends = completion.ok() || completion.is_refused();
             if offends && Arc::from(this).cut_off() {
                 this.context.handler().offended();
             }

@@ -52,9 +52,15 @@ impl<'a> Completion<'a> {
         self.status() == sys::ib_wc_status_IB_WC_WR_FLUSH_ERR
     }
 
-    /// Returns whether what has come for a Receive is longer than it.
-    pub(crate) fn is_too_long(self) -> bool {
-        self.status() == sys::ib_wc_status_IB_WC_LOC_LEN_ERR
+    /// Returns whether the device has refused what has come for a Receive, above all since it is
+    /// longer than that. The other two are what rxe says then.
+    pub(crate) fn is_refused(self) -> bool {
+        matches!(
+            self.status(),
+            sys::ib_wc_status_IB_WC_LOC_LEN_ERR
+                | sys::ib_wc_status_IB_WC_REM_INV_REQ_ERR
+                | sys::ib_wc_status_IB_WC_LOC_QP_OP_ERR
+        )
     }
 
     /// Returns the work request's completion entry.

@@ -4,21 +4,24 @@
 # mode: pair
 # server: ours
 # fabrics: rxe siw
-# variants: one two
+# variants: one two unread
 # kernels: uml
 # soak-smoke: uml-kasan uml-lockdep debug
 # soak-smoke-fabrics: rxe siw
-# soak-smoke-variants: one two
+# soak-smoke-variants: one two unread
 # timeout: 90 300
 # rounds: 6 60
 """A flood that breaks the connections of those who flood, and no other one.
 
 Four processes connect, post 600 Sends at once, drop the connection and come again, for `$ROUNDS`
-seconds. In the variant `two` every second of them speaks Version Two. After a while the server has them
-wait for their connections, so that most of its time is for others.
+seconds. In the variant `two` every second of them speaks Version Two. In the variant `unread` they use
+the server's Receives up with what is no message: it is too long, or where the fabric has that RDMA
+Writes with immediate data. After a while the server has all of them wait for their connections, so
+that most of its time is for others.
 """
 
 import functools
+import mmap
 import os
 import struct
 import sys
@@ -31,10 +34,16 @@ from common import (Gone, Mount, check, child, children, log, remote, rnr_counte
                     slowness, xprt_stats)
 from faults import Load, connects  # noqa: E402
 
+VARIANT = os.environ["VARIANT"]
 #: How many flood, and how many messages each of them sends on a connection.
 FLOODERS, MESSAGES = 4, 600
+#: More octets than any Receive has.
+TOO_LONG = 64 << 10
 #: How long one of them waits, in seconds, for what it has sent.
 PATIENCE = 0.3
+#: How often a host may offend before the server holds its requests, and how many it lets in then in a
+#: second, which are as many as it forgives; see `rust/server/offenders.rs` and `listening.rs`.
+FREE, PER_SECOND = 16, 4
 #: How long the load is watched beforehand, in seconds.
 BEFORE = 3
 #: How much of the load is left in a minute of flood; and in its first seconds, when the server still
@@ -48,11 +57,22 @@ def null_without_credentials(xid):
     return struct.pack(">IIIIIIIIII", xid, 0, 2, 100003, 4, 0, 0, 0, 0, 0)
 
 
-def pour(connection, message):
-    """Posts the message many times. Returns how many were sent, and whether the server has put an end to it."""
+def write_with_immediate(connection):
+    """A work request which uses a Receive up and brings nothing."""
+    from pyverbs import enums as e
+    from pyverbs.wr import SGE, SendWR
+
+    sge = SGE(connection.arena.buf, 0, connection.arena.lkey)
+    request = SendWR(wr_id=connection.new_id(), opcode=e.IBV_WR_RDMA_WRITE_WITH_IMM, num_sge=1, sg=[sge],
+                     send_flags=e.IBV_SEND_SIGNALED, imm_data=0x12345678)
+    request.set_wr_rdma(0, 0)
+    return request
+
+
+def pour(connection, request):
+    """Posts the request many times. Returns how many were sent, and whether the server has put an end to it."""
     from pyverbs.pyverbs_error import PyverbsError
 
-    request = connection.send_request(message)
     posted, ended = 0, False
     try:
         for posted in range(1, MESSAGES + 1):
@@ -68,8 +88,8 @@ def pour(connection, message):
     return posted, ended
 
 
-def flood(number, two, seconds):
-    """Comes again and again for so many seconds."""
+def flood(number, two, seconds, counts):
+    """Comes again and again for so many seconds, and counts how often."""
     import hostile_qp
     from hostile_caller import Caller, Refused
     from hostile_two_caller import TwoCaller
@@ -81,6 +101,10 @@ def flood(number, two, seconds):
     memory, connected, sent, ended, refused = None, 0, 0, 0, 0
     rpc = null_without_credentials(number)
     message = call(number, 1000, rpc) if two else encode(number) + rpc
+    writes = VARIANT == "unread" and number % 2 and os.environ["FABRIC"] != "siw"
+    if VARIANT == "unread":
+        message += bytes(TOO_LONG)
+    what = "RDMA Writes" if writes else f"messages of {len(message)} octets"
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
@@ -90,11 +114,13 @@ def flood(number, two, seconds):
             time.sleep(0.01)
             continue
         memory = connection.memory
-        posted, cut = pour(connection, message)
+        request = write_with_immediate(connection) if writes else connection.send_request(message)
+        posted, cut = pour(connection, request)
         connection.close()
         connected, sent, ended = connected + 1, sent + posted, ended + cut
+        struct.pack_into("I", counts, 4 * number, connected)
     log(f"flooder {number}, version {2 if two else 1}: {connected} connections, {ended} of them ended by the "
-        f"server; {sent} messages of {len(message)} octets posted; {refused} times no connection")
+        f"server; {sent} {what} posted; {refused} times no connection")
     check(connected > 0, "never connected")
     check(sent >= MESSAGES, "there was no flood")
     check(ended > 0, "the server has tolerated it")
@@ -127,11 +153,14 @@ def client():
         received = int(remote("cat /proc/sys/sunrpc/svc_rdma/rdma_stat_recv"))
         with broken_credits():
             two = [versions.wanted() != "1" and n % 2 for n in range(FLOODERS)]
-            flooders = [functools.partial(flood, n, two[n], seconds) for n in range(FLOODERS)]
+            counts, began = mmap.mmap(-1, 4 * FLOODERS), time.monotonic()
+            flooders = [functools.partial(flood, n, two[n], seconds, counts) for n in range(FLOODERS)]
             pid = child(functools.partial(children, *flooders, limit=seconds + 40), "flooders")
             during = watch(load, mount, seconds)
             _, status = os.waitpid(pid, 0)
             check(status == 0, "the flood")
+            connected = sum(struct.unpack_from(f"{FLOODERS}I", counts))
+            most = FREE + FLOODERS + PER_SECOND * (time.monotonic() - began)
         received = int(remote("cat /proc/sys/sunrpc/svc_rdma/rdma_stat_recv")) - received
         took = load.wait_progress("after the flood")
         again = connects(mount) - former
@@ -141,6 +170,10 @@ def client():
         log(f"the server has received {received} messages meanwhile; no Receive: {rnr_counters()[0]}")
         log(f"new connections of the mount: {again}")
         load.stop()
+        log(f"{connected} connections of the flooders; {most:.0f} if the server holds all but the first")
+        if VARIANT == "unread":
+            # On others those that the flooder itself ends come on top of it.
+            check(connected <= most, "the server does not hold them")
         check(again == 0, f"the mount had to connect again {again} times")
         check(during[0] > 0 and during[1] > 0, "the load stood still")
         share = during[0] / before[0]
