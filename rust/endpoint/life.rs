@@ -180,7 +180,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         objects.cm.destroy_queue_pair();
         if let Some(pool) = &self.shared {
             // For what may have been lost.
-            let _ = pool.fill();
+            pool.fill_at_last();
         }
         drop(guard);
         // The device reports nothing any more. The work item may be waiting for the lock that was

@@ -166,7 +166,9 @@ impl<M: PoolMember> ReceivePools<M> {
             pool
         } else {
             let known = pools.iter_mut().filter(|entry| fits(entry));
-            match (known.min_by_key(|entry| entry.members), made) {
+            // One that has no room would take nobody in, now or at the next attempt.
+            let least = known.min_by_key(|entry| (entry.pool.is_full(), entry.members));
+            match (least, made) {
                 // Also if there should be one more, which can't be made now.
                 (Some(entry), _) => {
                     entry.members += 1;

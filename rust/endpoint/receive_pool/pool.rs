@@ -66,7 +66,7 @@ const SHORT: u64 = 10;
 /// The most larger buffers that wait for the places of shorter ones.
 const STOCK: u32 = 2 * RECEIVE_BATCH;
 
-/// Jiffies after which larger buffers are made for which there was no memory.
+/// Jiffies after which buffers are made for which there was no memory.
 const STOCK_RETRY: usize = HZ;
 
 /// Names the work item that ends connections.
@@ -253,6 +253,12 @@ impl<M: PoolMember> ReceivePool<M> {
     /// Returns the group of connections that it is for.
     pub(super) fn group(&self) -> u32 {
         self.group
+    }
+
+    /// Returns whether a further connection may find no Receives.
+    pub(super) fn is_full(&self) -> bool {
+        let state = self.state.lock();
+        state.demand.is_full(state.lost())
     }
 
     /// Returns whether all buffers have that size in octets.
@@ -468,6 +474,14 @@ impl<M: PoolMember> ReceivePool<M> {
         self.post_idle().and(made)
     }
 
+    /// As [`Self::fill`], again and again while there is no memory: without that what is missing of
+    /// those that were promised would be missing until somebody asks for more. Sleeps.
+    pub(crate) fn fill_at_last(self: &Arc<Self>) {
+        if matches!(self.fill(), Err(ENOMEM)) {
+            DelayedWork::<Self, STOCK_WORK>::schedule(self, STOCK_RETRY);
+        }
+    }
+
     /// Posts what is idle, but for less than a batch.
     ///
     /// # Errors
@@ -584,10 +598,11 @@ impl_has_delayed_work_ext! {
 }
 
 impl<M: PoolMember> DelayedWorkItem<STOCK_WORK> for ReceivePool<M> {
-    /// Makes larger buffers for the places of shorter ones.
+    /// Makes the buffers that are missing, and larger ones for the places of shorter ones.
     fn run(this: Arc<Self>) {
         // The end of the pool waits for this, and writeback may wait for that.
         let _scope = NoFs::enter();
+        this.fill_at_last();
         if this.restock().is_err() {
             DelayedWork::<Self, STOCK_WORK>::schedule(&this, STOCK_RETRY);
         }

@@ -61,6 +61,11 @@ impl Demand {
         lost > self.limit / 8
     }
 
+    /// Returns whether there may not be a batch more, even of those that are vital.
+    pub(super) fn is_full(&self, lost: u32) -> bool {
+        self.target(lost).saturating_add(RECEIVE_BATCH) > self.limit
+    }
+
     /// Returns the number of Receives that are for [`Need::Vital`] only.
     fn reserve(&self) -> u32 {
         self.limit.saturating_sub(RECEIVE_BATCH) / 4
@@ -121,6 +126,17 @@ mod tests {
         demand.ask(6, Need::Vital, 0)?;
         assert_eq!(demand.ask(1, Need::Vital, 0), Err(ENOSPC));
         assert_eq!(demand.wanted, 10);
+        Ok(())
+    }
+
+    #[test]
+    fn it_is_full_without_room_for_a_batch() -> Result {
+        let mut demand = Demand::new(3 * RECEIVE_BATCH);
+        demand.ask(RECEIVE_BATCH, Need::Vital, 0)?;
+        assert!(!demand.is_full(0));
+        assert!(demand.is_full(1));
+        demand.ask(1, Need::Vital, 0)?;
+        assert!(demand.is_full(0));
         Ok(())
     }
 
