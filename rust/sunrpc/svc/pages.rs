@@ -54,8 +54,8 @@ impl Pages {
         self.0.push_within_capacity(page).map_err(|_| ENOMEM)
     }
 
-    /// Puts the pages, with their references, into the places at `entries`, and takes what was there
-    /// instead.
+    /// Puts the pages, with their references, into the places at `entries`, and takes what was
+    /// there instead.
     ///
     /// # Safety
     ///
