@@ -61,6 +61,7 @@ use crate::sunrpc::{
     self,
     AddressText,
     BcReply,
+    CallLease,
     ConnectingTransport,
     RpcTask,
     SendError,
@@ -163,6 +164,7 @@ impl ConnectionEvents for Client {
 }
 
 impl EndpointEvents for Client {
+    type Lease = CallLease;
     // Of Calls in the reverse direction.
     type Pull = Pulling<Client>;
     type Push = Pages;

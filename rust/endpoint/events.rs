@@ -61,6 +61,9 @@ impl<H: ConnectionEvents> CmEvents for H {
 /// Receives the events of an endpoint. All run in process context, in the RDMA core's completion
 /// workqueue; those of one kind never at the same time for one endpoint.
 pub(crate) trait EndpointEvents: ConnectionEvents + Sized {
+    /// Keeps the memory that regions let the device use.
+    type Lease: Send + 'static;
+
     /// The purpose of RDMA Reads; it keeps the memory that they fill.
     type Pull: Send + 'static;
 

@@ -9,8 +9,8 @@ use crate::{
         EndpointEvents, //
     },
     kext::{
-        host_key::random,
-        page_fragment::PageFragment, //
+        device_memory::DeviceMemory,
+        host_key::random, //
     },
     observe::trace,
     proto::chunk::Segment,
@@ -26,8 +26,6 @@ use crate::{
         }, //
     }, //
 };
-use core::iter::Peekable;
-
 impl From<Direction> for trace::Direction {
     fn from(direction: Direction) -> Self {
         match direction {
@@ -38,6 +36,8 @@ impl From<Direction> for trace::Direction {
 }
 
 impl<H: EndpointEvents> RegionOwner for Endpoint<H> {
+    type Lease = H::Lease;
+
     fn registration_failed(this: ArcBorrow<'_, Self>, completion: Completion<'_>) {
         this.trace_error(completion, trace::Work::Register);
         this.context.lost();
@@ -134,7 +134,7 @@ pub(crate) struct RegionHandle<H: EndpointEvents> {
 }
 
 impl<H: EndpointEvents> RegionHandle<H> {
-    /// Puts the next run of `fragments` into the region, of `longest` octets at most, see
+    /// Puts the next run of `memory` into the region, of `longest` octets at most, see
     /// `Region::map`. `tag` is what the segment's offset begins with; but where the connection
     /// shares its PD with others, that is a random number.
     ///
@@ -161,7 +161,7 @@ impl<H: EndpointEvents> RegionHandle<H> {
     /// As for `Region::map`; `EINVAL` too if the region is not clean.
     pub(crate) fn map(
         &mut self,
-        fragments: &mut Peekable<impl Iterator<Item = PageFragment> + Clone>,
+        memory: &mut impl DeviceMemory<Lease = H::Lease>,
         direction: Direction,
         tag: u32,
         longest: u32,
@@ -174,7 +174,7 @@ impl<H: EndpointEvents> RegionHandle<H> {
         } else {
             tag
         };
-        region.map(fragments, direction, upper, longest)?;
+        region.map(memory, direction, upper, longest)?;
         let segment = segment(region.remote());
         trace::region_map(
             self.endpoint.number(),

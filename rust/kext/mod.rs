@@ -9,6 +9,7 @@ pub(crate) mod barrier;
 pub(crate) mod completion;
 pub(crate) mod debugfs;
 pub(crate) mod delayed_work;
+pub(crate) mod device_memory;
 pub(crate) mod errno;
 pub(crate) mod fifo;
 pub(crate) mod handover;

@@ -8,10 +8,9 @@ use core::mem::offset_of;
 
 /// Some bytes within one page.
 ///
-/// It describes where memory is, and does not keep it alive. Code that registers memory with a
-/// device must make sure that the memory outlives the registration. For the memory of an RPC the
-/// rule is that `Transport::buf_free` (in `sunrpc`) fences all that is still registered before it
-/// returns.
+/// It describes where memory is, and does not keep it alive. A region takes fragments with a lease
+/// of their memory only, see
+/// [`DeviceMemory`](super::device_memory::DeviceMemory).
 ///
 /// # Invariants
 ///

@@ -15,7 +15,7 @@ use self::mapping::{
 };
 use crate::kext::prelude::*;
 use crate::{
-    kext::page_fragment::PageFragment,
+    kext::device_memory::DeviceMemory,
     rdma::{
         cm::QueuePairUser,
         completion::Completion,
@@ -33,7 +33,6 @@ use crate::{
     sys, //
 };
 use core::{
-    iter::Peekable,
     mem::ManuallyDrop,
     ptr, //
 };
@@ -71,6 +70,9 @@ pub(crate) enum RegionState {
 
 /// The owner of regions, told of their completions. Both run in the context of completion handlers.
 pub(crate) trait RegionOwner: Sized + Send + Sync + 'static {
+    /// Keeps the memory of a region.
+    type Lease: Send + 'static;
+
     /// A registration has failed. One that succeeds does not complete.
     fn registration_failed(this: ArcBorrow<'_, Self>, completion: Completion<'_>);
 
@@ -145,7 +147,8 @@ impl<O: RegionOwner> Completes for Fence<O> {
 ///
 /// # Invariants
 ///
-/// `mr` is an MR of the endpoint's PD, or null after `deregister`.
+/// `mr` is an MR of the endpoint's PD, or null after `deregister`. While `mapping` has pages mapped
+/// there is a `lease` of their memory.
 pub(crate) struct Region<O: RegionOwner> {
     /// The completion of its LOCAL_INV; on success called for the last of a chain only. Always
     /// there but in tests of the mapping.
@@ -156,6 +159,8 @@ pub(crate) struct Region<O: RegionOwner> {
     pd: Option<Arc<ProtectionDomain>>,
     /// Its pages.
     mapping: Mapping,
+    /// Keeps these.
+    lease: Option<O::Lease>,
     /// Where it stands in its round.
     state: RegionState,
     /// The description for the peer, from [`Self::map`] on.
@@ -207,6 +212,7 @@ impl<O: RegionOwner> Region<O> {
             mr,
             pd: None,
             mapping,
+            lease: None,
             state: RegionState::Clean,
             remote: RemoteMemory::default(),
             register_wr: sys::ib_reg_wr::zeroed(),
@@ -224,8 +230,8 @@ impl<O: RegionOwner> Region<O> {
         self.remote
     }
 
-    /// Takes fragments from `fragments` as long as one registration can hold them, maps them, and
-    /// chooses a fresh rkey. `tag` is the upper half of the segment's offset, so that no address of
+    /// Takes fragments of `memory` as long as one registration can hold them, maps them, and
+    /// chooses a fresh rkey. Has a lease of the memory from now on. `tag` is the upper half of the segment's offset, so that no address of
     /// ours is seen on the wire.
     ///
     /// No more than `longest` octets are taken, by whole fragments.
@@ -242,21 +248,26 @@ impl<O: RegionOwner> Region<O> {
     /// `ENOMEM` if there is no room to map the memory (bounce buffers, I/O addresses), so that a
     /// later attempt may succeed; `EIO` if the device places less than one fragment; or what else
     /// the device reports. The region is clean then, and no fragment is taken.
-    pub(crate) fn map<I>(
+    pub(crate) fn map(
         &mut self,
-        fragments: &mut Peekable<I>,
+        memory: &mut impl DeviceMemory<Lease = O::Lease>,
         direction: Direction,
         tag: u32,
         longest: u32,
-    ) -> Result
-    where
-        I: Iterator<Item = PageFragment> + Clone,
-    {
+    ) -> Result {
         if self.state != RegionState::Clean || self.mr.is_null() {
             return Err(EINVAL);
         }
-        // SAFETY: The MR is ours, and nothing is registered under it.
-        let total = unsafe { self.mapping.map(self.mr, fragments, direction, longest) }?;
+        let lease = memory.lease();
+        // SAFETY: The MR is ours, and nothing is registered under it. Fragments are only taken,
+        // from the beginning, and there is a lease of them until they are unmapped: below if this
+        // fails, else in `clean` and `deregister`.
+        let total = unsafe {
+            let fragments = memory.fragments();
+            self.mapping.map(self.mr, fragments, direction, longest)
+        }?;
+        // INVARIANT: It is of the memory that was just mapped.
+        self.lease = Some(lease);
         // SAFETY: The MR is ours; nothing is registered under it, so its key and address may
         // change. A fresh key makes late use of the former one fail.
         unsafe {
@@ -277,6 +288,7 @@ impl<O: RegionOwner> Region<O> {
     /// The region is known to be fenced (or was never posted): makes it clean.
     pub(crate) fn clean(&mut self) {
         self.mapping.unmap();
+        self.lease = None;
         self.state = RegionState::Clean;
     }
 
@@ -290,6 +302,7 @@ impl<O: RegionOwner> Region<O> {
             unsafe { sys::ib_dereg_mr(mr) };
         }
         self.mapping.unmap();
+        self.lease = None;
         self.pd = None;
         self.state = RegionState::Clean;
     }
@@ -376,7 +389,11 @@ impl<O: RegionOwner> Drop for Region<O> {
 #[kunit_tests(rpcrdma_region)]
 mod tests {
     use super::*;
-    use core::mem::MaybeUninit;
+    use crate::kext::page_fragment::PageFragment;
+    use core::{
+        iter::Peekable,
+        mem::MaybeUninit, //
+    };
     use kernel::page::Page;
 
     /// The offset that the device of these tests adds to the addresses of the memory, by its number
@@ -387,6 +404,8 @@ mod tests {
     struct Nobody;
 
     impl RegionOwner for Nobody {
+        type Lease = ();
+
         fn registration_failed(_this: ArcBorrow<'_, Self>, _completion: Completion<'_>) {}
 
         fn invalidated(
@@ -395,6 +414,21 @@ mod tests {
             _completion: Completion<'_>,
         ) {
         }
+    }
+
+    /// Pieces of a page that is there until the end of the test.
+    struct Pieces<I: Iterator>(Peekable<I>);
+
+    // SAFETY: The page is there until then.
+    unsafe impl<I: Iterator<Item = PageFragment> + Clone> DeviceMemory for Pieces<I> {
+        type Fragments = I;
+        type Lease = ();
+
+        unsafe fn fragments(&mut self) -> &mut Peekable<I> {
+            &mut self.0
+        }
+
+        fn lease(&self) {}
     }
 
     /// Takes the address of a page, and does nothing with it.
@@ -468,19 +502,20 @@ mod tests {
         // SAFETY: An MR of the device. Its types are all such that zero is a value.
         let mut mr: sys::ib_mr = unsafe { core::mem::zeroed() };
         mr.device = device;
-        let mut fragments = fragments
+        let fragments = fragments
             .iter()
             .map(|(offset, len)| {
                 // SAFETY: The page is there until the end of this function.
                 unsafe { PageFragment::new(NonNull::new_unchecked(page.as_ptr()), *offset, *len) }
             })
             .peekable();
+        let mut memory = Pieces(fragments);
         let mut region = Region::<Nobody>::of(&raw mut mr, Mapping::new(depth)?);
         let mut made = KVec::new();
         let mut mapped = Ok(());
-        while mapped.is_ok() && fragments.peek().is_some() {
+        while mapped.is_ok() && memory.0.peek().is_some() {
             let direction = Direction::FromDevice;
-            mapped = region.map(&mut fragments, direction, 7, u32::MAX);
+            mapped = region.map(&mut memory, direction, 7, u32::MAX);
             if mapped.is_ok() {
                 let segment = region.remote();
                 assert_eq!(segment.offset >> 32, 7);

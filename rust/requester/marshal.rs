@@ -49,7 +49,7 @@ use crate::requester::wait::{
 };
 use crate::requester::Host;
 use crate::sunrpc::{
-    Fragments,
+    CallMemory,
     Parts,
     SendError,
     SendRqst,
@@ -135,7 +135,7 @@ impl<T: Host> Marshal<'_, T> {
 
     /// Registers all chunks, in the order of [`Asked`].
     fn register(&self, regions: &mut Regions<T>) -> Result<Asked, SendError> {
-        let (call_buf, reply_buf) = (self.rqst.snd_buf(), self.rqst.rcv_buf());
+        let rqst = self.rqst;
         let mut asked = Asked {
             long_reply: self.plan.reply_parts > 1,
             continued: self.plan.parts > 1,
@@ -144,15 +144,15 @@ impl<T: Host> Marshal<'_, T> {
         // A body chunk in the words of the draft (4.5.1.2): the RPC message is in there.
         let body = match self.plan.call {
             CallFormat::Inline | CallFormat::ReadChunk { .. } => None,
-            CallFormat::CallAndReadChunk { .. } => Some(call_buf.fragments_without_pages()),
-            CallFormat::Special => Some(call_buf.fragments(Parts::ALL)),
+            CallFormat::CallAndReadChunk { .. } => Some(rqst.call_memory_without_pages()),
+            CallFormat::Special => Some(rqst.call_memory(Parts::ALL)),
         };
-        if let Some(fragments) = body {
-            asked.call = self.register_chunk(fragments, Direction::ToDevice, regions)?;
+        if let Some(memory) = body {
+            asked.call = self.register_chunk(memory, Direction::ToDevice, regions)?;
         }
         if self.position() > 0 {
-            let fragments = call_buf.fragments(Parts::PAGES);
-            asked.read = self.register_chunk(fragments, Direction::ToDevice, regions)?;
+            let memory = rqst.call_memory(Parts::PAGES);
+            asked.read = self.register_chunk(memory, Direction::ToDevice, regions)?;
         }
         let (write_parts, reply_parts) = match self.plan.reply {
             ReplyFormat::Inline => (None, None),
@@ -161,12 +161,12 @@ impl<T: Host> Marshal<'_, T> {
             ReplyFormat::WriteAndReplyChunk => (Some(Parts::PAGES), Some(Parts::HEAD_AND_TAIL)),
         };
         if let Some(parts) = write_parts {
-            let fragments = reply_buf.fragments(parts);
-            asked.write = self.register_chunk(fragments, Direction::FromDevice, regions)?;
+            let memory = rqst.reply_memory(parts);
+            asked.write = self.register_chunk(memory, Direction::FromDevice, regions)?;
         }
         if let Some(parts) = reply_parts {
-            let fragments = reply_buf.fragments(parts);
-            asked.reply = self.register_chunk(fragments, Direction::FromDevice, regions)?;
+            let memory = rqst.reply_memory(parts);
+            asked.reply = self.register_chunk(memory, Direction::FromDevice, regions)?;
         }
         Ok(asked)
     }
@@ -174,15 +174,14 @@ impl<T: Host> Marshal<'_, T> {
     /// Registers a run of memory as one chunk. Returns the number of its segments.
     fn register_chunk(
         &self,
-        fragments: Fragments<'_>,
+        mut memory: CallMemory<'_>,
         direction: Direction,
         regions: &mut Regions<T>,
     ) -> Result<usize, SendError> {
         let xid = self.rqst.xid();
         let longest = u32::try_from(self.cut.longest).unwrap_or(u32::MAX);
-        let mut fragments = fragments.peekable();
         let mut count = 0;
-        while fragments.peek().is_some() {
+        while !memory.is_taken() {
             if count == MAX_SEGMENTS as usize {
                 return Err(SendError::MsgSize);
             }
@@ -190,7 +189,7 @@ impl<T: Host> Marshal<'_, T> {
                 return Err(wait_for_regions(self.this, self.link, xid));
             };
             region
-                .map(&mut fragments, direction, xid, longest)
+                .map(&mut memory, direction, xid, longest)
                 .map_err(|error| match error {
                     // SUNRPC tries again after a while.
                     ENOMEM => SendError::NoBufs,

@@ -56,6 +56,7 @@ use crate::proto::message::Version;
 use crate::proto::v1::DecodeError;
 use crate::proto::v2::RdmaError;
 use crate::sunrpc::{
+    CallLease,
     Slot,
     Transport, //
 };
@@ -67,7 +68,7 @@ use stats::Stats;
 pub(crate) trait Host: Transport<Call = Call<Self>> {
     /// Whom the connection's endpoint tells what happens: the transport itself, or, for Calls
     /// against the direction in which the connection was made, the other side's face of it.
-    type Wire: EndpointEvents;
+    type Wire: EndpointEvents<Lease = CallLease>;
 
     /// Its Requester.
     fn requester(&self) -> &Requester<Self>;

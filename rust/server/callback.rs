@@ -35,6 +35,7 @@ use crate::requester::{
 };
 use crate::sunrpc::svc::ServerTransport;
 use crate::sunrpc::{
+    CallLease,
     CallbackTransport,
     RpcTask,
     SendError,
@@ -66,7 +67,7 @@ const MEMORY_DELAY: Delta = Delta::from_millis(125);
 const SLOT_BUFFER: usize = 512;
 
 /// A connection over which a [`Callback`] calls the client.
-pub(crate) trait CallbackWire: EndpointEvents + ServerTransport {
+pub(crate) trait CallbackWire: EndpointEvents<Lease = CallLease> + ServerTransport {
     /// From now on the connection tells `callback` of Replies. `attach` is given the link before.
     ///
     /// # Errors

@@ -28,10 +28,11 @@
 //! - A [`Slot`], an `Arc<Slot>`. `T` owns it, and so does SUNRPC while it is lent. The last
 //!   reference ends it.
 //! - The buffers of a slot, from `kmalloc`. They belong to the task that has the slot, from
-//!   `buf_alloc` to `buf_free`. No device may reach them after `buf_free`. They are freed when they
-//!   grow and when the slot is dropped.
+//!   `buf_alloc` to `buf_free`. They are freed when they grow and when the slot is dropped.
 //! - The pages of a message. The upper layer owns them. The task uses them until its RPC is
 //!   completed or `buf_free` returns.
+//! - A lease of both ([`CallLease`]). A region has it as long as a device may reach the memory. The
+//!   RPC is not completed, and `buf_free` does not return, before the last one is gone.
 //! - A pin ([`Pinned`]), a flag of the slot. It belongs to the thread that takes the Reply in,
 //!   until [`Pinned::complete`], [`Pinned::fail`], or drop.
 //!
@@ -95,6 +96,7 @@
 mod address;
 mod backchannel;
 mod buffer;
+mod call_memory;
 mod class;
 mod deliver;
 mod fragments;
@@ -115,11 +117,12 @@ mod xdr_buf;
 pub(crate) use self::{
     address::AddressText,
     backchannel::enqueue_bc_call,
-    class::ClassRegistration,
-    fragments::{
-        Fragments,
-        Parts, //
+    call_memory::{
+        CallLease,
+        CallMemory, //
     },
+    class::ClassRegistration,
+    fragments::Parts,
     handle::XprtHandle,
     pinned::Pinned,
     send::{

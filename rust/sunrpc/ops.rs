@@ -227,7 +227,8 @@ impl<T: Transport> Ops<T> {
         })
     }
 
-    /// Takes the buffers from the task, which gives them up (`buf_free`).
+    /// Takes the buffers from the task, which gives them up (`buf_free`). When this returns no
+    /// device uses the memory of the RPC.
     ///
     /// # Safety
     ///
@@ -239,6 +240,7 @@ impl<T: Transport> Ops<T> {
         // not released while the request is in use.
         let (this, slot) = unsafe { (Self::state((*rqst).rq_xprt), Slot::of(rqst)) };
         T::buf_free(&this, &slot);
+        slot.leases().wait();
     }
 
     /// Sends a Call, or the Reply of a reverse-direction Call (`send_request`).

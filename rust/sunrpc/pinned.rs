@@ -146,9 +146,9 @@ impl<T: Transport> Pinned<T> {
     /// was pinned for.
     ///
     /// From now on the memory of the RPC belongs to the task, so every region must have been fenced
-    /// before.
+    /// before: while a device may use the memory this warns, and the RPC goes on waiting.
     pub(crate) fn complete(self, owner: &Arc<T>, len: usize) {
-        if !Arc::ptr_eq(owner, &self.owner) {
+        if !Arc::ptr_eq(owner, &self.owner) || self.slot.leases().any() {
             kernel::warn_on!(true);
             return;
         }

@@ -3,6 +3,11 @@
 //! The messages that SUNRPC gives to a transport to send.
 
 use super::{
+    call_memory::CallMemory,
+    fragments::{
+        Fragments,
+        Parts, //
+    },
     slot::Slot,
     svc::Pages,
     transport::Transport,
@@ -108,6 +113,36 @@ impl<'a, T: Transport> SendRqst<'a, T> {
         // `send_request` returns (see the type), except that `deliver` may shorten its head, which
         // `XdrBuf` allows.
         unsafe { self.slot.rcv_buf() }
+    }
+
+    /// Returns parts of the Call, for a device.
+    pub(crate) fn call_memory(&self, parts: Parts) -> CallMemory<'_> {
+        // SAFETY: They are of the Call.
+        unsafe { self.memory(self.snd_buf().fragments(parts)) }
+    }
+
+    /// Returns the Call without its pages, for a device.
+    pub(crate) fn call_memory_without_pages(&self) -> CallMemory<'_> {
+        // SAFETY: As above.
+        unsafe { self.memory(self.snd_buf().fragments_without_pages()) }
+    }
+
+    /// Returns parts of the memory for the Reply, for a device.
+    pub(crate) fn reply_memory(&self, parts: Parts) -> CallMemory<'_> {
+        // SAFETY: They are of the memory for the Reply.
+        unsafe { self.memory(self.rcv_buf().fragments(parts)) }
+    }
+
+    /// Returns memory of the RPC, for a device.
+    ///
+    /// # Safety
+    ///
+    /// The fragments are of the Call, or of the memory for the Reply.
+    unsafe fn memory<'m>(&'m self, fragments: Fragments<'m>) -> CallMemory<'m> {
+        // SAFETY: SUNRPC calls `buf_free` for each Call that has buffers (`xprt_release`), so for
+        // this one. Before that returns, which it does after `Leases::wait`, the upper layer does
+        // not free the pages, SUNRPC not the request, and nobody the slot, which is lent.
+        unsafe { CallMemory::new(self.slot.leases(), fragments) }
     }
 
     /// Adds the pages that the upper layer left out because it does not know the length of the

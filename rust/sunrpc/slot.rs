@@ -6,6 +6,7 @@
 
 use super::{
     buffer::Buffer,
+    call_memory::Leases,
     transport::Transport,
     xdr_buf::XdrBuf, //
 };
@@ -57,6 +58,8 @@ pub(crate) struct Slot<C> {
     /// request off the transmit queue, or who knows that it has failed does under `queue_lock`. The
     /// task of the Call takes it out after that, under the same lock.
     unsent: Atomic<i32>,
+    /// The leases of the memory of the RPC, by which devices use it.
+    leases: Leases,
     /// The data of the transport.
     #[pin]
     pub(crate) call: C,
@@ -97,6 +100,7 @@ impl<C> Slot<C> {
                 pinned: Atomic::new(false),
                 cong_epoch: Atomic::new(0),
                 unsent: Atomic::new(0),
+                leases: Leases::new(),
                 call <- call,
             }? Error),
             flags,
@@ -174,6 +178,11 @@ impl<C> Slot<C> {
     /// change it.
     pub(super) fn pinned(&self) -> &Atomic<bool> {
         &self.pinned
+    }
+
+    /// Returns the leases of the memory of the RPC.
+    pub(super) fn leases(&self) -> &Leases {
+        &self.leases
     }
 
     /// Makes the buffers as large as `rqst` demands, and gives them to it. Returns by how many

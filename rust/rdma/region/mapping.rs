@@ -74,7 +74,8 @@ impl Mapping {
     ///
     /// # Safety
     ///
-    /// `mr` is an MR under which nothing is registered. Its device stays while there is a mapping.
+    /// `mr` is an MR under which nothing is registered. Its device and the memory of the fragments
+    /// stay while there is a mapping: until [`unmap`](Self::unmap).
     pub(super) unsafe fn map<I>(
         &mut self,
         mr: *mut sys::ib_mr,
@@ -184,8 +185,8 @@ impl Mapping {
     unsafe fn place(&mut self, mr: *mut sys::ib_mr) -> Result<Option<u32>> {
         // SAFETY: The caller guarantees that the MR is there.
         let device = NonNull::new(unsafe { (*mr).device }).ok_or(ENODEV)?;
-        // SAFETY: The first `entries` entries were set by `fill`, from fragments whose makers vouch
-        // for their pages; the caller guarantees that the device stays.
+        // SAFETY: The first `entries` entries were set by `fill`, from fragments whose memory stays,
+        // as the device does: the caller guarantees it.
         let mapped = unsafe {
             sys::ib_dma_map_sg(
                 device.as_ptr(),

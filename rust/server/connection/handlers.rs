@@ -53,6 +53,7 @@ use crate::sunrpc::svc::{
     ServerTransport,
     SvcXprt, //
 };
+use crate::sunrpc::CallLease;
 
 impl Connection {
     /// Takes a message in. Calls go to a thread, which decodes them; what a Requester of ours waits
@@ -229,6 +230,7 @@ impl ConnectionEvents for Connection {
 }
 
 impl EndpointEvents for Connection {
+    type Lease = CallLease;
     type Pull = Pulling<Connection>;
     type Push = Pages;
 
