@@ -7,7 +7,6 @@
 # variants: 4.2@ours-ours
 # variants-rxe: 4.2
 # kernels: uml
-# smoke: uml-kasan
 # soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@ours-ours-2016
 # soak-smoke: uml-kasan uml-lockdep debug
 # soak-smoke-variants: 4.2 4.2@ours-ours 4.2@ours-ours-2016

@@ -6,7 +6,6 @@
 # fabrics: rxe siw
 # variants: two
 # kernels: uml
-# smoke: uml-kasan
 # soak-smoke: uml-kasan uml-lockdep debug
 # timeout: 300 900
 # rounds: 1 5

@@ -8,7 +8,6 @@
 # interop-variants: 4.2@stock-ours 4.2@ours-stock
 # soak-variants: 4.2@ours-ours 3@ours-ours 4.2@ours-stock 4.2@stock-ours
 # kernels: uml
-# smoke: uml-kasan
 # smoke-fabrics: rxe
 # smoke-variants: 4.2@ours-ours
 # soak-smoke: uml-kasan uml-lockdep debug
