@@ -89,7 +89,7 @@ impl<R: SharedReceives> ReceiveKind for OfShared<R> {
         let (place, user) = shared.member(completion.qp().addr()).unzip();
         let mut order = shared.order.lock();
         let posted = order.completed(buffer.place(), place);
-        shared.lost.store(order.lost(), Relaxed);
+        shared.publish_lost(&order);
         drop(order);
         // It stood for the buffer.
         drop(posted);
@@ -151,10 +151,22 @@ impl<R: SharedReceives> Shared<R> {
         Some((member.place, member.user.clone()))
     }
 
-    /// The order has changed.
+    /// The order has changed. It is locked, so nobody else publishes.
     fn publish(&self, order: &ReceiveOrder<PostedReceive<OfShared<R>>>) {
-        self.lost.store(order.lost(), Relaxed);
+        self.publish_lost(order);
         self.users.store(order.members(), Relaxed);
+    }
+
+    /// A Receive has completed. The order is locked, so nobody else publishes.
+    ///
+    /// Nothing is written where nothing has changed, which is for nearly every message: what is
+    /// beside it is read for each of them, on many CPUs.
+    #[inline]
+    fn publish_lost(&self, order: &ReceiveOrder<PostedReceive<OfShared<R>>>) {
+        let lost = order.lost();
+        if self.lost.load(Relaxed) != lost {
+            self.lost.store(lost, Relaxed);
+        }
     }
 
     /// Takes note of an event.
