@@ -8,6 +8,8 @@ linked one after the other, so a function is in that of the last landmark before
 Functions that copy are given to the part that calls them where that is the device, its checksums or
 the network: those copies are what an adapter does by itself. So `ON_HARDWARE` is all that is left
 where an adapter does its own work.
+
+With `--writes` it counts writes to memory too, by who writes and by the line of a cache.
 """
 
 import bisect
@@ -97,6 +99,15 @@ WATCHED = {
     "pages": re.compile(r"_*(alloc_pages|alloc_frozen_pages|get_free_pages|folio_alloc)\w*$"),
 }
 
+#: Functions that write for whoever calls them: helpers of Rust, locks, wakeups, references.
+THROUGH = re.compile(
+    r"rust_helper_|rpcrdma_helper_|_raw_(spin|read|write)_|(native_)?queued_\w+_slowpath$"
+    r"|(__)?mutex_|__mutex_|(__)?down_|(__)?up(_\w+)?$|down$|rwsem_|osq_|_atomic_dec_and_"
+    r"|refcount_|kref_|lockref_|llist_|(__)?complete(_\w+)?$|swake_up_|(__)?wake_up(_\w+)?$"
+    r"|(__)?queue_(delayed_)?work\w*$|mod_delayed_work_on$|insert_work$|kick_pool$"
+    r"|(__)?(add|remove)_wait_queue\w*$|prepare_to_(s)?wait\w*$|finish_(s)?wait$"
+    r"|percpu_counter_|(try_|module_)(get|put)|get_device$|put_device$|kobject_(get|put)$")
+
 
 def group(name):
     """The group of `WATCHED` that a function is of, or nothing."""
@@ -153,6 +164,32 @@ class Symbols:
         at = bisect.bisect_right(table, (address, "~")) - 1
         return table[max(at, 0)][1:]
 
+    def place(self, address):
+        """As `find`, with how far behind its beginning the address is."""
+        last = self.kernel[-1][0]
+        table = self.modules if address > last and self.modules else self.kernel
+        first, part, name = table[max(bisect.bisect_right(table, (address, "~")) - 1, 0)]
+        return part, name, address - first
+
+    def watched_writers(self):
+        """What the plugin is to watch to count writes: `THROUGH`, and what the transport has of its own."""
+        lines = []
+        for (address, _, name), (end, *_) in zip(self.kernel, self.kernel[1:]):
+            # What the kernel has of Rust is generic.
+            if (THROUGH.match(name) or name.startswith("_R")) and end > address:
+                lines.append(f"{address:x} {end:x} through\n")
+        own = [(address, name) for address, part, name in self.modules
+               if part == TRANSPORT]
+        # What follows the last one is not known: it does not matter if that is taken for its.
+        ends = [address for address, _ in own[1:]] + [own[-1][0] + 4096] if own else []
+        for (address, name), end in zip(own, ends):
+            kind = "through" if THROUGH.match(name) else "own"
+            if kind == "own" and lines and lines[-1].endswith(f" {address:x} own\n"):
+                lines[-1] = f"{lines[-1].split()[0]} {end:x} own\n"
+            elif end > address:
+                lines.append(f"{address:x} {end:x} {kind}\n")
+        return lines
+
     def watched(self):
         """What the plugin is to watch: lines of functions that copy, and of those of `WATCHED`."""
         lines = []
@@ -174,6 +211,9 @@ class Counted:
         self.own = set()
         #: How often functions of `WATCHED` were called: group, part of the caller -> number.
         self.calls = {}
+        #: Writes to memory, if they were counted: whether atomic, addresses of who writes and of the
+        #: instruction, number of the line, how often, and a bit for each CPU that did.
+        self.writes = []
 
     def add(self, part, name, count):
         """Counts instructions of the last CPU that there is."""
@@ -208,8 +248,7 @@ class Profile:
     def __init__(self, symbols):
         self.symbols = symbols
         self.files = 0
-        with open(f"{os.environ['PROFILE']}.watch", "w", encoding="ascii") as f:
-            f.writelines(symbols.watched())
+        self.watch(symbols.watched())
         self.code = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE
                               | mmap.PROT_EXEC)
         self.code.write(MARK_BEGIN + MARK_END)
@@ -220,6 +259,12 @@ class Profile:
         with self:
             pass
         self.counted()
+
+    @staticmethod
+    def watch(lines):
+        """Has the plugin watch functions from the next time on."""
+        with open(f"{os.environ['PROFILE']}.watch", "w", encoding="ascii") as f:
+            f.writelines(lines)
 
     def __enter__(self):
         self.begin()
@@ -241,6 +286,10 @@ class Profile:
                     check(words == ["0"], f"{path}: more than the plugin has room for")
                 elif where == "call":
                     found.called(self.symbols, words)
+                elif where in ("atomic", "store"):
+                    place, instruction, line, count, cpus = words
+                    found.writes.append((where == "atomic", int(place, 16), int(instruction, 16),
+                                         int(line, 16), int(count), int(cpus, 16)))
                 else:
                     # A line belongs to the function that begins in it, if one does.
                     found.add(*((USER, USER) if where == "user" else

@@ -215,7 +215,8 @@ class Guest:
             subprocess.run(["gcc", "-Wall", "-O2", "-shared", "-fPIC", "-fvisibility=hidden",
                             "-o", plugin, os.path.join(args.tree, "tools/guest.d/profile.c")],
                            check=True)
-            accel += ["-plugin", f"file={plugin},out={self.profile}"]
+            writes = ",writes=on" if args.writes else ""
+            accel += ["-plugin", f"file={plugin},out={self.profile}{writes}"]
         command = [emulator, "-M", machine, *accel,
                    "-cpu", cpu, "-m", self.memory, "-smp", str(args.cpus),
                    "-nodefaults", "-display", "none", "-no-reboot",

@@ -53,6 +53,7 @@ def parse():
     p.add_argument("--pin", action="store_true")
     p.add_argument("--icount", action="store_true")
     p.add_argument("--profile", action="store_true")
+    p.add_argument("--writes", action="store_true")
     p.add_argument("--qemu", action="append", default=[])
     p.add_argument("--kernel-option", action="append", default=[])
     p.add_argument("--memory")
@@ -86,6 +87,8 @@ def parse():
         p.error("--icount is for x86")
     if args.profile and not args.icount:
         p.error("--profile is for --icount")
+    if args.writes and not args.profile:
+        p.error("--writes is for --profile")
     if args.cpus is None:
         # A clock that counts instructions is one CPU's, unless more are asked for.
         args.cpus = 1 if args.icount else 2
