@@ -10,6 +10,8 @@ import results
 TABLES = {
     "Instructions for one operation on hardware, of all CPUs": "on hardware",
     "Of them those of the CPU that executes most": "busiest CPU",
+    "Operations per second, if that CPU executed one instruction in a nanosecond, and never waited":
+        "operations per second",
     "The module's own": "own",
     "How often a lock, or a mutex, was found taken": "locks that were taken",
     "Instructions for all that, in a lock's slow path": "spinning",
@@ -31,6 +33,8 @@ def main():
     first = parts[0]
     points = {(p["module"], p["cpus"], p["connections"]): p for part in parts
               for p in part["points"]}
+    for point in points.values():
+        point["operations per second"] = 1e9 / point["busiest CPU"]
     cpus = sorted({p["cpus"] for p in points.values()})
     connections = sorted({p["connections"] for p in points.values()})
     print(f"\n{first['row']} by {first['jobs']} processes, fabric {first['fabric']}, the module at "
