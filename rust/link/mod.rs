@@ -154,6 +154,10 @@ impl From<Refusal> for Unposted {
 pub(crate) const GROWTH_INTERVAL: usize = HZ / 10;
 
 /// A connection that is up, or was.
+///
+/// Calls and Replies take references to it, wherever they are handled. So the count of those has a
+/// line of a cache for itself: it is so small that two connections would have one together.
+#[repr(align(64))]
 pub(crate) struct Link<H: EndpointEvents> {
     /// The verbs side.
     endpoint: Arc<Endpoint<H>>,
