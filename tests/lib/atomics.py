@@ -24,7 +24,7 @@ import traceback
 import jobs
 import results
 from common import Failure, check, fabric, log, run
-from profiling import TRANSPORT, Profile, Symbols
+from profiling import TRANSPORT, Profile, Symbols, group
 
 CONNECTIONS = 8
 #: The part of a place's writes that makes a line one of all connections.
@@ -99,9 +99,10 @@ def turn(side, profile):
                     place["variables"] = data.names(place["busiest"]) if place["shared"] else []
                 log(f"{side}, {row}: {len(places)} places, "
                     f"{sum(place['writes'] for place in places if place['atomic']):.0f} atomic writes")
-                # Of the rest only what is shared is of interest.
+                # Of the rest only what is shared is of interest, and what has found a lock taken.
                 found[row] = [place for place in places if place["shared"]
-                              or (place["part"] == TRANSPORT and place["atomic"])]
+                              or (place["atomic"] and (place["part"] == TRANSPORT
+                                                       or group(place["via"]) == "slow locks"))]
     return found
 
 

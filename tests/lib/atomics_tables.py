@@ -13,6 +13,8 @@ import results
 
 #: What writes less often for one operation is left out of the tables, unless all connections write it.
 LEAST = 0.05
+#: Functions that are entered when a lock is found taken, and how many of their callers are shown.
+SLOW, MOST = re.compile("slowpath|__mutex_lock"), 12
 #: The part of the kernel that is the module, see `profiling.py`.
 TRANSPORT = "transport"
 
@@ -148,11 +150,22 @@ class Table:
                 places = dict.fromkeys(key[1] for key in keys)
                 print(f"| {line} | {' | '.join(map(number, per))} | {', '.join(places)} |")
 
+    def taken(self, title):
+        """Prints who has found a lock taken, by what is written then."""
+        self.heading(title, ("part", "place"))
+        keys = [key for key in self.places if SLOW.search(key[2]) and key[0] != "device"]
+        for name in sorted({key[:2] for key in keys}, key=lambda name: -max(
+                self.per(row, lambda *key: key in keys and key[:2] == name) for row in self.rows))[:MOST]:
+            per = [self.per(row, lambda *key, n=name: key in keys and key[:2] == n) for row in self.rows]
+            print(f"| {name[0]} | {name[1]} | {' | '.join(map(number, per))} |")
+
     def elsewhere(self, title):
         """Prints what other parts write atomically to lines of all connections."""
         self.heading(title, ("part",), ("lines", "most of them by"))
         for part in dict.fromkeys(key[0] for key in self.places if key[0] != TRANSPORT):
             keys = [key for key in self.places if key[0] == part and key[3] and key[4]]
+            if not keys:
+                continue
             per = [self.per(row, lambda *key, k=keys: key in k) for row in self.rows]
             most = sorted(keys, key=lambda key: -sum(self.per(row, lambda *k, key=key: k == key)
                                                      for row in self.rows))
@@ -191,6 +204,7 @@ def main():
         table.shared(f"{module}, lines of all connections that the module writes", is_shared)
         table.show(f"{module}, atomic writes of the module's own", is_atomic)
         table.elsewhere(f"{module}, atomic writes elsewhere to lines of all connections")
+        table.taken(f"{module}, locks that were found taken, by the atomic writes of waiting for them")
     print()
     results.write(out, found)
 
