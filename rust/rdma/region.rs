@@ -231,8 +231,8 @@ impl<O: RegionOwner> Region<O> {
     }
 
     /// Takes fragments of `memory` as long as one registration can hold them, maps them, and
-    /// chooses a fresh rkey. Has a lease of the memory from now on. `tag` is the upper half of the segment's offset, so that no address of
-    /// ours is seen on the wire.
+    /// chooses a fresh rkey. Has a lease of the memory from now on. `tag` is the upper half of the
+    /// segment's offset, so that no address of ours is seen on the wire.
     ///
     /// No more than `longest` octets are taken, by whole fragments.
     ///

@@ -185,8 +185,8 @@ impl Mapping {
     unsafe fn place(&mut self, mr: *mut sys::ib_mr) -> Result<Option<u32>> {
         // SAFETY: The caller guarantees that the MR is there.
         let device = NonNull::new(unsafe { (*mr).device }).ok_or(ENODEV)?;
-        // SAFETY: The first `entries` entries were set by `fill`, from fragments whose memory stays,
-        // as the device does: the caller guarantees it.
+        // SAFETY: The first `entries` entries were set by `fill`, from fragments whose memory
+        // stays, as the device does: the caller guarantees it.
         let mapped = unsafe {
             sys::ib_dma_map_sg(
                 device.as_ptr(),
