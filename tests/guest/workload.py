@@ -12,7 +12,7 @@
 # kernels: uml
 # kernel-options: dma_debug=off
 # smoke: uml-kasan debian
-# soak-smoke: uml-kasan uml-lockdep debug debian
+# soak-smoke: uml-kasan uml-lockdep debug debian cfi
 # smoke-fabrics: rxe
 # smoke-variants: 4.2 4.2@ours-ours
 # soak-smoke-fabrics: rxe siw
