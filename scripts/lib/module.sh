@@ -7,13 +7,20 @@ MODULE_SOURCES=(Kbuild rust include tests/kmod)
 
 # Whether the module has its KUnit suites. What is measured is without.
 MODULE_KUNIT=${MODULE_KUNIT:-y}
+# Whether what is reached in it is counted, by a module of the tests that is inserted before.
+MODULE_COVERAGE=${MODULE_COVERAGE:-n}
+[ "$MODULE_COVERAGE" = n ] || MODULE_KUNIT=n
 
 # The copy for a kernel: one for each tree that uses this cache.
 module_dir() {
 	local name
 
 	name=$(key_of "$TREE")-$(basename "$(kernel_dir "$1")")
-	[ "$MODULE_KUNIT" = y ] || name+=-plain
+	if [ "$MODULE_COVERAGE" = y ]; then
+		name+=-coverage
+	elif [ "$MODULE_KUNIT" != y ]; then
+		name+=-plain
+	fi
 	echo "$RPCRDMA_CACHE/module/$name"
 }
 
@@ -41,7 +48,7 @@ have_module_sources() {
 }
 
 make_module() {
-	local kernel=$1 result=$2 dir sources=()
+	local kernel=$1 result=$2 dir sources=() options
 
 	dir=$(module_dir "$kernel")
 	mkdir -p "$dir"
@@ -54,18 +61,21 @@ make_module() {
 		--exclude='*.o' --exclude='*.ko' --exclude='*.mod' --exclude='*.mod.c' \
 		--exclude='.*' --exclude='*.symvers' --exclude='modules.order' \
 		--exclude='*_generated*' --exclude='ko-*' --exclude='/siw' --exclude='/rxe' "${sources[@]}" "$dir/"
-	# shellcheck disable=SC2046
-	CHROOT_CWD=$dir chroot_tools "$kernel" make $(kernel_make_flags "$kernel") \
-		-C "$(kernel_dir "$kernel")/build" M="$dir" KUNIT="$MODULE_KUNIT" -j"$(nproc)" modules
-	[ -e "$dir/rpcrdma.ko" ] || die "the build made no rpcrdma.ko"
-	# The modules of the tests, see tests/kmod.
+	options=(KUNIT="$MODULE_KUNIT" COVERAGE="$MODULE_COVERAGE")
+	# The modules of the tests, see tests/kmod. One of them may export what ours needs.
 	# shellcheck disable=SC2046
 	CHROOT_CWD=$dir/kmod chroot_tools "$kernel" make $(kernel_make_flags "$kernel") \
-		-C "$(kernel_dir "$kernel")/build" M="$dir/kmod" modules
+		-C "$(kernel_dir "$kernel")/build" M="$dir/kmod" "${options[@]}" modules
 	[ -e "$dir/kmod/rdmatap.ko" ] || die "the build made no rdmatap.ko"
+	[ "$MODULE_COVERAGE" = n ] || options+=(KBUILD_EXTRA_SYMBOLS="$dir/kmod/Module.symvers")
+	# shellcheck disable=SC2046
+	CHROOT_CWD=$dir chroot_tools "$kernel" make $(kernel_make_flags "$kernel") \
+		-C "$(kernel_dir "$kernel")/build" M="$dir" "${options[@]}" -j"$(nproc)" modules
+	[ -e "$dir/rpcrdma.ko" ] || die "the build made no rpcrdma.ko"
 	mkdir -p "$result"
 	cp "$dir/rpcrdma.ko" "$dir/kmod/rdmatap.ko" "$result/"
 	[ ! -e "$dir/kmod/hca/hca.ko" ] || cp "$dir/kmod/hca/hca.ko" "$result/"
+	[ ! -e "$dir/kmod/cover/cover.ko" ] || cp "$dir/kmod/cover/cover.ko" "$result/"
 	make_device "$kernel" siw siw "$dir/siw" "$result"
 	# On the distribution's kernel its own one is used.
 	[[ " debian arm64 arm64-16k " == *" $kernel "* ]] || make_device "$kernel" rxe rdma_rxe "$dir/rxe" "$result"
