@@ -112,7 +112,7 @@ class Places:
 
     @staticmethod
     def placed(frames, sources):
-        """Whose a place is, which has these frames, the innermost first: that of the innermost function of ours."""
+        """Whose a place is, given its frames, the innermost first: that of the innermost function of ours."""
         ends = set(re.findall(r"rpcrdma_main::(client|server)::", " ".join(name for name, _ in frames)))
         end = ends.pop() if len(ends) == 1 else ""
         for i, (_, where) in enumerate(frames):
@@ -123,7 +123,7 @@ class Places:
                 names = [plain(name) for name, _ in frames[i:] if not name.startswith("{closure")]
                 name = names[0] if names else plain(frames[-1][0])
                 return Place(room, name.removeprefix("rpcrdma_main::"), file, int(line), end)
-        # What the compiler makes where a value ends, and what it takes from other crates, is that of the type.
+        # What the compiler makes where a value ends, and takes from other crates, is that of the type.
         for name, _ in frames:
             if own := re.search(r"rpcrdma_main::(\w+)::", name):
                 return Place(own[1], "what ends with its values", "", 0, end)
@@ -136,27 +136,36 @@ class Places:
 
     @staticmethod
     def table(places, reached):
-        """Lines that say for each room how many of its places are among those that were reached."""
-        there, got = collections.Counter(), collections.Counter()
+        """Lines that say for each room how many of its places were reached, and how many of its lines of
+        source have one such place at least: generic code has places for each type."""
+        there, got = collections.defaultdict(set), collections.defaultdict(set)
         for at, place in places.items():
             for room in (place.room, "all"):
-                there[room] += 1
-                got[room] += at in reached
-        rooms = sorted(there, key=lambda room: (room == "all", room))
-        return [f"{room:12} {got[room]:6,} of {there[room]:6,} places  {100 * got[room] / there[room]:5.1f} %"
-                for room in rooms]
+                for what in (at, (place.file, place.line)):
+                    there[room, type(what)].add(what)
+                    if at in reached:
+                        got[room, type(what)].add(what)
+        rooms = sorted({room for room, _ in there}, key=lambda room: (room == "all", room))
+        out = [f"{'room':12} {'places':>7} {'reached':>8} {'%':>6} {'lines':>7} {'reached':>8} {'%':>6}"]
+        for room in rooms:
+            line = f"{room:12}"
+            for kind in (int, tuple):
+                all_of, some = len(there[room, kind]), len(got[room, kind])
+                line += f" {all_of:7,} {some:8,} {100 * some / all_of:6.1f}"
+            out.append(line)
+        return out
 
     @staticmethod
     def unreached(places, reached, rooms=PEERS):
-        """Lines that say which functions of some rooms have places that were not reached, and where."""
+        """Lines that say which functions of some rooms have lines of source that were not reached."""
         found = {}
         for at, place in places.items():
             if place.room in rooms and place.file:
-                entry = found.setdefault((place.file, place.function), [0, 0, set()])
-                entry[0] += 1
-                if at not in reached:
-                    entry[1] += 1
-                    entry[2].add(place.line)
-        return [f"{file}: {function}: {missing} of {count} not reached"
-                + ("" if missing == count else f", lines {' '.join(map(str, sorted(lines)))}")
-                for (file, function), (count, missing, lines) in sorted(found.items()) if missing]
+                entry = found.setdefault((place.file, place.function), [set(), set()])
+                entry[at in reached].add(place.line)
+        out = []
+        for (file, function), (missing, got) in sorted(found.items()):
+            if lines := sorted(missing - got):
+                some = "lines" if got else "all lines"
+                out.append(f"{file}: {function}: {some} {' '.join(map(str, lines))}")
+        return out

@@ -4,6 +4,7 @@
 import os
 import resource
 import select
+import threading
 import time
 
 import pyverbs.enums as e
@@ -37,11 +38,15 @@ class Events:
     """What the connection manager has to say."""
 
     def __init__(self):
-        before = self.descriptors()
+        # pyverbs does not show the channel's descriptor, which alone can be polled. It is the lowest that was
+        # free, unless another thread has taken that.
+        lowest, before = os.dup(0), None
+        os.close(lowest)
+        if threading.active_count() > 1:
+            before = self.descriptors()
         self.channel = CMEventChannel()
-        # pyverbs does not show the channel's descriptor, which alone can be polled.
         self.poller = select.poll()
-        self.poller.register((self.descriptors() - before).pop(), select.POLLIN)
+        self.poller.register(lowest if before is None else (self.descriptors() - before).pop(), select.POLLIN)
 
     @staticmethod
     def descriptors():
