@@ -39,8 +39,9 @@ def main():
     write(f"{PARAMETERS}/server_2016", "Y")
     nfs_server.export_setup()
     nfs_server.control_nfsd_start()
-    # There may be nobody to wait for.
-    run("sh", "-c", "echo Y > /proc/fs/nfsd/v4_end_grace", ok=None, quiet=True)
+    # Until then many an RPC does nothing.
+    ended = f"{nfs_server.NFSD}/v4_end_grace"
+    wait_for("the end of the grace period", 60, lambda: read(ended).strip() == "Y")
     # The verbs are not used in this process.
     import fuzz_caller
     fuzz_caller.addresses()

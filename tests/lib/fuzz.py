@@ -18,7 +18,7 @@ import time
 import traceback
 
 import cover
-from common import Failure, LAST, log, read, write
+from common import Failure, LAST, check, log, read, write
 
 sys.path.insert(0, "tools/guest.d")
 import reports  # noqa: E402 - it is not beside the other libraries
@@ -124,8 +124,8 @@ class Worker:
                 write("/proc/sysrq-trigger", key)
             raise Finding(f"{name} is not done after {limit} s")
         head = self.exactly(self.answers, 4)
-        if len(head) < 4:
-            return "the peer has ended"
+        # It has said why.
+        check(len(head) == 4, "the peer has ended")
         out = pickle.loads(self.exactly(self.answers, struct.unpack(">I", head)[0]))
         if isinstance(out, Finding):
             raise out

@@ -67,6 +67,9 @@ SILENCE = 0.15
 USUAL = 0.008
 #: An operation ends within so many seconds, and the mount works again.
 PATIENCE = 60
+#: What NFS takes attributes for that do not fit those before: such a mount is made again.
+SPOILT = ("ESTALE", "ENOTDIR", "ELOOP", "EACCES")
+MNT_DETACH = 2
 #: How many inputs one process has.
 INPUTS = 300
 #: Where in the server's memory its own chunks are.
@@ -399,22 +402,25 @@ class Peer:
 
     def mount(self, _):
         """Mounts all."""
-        address = os.environ["OWN_ADDR"]
-        for vers, path in PATHS.items():
-            options = f"addr={address},{mount_options(address, TIMEOUT)}"
-            if vers == "4.1":
-                options = (f"addr={address},clientaddr={address},vers=4.1,proto=rdma,port={OTHER_PORT},soft,"
-                           f"timeo={TIMEOUT},retrans=1,noac")
-            server = self.speak({**NOTHING, "vers": vers})
-            for _ in range(10):
-                # On a busy machine that may take longer than an RPC may.
-                outcome = server.do(lambda: tried(lambda p: not mount_raw(f"{address}:/", p, options), path))
-                # Not `ismount`, which asks the server.
-                if f" {path} " in read("/proc/mounts"):
-                    break
-            else:
-                raise Finding(f"the mount with NFSv{vers} fails: {outcome}")
+        for vers in PATHS:
+            self.mount_one(vers)
         return "mounted"
+
+    def mount_one(self, vers):
+        """Mounts with a version of NFS."""
+        address, path = os.environ["OWN_ADDR"], PATHS[vers]
+        options = f"addr={address},{mount_options(address, TIMEOUT)}"
+        if vers == "4.1":
+            options = (f"addr={address},clientaddr={address},vers=4.1,proto=rdma,port={OTHER_PORT},soft,"
+                       f"timeo={TIMEOUT},retrans=1,noac")
+        server = self.speak({**NOTHING, "vers": vers})
+        for _ in range(10):
+            # On a busy machine that may take longer than an RPC may.
+            outcome = server.do(lambda: tried(lambda p: not mount_raw(f"{address}:/", p, options), path))
+            # Not `ismount`, which asks the server.
+            if f" {path} " in read("/proc/mounts"):
+                return
+        raise Finding(f"the mount with NFSv{vers} fails: {outcome}")
 
     def umount(self, _):
         """Unmounts all; returns how many were."""
@@ -461,9 +467,13 @@ class Peer:
         server.is_correct = True
         if what["auth"] != "off":
             self.speak({**what, "auth": "off"})
-        began = time.monotonic()
+        began, is_new = time.monotonic(), False
         while (again := server.do(lambda: tried(getattr_, path))) not in ("ok", "short"):
-            if time.monotonic() > began + PATIENCE:
+            if again in SPOILT and not is_new:
+                server.do(lambda: LIBC.umount2(path.encode(), MNT_DETACH))
+                self.mount_one(what["vers"])
+                is_new = True
+            elif time.monotonic() > began + PATIENCE:
                 raise Finding(f"the mount with NFSv{what['vers']} does not recover: {again}")
             # It may wait for credits, which it does for a minute.
             server.drop("nothing goes on")
@@ -504,10 +514,7 @@ class Target:
         """Has the peer do something, a fresh one now and then."""
         if self.process.count >= INPUTS:
             self.renew()
-        out = self.process.ask(name, value, 3 * PATIENCE)
-        if out == "the peer has ended":
-            self.renew()
-        return out
+        return self.process.ask(name, value, 3 * PATIENCE)
 
     def renew(self):
         """Another peer: the mounts come back to it."""

@@ -79,6 +79,7 @@ class Peer:
     def connect(self, how):
         """The connection that an input wants."""
         self.host += 1
+        self.address = HOSTS[(os.getpid() + self.host * 7) % len(HOSTS)]
         write(f"{PARAMETERS}/server_host_auth", how["auth"])
         kind = how["session"]
         # Without Receives nobody has a session.
@@ -201,6 +202,7 @@ class Peer:
 
     def check(self, _):
         """A well-behaved client gets an answer."""
+        write(f"{PARAMETERS}/server_host_auth", "off")
         began = time.monotonic()
         try:
             connection = Connection(memory=self.memory)
@@ -242,10 +244,7 @@ class Target:
         """Has a peer do something, a fresh one now and then."""
         if self.process.count >= CONNECTIONS:
             self.renew()
-        out = self.process.ask(name, value)
-        if out == "the peer has ended":
-            self.renew()
-        return out
+        return self.process.ask(name, value)
 
     def renew(self):
         """Another peer."""
