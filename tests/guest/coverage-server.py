@@ -29,7 +29,7 @@ from memory import Memory  # noqa: E402
 
 PARAMETERS = "/sys/module/rpcrdma/parameters"
 #: How many octets more may be in use in the end.
-TOLERANCE = 24 << 20
+TOLERANCE = 12 << 20
 
 
 def main():
@@ -52,8 +52,7 @@ def main():
     state = fuzz.search(target, "server", 60 * rounds())
     target.end()
     wait_for("the end of the connections", 30, lambda: not os.listdir(fuzz_caller.SERVER))
-    more = Memory.here().used - before.used
-    log(f"{more:,} octets more than before are in use")
+    more = fuzz.grown(before, Memory.here())
     fuzz.report(state, "server")
     check(more < TOLERANCE, f"{more:,} octets more than before are in use:\n" + read("/proc/meminfo"))
     nfs_server.control_nfsd_stop()

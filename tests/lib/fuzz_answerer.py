@@ -50,7 +50,7 @@ from hostile_operations import (MOUNT_PORT, OPERATIONS, RDMA_PORT, attempt, geta
                                 write_few)
 from hostile_qp import QueuePair
 from nfs3_mini import Nfs3, serve_mount
-from reverse_peer import Nfsd
+from reverse_peer import CB_SEQUENCE, Nfsd
 from rpcrdma2016_header import turned
 
 PARAMETERS = "/sys/module/rpcrdma/parameters"
@@ -67,6 +67,8 @@ SILENCE = 0.15
 USUAL = 0.008
 #: An operation ends within so many seconds, and the mount works again.
 PATIENCE = 60
+#: How often a number in the sequence of a session is used in vain.
+TRIES = 3
 #: What NFS takes attributes for that do not fit those before: such a mount is made again.
 SPOILT = ("ESTALE", "ENOTDIR", "ELOOP", "EACCES")
 MNT_DETACH = 2
@@ -134,6 +136,7 @@ class Connection(Quiet, hostile_server.Connection):
 
     def handle(self, data):
         """Answers a message, in whatever protocol."""
+        self.server.nfs.heard(data)
         if not self.server.is_correct:
             self.unanswered = [*self.unanswered[-8:], data]
         if self.server.is_2016 and not self.earlier:
@@ -294,20 +297,34 @@ class OnlyNfs3(Nfs3):
     def idle(self):
         """Nobody asks."""
 
+    def heard(self, message):
+        """Nobody was called."""
+
 
 class Nfs41(Nfsd):
     """The NFS server of this guest over TCP, for a mount that can be called back."""
 
     def __init__(self):
         super().__init__()
-        self.sequence = 0
+        #: The last number in the sequence that the client has taken, and how often the next was used since.
+        self.sequence = self.tries = 0
 
     def in_session(self, message):
         """A message that belongs to the client's session, if it wants to."""
-        if SESSION not in message:
+        if SESSION not in message or not self.session:
             return message
-        self.sequence += 1
-        return message.replace(SESSION, (self.session or bytes(16)) + struct.pack(">I", self.sequence))
+        self.tries += 1
+        if self.tries > TRIES:
+            # It was taken, and the Reply was lost or is in a chunk.
+            self.sequence, self.tries = self.sequence + 1, 1
+        return message.replace(SESSION, self.session + struct.pack(">I", self.sequence + 1))
+
+    def heard(self, message):
+        """Looks for a CB_SEQUENCE that has succeeded in a message of the client's."""
+        done = struct.pack(">II", CB_SEQUENCE, 0) + (self.session or SESSION)
+        at = message.find(done) + len(done)
+        if at >= len(done) and len(message) >= at + 4:
+            self.sequence, self.tries = struct.unpack_from(">I", message, at)[0], 0
 
 
 class Server(hostile_server.Server):
@@ -422,6 +439,13 @@ class Peer:
                 return
         raise Finding(f"the mount with NFSv{vers} fails: {outcome}")
 
+    def session(self, known):
+        """The session of the mount that is called back: takes what another peer has `known`, and tells it."""
+        nfs = self.servers["4.1"].nfs
+        if known:
+            nfs.session, nfs.sequence = known
+        return nfs.session, nfs.sequence
+
     def umount(self, _):
         """Unmounts all; returns how many were."""
         count = 0
@@ -518,8 +542,10 @@ class Target:
 
     def renew(self):
         """Another peer: the mounts come back to it."""
+        known = self.process.ask("session")
         self.process.end()
         self.process = self.worker()
+        self.process.ask("session", known)
         self.process.ask("check", None, 3 * PATIENCE)
 
     def run(self, what):

@@ -204,7 +204,11 @@ def change_segment(random, message, _others):
     # An entry of a Read list begins with 1 and the position, a chunk with the number of its segments.
     (before, number) = struct.unpack_from(">II", message, at - 8)
     times = random.choice((1, 1, 2, 15, 16, 100)) if how == 4 else 0
-    if before == 1 and (number == 0 or number > 16):
+    if before == 1 and random.random() < 0.2:
+        # An empty chunk before it.
+        return message[:at - 8] + struct.pack(">II", 1, 0) + message[at - 8:]
+    # A whole chunk of one segment looks like an entry.
+    if before == 1 and (number == 0 or number > 16 or number == 1 and random.random() < 0.5):
         entry = message[at - 8:at + 16]
         return message[:at - 8] + entry * (times + 1 if times else 0) + message[at + 16:]
     if not 0 < number <= 300:
