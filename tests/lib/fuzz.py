@@ -264,7 +264,7 @@ class Search:
         for what in replayed(path) if path else self.target.seeds():
             self.try_one(what)
         seeds = len(self.places())
-        self.favoured.clear()
+        del self.favoured[:-10 * FAVOURED]
         log(f"{seeds} places by {self.runs} runs to begin with")
         while time.monotonic() < self.began + self.seconds:
             self.try_one(self.target.change(self.random, self.choose(), self.corpus))
