@@ -243,7 +243,7 @@ class Search:
 
         One that takes long is chosen less often.
         """
-        if self.favoured:
+        if self.favoured and self.random.random() < 0.5:
             return self.favoured.pop()
         while True:
             how, count = self.random.random(), len(self.corpus)
