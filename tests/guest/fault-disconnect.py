@@ -10,7 +10,7 @@
 # kernels: uml
 # smoke: uml-kasan
 # soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@ours-ours-2016
-# soak-smoke: uml-kasan uml-lockdep debug cfi
+# soak-smoke: uml-kasan uml-lockdep debug
 # soak-smoke-variants: 4.2 4.2@ours-ours 4.2@ours-ours-2016
 # timeout: 300 1800
 # rounds: 2 20 1 3
