@@ -229,7 +229,7 @@ impl<H: EndpointEvents> Endpoint<H> {
 
     /// Has one Receive more kept posted, in place of one that the peer has taken without having
     /// been promised it. Any context: the buffer is made later, by the work item. Without memory
-    /// for it there is one Receive less for all, until somebody asks for more.
+    /// for it there is one Receive less for all, until there is some.
     ///
     /// # Errors
     ///
@@ -255,7 +255,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         }
         // The end of the endpoint waits for this, and writeback may wait for that.
         let scope = NoFs::enter();
-        let _ = pool.fill();
+        pool.fill_at_last();
         drop(scope);
         drop(objects);
     }

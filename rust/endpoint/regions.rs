@@ -26,6 +26,7 @@ use crate::{
         }, //
     }, //
 };
+
 impl From<Direction> for trace::Direction {
     fn from(direction: Direction) -> Self {
         match direction {

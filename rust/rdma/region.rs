@@ -147,8 +147,8 @@ impl<O: RegionOwner> Completes for Fence<O> {
 ///
 /// # Invariants
 ///
-/// `mr` is an MR of the endpoint's PD, or null after `deregister`. While `mapping` has pages mapped
-/// there is a `lease` of their memory.
+/// `mr` is an MR of the endpoint's PD, or null after `deregister`. While `mapping` has pages
+/// mapped, above all while it is registered, there is a `lease` of their memory.
 pub(crate) struct Region<O: RegionOwner> {
     /// The completion of its LOCAL_INV; on success called for the last of a chain only. Always
     /// there but in tests of the mapping.

@@ -24,7 +24,8 @@
 //! ```
 //!
 //! - SUNRPC does not call `buf_free` while an RPC is pinned, and a Call is `Fencing` only while we
-//!   pin it. So a killed task meets `Idle` or `Sent` only.
+//!   pin it. So a killed task meets `Idle` or `Sent` only. One that has timed out may meet
+//!   `Fencing`; it leaves the regions to whoever fences them, and waits for their leases.
 //! - When a connection ends, [`Requester::reclaim`] runs after its queues were freed: it takes
 //!   everything out of `Sent` and `Fencing`. What is not known to be fenced is deregistered. A Call
 //!   in `Killed` is left to its waiter, which is woken, if the flushed fence has not done so.

@@ -315,6 +315,13 @@ impl<T: Transport> Ops<T> {
         if cookie == this.xprt().connect_cookie() {
             T::timer(&this);
         }
+        // SAFETY: The slot is one of `T`, and the task has it.
+        let slot = unsafe { Slot::<T::Call>::of((*task).tk_rqstp) };
+        // The task encodes the Call anew now. With krb5p that frees pages of the former encoding.
+        if slot.leases().any() {
+            T::buf_free(&this, &slot);
+            slot.leases().wait();
+        }
     }
 
     /// Gives the credit of a request back (`release_request`), unless it is one of a former

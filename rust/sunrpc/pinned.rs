@@ -146,10 +146,16 @@ impl<T: Transport> Pinned<T> {
     /// was pinned for.
     ///
     /// From now on the memory of the RPC belongs to the task, so every region must have been fenced
-    /// before: while a device may use the memory this warns, and the RPC goes on waiting.
+    /// before: while a device may use the memory this warns, and ends the connection instead.
     pub(crate) fn complete(self, owner: &Arc<T>, len: usize) {
-        if !Arc::ptr_eq(owner, &self.owner) || self.slot.leases().any() {
+        if !Arc::ptr_eq(owner, &self.owner) {
             kernel::warn_on!(true);
+            return;
+        }
+        if self.slot.leases().any() {
+            kernel::warn_on!(true);
+            // It is sent again on the next connection.
+            owner.xprt().force_disconnect();
             return;
         }
         self.finish(owner, len, None);

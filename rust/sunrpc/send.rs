@@ -141,7 +141,10 @@ impl<'a, T: Transport> SendRqst<'a, T> {
     unsafe fn memory<'m>(&'m self, fragments: Fragments<'m>) -> CallMemory<'m> {
         // SAFETY: SUNRPC calls `buf_free` for each Call that has buffers (`xprt_release`), so for
         // this one. Before that returns, which it does after `Leases::wait`, the upper layer does
-        // not free the pages, SUNRPC not the request, and nobody the slot, which is lent.
+        // not free the pages, SUNRPC not the request, and nobody the slot, which is lent. Pages of
+        // a krb5p Call are freed when it is encoded anew, too: after a timeout, which `timer` has
+        // wait for the leases as well; after a lost connection, whose regions have given theirs
+        // up before SUNRPC is told; or after a Reply that refuses it, when all are fenced.
         unsafe { CallMemory::new(self.slot.leases(), fragments) }
     }
 

@@ -43,7 +43,8 @@ pub(crate) trait Transport: Send + Sync + Sized + 'static {
     /// Notes, for the statistics, that the buffers of a slot grew by `bytes`.
     fn grown(&self, bytes: usize);
 
-    /// Ends all access of the device to the buffers of a slot, which its task gives up.
+    /// Ends all access of the device to the buffers of a slot, which its task gives up, or has a
+    /// Call encoded into anew after a timeout.
     ///
     /// When this returns, no device may reach them, nor the pages of the RPC. It may sleep for
     /// that.

@@ -288,7 +288,7 @@ class Search:
 
 
 def grown(before, after):
-    """How many octets more are in use, but for queues of the device, which it keeps, and what programs have."""
+    """How many octets more are in use, but for queues that the device keeps, and what programs have."""
     more = {field: getattr(after, field) - getattr(before, field) for field in before._fields}
     log("octets more than before: " + ", ".join(f"{name} {number:,}" for name, number in more.items()))
     return more["used"] - more["queues"] - more["programs"]

@@ -462,6 +462,15 @@ impl<M: PoolMember> ReceivePool<M> {
     pub(crate) fn fill(self: &Arc<Self>) -> Result {
         self.state.lock().recover();
         self.end_silent();
+        self.make()
+    }
+
+    /// Makes buffers until there are as many as there should be, and posts them. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::fill`].
+    fn make(self: &Arc<Self>) -> Result {
         let made = loop {
             match self.add() {
                 Ok(true) => {}
@@ -477,7 +486,13 @@ impl<M: PoolMember> ReceivePool<M> {
     /// As [`Self::fill`], again and again while there is no memory: without that what is missing of
     /// those that were promised would be missing until somebody asks for more. Sleeps.
     pub(crate) fn fill_at_last(self: &Arc<Self>) {
-        if matches!(self.fill(), Err(ENOMEM)) {
+        let filled = self.fill();
+        self.try_later(filled);
+    }
+
+    /// Has buffers made after a while if there was no memory, unless the device takes none.
+    fn try_later(self: &Arc<Self>, made: Result) {
+        if made == Err(ENOMEM) && !self.broken.load(Relaxed) {
             DelayedWork::<Self, STOCK_WORK>::schedule(self, STOCK_RETRY);
         }
     }
@@ -602,7 +617,8 @@ impl<M: PoolMember> DelayedWorkItem<STOCK_WORK> for ReceivePool<M> {
     fn run(this: Arc<Self>) {
         // The end of the pool waits for this, and writeback may wait for that.
         let _scope = NoFs::enter();
-        this.fill_at_last();
+        let made = this.make();
+        this.try_later(made);
         if this.restock().is_err() {
             DelayedWork::<Self, STOCK_WORK>::schedule(&this, STOCK_RETRY);
         }
