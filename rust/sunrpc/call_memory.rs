@@ -29,18 +29,14 @@ impl Leases {
 
     /// Returns whether a device may still use the memory.
     pub(super) fn any(&self) -> bool {
-        // What the device has written is seen by who sees that it is done.
+        // Pairs with the release in `drop`: what the device has written is visible then.
         self.0.load(Acquire) != 0
     }
 
-    /// Waits until no device may use the memory. Whoever calls this has had all regions given back
-    /// before, so there is nothing to wait for, but for a bug. Sleeps.
+    /// Waits until no device may use the memory. Sleeps.
     pub(super) fn wait(&self) {
-        if self.any() {
-            kernel::pr_err_once!("a device still uses the memory of an RPC that ends\n");
-            while self.any() {
-                fsleep(PAUSE);
-            }
+        while self.any() {
+            fsleep(PAUSE);
         }
     }
 

@@ -240,7 +240,10 @@ impl<T: Transport> Ops<T> {
         // not released while the request is in use.
         let (this, slot) = unsafe { (Self::state((*rqst).rq_xprt), Slot::of(rqst)) };
         T::buf_free(&this, &slot);
-        slot.leases().wait();
+        if slot.leases().any() {
+            kernel::pr_err_once!("a device still uses the memory of an RPC that ends\n");
+            slot.leases().wait();
+        }
     }
 
     /// Sends a Call, or the Reply of a reverse-direction Call (`send_request`).
@@ -299,6 +302,7 @@ impl<T: Transport> Ops<T> {
     }
 
     /// Handles the timeout of an RPC (`timer`), unless its Call was sent on a former connection.
+    /// When this returns no device uses the memory of the RPC.
     ///
     /// # Safety
     ///
@@ -307,7 +311,7 @@ impl<T: Transport> Ops<T> {
         // SAFETY: The transport has these operations, and SUNRPC does not release it during the
         // call.
         let this = unsafe { Self::state(xprt) };
-        // SAFETY: The task has a slot Its cookie was written by the thread that sent the Call,
+        // SAFETY: The task has a slot. Its cookie was written by the thread that sent the Call,
         // before the task went to sleep.
         let cookie = unsafe { (*(*task).tk_rqstp).rq_connect_cookie };
         // Many RPCs may time out at once. If the first of them has ended the connection, the others
@@ -318,6 +322,7 @@ impl<T: Transport> Ops<T> {
         // SAFETY: The slot is one of `T`, and the task has it.
         let slot = unsafe { Slot::<T::Call>::of((*task).tk_rqstp) };
         // The task encodes the Call anew now. With krb5p that frees pages of the former encoding.
+        // If the Reply is here, whoever takes it in fences the regions meanwhile.
         if slot.leases().any() {
             T::buf_free(&this, &slot);
             slot.leases().wait();
