@@ -101,6 +101,8 @@ pub(crate) struct Callback<C: CallbackWire> {
     connection: Arc<C>,
     /// Set if the connection knows it, or has.
     begun: Atomic<bool>,
+    /// Set if there is no connection, or none any more.
+    detached: Atomic<bool>,
     /// The transport by which SUNRPC knows it. The last field, since fields are dropped in order:
     /// who frees the transport looks whether this is gone.
     xprt: XprtHandle,
@@ -133,10 +135,13 @@ impl<C: CallbackWire> Callback<C> {
         self.xprt.wake();
     }
 
-    /// Ends all Calls: the endpoint is gone, and with it the connection.
+    /// Ends all Calls: the endpoint is gone, and with it the connection. Not before are tasks told,
+    /// which encode their Calls anew then: with krb5p that frees pages which a region may have.
     pub(super) fn detach(&self) {
         self.requester.set_link(None);
         self.requester.reclaim();
+        // Before tasks are woken, see `connect`.
+        self.detached.store(true, Relaxed);
         self.xprt.disconnect_done();
     }
 
@@ -158,6 +163,7 @@ impl<C: CallbackWire> Callback<C> {
             self.xprt.set_credits(SLOTS);
         }
         self.requester.set_link(Some(link));
+        self.detached.store(false, Relaxed);
         self.begun.store(true, Relaxed);
     }
 }
@@ -245,13 +251,18 @@ impl<C: CallbackWire> Transport for Callback<C> {
         // Only the client can make a connection. Whoever does not give up by himself has to wait
         // for that.
         this.xprt.clear_connecting();
-        this.xprt.wake_pending_tasks(EPIPE);
+        // While Calls have regions nobody is told. `_task` sleeps by now, so if this sees what was
+        // before `detach`, that wakes it: the lock of the queue of sleepers is between the two.
+        if this.detached.load(Relaxed) {
+            this.xprt.wake_pending_tasks(EPIPE);
+        }
     }
 
+    // Who wants to send sleeps from now on, until `detach`.
     fn close(this: &Arc<Self>) {
         if this.is_begun() {
+            this.xprt.clear_connected();
             this.connection.end();
-            this.xprt.disconnect_done();
         }
     }
 
@@ -279,6 +290,7 @@ impl<C: CallbackWire> CallbackTransport for Callback<C> {
                 requester <- Requester::new(SLOTS, SLOT_BUFFER),
                 connection: connection.clone(),
                 begun: Atomic::new(false),
+                detached: Atomic::new(true),
                 xprt,
             }? Error),
             GFP_KERNEL,

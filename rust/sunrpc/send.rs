@@ -145,8 +145,6 @@ impl<'a, T: Transport> SendRqst<'a, T> {
         // a krb5p Call are freed when it is encoded anew, too: after a timeout, which `timer` has
         // wait for the leases as well; after a lost connection, whose regions have given theirs
         // up before SUNRPC is told; or after a Reply that refuses it, when all are fenced.
-        // FIXME: A server's Call with krb5p and chunks is told of a lost connection earlier, in
-        // `Callback::close`.
         unsafe { CallMemory::new(self.slot.leases(), fragments) }
     }
 

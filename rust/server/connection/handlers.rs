@@ -195,8 +195,9 @@ impl Connection {
 }
 
 impl DelayedWorkItem<LEAVE_WORK> for Connection {
-    /// The device goes away, and waits for that. A thread of the service may be a long time
-    /// coming, or be in the middle of a Call that came over it.
+    /// The connection is at its end, or the device goes away and waits for that. A thread of the
+    /// service may be a long time coming, or be in the middle of a Call that came over it; and
+    /// nfsd keeps a reference as long as a callback is under way, whose task may wait for this.
     fn run(this: Arc<Self>) {
         Self::end_endpoint(&this);
     }
@@ -356,6 +357,7 @@ impl ServerTransport for Connection {
             owner.disconnect();
         }
         this.wake_all();
+        DelayedWork::<Self, LEAVE_WORK>::schedule(this, 0);
     }
 
     fn free(this: &Arc<Self>) {
