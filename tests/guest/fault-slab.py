@@ -6,6 +6,7 @@
 # variants: 4.2
 # soak-variants: 4.2 4.2@ours-ours
 # kernels: debug
+# soak: only
 # timeout: 300 3600
 # rounds: 1 20 1 3
 """Allocations below the code of the transport module fail, and only those.

@@ -11,7 +11,7 @@
 # device-variants: 4.2@ours-ours 3@ours-ours-one 4.0@ours-ours 4.2@ours-ours-one
 # kernels: uml
 # kernel-options: dma_debug=off
-# smoke: uml-kasan debian
+# smoke: uml-kasan uml-lockdep debian
 # soak-smoke: uml-kasan uml-lockdep debug debian cfi
 # smoke-fabrics: rxe
 # smoke-variants: 4.2 4.2@ours-ours
