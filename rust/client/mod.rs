@@ -217,7 +217,7 @@ impl Transport for Client {
     }
 
     fn buf_free(this: &Arc<Self>, slot: &Arc<Slot<Self::Call>>) {
-        slot.call.abandon();
+        slot.call.abandon(this);
         // Somebody may have waited for its regions.
         this.xprt.wake();
     }

@@ -16,11 +16,13 @@ use crate::kext::delayed_work::{
     DelayedWork, //
 };
 use crate::kext::prelude::*;
+use crate::kext::ratelimit::pr_warn_ratelimited;
 use crate::link::GROWTH_INTERVAL;
 use crate::observe::trace;
 use crate::proto::v2_2016::props::Wishes;
 use crate::requester::{
     self,
+    fences::Fences,
     Requester, //
 };
 use crate::responder::stats::Stats;
@@ -105,6 +107,14 @@ impl Client {
         };
         // Other Calls for which there are too few credits go with chunks.
         let again = link.channel().check(this.requester.is_patient());
+        let fences = this.requester.check_fences();
+        if fences == Fences::Late {
+            pr_warn_ratelimited!(
+                "server {} takes no messages, and so holds memory of RPCs: disconnected\n",
+                this.xprt.display()
+            );
+            this.xprt.force_disconnect();
+        }
         let mut is_growing = false;
         if link.channel().rules().has_optional {
             this.tell_wishes();
@@ -114,7 +124,7 @@ impl Client {
         requester::reply::act(&**this, &link);
         if is_growing {
             DelayedWork::<Self, CHECK_WORK>::schedule(this, GROWTH_INTERVAL);
-        } else if again {
+        } else if again || fences != Fences::None {
             <Self as requester::Host>::watch(this);
         }
     }

@@ -9,12 +9,16 @@ use crate::endpoint::{
 };
 use crate::kext::completion::Completion;
 use crate::kext::prelude::*;
+use crate::kext::time::jiffies;
 use crate::link::assembly::Whole;
 use crate::link::sizing::MAX_SEGMENTS;
 use crate::proto::chunk::Segment;
 use crate::proto::format::Asked;
 use crate::requester::verdict::Verdict;
-use crate::requester::Host;
+use crate::requester::{
+    Host,
+    Requester, //
+};
 use crate::sunrpc::Pinned;
 
 /// The most regions that one Call registers: two chunks of the largest size. What needs more can't
@@ -65,6 +69,8 @@ pub(crate) struct CallState<T: Host> {
     pub(super) regions: Regions<T>,
     /// What it was sent with: which region is for what, and what else was asked for.
     pub(super) asked: Asked,
+    /// Since when it has waited for its fence, in jiffies.
+    fence_posted: usize,
 }
 
 impl<T: Host> CallState<T> {
@@ -73,6 +79,12 @@ impl<T: Host> CallState<T> {
         self.regions = regions;
         self.asked = asked;
         self.stage = Stage::Sent;
+    }
+
+    /// Its fence is posted, for which it waits from now on.
+    pub(super) fn await_fence(&mut self, stage: Stage<T>) {
+        self.stage = stage;
+        self.fence_posted = jiffies();
     }
 
     /// Takes the list of regions away.
@@ -112,6 +124,7 @@ impl<T: Host> Call<T> {
                 stage: Stage::Idle,
                 regions: KVec::with_capacity(MAX_REGIONS, GFP_KERNEL)?,
                 asked: Asked::default(),
+                fence_posted: 0,
             };
             Ok(try_pin_init!(Self {
                 index,
@@ -202,10 +215,19 @@ impl<T: Host> Call<T> {
         self.set_idle(regions);
     }
 
-    /// Fences what a killed task leaves behind. Sleeps.
+    /// Returns for how many jiffies it has waited for its fence, if it does.
+    pub(super) fn waits_for_fence(&self) -> Option<usize> {
+        let state = self.state.lock();
+        match state.stage {
+            Stage::Fencing(_) | Stage::Killed => Some(jiffies().wrapping_sub(state.fence_posted)),
+            Stage::Idle | Stage::Sent | Stage::Busy => None,
+        }
+    }
+
+    /// Fences what a killed task of `this` leaves behind. Sleeps.
     ///
     /// On return the device does not touch the RPC's memory any more.
-    pub(crate) fn abandon(&self) {
+    pub(crate) fn abandon(&self, this: &Arc<T>) {
         let mut state = self.state.lock();
         // Every RPC ends here, and nearly all have had their Reply.
         if !matches!(state.stage, Stage::Sent) {
@@ -228,8 +250,9 @@ impl<T: Host> Call<T> {
         // is gone no region may be deregistered: the registration may be in the Send Queue still,
         // and a device in software looks at the MR when it gets there.
         let _ = endpoint.post_fence(&mut state.regions, self.index);
-        state.stage = Stage::Killed;
+        state.await_fence(Stage::Killed);
         drop(state);
+        Requester::watch_fences(this);
         self.fence.wait();
 
         let mut state = self.state.lock();

@@ -33,6 +33,7 @@
 //!   deregistration sleeps; only one that is known to be clean may be dropped inside the Call's.
 
 pub(crate) mod call;
+pub(crate) mod fences;
 mod marshal;
 pub(crate) mod reply;
 pub(crate) mod send;
@@ -98,8 +99,9 @@ pub(crate) trait Host: Transport<Call = Call<Self>> {
     /// A Call of the other direction has arrived, with a header that makes no sense.
     fn reverse_error(_this: &Arc<Self>, _message: &Received<Self::Wire>, _error: &DecodeError) {}
 
-    /// The peer has begun a sequence of messages, or a Call waits for its credits: schedules a
-    /// [check](crate::link::channel::Channel::check). Must not sleep.
+    /// The peer has begun a sequence of messages, or a Call waits for its credits or its fence:
+    /// schedules a [check](crate::link::channel::Channel::check), and one of the
+    /// [fences](Requester::check_fences). Must not sleep.
     fn watch(this: &Arc<Self>);
 
     /// Ends the connection. The caller holds the send lock.
@@ -126,6 +128,8 @@ pub(crate) struct Requester<T: Host> {
     /// Set while a Call that has no other form waits for the credits of its parts. Changed under
     /// the send lock of SUNRPC; who looks without it may see what was so a moment ago.
     patient: Atomic<bool>,
+    /// Set if a check of the fences is arranged, see [`fences`].
+    fences_watched: Atomic<bool>,
     /// The counters, over all connections.
     pub(crate) stats: Stats,
     /// The times from the Send of a Call to its Reply, over all connections.
@@ -148,6 +152,7 @@ impl<T: Host> Requester<T> {
                 link <- new_spinlock!(None, "rpcrdma::Requester::link"),
                 granted: Atomic::new(NO_REPLY),
                 patient: Atomic::new(false),
+                fences_watched: Atomic::new(false),
                 slots: all,
                 free <- new_spinlock!(free, "rpcrdma::Requester::free"),
                 stats: Stats::new(),
@@ -179,6 +184,8 @@ impl<T: Host> Requester<T> {
     pub(crate) fn set_link(&self, link: Option<Arc<Link<T::Wire>>>) {
         self.granted.store(NO_REPLY, Relaxed);
         self.patient.store(false, Relaxed);
+        // What was arranged may have been for the former one.
+        self.fences_watched.store(false, Relaxed);
         let former = core::mem::replace(&mut *self.link.lock(), link);
         // Outside the lock, since it may be the last reference.
         drop(former);

@@ -29,7 +29,10 @@ use crate::requester::call::{
     Stage, //
 };
 use crate::requester::verdict::Verdict;
-use crate::requester::Host;
+use crate::requester::{
+    Host,
+    Requester, //
+};
 use crate::sunrpc::Pinned;
 
 /// The shortest wait before a connection is replaced on which nothing came that is of use,
@@ -333,13 +336,14 @@ fn fence<T: Host>(
     // The fence may be done before the post returns; its handler waits for the lock.
     match endpoint.post_fence(&mut state.regions, call.index()) {
         Ok(()) => {
-            state.stage = Stage::Fencing(Fencing {
+            state.await_fence(Stage::Fencing(Fencing {
                 verdict,
                 message,
                 whole,
                 rqst,
-            });
+            }));
             drop(state);
+            Requester::watch_fences(this);
             stats.local_invalidations.add_value(count);
             stats.work_requests.add_value(count);
         }

@@ -87,6 +87,9 @@ pub(crate) trait CallbackWire: EndpointEvents<Lease = CallLease> + ServerTranspo
     /// Lets go on what waits for Send buffers.
     fn flush(&self);
 
+    /// Has the connection checked in a while, unless it is at its end. Must not sleep.
+    fn watch(this: &Arc<Self>);
+
     /// Ends the connection.
     fn end(&self);
 }
@@ -99,10 +102,8 @@ pub(crate) struct Callback<C: CallbackWire> {
     requester: Requester<Callback<C>>,
     /// The connection.
     connection: Arc<C>,
-    /// Set if the connection knows it, or has.
+    /// Set if Calls are sent to the connection, which knows it then.
     begun: Atomic<bool>,
-    /// Set if there is no connection, or none any more.
-    detached: Atomic<bool>,
     /// The transport by which SUNRPC knows it. The last field, since fields are dropped in order:
     /// who frees the transport looks whether this is gone.
     xprt: XprtHandle,
@@ -140,8 +141,6 @@ impl<C: CallbackWire> Callback<C> {
     pub(super) fn detach(&self) {
         self.requester.set_link(None);
         self.requester.reclaim();
-        // Before tasks are woken, see `connect`.
-        self.detached.store(true, Relaxed);
         self.xprt.disconnect_done();
     }
 
@@ -163,7 +162,6 @@ impl<C: CallbackWire> Callback<C> {
             self.xprt.set_credits(SLOTS);
         }
         self.requester.set_link(Some(link));
-        self.detached.store(false, Relaxed);
         self.begun.store(true, Relaxed);
     }
 }
@@ -200,10 +198,11 @@ impl<C: CallbackWire> Host for Callback<C> {
         }
     }
 
-    // The connection does it for sequences. A client that lets no Call out harms itself; and a Call
-    // may be under way when the connection is freed, which must not leave anything behind that runs
-    // later.
-    fn watch(_this: &Arc<Self>) {}
+    // The connection checks sequences by itself, and fences if it is asked to. A client that lets no
+    // Call out harms itself.
+    fn watch(this: &Arc<Self>) {
+        C::watch(&this.connection);
+    }
 
     fn disconnect(this: &Arc<Self>) {
         Self::close(this);
@@ -231,8 +230,8 @@ impl<C: CallbackWire> Transport for Callback<C> {
         self.requester.stats.hardway_bytes.add_value(bytes as u64);
     }
 
-    fn buf_free(_this: &Arc<Self>, slot: &Arc<Slot<Self::Call>>) {
-        slot.call.abandon();
+    fn buf_free(this: &Arc<Self>, slot: &Arc<Slot<Self::Call>>) {
+        slot.call.abandon(this);
     }
 
     fn send_request(this: &Arc<Self>, rqst: SendRqst<'_, Self>) -> Result<(), SendError> {
@@ -249,19 +248,15 @@ impl<C: CallbackWire> Transport for Callback<C> {
 
     fn connect(this: &Arc<Self>, _task: &RpcTask) {
         // Only the client can make a connection. Whoever does not give up by himself has to wait
-        // for that.
+        // for that. This is after `detach`, so no Call has regions.
         this.xprt.clear_connecting();
-        // While Calls have regions nobody is told. `_task` sleeps by now, so if this sees what was
-        // before `detach`, that wakes it: the lock of the queue of sleepers is between the two.
-        if this.detached.load(Relaxed) {
-            this.xprt.wake_pending_tasks(EPIPE);
-        }
+        this.xprt.wake_pending_tasks(EPIPE);
     }
 
-    // Who wants to send sleeps from now on, until `detach`.
+    // From now on Calls are sent to nobody, until `detach` has SUNRPC know that there is no
+    // connection any more.
     fn close(this: &Arc<Self>) {
-        if this.is_begun() {
-            this.xprt.clear_connected();
+        if this.begun.xchg(false, Relaxed) {
             this.connection.end();
         }
     }
@@ -290,7 +285,6 @@ impl<C: CallbackWire> CallbackTransport for Callback<C> {
                 requester <- Requester::new(SLOTS, SLOT_BUFFER),
                 connection: connection.clone(),
                 begun: Atomic::new(false),
-                detached: Atomic::new(true),
                 xprt,
             }? Error),
             GFP_KERNEL,

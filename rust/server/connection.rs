@@ -46,6 +46,7 @@ use crate::proto::message::{
 };
 use crate::proto::session::Reason;
 use crate::rdma::cm::Host;
+use crate::requester::fences::Fences;
 use crate::responder::call::{
     self,
     Arrived,
@@ -219,6 +220,10 @@ impl CallbackWire for Connection {
 
     fn flush(&self) {
         Self::flush(self);
+    }
+
+    fn watch(this: &Arc<Self>) {
+        Self::watch(this);
     }
 
     fn end(&self) {
@@ -548,6 +553,24 @@ impl Connection {
         })
     }
 
+    /// Ends the connection if the client holds up the fence of a Call to it. Returns whether to
+    /// look again.
+    fn check_fences(&self) -> bool {
+        let mut found = Fences::None;
+        self.with_callback(|callback| found = callback.requester().check_fences());
+        if found == Fences::Late {
+            if let Some(link) = self.link() {
+                let client = self.addresses.0;
+                pr_warn_ratelimited!(
+                    "client {client} takes no messages, and so holds memory of a callback: \
+                     disconnected\n"
+                );
+                self.cut_off(link.endpoint());
+            }
+        }
+        found != Fences::None
+    }
+
     /// Says that the connection ends since the client keeps `pages`.
     #[cold]
     fn say_disconnected_for(&self, pages: usize) {
@@ -711,6 +734,7 @@ impl DelayedWorkItem for Connection {
         this.review_credits();
         let again = this.channel.check(waits);
         let again = this.take_back() || again;
+        let again = this.check_fences() || again;
         let is_growing = this.grow_receives();
         this.act();
         if waits {

@@ -6,11 +6,13 @@ import struct
 import time
 
 import callback_setup
+from case import broken_credits
 from common import Gone, log, remote, slowness
 from hostile_attack import FILE
 from hostile_caller import XIDS
 from hostile_calls_callback import recall_moves
 from hostile_calls_two import case, stalled
+from hostile_qp import DEPTH
 from hostile_two_caller import TwoCaller
 from nfs41_session import Session
 from nfs_server import EXPORT
@@ -20,6 +22,8 @@ from rpcrdma2_header import (BAD_XDR, CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, I
                              SEGMENTS, SYSTEM, call, error, middle, prefix, reply,
                              reply_external)
 
+#: For how long a server may hold memory for a Call that the client does not take, in seconds.
+HELD = 30
 #: Wrong answers that end the connection, since nothing else could end the RPC.
 FATAL = {"an error without a code", "another transaction", "a lie about the rest", "a part is missing"}
 #: Those after which the RPC layer of the server may give the connection up.
@@ -218,6 +222,41 @@ def forms(t):
         log(f"  {name}: header types {types}, {len(rpc)} octets")
         connection.close()
         t.well()
+
+
+@case
+def never_received(t):
+    """A recall in a chunk for which the client never has a Receive: the server waits neither for it nor for its fence.
+
+    The Call times out after a tenth of the lease. What fences its chunk is behind the Send, which the device repeats
+    for as long as the client wants; whoever ends the Call waits for that.
+    """
+    connection = TwoCaller().open([(REVERSE, 3), (RECEIVE_SIZE, 100)])
+    file = delegated(connection, "unreceived", 8)
+    if file is None:
+        t.problem("no delegation is granted")
+        return
+    connection.take()
+    connection.post_recv = lambda number: None
+    # One message is left, and the Call takes two; but there is no Receive for it.
+    last = connection.received + DEPTH + 1
+    connection.credit = lambda: last
+    for _ in range(DEPTH):
+        if not connection.null():
+            t.problem("no answer to a NULL Call")
+            return
+    began, limit = time.monotonic(), HELD * slowness()
+    with broken_credits():
+        remote(f"exec 3<>{EXPORT}/{file}", wait=False)
+        try:
+            while time.monotonic() - began < limit:
+                connection.take()
+                time.sleep(0.05)
+            t.problem(f"the server holds the connection after {limit} s")
+        except Gone:
+            log(f"  ended after {time.monotonic() - began:.1f} s")
+    t.well()
+    connection.close()
 
 
 @case
