@@ -14,8 +14,8 @@
 1,792 MiB.
 
 Each uses all credits that it gets, up to `BUSY` Calls at once, and then does nothing but what an idle
-mount of NFSv4 does: a Call now and then, here every 15 s. Buffers that the busy time has taken are
-given back within a minute. Then the service stops and starts again, and all ask for a connection at
+mount of NFSv4 does: a Call now and then, here every 15 s. Send buffers that the busy time has taken are
+given back within a minute; Receives are, for credits, when others want them. Then the service stops and starts again, and all ask for a connection at
 the same moment.
 """
 
@@ -131,6 +131,7 @@ def conduct(steps):
     burst = uses.each("right after they were busy")
     time.sleep(REST)
     rest = uses.each(f"after {REST} s of rest")
+    check(rest < burst, "nothing is given back after a rest")
     check(queue_pairs() == count, f"{queue_pairs()} connections after a rest")
     steps.allow("stop")
     steps.wait("stopped", 4 * PATIENCE)
