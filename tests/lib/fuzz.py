@@ -120,9 +120,12 @@ class Worker:
         while data:
             data = data[os.write(self.requests, data):]
         if not select.select([self.answers], [], [], limit)[0]:
-            # What each task does goes to the console.
-            print(read(f"/proc/{self.pid}/stat"), read(f"/proc/{self.pid}/stack"), flush=True)
-            for key in "lwt":
+            # What each task does goes to the console. Whether it runs, and where, shows in the difference;
+            # the CPUs come last, since a CPU that does not answer may hold up who asks.
+            for _ in range(2):
+                print(read(f"/proc/{self.pid}/stat"), read(f"/proc/{self.pid}/stack"), read("/proc/stat"), flush=True)
+                time.sleep(5)
+            for key in "wtl":
                 write("/proc/sysrq-trigger", key)
             raise Finding(f"{name} is not done after {limit} s")
         head = self.exactly(self.answers, 4)

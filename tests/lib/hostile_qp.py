@@ -139,9 +139,11 @@ class QueuePair:
         """Waits for the completion of a work request."""
         deadline = time.monotonic() + self.patience
         while wr_id not in self.done:
-            if not self.poll():
-                if time.monotonic() > deadline or self.given_up():
-                    raise Gone("a work request does not complete")
+            idle = not self.poll()
+            # Others may complete without end.
+            if time.monotonic() > deadline or idle and self.given_up():
+                raise Gone("a work request does not complete")
+            if idle:
                 time.sleep(0.0005)
         self.done.discard(wr_id)
 
