@@ -279,11 +279,9 @@ impl<H: EndpointEvents> Link<H> {
 
     /// Returns what holds for the messages that are sent next.
     pub(crate) fn terms(&self) -> Terms {
-        let terms = self.channel.terms();
-        Terms {
-            has_chunks: terms.has_chunks && self.endpoint.sizes().regions > 0,
-            ..terms
-        }
+        let mut terms = self.channel.terms();
+        terms.has_chunks &= self.endpoint.sizes().regions > 0;
+        terms
     }
 
     /// The credits to ask for in Version One, RFC 8166 section 3.3.1.

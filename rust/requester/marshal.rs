@@ -70,8 +70,6 @@ pub(super) struct Marshal<'a, T: Host> {
     pub(super) cut: &'a SegmentLimits,
     /// The form of the Call.
     pub(super) plan: &'a CallPlan,
-    /// The needs of its Reply, as far as they are known without its chunks.
-    pub(super) asked: Asked,
 }
 
 /// A message that is ready to be posted.
@@ -82,13 +80,12 @@ pub(super) struct Marshaled<T: Host> {
     pub(super) header_len: usize,
     /// The length of the message, or of its last part, in octets.
     pub(super) len: usize,
-    /// The request of the Call: its chunks, and what it needs for its Reply.
-    pub(super) asked: Asked,
 }
 
 impl<T: Host> Marshal<'_, T> {
     /// Registers what the plan says, and writes the message. What was registered is in `regions`,
-    /// also if this fails. The parts before the last one of the message go to `middles`.
+    /// also if this fails, and added to what is `asked` for. The parts before the last one of the
+    /// message go to `middles`.
     ///
     /// # Errors
     ///
@@ -96,6 +93,7 @@ impl<T: Host> Marshal<'_, T> {
     pub(super) fn build(
         &self,
         regions: &mut Regions<T>,
+        asked: &mut Asked,
         middles: &mut Option<Middles<T::Wire>>,
     ) -> Result<Marshaled<T>, SendError> {
         let Some(mut buffer) = self.link.endpoint().send_buffer() else {
@@ -107,19 +105,18 @@ impl<T: Host> Marshal<'_, T> {
                 1,
             ));
         };
-        let asked = self.register(regions)?;
-        let (header_len, offered) = self.write_header(regions, &asked, &mut buffer)?;
+        self.register(regions, asked)?;
+        let (header_len, offered) = self.write_header(regions, asked, &mut buffer)?;
         let rest = buffer.get_mut(header_len..).ok_or(SendError::MsgSize)?;
         let len = header_len + self.write_inline(header_len, rest, middles)?;
         if len > self.terms.send_size as usize {
             return Err(SendError::MsgSize);
         }
-        self.count(&asked, offered);
+        self.count(asked, offered);
         Ok(Marshaled {
             buffer,
             header_len,
             len,
-            asked,
         })
     }
 
@@ -134,13 +131,10 @@ impl<T: Host> Marshal<'_, T> {
     }
 
     /// Registers all chunks, in the order of [`Asked`].
-    fn register(&self, regions: &mut Regions<T>) -> Result<Asked, SendError> {
+    fn register(&self, regions: &mut Regions<T>, asked: &mut Asked) -> Result<(), SendError> {
         let rqst = self.rqst;
-        let mut asked = Asked {
-            long_reply: self.plan.reply_parts > 1,
-            continued: self.plan.parts > 1,
-            ..self.asked
-        };
+        asked.long_reply = self.plan.reply_parts > 1;
+        asked.continued = self.plan.parts > 1;
         // A body chunk in the words of the draft (4.5.1.2): the RPC message is in there.
         let body = match self.plan.call {
             CallFormat::Inline | CallFormat::ReadChunk { .. } => None,
@@ -168,7 +162,7 @@ impl<T: Host> Marshal<'_, T> {
             let memory = rqst.reply_memory(parts);
             asked.reply = self.register_chunk(memory, Direction::FromDevice, regions)?;
         }
-        Ok(asked)
+        Ok(())
     }
 
     /// Registers a run of memory as one chunk. Returns the number of its segments.

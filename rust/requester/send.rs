@@ -355,7 +355,7 @@ fn register_and_post<T: Host>(
     link: &Link<T::Wire>,
     rqst: &SendRqst<'_, T>,
     sizes: &Sizes,
-    asked: Asked,
+    mut asked: Asked,
 ) -> Result<(), SendError> {
     // Once, since the peer may tell something else meanwhile.
     let terms = link.terms();
@@ -372,9 +372,8 @@ fn register_and_post<T: Host>(
         terms: &terms,
         cut: &cut,
         plan: &plan,
-        asked,
     };
-    let marshaled = match marshal.build(&mut regions, &mut middles) {
+    let marshaled = match marshal.build(&mut regions, &mut asked, &mut middles) {
         Ok(marshaled) => marshaled,
         Err(error) => {
             call.set_idle(regions);
@@ -385,7 +384,6 @@ fn register_and_post<T: Host>(
         buffer,
         header_len,
         len,
-        asked,
     } = marshaled;
     let stats = &this.requester().stats;
     let count = regions.len() as u64;
