@@ -35,13 +35,14 @@ const MAX_SPOILT: u32 = 3;
 pub(crate) type Regions<T> = KVec<RegionHandle<<T as Host>::Wire>>;
 
 /// The progress of a Call. See the module above for the transitions.
-pub(super) enum Stage<T: Host> {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
     /// Nothing of it is registered.
     Idle,
     /// Sent. The peer may use its regions.
     Sent,
     /// Its Reply is here; what the peer did not invalidate is being fenced.
-    Fencing(Fencing<T>),
+    Fencing,
     /// Its task is being killed and waits for the fence, or for the end of the connection.
     Killed,
     /// Somebody is working on it, under the lock or as its only owner.
@@ -63,7 +64,10 @@ pub(super) struct Fencing<T: Host> {
 /// The state of a Call.
 pub(crate) struct CallState<T: Host> {
     /// Its progress.
-    pub(super) stage: Stage<T>,
+    pub(super) stage: Stage,
+    /// Its Reply while it is `Fencing`. Not in `stage`, which changes with each Call, and would
+    /// have to be looked through each time for what is to be dropped.
+    fencing: Option<Fencing<T>>,
     /// The regions that are registered for it. The list of an idle Call is empty, and kept for its
     /// memory. Who makes it `Busy` may take the list away, and brings it back.
     pub(super) regions: Regions<T>,
@@ -81,8 +85,21 @@ impl<T: Host> CallState<T> {
         self.stage = Stage::Sent;
     }
 
+    /// Its regions are being fenced, with which this is done.
+    pub(super) fn fenced_with(&mut self, fencing: Fencing<T>) {
+        self.fencing = Some(fencing);
+        self.await_fence(Stage::Fencing);
+    }
+
+    /// Takes out what is done when its regions are fenced. If it was `Fencing`, it is `Busy` then.
+    pub(super) fn take_fencing(&mut self) -> Option<Fencing<T>> {
+        let fencing = self.fencing.take()?;
+        self.stage = Stage::Busy;
+        Some(fencing)
+    }
+
     /// Its fence is posted, for which it waits from now on.
-    pub(super) fn await_fence(&mut self, stage: Stage<T>) {
+    fn await_fence(&mut self, stage: Stage) {
         self.stage = stage;
         self.fence_posted = jiffies();
     }
@@ -122,6 +139,7 @@ impl<T: Host> Call<T> {
         pin_init::pin_init_scope(move || {
             let state = CallState {
                 stage: Stage::Idle,
+                fencing: None,
                 regions: KVec::with_capacity(MAX_REGIONS, GFP_KERNEL)?,
                 asked: Asked::default(),
                 fence_posted: 0,
@@ -170,7 +188,7 @@ impl<T: Host> Call<T> {
     pub(super) fn holds(&self, rkey: u32) -> bool {
         let state = self.state.lock();
         match state.stage {
-            Stage::Sent | Stage::Fencing(_) => {
+            Stage::Sent | Stage::Fencing => {
                 let mut regions = state.regions.iter();
                 regions.any(|region| region.segment().handle == rkey)
             }
@@ -191,7 +209,7 @@ impl<T: Host> Call<T> {
     /// `EBUSY` if the Call is not idle: SUNRPC does not send a Call twice on one connection.
     pub(super) fn begin(&self) -> Result<Regions<T>> {
         let mut state = self.state.lock();
-        if !matches!(state.stage, Stage::Idle) {
+        if state.stage != Stage::Idle {
             return Err(EBUSY);
         }
         state.stage = Stage::Busy;
@@ -219,7 +237,7 @@ impl<T: Host> Call<T> {
     pub(super) fn waits_for_fence(&self) -> Option<usize> {
         let state = self.state.lock();
         match state.stage {
-            Stage::Fencing(_) | Stage::Killed => Some(jiffies().wrapping_sub(state.fence_posted)),
+            Stage::Fencing | Stage::Killed => Some(jiffies().wrapping_sub(state.fence_posted)),
             Stage::Idle | Stage::Sent | Stage::Busy => None,
         }
     }
@@ -230,8 +248,8 @@ impl<T: Host> Call<T> {
     pub(crate) fn abandon(&self, this: &Arc<T>) {
         let mut state = self.state.lock();
         // Every RPC ends here, and nearly all have had their Reply.
-        if !matches!(state.stage, Stage::Sent) {
-            let reclaimed = matches!(state.stage, Stage::Busy);
+        if state.stage != Stage::Sent {
+            let reclaimed = state.stage == Stage::Busy;
             drop(state);
             if reclaimed {
                 // Whoever else works on it has the RPC pinned, so it is `reclaim`, and the regions
@@ -256,7 +274,7 @@ impl<T: Host> Call<T> {
         self.fence.wait();
 
         let mut state = self.state.lock();
-        if matches!(state.stage, Stage::Killed) {
+        if state.stage == Stage::Killed {
             state.stage = Stage::Busy;
             let regions = state.take_regions();
             drop(state);
@@ -279,45 +297,41 @@ impl<T: Host> Call<T> {
     pub(super) fn reclaim(&self) -> u64 {
         let _turn = self.reclaiming.lock();
         let mut state = self.state.lock();
-        match core::mem::replace(&mut state.stage, Stage::Busy) {
-            Stage::Sent => {
+        match state.stage {
+            Stage::Sent | Stage::Fencing => {
+                let fencing = state.take_fencing();
+                state.stage = Stage::Busy;
                 let regions = state.take_regions();
                 drop(state);
                 let held = regions.len() as u64;
                 self.set_idle(regions);
-                held
-            }
-            Stage::Fencing(Fencing {
-                message,
-                rqst,
-                verdict,
-                ..
-            }) => {
-                let regions = state.take_regions();
-                drop(state);
-                let held = regions.len() as u64;
-                self.set_idle(regions);
-                drop(message);
-                // Only after the Call is idle.
-                match verdict {
-                    // What has ended the connection may be this very Reply, and would be again.
-                    Verdict::Failed => rqst.fail(EIO),
-                    // Unpins: the RPC is sent again on the next connection.
-                    Verdict::Inline { .. } | Verdict::Placed { .. } | Verdict::Again => drop(rqst),
+                if let Some(Fencing {
+                    message,
+                    rqst,
+                    verdict,
+                    ..
+                }) = fencing
+                {
+                    drop(message);
+                    // Only after the Call is idle.
+                    match verdict {
+                        // What has ended the connection may be this very Reply, and would be again.
+                        Verdict::Failed => rqst.fail(EIO),
+                        // Unpins: the RPC is sent again on the next connection.
+                        Verdict::Inline { .. } | Verdict::Placed { .. } | Verdict::Again => {
+                            drop(rqst);
+                        }
+                    }
                 }
                 held
             }
             Stage::Killed => {
                 // Left to its waiter. Perhaps there was no fence, or the device lost its
                 // completion.
-                state.stage = Stage::Killed;
                 self.wake_killed(false);
                 0
             }
-            other => {
-                state.stage = other;
-                0
-            }
+            Stage::Idle | Stage::Busy => 0,
         }
     }
 }

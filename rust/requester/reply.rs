@@ -217,7 +217,7 @@ pub(crate) fn accept<T: Host>(
     }
     let mut guard = call.state().lock();
     let state = &mut *guard;
-    if !matches!(state.stage, Stage::Sent) {
+    if state.stage != Stage::Sent {
         // Answered already, or not sent yet.
         drop(guard);
         stats.bad_replies.count();
@@ -336,12 +336,12 @@ fn fence<T: Host>(
     // The fence may be done before the post returns; its handler waits for the lock.
     match endpoint.post_fence(&mut state.regions, call.index()) {
         Ok(()) => {
-            state.await_fence(Stage::Fencing(Fencing {
+            state.fenced_with(Fencing {
                 verdict,
                 message,
                 whole,
                 rqst,
-            }));
+            });
             drop(state);
             Requester::watch_fences(this);
             stats.local_invalidations.add_value(count);
@@ -398,28 +398,28 @@ pub(crate) fn fenced<T: Host>(this: &Arc<T>, tag: u32, done: bool) {
     };
     let call = &slot.call;
     let mut state = call.state().lock();
-    match core::mem::replace(&mut state.stage, Stage::Busy) {
-        Stage::Fencing(Fencing {
-            verdict,
-            message,
-            whole,
-            rqst,
-        }) if done => {
-            let regions = state.take_regions();
-            drop(state);
-            call.set_fenced(regions);
-            complete(this, rqst, verdict, message.bytes(), whole.as_ref());
-            this.xprt().wake();
-        }
-        other => {
-            // Not done: the connection is lost, and its end takes a Call in `Fencing` back.
-            let killed = matches!(other, Stage::Killed);
-            state.stage = other;
-            if killed {
-                call.wake_killed(done);
-            }
-        }
+    if state.stage == Stage::Killed {
+        call.wake_killed(done);
+        return;
     }
+    // If it is not done the connection is lost, and its end takes a Call in `Fencing` back.
+    if !done {
+        return;
+    }
+    let Some(fencing) = state.take_fencing() else {
+        return;
+    };
+    let Fencing {
+        verdict,
+        message,
+        whole,
+        rqst,
+    } = fencing;
+    let regions = state.take_regions();
+    drop(state);
+    call.set_fenced(regions);
+    complete(this, rqst, verdict, message.bytes(), whole.as_ref());
+    this.xprt().wake();
 }
 
 /// Checks a Reply's header against what its Call offered. [`None`] if it does not fit.

@@ -298,7 +298,7 @@ fn post_alone<T: Host>(
     // The Reply may be here before the post returns, so the Call must be `Sent` by then: its lock
     // is held over the post, and the Reply's handler waits for it.
     let mut state = call.state().lock();
-    if !matches!(state.stage, Stage::Idle) {
+    if state.stage != Stage::Idle {
         return Err(SendError::NotConnected);
     }
     call.set_xid(xid);
