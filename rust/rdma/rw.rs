@@ -15,10 +15,8 @@ use crate::{
     },
     sys, //
 };
-use core::{
-    mem::MaybeUninit,
-    ptr, //
-};
+use core::ptr;
+use kernel::types::Opaque;
 
 /// Pages of a memory region at most: the core takes it that there are so many if the device can do
 /// it.
@@ -40,7 +38,7 @@ pub(crate) struct RemoteAddress {
 /// If there is a QP, `ctx` is initialised, for the other members.
 struct State<K> {
     /// The core's state.
-    ctx: sys::rdma_rw_ctx,
+    ctx: Opaque<sys::rdma_rw_ctx>,
     /// The number of its work requests.
     requests: u32,
     /// The number of octets that it moves.
@@ -65,7 +63,7 @@ impl<K> State<K> {
         // completed, or the QP was drained, see `ReadWrites`.
         unsafe {
             sys::rdma_rw_end(
-                &raw mut self.ctx,
+                self.ctx.get(),
                 qp.as_ptr(),
                 qp.port(),
                 PageFragment::bio_vecs(&self.memory),
@@ -125,8 +123,7 @@ impl<K> ReadWrite<K> {
         // In its place: it is not small.
         // INVARIANT: There is no QP.
         let made = init!(State {
-            // SAFETY: Integers, pointers, and unions of those.
-            ctx: unsafe { MaybeUninit::zeroed().assume_init() },
+            ctx: Opaque::uninit(),
             requests: 0,
             octets,
             direction,
@@ -145,7 +142,7 @@ impl<K> ReadWrite<K> {
             // initialised may be initialised again.
             let requests = unsafe {
                 sys::rdma_rw_begin(
-                    &raw mut state.ctx,
+                    state.ctx.get(),
                     qp.as_ptr(),
                     qp.port(),
                     PageFragment::bio_vecs(&state.memory),
@@ -183,9 +180,8 @@ impl<K> ReadWrite<K> {
         let state = &mut *self.0;
         let own = state.qp.as_ref()?.as_ptr();
         // SAFETY: By the type invariant the state is initialised for this QP, which the user keeps.
-        ptr::eq(own, qp.as_ptr()).then(|| unsafe {
-            sys::rdma_rw_ctx_wrs(&raw mut state.ctx, own, qp.port(), cqe, chain)
-        })
+        ptr::eq(own, qp.as_ptr())
+            .then(|| unsafe { sys::rdma_rw_ctx_wrs(state.ctx.get(), own, qp.port(), cqe, chain) })
     }
 
     /// Returns the number of octets that it moves.
