@@ -124,6 +124,7 @@ impl<B> Ring<B> {
 
     /// Notes a chain. Returns its place, to be given to [`Self::retire`]; nothing if the queue is
     /// full, which [`Self::has_room`] would have told.
+    #[inline(always)]
     pub(super) fn posted(
         &mut self,
         requests: u32,
@@ -147,7 +148,8 @@ impl<B> Ring<B> {
         self.push(requests, true, None, true)
     }
 
-    /// Notes what was posted. Returns its place.
+    /// Notes what was posted. Returns its place. Inline, since a call would take as long again.
+    #[inline(always)]
     fn push(
         &mut self,
         requests: u32,
