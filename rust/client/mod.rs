@@ -174,7 +174,7 @@ impl EndpointEvents for Client {
     }
 
     fn pulled(this: &Arc<Self>, pull: KBox<Pull<Client>>, done: bool) {
-        backchannel::pulled(this, KBox::into_inner(pull).end(), done);
+        backchannel::pulled(this, Pull::<Self>::end(pull), done);
         // What was read may have been refused, and its Receive is back.
         this.act();
     }

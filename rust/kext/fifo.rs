@@ -74,7 +74,7 @@ impl<T> Fifo<T> {
         if self.len == self.places.len() {
             return Err(element);
         }
-        self.set(at, Some(element));
+        self.set(at, element);
         self.len += 1;
         Ok(())
     }
@@ -90,7 +90,7 @@ impl<T> Fifo<T> {
             return Err(element);
         }
         self.head = self.head.checked_sub(1).unwrap_or(places - 1);
-        self.set(self.head, Some(element));
+        self.set(self.head, element);
         self.len += 1;
         Ok(())
     }
@@ -142,10 +142,10 @@ impl<T> Fifo<T> {
         core::mem::swap(self, larger);
     }
 
-    /// Sets a place.
-    fn set(&mut self, at: usize, element: Option<T>) {
+    /// Fills a place.
+    fn set(&mut self, at: usize, element: T) {
         if let Some(place) = self.places.get_mut(at) {
-            *place = element;
+            *place = Some(element);
         }
     }
 }

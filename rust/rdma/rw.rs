@@ -309,8 +309,8 @@ impl<K, M> ReadWrites<K, M> {
 
     /// Ends the operations, which are not posted, or have completed. Returns what keeps their
     /// memory.
-    pub(crate) fn end(self) -> M {
-        let Self { operations, keeper } = self;
+    pub(crate) fn end(this: KBox<Self>) -> M {
+        let Self { operations, keeper } = KBox::into_inner(this);
         drop(operations);
         keeper
     }

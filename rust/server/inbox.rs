@@ -186,8 +186,8 @@ impl<H: EndpointEvents> Inbox<H> {
         is_plain: impl Fn(&Arrived<H>) -> bool,
     ) -> Option<Work<H>> {
         let mut queue = self.queue.lock();
-        let lent = match (queue.pulled.oldest(), queue.arrived.oldest()) {
-            (None, Some(oldest)) => {
+        let lent = match queue.arrived.oldest() {
+            Some(oldest) if queue.pulled.is_empty() => {
                 let endpoint = oldest.message.endpoint();
                 match lend(endpoint) {
                     None => {

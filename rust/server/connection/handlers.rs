@@ -316,14 +316,14 @@ impl ServerTransport for Connection {
         );
         let result = match work {
             None => Ok(0),
-            Some(Work::Pulled(pull)) if pull.keeper().is_sound() => {
-                rqst.let_next_in();
-                // Nothing was posted that would have to be watched.
-                return this.or_close(KBox::into_inner(pull).end().deliver(rqst));
-            }
             Some(Work::Pulled(pull)) => {
                 rqst.let_next_in();
-                let (message, buffer) = KBox::into_inner(pull).end().give_up();
+                let pulling = Pull::<Self>::end(pull);
+                if pulling.is_sound() {
+                    // Nothing was posted that would have to be watched.
+                    return this.or_close(pulling.deliver(rqst));
+                }
+                let (message, buffer) = pulling.give_up();
                 this.refuse(message, buffer, &Refusal::Chunks(RefusalReason::OtherCall))
                     .map(|()| 0)
             }
