@@ -208,7 +208,7 @@ impl Connection {
         Self::after(config, receives, in_one, 0)
     }
 
-    /// The state of a connection on which so many messages were sent each way, but the version is
+    /// The state of a connection on which `count` messages were sent each way, but the version is
     /// not known.
     pub(crate) fn after(config: &Config, receives: Receives, in_one: InOne, count: u32) -> Self {
         let offer = receives.offer(0, false);
@@ -290,7 +290,7 @@ impl Connection {
 
     /// Handles a message of the earlier protocol with one chunk of one segment at most, if it is a
     /// whole RPC message and nothing else is going on, see [`Session::is_steady_in_earlier`].
-    /// Nothing is to be sent for it. Without `expects_answers` it is a Call, see [`Reception`].
+    /// Nothing needs to be sent for it. Without `expects_answers` it is a Call, see [`Reception`].
     /// Else nothing is returned, and nothing has changed.
     #[inline]
     pub(crate) fn received_short(&mut self, bytes: &[u8], expects_answers: bool) -> Option<Short> {
@@ -415,7 +415,7 @@ impl Connection {
         }
     }
 
-    /// Returns what the two ends have agreed on, for whoever shows it.
+    /// Returns what the two ends have agreed on, to be shown.
     pub(crate) fn agreement(&self) -> Agreement {
         if self.version() == Some(Version::Two) {
             let (_, incoming) = self.session.windows();
@@ -581,10 +581,10 @@ impl Connection {
         self.usable = Usable::ALL;
     }
 
-    /// Returns whether [`Self::check`] is to be called every now and then: the peer is in the
-    /// middle of a sequence, the connection is to end, or the peer is throttled.
+    /// Returns whether [`Self::check`] must be called every now and then: the peer is in the middle
+    /// of a sequence, the connection is about to end, or the peer is throttled.
     pub(crate) fn needs_check(&self) -> bool {
-        // What was begun has to be ended; so has the connection, if it is to end.
+        // What was begun has to be ended; so has the connection, if it is about to end.
         self.is_throttled || self.session.is_peer_in_sequence() || self.session.is_closing()
     }
 
@@ -996,7 +996,7 @@ mod tests {
             // An end without a Call under way expects no Reply.
             let other = end.received_short(bytes.get(), false);
             assert_eq!(other.is_some(), is_call);
-            // Left to the long way: an error, and a message when the connection is to end.
+            // Left to the long way: an error, and a message when the connection is about to end.
             let error = Bytes::from_words(&[XID, 2, 9, 4, 1, 2])?;
             assert!(end.received_short(error.get(), true).is_none());
             end.session.close();

@@ -53,7 +53,7 @@ impl Grant {
 /// A peer of Version One keeps its last grant as long as it likes and may then use all of it at
 /// once, so what was promised stays promised: the grant grows with use. It shrinks where Receives
 /// are short, and then nobody can know when the peer has heard of it. How far it may grow is for
-/// the caller to find out, who has to receive what the peer sends.
+/// the caller to find out, which has to receive what the peer sends.
 ///
 /// In Version Two the credits are what a window is renewed to. They may be fewer than before. What
 /// was promised stays promised there too, until the peer has used it. In the earlier protocol with
@@ -177,11 +177,11 @@ impl Allowance {
         }
     }
 
-    /// Returns how many credits the caller shall make ready, and then tell of by [`Self::grow`] or
+    /// Returns how many credits the caller must make ready, and then report by [`Self::grow`] or
     /// [`Self::give_up`]. There will be at most `most`.
     ///
-    /// Nobody is told so meanwhile: what several made ready at a time would be more than can be
-    /// granted. Nor before all that was withdrawn is [settled](Self::settle).
+    /// Until then it returns zero, since what several made ready at a time would be more than can
+    /// be granted. So it does while withdrawn credits are not all [settled](Self::settle).
     pub(crate) fn begin_growth(&mut self, most: u32) -> u32 {
         let wanted = if self.growing || self.withdrawn > 0 {
             0

@@ -122,8 +122,8 @@ pub(crate) struct CallShape {
     pub(crate) reply_inline: u32,
     /// The largest number of messages for the Call.
     pub(crate) call_parts: Continuation,
-    /// The largest number of messages for a Call that has no other form. There may be no credits
-    /// yet for so many.
+    /// The largest number of messages for a Call that has no other form. There may not be credits
+    /// for that many yet.
     pub(crate) patient_parts: u32,
     /// The largest number of messages for the Reply.
     pub(crate) reply_parts: Continuation,

@@ -2,7 +2,7 @@
 
 //! One connection's protocol state (draft-ietf-nfsv4-rpcrdma-version-two-07).
 //!
-//! A [`Session`] does no I/O. Whoever owns the connection tells it what happens and does what it
+//! A [`Session`] does no I/O. The owner of the connection tells it what happens and does what it
 //! says:
 //!
 //! - [`Session::handle_received`] for each Receive that completes, in their order. It returns what
@@ -22,8 +22,8 @@
 //! A session negotiates the version, exchanges the transport properties, counts credits both ways,
 //! decides which message may come next, and answers what is wrong according to one table
 //! ([`answer`]). It knows nothing of RPCs: which transaction IDs are in use is known to the owner,
-//! who matches errors and Replies against its own unanswered Calls only, since both directions of a
-//! connection may use the same ID at the same time (3.1.5.4).
+//! which matches errors and Replies against its own unanswered Calls only, since both directions of
+//! a connection may use the same ID at the same time (3.1.5.4).
 
 pub(crate) mod answer;
 pub(crate) mod exchange;
@@ -135,7 +135,7 @@ enum Telling {
     Done,
 }
 
-/// Why a connection is to be ended.
+/// Why a connection must be ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     /// The peer has not said anything in time.
@@ -166,9 +166,9 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// Returns whether the peer is to be told first: by an error, or by the end of an exchange. Who
-    /// has broken the rules is not waited for. Perhaps he takes no message at all, and only wants
-    /// to be let go on.
+    /// Returns whether the peer must be told first: by an error, or by the end of an exchange. A
+    /// peer that has broken the rules is not waited for. Perhaps it takes no message at all, and
+    /// only wants to be let go on.
     const fn is_told(self) -> bool {
         match self {
             Self::NoCommonVersion
@@ -299,13 +299,13 @@ pub(crate) enum Action {
     Connected(Version),
     /// The peer's properties are known and in force.
     Agreed(AgreedTerms),
-    /// There are new credits: who was told to wait may try again.
+    /// There are new credits: those that were told to wait may try again.
     Wake,
     /// End the connection. There will be no other action.
     Close(Reason),
 }
 
-/// An RPC message that is to be sent.
+/// An RPC message to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outbound {
     /// The direction: Call or Reply.
@@ -323,8 +323,8 @@ pub(crate) enum Refusal {
     /// window smaller meanwhile. So an owner that has nothing else on its way does not send a
     /// message in parts later, but with chunks now.
     Wait,
-    /// There are no credits for all of it, and it has more parts than [`Session::max_parts`]. It is
-    /// to be sent with chunks, or not at all.
+    /// There are no credits for all of it, and it has more parts than [`Session::max_parts`]. It
+    /// can be sent with chunks, or not at all.
     TooLong,
     /// The peer does not support such messages in the reverse direction (4.6.3, 5.2.5).
     Unsupported,
@@ -391,7 +391,7 @@ pub(crate) struct Session {
     waiting: bool,
     /// More may be sent than when somebody was told to wait.
     news: bool,
-    /// The connection is to be ended when what is in transit has been sent.
+    /// Set if the connection must end when what is in transit has been sent.
     closing: Option<Reason>,
 }
 
@@ -407,7 +407,7 @@ struct Report {
 }
 
 impl Session {
-    /// The state of a connection on which so many messages were sent each way, but the version is
+    /// The state of a connection on which `count` messages were sent each way, but the version is
     /// not known.
     pub(crate) fn after(config: &Config, count: u32) -> Self {
         let only_one = config.role == Role::Client && config.high < super::v2::VERSION;
@@ -470,8 +470,8 @@ impl Session {
 
     /// Returns what both ends can do in the earlier protocol, which says nothing of segments.
     ///
-    /// It has no property for the longest message that an end sends. Who tells how much it receives
-    /// knows of properties, and is not expected to send less than that.
+    /// It has no property for the longest message that an end sends. A peer that tells how much it
+    /// receives knows of properties, and is not expected to send less than that.
     fn terms_in_earlier(&self) -> AgreedTerms {
         let peer = self.exchange.peer().receive_size;
         AgreedTerms {
@@ -529,7 +529,7 @@ impl Session {
         window::most_parts(self.renewed)
     }
 
-    /// Returns the two windows, for whoever shows them.
+    /// Returns the two windows, to be shown.
     pub(crate) const fn windows(&self) -> (&SendWindow, &ReceiveWindow) {
         (&self.outgoing, &self.incoming)
     }
@@ -596,14 +596,14 @@ impl Session {
         }
     }
 
-    /// Returns whether the connection is to end when the peer has got what was sent last. It may
+    /// Returns whether the connection will end when the peer has got what was sent last. It may
     /// never take that: the owner sets a timer.
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.is_some() && self.stage != Stage::Closed
     }
 
-    /// Returns whether the connection is to end before anything else is sent: the peer has sent
-    /// more than its credits allow, or has had its time.
+    /// Returns whether the connection must end before anything else is sent: the peer has sent more
+    /// than its credits allow, or has had its time.
     pub(crate) fn is_overdue(&self) -> bool {
         self.closing == Some(Reason::Overrun) || (self.closing.is_some() && self.hurried)
     }

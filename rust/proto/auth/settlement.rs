@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The effect of host authentication on a connection (draft-ietf-nfsv4-rpcrdma-version-two-07,
-//! 5.2.6): what is still to be said, in which CONNPROP messages, and whether RPC messages of the
-//! peer are of use.
+//! 5.2.6): what is left to say, in which CONNPROP messages, and whether RPC messages of the peer
+//! are of use.
 //!
 //! An [`Authentication`](super::Authentication) decides what is said, and about the peer. It needs
-//! memory for that, and may take its time. A [`Settlement`] keeps the results for whoever sends:
-//! the module has one in each connection, under a lock (`link/channel.rs`), and so have the ends
-//! that the tests under `tools/` connect.
+//! memory for that, and may take its time. A [`Settlement`] keeps the results for the code that
+//! sends: the module has one in each connection, under a lock (`link/channel.rs`), and so have the
+//! ends that the tests under `tools/` connect.
 
 use super::{
     super::{
@@ -50,8 +50,8 @@ impl<B: Deref<Target = [u8]>> Speech<B> {
             .filter(|part| !part.is_empty())
     }
 
-    /// Sends the next message of what is to be said. Returns what `post` has returned, and whether
-    /// there is another message to be sent.
+    /// Sends the next message of what has to be said. Returns what `post` has returned, and whether
+    /// there is another message to send.
     fn say<T>(
         &mut self,
         session: &mut Session,
@@ -301,7 +301,7 @@ mod tests {
         Settlement::new(role, authenticates, only_two)
     }
 
-    /// Section 5.2.6: without a proof nobody is accepted who has to give one.
+    /// Section 5.2.6: a peer that has to give a proof is not accepted without one.
     #[test]
     fn who_has_to_prove_himself_is_waited_for() {
         for role in [Role::Client, Role::Server] {
@@ -322,7 +322,8 @@ mod tests {
         }
     }
 
-    /// There is no host authentication in Version One, so it is no choice for who requires it.
+    /// There is no host authentication in Version One, so it is no choice for an end that requires
+    /// it.
     #[test]
     fn version_one_needs_no_proof() {
         let mut offers = end(Role::Server, true, false);
@@ -413,7 +414,8 @@ mod tests {
         Ok(())
     }
 
-    /// What is to be said takes the place of what was to be said before, also if it is nothing.
+    /// What has to be said now takes the place of what had to be said before, also if it is
+    /// nothing.
     #[test]
     fn only_the_latest_is_said() {
         let mut end = end(Role::Server, true, true);

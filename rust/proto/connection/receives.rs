@@ -124,12 +124,12 @@ impl Receives {
         Self::new(credits, credits)
     }
 
-    /// Returns what the peer was granted, for whoever shows it.
+    /// Returns what the peer was granted, to be shown.
     pub(crate) const fn allowance(&self) -> &Allowance {
         &self.allowance
     }
 
-    /// Returns how many Receives there are to be for the peer's messages.
+    /// Returns how many Receives there must be for the peer's messages.
     pub(crate) const fn capacity(&self) -> u32 {
         self.allowance.granted().saturating_add(self.beside())
     }
@@ -176,7 +176,7 @@ impl Receives {
         self.allowance.put_up()
     }
 
-    /// Notes that messages of Version Two use so many Receives of those that the peer was promised.
+    /// Notes that messages of Version Two use this many of the Receives that the peer was promised.
     /// It has not used more: the session counts messages.
     pub(crate) fn used(&mut self, receives: u32) {
         let receives = receives.min(self.allowance.granted());
@@ -308,7 +308,7 @@ impl Receives {
 mod tests {
     use super::*;
 
-    /// Returns what is offered while so many Receives are held.
+    /// Returns what is offered while `held` Receives are held.
     fn offered(receives: &Receives, held: u32) -> Option<u32> {
         receives.offer(held, false).messages
     }
@@ -460,8 +460,7 @@ mod tests {
         assert_eq!(renewal, expected);
         assert_eq!((receives.capacity(), receives.posted()), (9, 17));
         assert_eq!(offered(&receives, 0), Some(8));
-        // With more held than there are to be, nothing is offered; one Receive is left all the
-        // same.
+        // With more held than there will be, nothing is offered; one Receive is left all the same.
         assert_eq!(offered(&receives, 12), Some(0));
         assert_eq!(offered(&receives, 16), Some(0));
         assert_eq!(offered(&receives, 17), None);

@@ -240,7 +240,7 @@ mod tests {
         again: true,
     };
 
-    /// A Call in so many parts.
+    /// A Call in this many parts.
     const fn call(parts: u32) -> Outbound {
         Outbound {
             direction: Direction::Call,
@@ -397,7 +397,7 @@ mod tests {
             settle(&mut session);
             let mut watchdog = Watchdog::default();
             session.exchange.note_heard();
-            // Nobody who has no patience asks.
+            // An owner without patience does not ask.
             for pending in [patient, NOTHING, NOTHING, NOTHING, patient] {
                 assert_eq!(watchdog.check(&mut session, pending), Findings::default());
                 assert_eq!(settle(&mut session), 0);

@@ -79,8 +79,8 @@ impl Usable {
         long_reply: true,
     };
 
-    /// Takes in an error about a Call. Returns whether the Call is to be sent again, in a form that
-    /// is left; else its RPC ends with an error.
+    /// Takes in an error about a Call. Returns whether to send the Call again, in a form that is
+    /// left; else its RPC ends with an error.
     ///
     /// Chunks are refused before a Call is executed. That a Reply has no room is found afterwards,
     /// and then the Call is sent again only if it may be executed twice (6.6.4).

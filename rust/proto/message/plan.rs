@@ -28,7 +28,7 @@ pub(crate) enum Layout {
 /// The plan by which a Call is put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Set if anything is to be read.
+    /// Set if there is anything to read.
     pub(crate) reads: bool,
     /// The octets that go into pages.
     pub(crate) len: usize,
@@ -305,7 +305,7 @@ mod tests {
     /// Pieces as place, length, and whether they are read.
     type Pieces = ([(usize, usize, bool); MOST], usize);
 
-    /// A Read segment of so many octets at a position.
+    /// A Read segment of `length` octets at a position.
     const fn segment(position: u32, length: u32) -> ReadSegment {
         ReadSegment {
             position,
@@ -328,7 +328,7 @@ mod tests {
             Some(())
         });
         let plan = Plan::new(call, splits);
-        // They agree on what can be followed, if anything is to be read.
+        // They agree on what can be followed, if there is anything to read.
         assert!(plan.is_none_or(|plan| !plan.reads || walked.is_some()));
         (plan, pieces)
     }

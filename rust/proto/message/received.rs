@@ -116,12 +116,12 @@ impl<'a> Call<'a> {
         self.body.iter().chain(self.read.iter())
     }
 
-    /// Returns whether nothing is to be read.
+    /// Returns whether there is nothing to read.
     pub(crate) const fn reads_nothing(&self) -> bool {
         self.body.is_empty() && self.read.is_empty()
     }
 
-    /// Returns how many octets are to be read, or nothing if that is more than an XDR stream can
+    /// Returns how many octets there are to read, or nothing if that is more than an XDR stream can
     /// hold.
     pub(crate) fn read_total(&self) -> Option<u32> {
         self.body.total().checked_add(self.read.total())
@@ -246,7 +246,7 @@ impl ShortCall {
         self.chunk.is_some()
     }
 
-    /// Returns whether nothing is to be read.
+    /// Returns whether there is nothing to read.
     #[inline]
     pub(crate) fn reads_nothing(&self) -> bool {
         !self.chunk.is_some_and(|chunk| chunk.kind.is_read())

@@ -78,7 +78,7 @@ pub(crate) fn shortage(
 mod tests {
     use super::*;
 
-    /// Returns chunks with so many segments, of which the first has a result.
+    /// Returns chunks with these numbers of segments, of which the first has a result.
     fn chunks<const N: usize>(
         segments: [usize; N],
         result: u32,

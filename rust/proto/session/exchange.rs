@@ -77,7 +77,8 @@ pub(crate) struct Exchange {
     most: Values,
     /// The values of this end, as the peer knows them when all that is due was sent.
     own: Values,
-    /// Those that the peer knows when all that was posted has arrived; what differs is to be told.
+    /// Those that the peer knows when all that was posted has arrived; what differs must still be
+    /// told.
     told: Values,
     /// Set if we have told our properties.
     has_told: bool,
@@ -102,7 +103,7 @@ pub(crate) struct Exchange {
     next_xid: u32,
     /// The transaction ID of the client's first message, which that of its answer has as well.
     first_xid: u32,
-    /// The values that are to be asked for.
+    /// The values to ask for.
     wanted: Option<Told>,
     /// The request that is not answered.
     question: Option<Question>,
@@ -110,7 +111,7 @@ pub(crate) struct Exchange {
     is_unproved: bool,
     /// Set if Replies must not invalidate any more, and the peer is not known to have been told.
     is_revoking: bool,
-    /// Set if the peer is to be told of its credits.
+    /// Set if the peer must be told of its credits.
     tells_credits: bool,
     /// Set if they were made fewer, and the peer is not known to have been told.
     is_lowering: bool,
@@ -224,7 +225,7 @@ impl Exchange {
         self.is_unknown
     }
 
-    /// Returns what both ends have said, for whoever shows it.
+    /// Returns what both ends have said, to be shown.
     pub(crate) fn view(&self) -> Said {
         Said {
             own: self.own,
@@ -405,7 +406,7 @@ impl Exchange {
         }
     }
 
-    /// Takes note of it if Replies may not invalidate any more that could `before`: the peer is to
+    /// Takes note of it if Replies may not invalidate any more that could `before`: the peer must
     /// prove that it has heard of that. A request that is on its way does not.
     fn note_revoked(&mut self, before: u32) {
         if self.own.invalidation >= before || !self.has_told {
@@ -433,8 +434,8 @@ impl Exchange {
     }
 
     /// Has the peer asked for answers, one after the other, of which each takes a Receive, until
-    /// the shorter ones are [used up](Self::end_growth), or so many `requests` were sent. Then this
-    /// may be called again, after a while: a Receive may be lost, or kept for long.
+    /// the shorter ones are [used up](Self::end_growth), or `requests` requests were sent. Then
+    /// this may be called again, after a while: a Receive may be lost, or kept for long.
     pub(crate) fn begin_growth(&mut self, requests: u32) {
         self.is_growing = true;
         self.growth_requests = requests;
@@ -457,8 +458,9 @@ impl Exchange {
         self.own.receive_size = size;
     }
 
-    /// Has the peer asked for values; for none at all, it is to prove that it has received all that
-    /// was sent before. Later than a request that has not been sent yet, or is not answered.
+    /// Has the peer asked for values; if for none at all, its answer proves that it has received
+    /// all that was sent before. Later than a request that has not been sent yet, or is not
+    /// answered.
     pub(crate) fn ask(&mut self, wanted: &Told) {
         self.wanted = Some(*wanted);
     }
@@ -468,7 +470,7 @@ impl Exchange {
         self.has_told && self.peer_told.is_some() && !self.is_unknown
     }
 
-    /// Returns the next message. It is to be posted now, and then [committed](Self::commit); if it
+    /// Returns the next message. It must be posted now, and then [committed](Self::commit); if it
     /// can't be posted it is returned again.
     pub(super) fn next(&self) -> Option<OptionalMessage> {
         if let Some((xid, content)) = self.answers.first().copied().flatten() {
@@ -925,7 +927,7 @@ mod tests {
         Ok(())
     }
 
-    /// Who does not know such a change has not heard of anything.
+    /// A peer that does not know such a change has not heard of anything.
     #[test]
     fn fewer_credits_are_not_heard_of_by_who_knows_no_changes() -> Result {
         let mut session = speaking(Role::Server)?;
@@ -941,7 +943,8 @@ mod tests {
         Ok(())
     }
 
-    /// Who has more Calls under way than it was told that it may have says later that it was told.
+    /// A client with more Calls under way than it was told that it may have says only later that it
+    /// was told.
     #[test]
     fn an_answer_waits_for_calls_that_have_credits() -> Result {
         let mut session = speaking(Role::Client)?;
@@ -989,7 +992,8 @@ mod tests {
         Ok(())
     }
 
-    /// Section B 3.1: who does not know one operation gets no other one, and is answered still.
+    /// Section B 3.1: a peer that does not know one operation gets no other one, and is still
+    /// answered.
     #[test]
     fn a_peer_without_operations_gets_none() -> Result {
         for (error, is_known) in [([0, 2, 9, 4, 3], false), ([X, 2, 9, 4, 3], true)] {

@@ -77,7 +77,7 @@ pub(crate) struct Attempt {
     pub(crate) began: u64,
     /// When it was over.
     pub(crate) over: u64,
-    /// Until when a failure is to be remembered.
+    /// Until when a failure must be remembered.
     pub(crate) until: u64,
 }
 

@@ -106,7 +106,7 @@ impl Session {
         self.news |= self.renewed > before;
     }
 
-    /// Handles a received message while the connection is to go on.
+    /// Handles a received message while the connection is not about to end.
     fn handle_message<'a>(&mut self, prefix: Option<Prefix>, bytes: &'a [u8]) -> Event<'a> {
         match (self.stage, prefix) {
             (Stage::Closed, _) => Event::Nothing,
@@ -137,8 +137,9 @@ impl Session {
         Event::Nothing
     }
 
-    /// Counts a message that has come since the connection is to end. Returns whether its sender
-    /// keeps to the rules: those of other versions know nothing of the window of Version Two.
+    /// Counts a message that has come while the connection is about to end. Returns whether its
+    /// sender keeps to the rules: those of other versions know nothing of the window of Version
+    /// Two.
     fn may_come_late(&mut self, prefix: Option<&Prefix>) -> bool {
         let is_two = match self.stage {
             Stage::Speaking(dialect) => dialect == Version::Two,
@@ -565,7 +566,7 @@ mod tests {
         }
     }
 
-    /// Returns whether nothing was to be done about a message.
+    /// Returns whether a message left nothing to do.
     fn is_nothing(event: &Event<'_>) -> bool {
         *event == Event::Nothing
     }
@@ -1011,7 +1012,7 @@ mod tests {
         Ok(())
     }
 
-    /// Who has broken the rules is not waited for: perhaps he takes no message.
+    /// A peer that has broken the rules is not waited for: perhaps it takes no message.
     #[test]
     fn the_end_does_not_wait_for_who_breaks_rules() -> Result {
         let mut session = Session::new(&config(Role::Server));
@@ -1034,7 +1035,7 @@ mod tests {
         Err(Fault::NoPayload)
     }
 
-    /// A peer that is to be told why has some time for it, and no more messages than it was
+    /// A peer that must be told why has some time for it, and no more messages than it was
     /// promised.
     #[test]
     fn the_end_does_not_wait_for_ever() -> Result {

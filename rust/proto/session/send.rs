@@ -33,7 +33,7 @@ use super::{
 
 impl Session {
     /// Returns the credit value for the headers of all parts of an RPC message, if it may be sent.
-    /// They are to be posted now, one after the other, and then [committed](Self::commit_send).
+    /// They must be posted now, one after the other, and then [committed](Self::commit_send).
     /// Nothing has changed until then.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl Session {
         Ok(self.incoming.next_limit())
     }
 
-    /// Counts an RPC message of so many parts that was posted. Nothing else has been asked of the
+    /// Counts an RPC message of this many parts that was posted. Nothing else has been asked of the
     /// session since [`Self::prepare_send`] has admitted it.
     pub(crate) fn commit_send(&mut self, parts: u32) {
         self.count(parts, Kind::Other);
@@ -73,8 +73,8 @@ impl Session {
         let _ = self.outgoing.consume(parts, kind);
     }
 
-    /// Returns whether [`Self::prepare_send`] would admit a message. Who is told that there are no
-    /// credits for it is told when there may be, as if it had tried.
+    /// Returns whether [`Self::prepare_send`] would admit a message. If there are no credits for
+    /// it, the caller is told when there may be, as if it had tried.
     pub(crate) fn admits(&mut self, message: &Outbound) -> bool {
         let is_two = self.stage == Stage::Speaking(Version::Two) && self.closing.is_none();
         if !is_two || !self.supports(message) {
@@ -138,8 +138,8 @@ impl Session {
     }
 
     /// Returns how long our next CONNPROP message may be, in octets. The first message of a client
-    /// must be one that a server of Version One can receive (4.3), the others what everybody can
-    /// who speaks Version Two (6.3.3, 6.3.4).
+    /// must be one that a server of Version One can receive (4.3), every other one what any peer of
+    /// Version Two can (6.3.3, 6.3.4).
     pub(crate) const fn max_properties(&self) -> u32 {
         match self.dialect() {
             None => MAX_FIRST,
@@ -147,7 +147,7 @@ impl Session {
         }
     }
 
-    /// Returns a CONNPROP message to be sent, for owners that authenticate. It is to be posted now,
+    /// Returns a CONNPROP message to be sent, for owners that authenticate. It must be posted now,
     /// and then [committed](Self::commit). Nothing is returned if it must wait, or if the last one
     /// was sent.
     ///
@@ -190,7 +190,7 @@ impl Session {
         self.in_transit = self.in_transit.saturating_add(1);
     }
 
-    /// Returns what to do next. A message is to be posted now, and then [committed](Self::commit);
+    /// Returns what to do next. A message must be posted now, and then [committed](Self::commit);
     /// if it can't be posted it is returned again the next time.
     pub(crate) fn poll_action(&mut self) -> Option<Action> {
         if self.stage == Stage::Closed {
@@ -274,9 +274,9 @@ impl Session {
         self.in_transit = self.in_transit.saturating_add(1);
     }
 
-    /// Returns whether those who were told to wait may try again, which is told once:
-    /// [`Action::Wake`], for an owner who can't send at the moment what [`Self::poll_action`] wants
-    /// before.
+    /// Returns whether those that were told to wait may try again, which is told once:
+    /// [`Action::Wake`], for an owner that can't send at the moment what [`Self::poll_action`]
+    /// wants before.
     pub(crate) fn poll_wake(&mut self) -> bool {
         let can_send = !self.own_come_first() && self.outgoing.available() > 0;
         let wake = self.waiting && self.news && can_send;
@@ -360,7 +360,7 @@ impl Session {
         }
     }
 
-    /// Returns whether the peer is to be told of credits for their own sake.
+    /// Returns whether the peer must be told of credits for their own sake.
     fn owes_grant(&self) -> bool {
         let is_two = self.stage == Stage::Speaking(Version::Two);
         let owes = self.incoming.owes_grant()
@@ -425,7 +425,7 @@ mod tests {
         *, //
     };
 
-    /// A Call in so many parts.
+    /// A Call in this many parts.
     const fn call(parts: u32) -> Outbound {
         Outbound {
             direction: Direction::Call,
@@ -434,7 +434,7 @@ mod tests {
         }
     }
 
-    /// A Reply in so many parts.
+    /// A Reply in this many parts.
     const fn reply(parts: u32) -> Outbound {
         Outbound {
             direction: Direction::Reply,
@@ -509,7 +509,7 @@ mod tests {
         Ok(())
     }
 
-    /// Who waits may have what is needed to send what comes first, so he is told all the same, and
+    /// A waiter may have what is needed to send what comes first, so it is told all the same, and
     /// once.
     #[test]
     fn who_waits_is_told_though_nothing_can_be_sent() -> Result {
@@ -551,8 +551,8 @@ mod tests {
         Ok(())
     }
 
-    /// Who asks whether there are credits, and is told that there are not, is told when there may
-    /// be.
+    /// A caller that asks whether there are credits, and hears that there are none, is told when
+    /// there may be.
     #[test]
     fn who_only_asks_is_told() -> Result {
         let mut session = speaking(Role::Server)?;
@@ -743,7 +743,7 @@ mod tests {
     }
 
     /// Section 4.3: the first message of a client is not larger than 1024 octets, however much
-    /// there is to be told. Sections 6.3.3 and 6.3.4: the others are within the default inline
+    /// there is to tell. Sections 6.3.3 and 6.3.4: the others are within the default inline
     /// threshold.
     #[test]
     fn properties_are_not_too_long() -> Result {

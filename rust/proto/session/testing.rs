@@ -27,7 +27,7 @@ use crate::proto::prelude::*;
 /// The transaction ID of the examples.
 pub(in crate::proto) const XID: u32 = 0x1234_5678;
 
-/// The credit value of the examples: so many messages may be sent.
+/// The credit value of the examples: the number of messages that may be sent.
 pub(in crate::proto) const CREDITS: u32 = 100;
 
 /// What both ends of the examples can do.

@@ -259,7 +259,7 @@ fn decode_with<'a>(bytes: &'a [u8], code: &mut u32) -> Result<Optional<'a>> {
     })
 }
 
-/// The answer to a request that is to be sent.
+/// The answer that will be sent to a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Response {
     /// The number of elements of the request.
@@ -289,7 +289,7 @@ impl Response {
     }
 
     /// Writes the operation. An element beyond [`MAX_ELEMENTS`] is not named, but for its other
-    /// value; so it counts as rejected, and whoever decides takes care that none is changed.
+    /// value; so it counts as rejected, and the code that decides takes care that none is changed.
     fn put(&self, writer: &mut Writer<'_>) -> Result {
         put_subset(writer, |element| {
             matches!(self.at(element), Some(Change::Done(_)))
@@ -306,7 +306,7 @@ impl Response {
     }
 }
 
-/// The content of a message that is to be sent.
+/// The content of a message to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     /// Our properties, and which of them do not change.
@@ -375,7 +375,7 @@ impl Content {
     }
 }
 
-/// A message that is to be sent.
+/// A message to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OptionalMessage {
     /// The transaction ID.

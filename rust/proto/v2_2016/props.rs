@@ -138,7 +138,7 @@ pub(crate) type Values = Each<u32>;
 pub(crate) struct Wishes {
     /// Replies may invalidate.
     pub(crate) invalidation: bool,
-    /// There is somebody who takes Calls.
+    /// This end takes Calls.
     pub(crate) takes_calls: bool,
 }
 
@@ -222,7 +222,7 @@ pub(crate) fn put_set(writer: &mut Writer<'_>, told: &Told) -> Result {
     })
 }
 
-/// What becomes of a property that is to be changed, unless the request is rejected.
+/// What becomes of a property that a request asks to change, unless the request is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// It has the value that was asked for.
