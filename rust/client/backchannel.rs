@@ -452,8 +452,8 @@ fn send(
     }
 }
 
-/// There is no room in the Send Queue for a Reply in so many `parts` with so many RDMA Writes, or
-/// there are no credits: SUNRPC shall call again when there may be both.
+/// Has SUNRPC call again when there may be both room in the Send Queue for a Reply in `parts`
+/// messages with `writes` RDMA Writes, and credits: one of them is missing.
 fn wait(this: &Arc<Client>, link: &Link<Client>, writes: u32, parts: u32) -> SendError {
     this.requester.stats.send_queue_full.count();
     // For the credits.
@@ -468,7 +468,7 @@ fn wait(this: &Arc<Client>, link: &Link<Client>, writes: u32, parts: u32) -> Sen
 
 /// The largest reverse-direction message, header not counted: RFC 8167 section 4.2.
 ///
-/// Whoever asks keeps to it when the connection is made anew, perhaps in another version. So it is
+/// The caller keeps to it when the connection is made anew, perhaps in another version. So it is
 /// what both can do.
 pub(super) fn max_payload(client: &Client) -> usize {
     let smallest = |link: &Link<Client>| {

@@ -110,9 +110,9 @@ fn remember(this: &Client, outcome: Outcome, began: u64) {
 
 /// SUNRPC wants a connection. `task` holds the send lock, which is handed to the worker.
 ///
-/// If an attempt has to wait, it does so without the lock. Whoever gives the transport another
-/// address, takes it away or destroys it waits for that lock, and would have to wait until the
-/// attempt is over; and then might not get it, because tasks that wait for it hand it to each
+/// If an attempt has to wait, it does so without the lock. A thread that gives the transport
+/// another address, takes it away or destroys it waits for that lock, and would have to wait until
+/// the attempt is over; and then might not get it, because tasks that wait for it hand it to each
 /// other.
 ///
 /// No task gets the lock meanwhile, unless the flag that says so is cleared early: an RPC gives its
@@ -131,8 +131,9 @@ pub(super) fn schedule(this: &Arc<Client>, task: &RpcTask) {
         xprt.clear_connecting();
         // `task`, which then waits for the lock like others.
         xprt.wake_pending_tasks(EAGAIN);
-        // No task can have the lock now, so whoever sleeps until it is free is woken. They were not
-        // if the last attempt ended after they had gone to sleep: SUNRPC gave the lock to `task`.
+        // No task can have the lock now, so all that sleep until it is free are woken. They were
+        // not if the last attempt ended after they had gone to sleep: SUNRPC gave the lock to
+        // `task`.
         xprt.unlock_connect();
         DelayedWork::<Client, PAUSE_WORK>::schedule(this, left.min(PAUSE_STEP));
         return;
@@ -165,8 +166,8 @@ fn pause(this: &Client) -> usize {
 /// Looks whether the pause is over: then a task gets the send lock, and asks for a connection.
 ///
 /// SUNRPC also has the lock for a moment when a task asks for it in vain, and when it looks for a
-/// task that wants it, and says nothing to who just then went to sleep until it is free. They look
-/// again at each of our steps.
+/// task that wants it, and says nothing to a thread that just then went to sleep until it is free.
+/// Such threads look again at each of our steps.
 pub(super) fn look_whether_paused(this: &Arc<Client>) {
     match this.connecting.left() {
         Some(left) if left > 0 => {
@@ -212,7 +213,7 @@ pub(super) fn work(this: &Arc<Client>) {
             xprt.bump_connect_cookie();
             xprt.count_connect();
             xprt.set_connected();
-            // Everybody that waits shall try again.
+            // All that wait must try again.
             EAGAIN
         }
         Err(error) => {
@@ -222,8 +223,8 @@ pub(super) fn work(this: &Arc<Client>) {
         }
     };
     this.connecting.hand_back();
-    // Before anybody can send: who waits for a Reply on the new connection shall not be told to try
-    // again.
+    // Before anything can be sent: a task that waits for a Reply on the new connection must not be
+    // told to try again.
     xprt.wake_pending_tasks(status);
     xprt.unlock_connect();
 }
@@ -410,7 +411,8 @@ fn grow_pool(this: &Client, endpoint: &Arc<Endpoint<Client>>) -> Result<u32> {
     Ok(added)
 }
 
-/// The region worker: makes the pool larger, and lets who waits for it try again.
+/// Makes the pool of regions larger, and lets those that wait for one try again. The work of the
+/// region worker.
 pub(super) fn add_regions(this: &Arc<Client>) {
     let _nofs = NoFs::enter();
     let _noreclaim = NoReclaim::enter_if(this.xprt.swapping());
@@ -419,7 +421,7 @@ pub(super) fn add_regions(this: &Arc<Client>) {
         return;
     };
     match grow_pool(this, link.endpoint()) {
-        // There are as many as there may be: whoever brings one back says so.
+        // There are as many as there may be: the code that brings one back says so.
         Ok(0) => {}
         Ok(_) => this.xprt.wake(),
         // Nothing may be under way that would bring one back.

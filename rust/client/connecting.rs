@@ -12,7 +12,8 @@ use crate::sunrpc::AddressText;
 /// The progress of connecting.
 #[pin_data]
 pub(super) struct Connecting<H: EndpointEvents> {
-    /// Shared by the worker, by who ends its attempt, and by who asks for the next one.
+    /// Shared by the worker, by those that end its attempt, and by the task that asks for the next
+    /// one.
     #[pin]
     current: SpinLock<Current<H>>,
 }
@@ -80,8 +81,8 @@ impl<H: EndpointEvents> Connecting<H> {
         self.current.lock().aborted
     }
 
-    /// The connection is lost, or not wanted any more: nobody shall wait for the server's first
-    /// message.
+    /// Ends the wait for the server's first message: the connection is lost, or not wanted any
+    /// more.
     pub(super) fn interrupt(&self) {
         let mut current = self.current.lock();
         current.lost = true;
@@ -131,7 +132,7 @@ impl<H: EndpointEvents> Connecting<H> {
         tried.is_some_and(|tried| tried.address() != address.address())
     }
 
-    /// The next attempt shall begin in `delay` jiffies.
+    /// Puts the next attempt off for `delay` jiffies.
     pub(super) fn pause(&self, delay: usize) {
         let began = jiffies();
         self.current.lock().pause = Some(Pause { began, delay });

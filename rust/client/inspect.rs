@@ -20,7 +20,7 @@ impl Inspect for Client {
         files![state, limits, credits, regions, counters, latency,];
 }
 
-/// Whom the transport talks to, and what was agreed.
+/// The peer that the transport talks to, and what was agreed.
 fn state(client: &Client, m: &SeqFile) {
     let peer = client.xprt.display();
     let link = client.requester.link();

@@ -78,7 +78,7 @@ pub(crate) struct Client {
     #[pin]
     pub(super) directory: Mutex<Option<Directory<Client>>>,
     /// The transport by which SUNRPC knows it. The last field, since fields are dropped in order:
-    /// who frees the transport looks whether this is gone.
+    /// the code that frees the transport looks whether this is gone.
     pub(super) xprt: XprtHandle,
 }
 

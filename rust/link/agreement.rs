@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The agreement of the two ends of a connection, for those who want to see it: a trace event and
-//! a log line when it is known, debugfs at any time.
+//! The agreement of the two ends of a connection, as it is shown: a trace event and a log line when
+//! it is known, debugfs at any time.
 
 use crate::kext::debugfs::lines;
 use crate::kext::log::log_debug;

@@ -11,10 +11,10 @@
 //!
 //! The first part tells how long the message is. Before any octet of it is kept, memory for all of
 //! it is allocated, within a bound for one message and bounds for all that are kept ([`Share`]); a
-//! message for which there is none costs the connection, so that it is sent again on another. That
-//! is not what load alone shall lead to: from half of the bound on clients get one credit at a
-//! time, so that they use chunks instead ([`super::channel`]). A peer that begins a sequence and
-//! does not go on loses its connection, see [`super::channel::CHECK_INTERVAL`].
+//! message for which there is none costs the connection, so that it is sent again on another. Load
+//! alone must not lead to that: from half of the bound on clients get one credit at a time, so that
+//! they use chunks instead ([`super::channel`]). A peer that begins a sequence and does not go on
+//! loses its connection, see [`super::channel::CHECK_INTERVAL`].
 //!
 //! The handler of Receives allocates that memory, and may sleep for it, but others wait behind it
 //! on the same CQ. So it has to be single pages, and not several in a row, which the kernel might
@@ -40,8 +40,8 @@ use kernel::task::might_sleep;
 /// have, which is room for an access control list of NFSv3.
 pub(crate) const MAX_WHOLE: u32 = 36 << 10;
 
-/// Octets that each connection may keep whatever others do: four of the longest messages. One that
-/// proves who it is says less than that.
+/// Octets that each connection may keep whatever others do: four of the longest messages. A peer
+/// says less than that to prove who it is.
 const SHARE: usize = 4 * MAX_WHOLE as usize;
 
 /// Octets of all such messages together that are beyond the shares of their connections.
@@ -112,7 +112,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// Counts `len` octets, if so many more may be kept.
+    /// Counts `len` octets, if that many more may be kept.
     fn new(share: &Arc<Share>, len: usize) -> Option<Self> {
         let own = share.kept.fetch_add(len, Relaxed).saturating_add(len);
         let counted = Self {
@@ -204,8 +204,8 @@ impl Whole {
 
 impl Drop for Octets {
     fn drop(&mut self) {
-        // Whether memory was in one piece depends on chance. Who drops it under a spinlock shall be
-        // found out at once.
+        // Whether memory was in one piece depends on chance. Code that drops it under a spinlock
+        // must be found out at once.
         might_sleep();
         let memory = core::mem::take(&mut self.bytes);
         self.counted.share.give_back(memory);

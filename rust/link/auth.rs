@@ -6,13 +6,13 @@
 //! # Who owns what, and what ends it
 //!
 //! An [`Auth`] is part of a [`Channel`](super::channel::Channel). Its mutex is taken by the handler
-//! of Receives, by the maker of the channel, and once by who finds that the peer has had its time;
-//! so next to nobody waits for it. What the peer says is kept here until it is complete, in memory
-//! that counts like that of RPC messages in parts ([`super::assembly`]), and given back then. A
-//! token is shorter than what each connection may keep, so none is refused because others keep
-//! much, or have said half of theirs. What is to be sent, a [`Next`], is handed to the channel,
-//! which keeps it in a [`Settlement`](crate::proto::auth::settlement::Settlement) under its
-//! spinlock.
+//! of Receives, by the maker of the channel, and once by the thread that finds that the peer has
+//! had its time; so next to nobody waits for it. What the peer says is kept here until it is
+//! complete, in memory that counts like that of RPC messages in parts ([`super::assembly`]), and
+//! given back then. A token is shorter than what each connection may keep, so none is refused
+//! because others keep much, or have said half of theirs. What must be sent, a [`Next`], is handed
+//! to the channel, which keeps it in a [`Settlement`](crate::proto::auth::settlement::Settlement)
+//! under its spinlock.
 
 use crate::kext::host_key;
 use crate::kext::memalloc::NoFs;
@@ -67,8 +67,8 @@ pub(crate) struct AuthParameters {
 }
 
 impl AuthParameters {
-    /// Returns whether there is any authentication. Who offers it without a key has nothing to
-    /// offer; who requires it without one refuses everybody.
+    /// Returns whether there is any authentication. An end that offers it without a key has nothing
+    /// to offer; one that requires it without a key refuses every peer.
     pub(super) fn is_on(&self) -> bool {
         match self.wanted.mode {
             Mode::Off => false,

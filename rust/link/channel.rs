@@ -4,7 +4,7 @@
 //!
 //! [`crate::proto::session`] decides what may be sent and when, what a received message is, and
 //! what answers it. It does no I/O. A [`Channel`] puts it between the paths of a message: what
-//! arrives is shown to it first, what is to be sent is admitted by it last.
+//! arrives is shown to it first, what will be sent is admitted by it last.
 //!
 //! # Who owns what, and what ends it
 //!
@@ -16,8 +16,8 @@
 //! The session is under the channel's spinlock, and so is the posting of everything that it counts:
 //! what it hands out has to be posted in that order. So the endpoint's locks are taken inside this
 //! lock, and the lock of a Call around it. A Send buffer that could not be posted is given back
-//! inside it; hence whoever is told of that (`EndpointEvents::resources_back`) must not ask the
-//! channel anything.
+//! inside it; hence the code that is told of that (`EndpointEvents::resources_back`) must not ask
+//! the channel anything.
 //!
 //! # Credits, and the two ways to count them
 //!
@@ -38,7 +38,7 @@
 //! come; with 64 credits for each of 128 clients that is no more than what is left. Freeing memory
 //! does not identify waiters, so a throttled connection is checked every [`CHECK_INTERVAL`], and
 //! whenever something arrives or is sent. The other direction is never throttled, for a Reply that
-//! was to come in parts has no other form; there a client knows what it has asked for.
+//! is expected in parts has no other form; there a client knows what it has asked for.
 //!
 //! # Host authentication
 //!
@@ -265,8 +265,8 @@ pub(crate) struct Channel {
     sizes: Atomic<u64>,
     /// Set if [`Channel::check`] has work to do. Written under the lock.
     needs_check: Atomic<bool>,
-    /// Set if [`Channel::act`] has nothing to do. Written under the lock: cleared by whoever may
-    /// change that, see [`Channel::change`].
+    /// Set if [`Channel::act`] has nothing to do. Written under the lock: cleared by all code that
+    /// may change that, see [`Channel::change`].
     is_quiet: Atomic<bool>,
 }
 
@@ -274,7 +274,7 @@ pub(crate) struct Channel {
 #[derive(Clone, Copy, Debug, Default)]
 #[must_use]
 pub(crate) struct OwnerWork {
-    /// Let those try again who were told to wait for a credit.
+    /// Let those try again that were told to wait for a credit.
     pub(crate) wake: bool,
     /// End the connection.
     pub(crate) close: Option<Reason>,
@@ -482,7 +482,7 @@ impl Channel {
         }
     }
 
-    /// Returns whether [`Self::check`] is to be called every [`CHECK_INTERVAL`].
+    /// Returns whether [`Self::check`] must be called every [`CHECK_INTERVAL`].
     pub(crate) fn needs_check(&self) -> bool {
         self.needs_check.load(Relaxed)
     }
@@ -690,8 +690,8 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// See [`Refusal`]. Who has to wait is told so by [`OwnerWork::wake`], which may have come
-    /// already; so whatever is done to wait, [`Self::admits`] is to be asked afterwards.
+    /// See [`Refusal`]. A caller that has to wait is woken by [`OwnerWork::wake`], which may have
+    /// come already; so after it has done what it does to wait, it must ask [`Self::admits`].
     #[inline]
     pub(crate) fn begin<H: EndpointEvents>(
         &self,
@@ -804,7 +804,7 @@ impl Channel {
         self.state.lock().connection.refuses_call(has_chunks)
     }
 
-    /// Notes an error about a Call. Returns whether the Call is to be sent in another form.
+    /// Notes an error about a Call. Returns whether to send the Call in another form.
     pub(crate) fn learn(&self, error: &RdmaError, asked: &Asked) -> bool {
         self.change().connection.learn(error, asked)
     }

@@ -17,8 +17,8 @@ use crate::proto::v2::{
     Middle, //
 };
 
-/// In how many parts an RPC message is sent at most, or may come: 32 KiB in messages of the size
-/// that a peer has who names none (5.2.2).
+/// In how many parts an RPC message is sent at most, or may come: 32 KiB in messages of the size of
+/// a peer that names none (5.2.2).
 pub(crate) const MAX_PARTS: usize = 8;
 
 /// The same if there is data in it that could go into a chunk. A registration, an RDMA operation

@@ -46,8 +46,8 @@ const LONG_SEGMENTS: u32 = 4;
 const MOST_SEGMENTS: u32 = 256;
 
 /// Returns how many memory regions of the core's Reads and Writes need at most, if `segments` of
-/// one Call or as many Calls are to be moved at once. No peer is kept from what it may take for
-/// granted (section 5.2.4 of Version Two).
+/// one Call or as many Calls are moved at once. No peer is kept from what it may take for granted
+/// (section 5.2.4 of Version Two).
 pub(crate) fn transfer_regions(segments: u32, limits: &DeviceLimits) -> u32 {
     segments
         .max(Properties::DEFAULT.segment_count)
@@ -164,9 +164,9 @@ pub(crate) fn choose(
         may_enlarge: false,
         sends: credits + REVERSE_CREDITS,
         first_sends: credits + REVERSE_CREDITS,
-        // There are so many from the start that those in use at a time, by whoever holds the send
-        // lock and by the handler of Receives, are always less than those that are neither posted
-        // nor about to be free again.
+        // There are enough from the start: those in use at a time, by the holder of the send lock
+        // and by the handler of Receives, are always fewer than those that are neither posted nor
+        // about to be free again.
         kept_sends: 0,
         send_size: wanted.inline_send as usize,
         send_queue,
@@ -267,10 +267,11 @@ mod tests {
         Ok(())
     }
 
-    /// Whoever finds too few Send buffers can wait for a completion: what is posted behind the last
-    /// signaled Send, up to a quarter, and what others have lent and may give back unposted, leave
-    /// enough for the longest message. Those are an error that the handler of Receives sends, and a
-    /// message of the session's; whoever sends Calls and Replies has the send lock.
+    /// A sender that finds too few Send buffers can wait for a completion: what is posted behind
+    /// the last signaled Send, up to a quarter, and what others have lent and may give back
+    /// unposted, leave enough for the longest message. Those are an error that the handler of
+    /// Receives sends, and a message of the session's; a thread that sends Calls and Replies has
+    /// the send lock.
     #[test]
     fn nobody_waits_for_a_buffer_that_comes_back_unposted() -> Result {
         for queue_depth in [100, 150, 200, 400, 1000, 16_384] {

@@ -36,7 +36,7 @@ impl Latencies {
         }
     }
 
-    /// Counts an RPC that took so many nanoseconds.
+    /// Counts an RPC that took this many nanoseconds.
     #[inline]
     pub(crate) fn count(&self, nanoseconds: i64) {
         // A clock that has gone back is taken for one that has stood still.

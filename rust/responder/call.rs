@@ -150,8 +150,8 @@ pub(crate) trait CallSink {
     /// delivered.
     fn holds(&self, len: usize) -> bool;
 
-    /// Takes `count` pages for a Call that is to be read, behind which `tail` octets of its
-    /// message follow. Sleeps.
+    /// Takes `count` pages for a Call that will be read, behind which `tail` octets of its message
+    /// follow. Sleeps.
     ///
     /// # Errors
     ///
@@ -171,13 +171,13 @@ impl<T: ServerTransport> CallSink for CallRqst<'_, T> {
     }
 }
 
-/// A message that is to be taken in.
+/// A message to take in.
 pub(crate) struct Arrived<H: EndpointEvents> {
     /// The message.
     pub(crate) message: Received<H>,
     /// The RPC message, if it came in parts. Of that the message is the last.
     pub(crate) whole: Option<Whole>,
-    /// Set if it was to be taken in before, and was [`Taken::Crowded`].
+    /// Set if an earlier attempt to take it in was [`Taken::Crowded`].
     pub(crate) again: bool,
 }
 
@@ -475,8 +475,8 @@ impl<H: EndpointEvents> Pulling<H> {
         (call.message, buffer)
     }
 
-    /// The Call, all of which has been read, as so many octets at the start of pages. [`None`] if
-    /// it was prepared for a [`CallSink`] that splits, and is split.
+    /// Returns the Call, all of which has been read, with the pages that it is in and its length.
+    /// [`None`] if it was prepared for a [`CallSink`] that splits, and is split.
     pub(crate) fn into_pages(self) -> Option<(KBox<Call<H>>, Pages, usize)> {
         match self.layout {
             Layout::Split { .. } => None,
@@ -510,7 +510,7 @@ impl<H: EndpointEvents> Pulling<H> {
 pub(crate) enum Taken<H: EndpointEvents, S: CallSink> {
     /// All of it is there: to be delivered.
     Ready(KBox<Call<H>>, S),
-    /// Its Reads are to be posted.
+    /// Its Reads must be posted.
     Pull(KBox<Pull<H>>),
     /// It is refused.
     Refused(Option<Received<H>>, Refusal),
@@ -520,7 +520,8 @@ pub(crate) enum Taken<H: EndpointEvents, S: CallSink> {
 }
 
 /// Decodes a message if it is a Call with one chunk of one segment at most: nearly all are such. If
-/// nothing is to be read, [`Call::of_short`] takes it in. Nothing is said about any other message.
+/// there is nothing to read, [`Call::of_short`] takes it in. Nothing is said about any other
+/// message.
 #[inline]
 pub(crate) fn short<H: EndpointEvents>(
     version: Version,
@@ -682,7 +683,7 @@ fn prepare<H: EndpointEvents>(
     Ok(transfers)
 }
 
-/// In how many pages so many octets are at most that follow one another.
+/// Returns the largest number of pages that this many octets in a row can be in.
 pub(super) fn pages_of(octets: usize) -> usize {
     octets.div_ceil(PAGE_SIZE).saturating_add(1)
 }

@@ -56,7 +56,7 @@ pub(crate) fn reply<H: EndpointEvents>(
     posted
 }
 
-/// Begins to send a Reply, in so many messages.
+/// Begins to send a Reply, in `parts` messages.
 ///
 /// # Errors
 ///

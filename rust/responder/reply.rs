@@ -151,7 +151,7 @@ impl<H: EndpointEvents> Long<H> {
     }
 }
 
-/// A Reply that is to be sent, and the Call that it answers.
+/// A Reply to send, and the Call that it answers.
 pub(crate) trait ReplySource<H: EndpointEvents> {
     /// The Call.
     fn call(&self) -> &Call<H>;
@@ -164,7 +164,7 @@ pub(crate) trait ReplySource<H: EndpointEvents> {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`: the connection is to be ended.
+    /// `ENOMEM`: the connection must be ended.
     fn take_pages(&mut self) -> Result<Pages>;
 }
 
@@ -204,7 +204,7 @@ pub(crate) trait AwaitRegions {
 ///
 /// # Errors
 ///
-/// `ENOTCONN`, `ENOMEM`: the connection is to be ended, and the Call will be sent again.
+/// `ENOTCONN`, `ENOMEM`: the connection must be ended, and the Call will be sent again.
 #[inline]
 pub(crate) fn prepare<H, R>(
     rqst: &mut R,
@@ -433,7 +433,7 @@ fn spares(kind: ChunkKind, len: u32, terms: &ReplyTerms) -> bool {
 }
 
 /// Returns the memory of `len` octets of a Reply from octet `from` on; [`None`] if there are gaps
-/// in it, or not so many octets.
+/// in it, or fewer octets.
 ///
 /// # Errors
 ///

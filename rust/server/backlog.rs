@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The queue of what is ready to be posted, and finds the Send Queue full, or in Version Two no
+//! The queue of what is ready to be posted but has found the Send Queue full, or in Version Two no
 //! credit.
 //!
 //! No thread waits for a peer to make room: one that takes no Replies would soon have all threads
-//! of the service waiting. What can't be posted is left here, and posted by whoever notices that
-//! there is room again. It is not much, since no further Call is taken in from that peer meanwhile
-//! (`has_room`).
+//! of the service waiting. What can't be posted is left here, and posted by the first thread that
+//! notices that there is room again. It is not much, since no further Call is taken in from that
+//! peer meanwhile (`has_room`).
 //!
 //! # Who owns what, and what ends it
 //!
@@ -186,7 +186,7 @@ impl<H: EndpointEvents<Pull = Pulling<H>>> Backlog<H> {
     ///
     /// # Errors
     ///
-    /// `ENOTCONN`: the connection is to be ended.
+    /// `ENOTCONN`: the connection must be ended.
     #[inline]
     pub(super) fn post_reply(
         &self,
@@ -267,7 +267,7 @@ impl<H: EndpointEvents<Pull = Pulling<H>>> Backlog<H> {
     ///
     /// # Errors
     ///
-    /// `ENOTCONN`: the connection is to be ended.
+    /// `ENOTCONN`: the connection must be ended.
     pub(super) fn flush(&self, channel: &Channel) -> Result<bool> {
         if !self.is_busy() {
             return Ok(false);

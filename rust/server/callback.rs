@@ -105,7 +105,7 @@ pub(crate) struct Callback<C: CallbackWire> {
     /// Set if Calls are sent to the connection, which knows it then.
     begun: Atomic<bool>,
     /// The transport by which SUNRPC knows it. The last field, since fields are dropped in order:
-    /// who frees the transport looks whether this is gone.
+    /// the code that frees the transport looks whether this is gone.
     xprt: XprtHandle,
 }
 
@@ -126,7 +126,7 @@ impl<C: CallbackWire> Callback<C> {
         requester::reply::fenced(this, tag, done);
     }
 
-    /// The Calls, for who looks into the connection.
+    /// Returns the Calls, for the code that looks into the connection.
     pub(super) fn requester(&self) -> &Requester<Self> {
         &self.requester
     }
@@ -190,7 +190,7 @@ impl<C: CallbackWire> Host for Callback<C> {
                 let allocated = &this.requester.stats.regions_allocated;
                 allocated.add_value(added.into());
             }
-            // Nothing may be under way that would bring one back; SUNRPC shall call again.
+            // Nothing may be under way that would bring one back, so SUNRPC must call again.
             Err(_) => {
                 fsleep(MEMORY_DELAY);
                 this.xprt.wake();
@@ -247,7 +247,7 @@ impl<C: CallbackWire> Transport for Callback<C> {
     }
 
     fn connect(this: &Arc<Self>, _task: &RpcTask) {
-        // Only the client can make a connection. Whoever does not give up by himself has to wait
+        // Only the client can make a connection. A task that does not give up by itself has to wait
         // for that. This is after `detach`, so no Call has regions.
         this.xprt.clear_connecting();
         this.xprt.wake_pending_tasks(EPIPE);
@@ -261,7 +261,7 @@ impl<C: CallbackWire> Transport for Callback<C> {
         }
     }
 
-    // The connection is the client's, who notices by himself that it does not work.
+    // The connection is the client's, which notices by itself that it does not work.
     fn inject_disconnect(this: &Arc<Self>) {
         if this.is_begun() {
             this.connection.end();

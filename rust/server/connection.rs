@@ -147,7 +147,7 @@ pub(crate) struct Connection {
     withheld: Withheld,
     /// Where the client is.
     host: Host,
-    /// Who knows of its offences, and of others'.
+    /// The record of the offences of this host and of others.
     offenders: Arc<Offenders>,
     /// Checks whether the client makes progress.
     #[pin]
@@ -279,7 +279,7 @@ impl Connection {
         self.offenders.blame(self.host);
     }
 
-    /// Has those who wait look whether the connection is at its end.
+    /// Has the threads that wait look whether the connection is at its end.
     fn wake_all(&self) {
         self.wake();
         self.patience.wake_all();
@@ -291,8 +291,8 @@ impl Connection {
         let _scope = NoFs::enter();
         // Replies need them, and not those that the peer was promised for its Calls.
         endpoint.ask_for_receives(callback::SLOTS, Need::Vital)?;
-        // Where credits are not for one direction or the other, Calls may come instead. Who finds
-        // no Send buffer waits for one to come back, so there must be some.
+        // Where credits are not for one direction or the other, Calls may come instead. A Call that
+        // finds no Send buffer waits for one to come back, so there must be some.
         let room = self.inbox.add_room(callback::SLOTS);
         let begun = room.and_then(|()| endpoint.add_send_buffers(callback::SLOTS, u64::MAX));
         if begun.is_err() {
@@ -350,7 +350,7 @@ impl Connection {
             self.upkeep.begin();
         }
         Self::lend(endpoint).or_else(|| {
-            // Whoever gives one back, or ends a transfer, takes the same lock.
+            // The code that gives one back, or ends a transfer, takes the same lock.
             let mut buffer = None;
             let found = wait_unless(self, || {
                 buffer = Self::lend(endpoint);
@@ -398,8 +398,8 @@ impl Connection {
         }
     }
 
-    /// A Send buffer or a Receive has come back without a completion that would tell of it: lets
-    /// everybody try again who may wait for one. Sleeps.
+    /// Lets all that may wait for a Send buffer or a Receive try again: one has come back without a
+    /// completion that would tell of it. Sleeps.
     ///
     /// # Who waits for what comes back
     ///
@@ -416,8 +416,8 @@ impl Connection {
     ///   `EndpointEvents::fenced`.
     /// - A Call of ours that finds no credits or regions after it had taken Send buffers:
     ///   `Callback::send_request`. A Reply in parts may have missed them meanwhile.
-    /// - Parts of a Reply that could not be posted: it is in the backlog then, and what brings that
-    ///   on brings on who has missed these buffers.
+    /// - Parts of a Reply that could not be posted: it is in the backlog then, and flushing the
+    ///   backlog also retries what has missed these buffers.
     ///
     /// Calls that wait for Send buffers are told by [`Waiting::wake`], however those come back. The
     /// session's own messages have a buffer that nobody else takes.
@@ -479,7 +479,7 @@ impl Connection {
                 let client = self.addresses.0;
                 pr_warn_ratelimited!("client {client} is refused: {}\n", why.text());
             }
-            // What the peer is to be told it has been told. If it breaks its credits it goes on
+            // The peer has been told what it had to be told. If it breaks its credits it goes on
             // taking Receives, which may be others', so this does not wait for a thread.
             if reason == Reason::Owner {
                 // It has done nothing wrong: there was no memory for its message.
@@ -492,7 +492,7 @@ impl Connection {
     }
 
     /// Takes credits back from a client that can be told so at any time. It may be idle, and others
-    /// want its Receives; or there are to be fewer than there were to be when it came.
+    /// want its Receives; or the limit is lower now than it was when the client came.
     fn review_credits(&self) {
         if let Some(link) = self.link() {
             let limit = tunables::max_requests();
@@ -516,9 +516,8 @@ impl Connection {
         DelayedWork::<Self>::schedule(this, CHECK_INTERVAL);
     }
 
-    /// A thread of the service was to send something, or to have something read. If that waits, the
-    /// client may be one that lets nothing out: it is checked until it does, or the connection
-    /// ends.
+    /// A thread of the service had something to send, or to have read. If that waits, the client
+    /// may be one that lets nothing out: it is checked until it does, or the connection ends.
     #[inline]
     fn watch_what_waits(this: &Arc<Self>) {
         if this.waits() || this.channel.needs_check() || this.upkeep.wants_check() {
@@ -601,7 +600,7 @@ impl Connection {
         let answer = call::answer(version, message.bytes(), refusal, credits, &mut buffer);
         drop(message);
         let Some(len) = answer else {
-            // Nobody shall wait for what is ours still.
+            // Given back first, so that nobody waits for a buffer that we still have.
             drop(buffer);
             self.retry();
             return Ok(());

@@ -27,7 +27,7 @@ struct ByMemory {
 }
 
 impl ByMemory {
-    /// Returns the limit on a machine with so much `memory`, in octets.
+    /// Returns the limit on a machine with `memory` octets.
     fn on(&self, memory: u64) -> u32 {
         u32::try_from(memory / self.part / self.unit.max(1))
             .unwrap_or(u32::MAX)
@@ -80,8 +80,8 @@ fn parameter(iwarp: bool) -> u32 {
 /// not. A device may allow fewer.
 ///
 /// Over iWARP they do not unless the administrator says so. A message that finds no Receive ends
-/// its connection there, whoever has taken what there was; and the memory that RDMA Reads fill is
-/// open to RDMA Writes of all connections in the same protection domain.
+/// its connection there, whichever connection has taken what there was; and the memory that RDMA
+/// Reads fill is open to RDMA Writes of all connections in the same protection domain.
 pub(super) fn shared_receives(iwarp: bool, size: u32) -> u32 {
     match parameter(iwarp) {
         0 => 0,

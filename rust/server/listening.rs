@@ -67,7 +67,8 @@ const LOOK: usize = if HZ > 50 { HZ / 50 } else { 1 };
 /// See [`CROWD`].
 const PATIENCE: u32 = 5;
 
-/// Jiffies between two who come into the queue from hosts that have offended, see [`Offenders`].
+/// Jiffies between two clients that come into the queue from hosts that have offended, see
+/// [`Offenders`].
 const PROBATION: usize = if HZ > 4 { HZ / 4 } else { 1 };
 
 /// Names the work item that rejects.
@@ -79,7 +80,7 @@ const RENEW_WORK: u64 = 1;
 /// Names the work item that goes on with accepting.
 const RESUME_WORK: u64 = 2;
 
-/// Names the work item that lets in who is at a host that has offended.
+/// Names the work item that lets clients in from hosts that have offended.
 const PROBATION_WORK: u64 = 3;
 
 /// A transport that listens.
@@ -106,7 +107,7 @@ pub(crate) struct Listening {
     /// Goes on with accepting, after a pause.
     #[pin]
     resume: DelayedWork<Listening, RESUME_WORK>,
-    /// Lets one in who is at a host that has offended.
+    /// Lets one client in from a host that has offended.
     #[pin]
     probation: DelayedWork<Listening, PROBATION_WORK>,
 }
@@ -120,22 +121,22 @@ enum Place {
     },
     /// It listens.
     Kept(Listener<Listening>),
-    /// Its device is gone, or the address has moved to another device: another one is to be made.
+    /// Its device is gone, or the address has moved to another device: another one must be made.
     Lost {
         /// The useless one, to be dropped first: two can't have one address.
         former: Option<Listener<Listening>>,
         /// Set if the log says that nothing listens.
         told: bool,
     },
-    /// There shall be none any more.
+    /// There will be none any more.
     Closed,
 }
 
 impl Place {
-    /// It is useless. Returns whether another one is to be made now.
+    /// Notes that it is useless. Returns whether another one must be made now.
     fn lose(&mut self) -> bool {
         if let Self::Making { lost } = self {
-            // Who makes it will see.
+            // The thread that makes it will see.
             *lost = true;
         }
         match mem::replace(self, Self::Closed) {
@@ -224,7 +225,8 @@ impl DelayedWorkItem<RESUME_WORK> for Listening {
             0
         };
         if requests.looks > 0 {
-            // Under the lock: who needs it to be scheduled has seen that there are looks left.
+            // Under the lock: a thread that needs it to be scheduled has seen that there are looks
+            // left.
             DelayedWork::<Self, RESUME_WORK>::schedule(&this, LOOK);
             return;
         }
@@ -242,7 +244,8 @@ impl DelayedWorkItem<PROBATION_WORK> for Listening {
         let mut requests = this.requests.lock();
         let came = requests.let_in();
         if requests.holds_any() {
-            // Under the lock: who is held when nobody was schedules this himself.
+            // Under the lock: a handler that puts a request there when none is held schedules this
+            // itself.
             DelayedWork::<Self, PROBATION_WORK>::schedule(&this, PROBATION);
         }
         if !came || requests.looks > 0 {
@@ -275,7 +278,7 @@ impl Listening {
     ///
     /// # Errors
     ///
-    /// `ENODEV` if there shall be none any more.
+    /// `ENODEV` if there must be none any more.
     fn keep(this: &Arc<Self>, listener: Listener<Self>) -> Result {
         let mut place = this.place.lock();
         let lost = match *place {
@@ -303,7 +306,7 @@ impl Listening {
             former: None,
             told: true,
         };
-        // Under the lock: who closes the place cancels afterwards.
+        // Under the lock: the thread that closes the place cancels this afterwards.
         DelayedWork::<Self, RENEW_WORK>::schedule(this, RETRY);
         drop(place);
         if !told {
@@ -330,7 +333,7 @@ impl Listening {
         DelayedWork::<Self, REJECT_WORK>::cancel_sync(this);
     }
 
-    /// Rejects all who ask for a connection.
+    /// Rejects all requests for a connection.
     fn reject_all(&self) {
         loop {
             let mut requests = self.requests.lock();
@@ -440,7 +443,7 @@ impl ListenTransport for Listening {
         drop(requests);
         let incoming = KBox::into_inner(incoming?);
         let accepted = Connection::accept(this.xprt.server(), incoming, &this.common).ok()?;
-        // Not for those who have given up meanwhile. No other thread accepts until this returns.
+        // Not for peers that have given up meanwhile. No other thread accepts until this returns.
         if this.xprt.server().newcomers() >= CROWD {
             let mut requests = this.requests.lock();
             requests.looks = PATIENCE;

@@ -19,20 +19,20 @@
 //!
 //! A listener makes another CM id when the device of its own goes, or when its address moves. The
 //! connection knows its callback by the mutex `callback`. The files in debugfs refer back to the
-//! connection, so that `free` waits for who reads them.
+//! connection, so that `free` waits for their readers.
 //!
 //! No thread waits for what only the peer can give. A Call is taken in when there is a Send buffer
 //! for its Reply, and transfers do not have too many pages already; if not, `starved` is set, then
 //! it is tried again, and whatever gives a buffer back or ends a transfer looks at `starved`
 //! afterwards. What finds the Send Queue full goes into the [`backlog`]. Meanwhile `has_room` says
-//! no, and whoever changes that has SUNRPC look again. A Call without chunks needs no pages, so it
-//! goes before those that wait for them ([`inbox`]). A client that gives no pages back while they
-//! are short is disconnected ([`withheld`]).
+//! no, and the code that changes that has SUNRPC look again. A Call without chunks needs no pages,
+//! so it goes before those that wait for them ([`inbox`]). A client that gives no pages back while
+//! they are short is disconnected ([`withheld`]).
 //!
 //! Some devices need memory regions for RDMA Reads. A Call that finds too few of them goes back to
-//! the inbox, where it is the next one, with `starved` set: who has some gives them back when his
-//! Reads end, and looks at `starved` afterwards. If nobody has any the Call is refused, since it
-//! wants more than there are.
+//! the inbox, where it is the next one, with `starved` set: a Call that has some gives them back
+//! when its Reads end, and `starved` is looked at afterwards. If none has any the Call is refused,
+//! since it wants more than there are.
 //!
 //! Only for memory regions for a Reply a thread does wait, see [`patience`].
 //!

@@ -6,8 +6,8 @@
 //! Each time a Queue Pair is made and destroyed, and what it has sent takes Receives that others
 //! share. So a host has a few offences free, and some more with time. When it has none left, its
 //! clients wait for their connections, and few of them are accepted in a second: see
-//! [`Listening`](super::Listening). More than that does not happen to others at that host. Who
-//! waits at other hosts has turns of its own.
+//! [`Listening`](super::Listening). Nothing worse happens to the other clients at that host.
+//! Clients at other hosts have turns of their own.
 
 use crate::kext::prelude::*;
 use crate::kext::time::{

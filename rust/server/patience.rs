@@ -31,9 +31,9 @@ const LONGEST: Msecs = 20_000;
 /// The threads of a connection that wait, one of them at a time for regions.
 #[pin_data]
 pub(super) struct Patience {
-    /// Set while a thread waits, or is about to; nearly never. Changed by whoever has `turn`. A
-    /// transfer ends under the lock of the Send Queue, under which the thread looks for transfers
-    /// after it has set this; so who ends one sees it.
+    /// Set while a thread waits, or is about to; nearly never. Changed by the holder of `turn`
+    /// only. A transfer ends under the lock of the Send Queue, under which the thread looks for
+    /// transfers after it has set this; so the code that ends one sees it.
     is_waiting: Atomic<bool>,
     /// Counts what came back meanwhile, memory regions above all; and the end of the connection,
     /// after which nothing will.
@@ -42,7 +42,7 @@ pub(super) struct Patience {
     /// Signaled when `returns` has changed.
     #[pin]
     returned: CondVar,
-    /// Held by who waits.
+    /// Held by the thread that waits.
     #[pin]
     turn: Mutex<()>,
 }
@@ -135,7 +135,7 @@ impl Patience {
     fn wait(&self, xprt: &SvcXprt, seen: u64, left: &mut Jiffies) -> Result {
         let mut returns = self.returns.lock();
         while *returns == seen {
-            // Who closes the connection says so here afterwards.
+            // The code that closes the connection says so here afterwards.
             if xprt.is_closing() {
                 return Err(ENOTCONN);
             }

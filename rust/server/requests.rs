@@ -35,9 +35,9 @@ pub(super) trait Request {
 
 /// Requests that wait. Nothing here allocates, but for [`new`](Self::new).
 pub(super) struct Requests<R> {
-    /// Those that are to be accepted, the oldest first.
+    /// Those that wait to be accepted, the oldest first.
     queue: Fifo<R>,
-    /// Those at hosts that have offended. As many places.
+    /// Those at hosts that have offended. It has as many places.
     held: Fifo<R>,
     /// Whose turn it is.
     turns: Turns,
@@ -85,7 +85,7 @@ impl<R: Request> Requests<R> {
         queue.push(request)
     }
 
-    /// Returns whether none is to be accepted.
+    /// Returns whether none waits to be accepted.
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
@@ -95,7 +95,7 @@ impl<R: Request> Requests<R> {
         !self.held.is_empty()
     }
 
-    /// Takes the next one out that is to be accepted.
+    /// Takes out the next one to accept.
     pub(super) fn take_next(&mut self) -> Option<R> {
         let hosts = self.queue.iter().map(Request::host);
         let request = self

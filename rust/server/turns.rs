@@ -3,8 +3,8 @@
 //! Whose turn it is to be accepted when many wait.
 //!
 //! A host that asks for many connections at once would have all others wait for as long as it takes
-//! to accept those. So hosts take turns: the next one is who has waited longest since its last
-//! turn, and among its requests the oldest. Now and then it is the oldest of all.
+//! to accept those. So hosts take turns: the next one is the host that has waited longest since its
+//! last turn, and among its requests the oldest. Now and then it is the oldest of all.
 
 use crate::kext::prelude::*;
 use crate::rdma::cm::Host;
@@ -13,7 +13,7 @@ use crate::rdma::cm::Host;
 /// forgotten.
 const HOSTS: usize = 64;
 
-/// Every turn of this number is that of who has waited longest of all, so that nobody waits for
+/// One turn in this many goes to the request that has waited longest of all, so that none waits for
 /// ever beside a host that asks by many addresses.
 const OLDEST: u64 = 4;
 

@@ -13,18 +13,18 @@ const DUE: u32 = 1;
 /// There will be a check.
 const WATCHED: u32 = 2;
 
-/// Whether there is to be a check.
+/// Whether a check is due.
 ///
-/// # Why whatever there is is checked
+/// # Why nothing is left unchecked
 ///
 /// Send buffers are added under the lock of the Send Queue, before [`Self::begin`]; credits are
 /// withdrawn under that of the channel. A check forgets first that there is one, and looks for them
-/// then, under the same lock. So it sees them, or who begins does not see the check. Pages are left
-/// to the peer without a lock, but with a barrier, as the check has one.
+/// then, under the same lock. So it sees them, or the thread that begins does not see the check.
+/// Pages are left to the peer without a lock, but with a barrier, as the check has one.
 pub(super) struct Upkeep(Atomic<u32>);
 
 impl Upkeep {
-    /// Nothing is to be checked.
+    /// There is nothing to check.
     pub(super) const fn new() -> Self {
         Self(Atomic::new(IDLE))
     }

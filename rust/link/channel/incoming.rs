@@ -43,7 +43,7 @@ pub(crate) enum Delivery<'a> {
     /// Nothing.
     Nothing,
     /// A part of a Reply with this transaction ID, but not the last one. If it has invalidated a
-    /// handle, that is to be [noted](Channel::note_part) until the Reply is there.
+    /// handle, that must be [noted](Channel::note_part) until the Reply is there.
     Part(u32),
     /// Nothing but a sign of life: the peer has told properties.
     Properties,
@@ -104,8 +104,8 @@ impl Channel {
     }
 
     /// Takes a message in that has arrived and was counted: with it `held` ones are still in use.
-    /// `expects_answers` says whether one of Version One may answer a Call of ours.
-    /// [`Self::act`] is to be called when the message has been dealt with.
+    /// `expects_answers` says whether one of Version One may answer a Call of ours. [`Self::act`]
+    /// must be called when the message has been dealt with.
     ///
     /// Messages of one connection come one after the other. Sleeps.
     pub(crate) fn deliver<'a>(
@@ -239,8 +239,8 @@ impl Channel {
     }
 
     /// Takes note of a handle that a part of a Reply has invalidated, if it has. The text does not
-    /// say which part is to do it (section 6.5 of the draft). Returns whether that was the first
-    /// one of the message; if not, nobody knows what the peer has done.
+    /// say which part does it (section 6.5 of the draft). Returns whether that was the first one of
+    /// the message; if not, nobody knows what the peer has done.
     pub(crate) fn note_part(&self, invalidated: Option<u32>) -> bool {
         invalidated.is_none_or(|handle| self.assembly.note_invalidated(handle))
     }

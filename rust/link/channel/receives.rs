@@ -115,7 +115,7 @@ impl Channel {
 
     /// Returns the credit value for a message that is about to be sent. It grows if the peer has
     /// used all of it and there are Receives for more, and in Version Two it shrinks if there are
-    /// too few for all who share them. Sleeps.
+    /// too few for all connections that share them. Sleeps.
     pub(crate) fn grant<H: EndpointEvents>(
         &self,
         endpoint: &Endpoint<H>,
@@ -253,18 +253,18 @@ impl Channel {
         state.connection.receives_mut().set_beside(beside);
     }
 
-    /// Returns how many Receives there are to be for the peer's messages.
+    /// Returns how many Receives there must be for the peer's messages.
     pub(crate) fn capacity(&self) -> u32 {
         self.state.lock().connection.receives().capacity()
     }
 
-    /// Returns what the peer was granted, for whoever shows it.
+    /// Returns what the peer was granted, to be shown.
     pub(crate) fn allowance(&self) -> Allowance {
         *self.state.lock().connection.receives().allowance()
     }
 }
 
-/// Makes Receives ready for so many credits. Returns whether they are.
+/// Makes Receives ready for `wanted` credits. Returns whether they are.
 fn make_ready<H: EndpointEvents>(
     endpoint: &Endpoint<H>,
     owner: &impl ReceiveOwner,

@@ -30,7 +30,7 @@ pub(crate) enum Refusal {
     },
     /// It is not a Call; it is not answered.
     Drop,
-    /// The connection is to be ended.
+    /// The connection must be ended.
     Lost(Error),
 }
 

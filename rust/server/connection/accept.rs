@@ -301,7 +301,7 @@ impl Plan {
             mode: tunables::server_host_auth(),
             padding: tunables::host_auth_padding(),
         };
-        // In Version One nobody can authenticate himself.
+        // In Version One no peer can authenticate itself.
         let accepts_two = tunables::server_version() >= Version::Two.number();
         let highest = if accepts_two || auth.is_required() {
             Version::Two

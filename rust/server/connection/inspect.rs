@@ -88,7 +88,7 @@ impl Inspect for Connection {
     ];
 }
 
-/// Whom the connection leads to, and what was agreed.
+/// The peer that the connection leads to, and what was agreed.
 fn state(connection: &Connection, m: &SeqFile) {
     let up = connection.established.load(Relaxed) && !connection.xprt.is_closing();
     let (remote, local) = &connection.addresses;
