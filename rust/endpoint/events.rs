@@ -93,7 +93,7 @@ pub(crate) trait EndpointEvents: ConnectionEvents + Sized {
     /// with spinlocks held.
     fn resources_back(&self) {}
 
-    /// RDMA Reads or Writes are ready to be posted: it is the peer who lets them end. Their pages
+    /// RDMA Reads or Writes are ready to be posted: it is the peer that lets them end. Their pages
     /// were counted before, with a full barrier.
     fn transfers_begun(&self) {}
 }

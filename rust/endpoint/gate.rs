@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The gate of an endpoint's Send Queue: the queue itself, and who may use its buffers.
+//! The gate of an endpoint's Send Queue: the queue itself, and which messages may use its buffers.
 
 use crate::{
     endpoint::sizes::Sizes,

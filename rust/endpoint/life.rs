@@ -102,19 +102,19 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// may sleep, completion handlers among them. The owner still has to end the endpoint, and may
     /// do so at any time. Returns `false`, and does nothing, if the peer was cut off before.
     ///
-    /// # Who puts the QP into error
+    /// # What puts the QP into error
     ///
     /// The caller, if the lock of the verbs objects is free: as long as the QP is in order its
     /// peer takes Receives that others share, as fast as its device can, and a thread that would
     /// end the connection may be a long time coming. A handler must not wait for that lock, see
     /// [`completion`](crate::rdma::completion), since the end of an endpoint waits for handlers
     /// while it has it; so it tries. To have the lock is no harm then: `ib_modify_qp` sleeps, and
-    /// waits for no completion handler. Who has the lock is either at the end, and puts the QP
-    /// into error himself, or soon done; then the work item does it, which may wait. It also tells
-    /// the peer, by the CM.
+    /// waits for no completion handler. The holder of the lock either ends the endpoint, and puts
+    /// the QP into error itself, or is soon done; then the work item does it, which may wait. It
+    /// also tells the peer, by the CM.
     ///
-    /// The QP itself stays. Whoever posts to it afterwards has that flushed, as when a connection
-    /// is lost.
+    /// The QP itself stays. What is posted to it afterwards is flushed, as when a connection is
+    /// lost.
     pub(crate) fn cut_off(self: &Arc<Self>) -> bool {
         if self.cut.xchg(true, Full) {
             return false;
@@ -188,7 +188,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         DelayedWork::cancel_sync(self);
     }
 
-    /// Second half: gives everything up. Whoever held regions must have dropped them, or be about
+    /// Second half: gives everything up. All holders of regions must have dropped them, or be about
     /// to.
     fn tear_down(self: &Arc<Self>) {
         // First of all, so that `add_regions` has ended and will not begin again.
@@ -240,8 +240,8 @@ impl<H: EndpointEvents> QueuePairEvents for Endpoint<H> {
         if kind == sys::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED {
             this.last_receive.complete();
         }
-        // Who is told takes locks that are not for this context. If the work item is pending
-        // already it sees what was noted before it was scheduled again.
+        // The code that is told takes locks that are not for this context. If the work item is
+        // pending already it sees what was noted before it was scheduled again.
         if kind == sys::ib_event_type_IB_EVENT_COMM_EST {
             this.heard.store(true, Relaxed);
             DelayedWork::schedule(this, 0);
@@ -268,7 +268,7 @@ impl_has_delayed_work_ext! {
 impl<H: EndpointEvents> DelayedWorkItem for Endpoint<H> {
     /// The device has reported something about the QP, or a handler has left something to do.
     fn run(this: Arc<Self>) {
-        // This first, since the other waits for whoever has the verbs objects.
+        // This first, since the others wait for the holder of the verbs objects.
         if this.broken.xchg(false, Full) {
             this.context.lost();
         }
@@ -284,7 +284,7 @@ impl<H: EndpointEvents> DelayedWorkItem for Endpoint<H> {
     }
 }
 
-/// The one owner of an [`Endpoint`], who ends it.
+/// The one owner of an [`Endpoint`], which ends it.
 pub(crate) struct EndpointOwner<H: EndpointEvents> {
     /// The endpoint.
     endpoint: Arc<Endpoint<H>>,
@@ -295,9 +295,9 @@ pub(crate) struct EndpointOwner<H: EndpointEvents> {
 impl<H: EndpointEvents> EndpointOwner<H> {
     /// Makes an endpoint on a CM id whose route is resolved. All Receives are posted.
     ///
-    /// With `sharing`, it shares Receives with others of these pools, so many for each device at
-    /// most. There are none for it yet, see [`Endpoint::ask_for_receives`]. Where the device can't
-    /// share it has its own.
+    /// With `sharing`, it shares Receives with others of these pools, at most the number given for
+    /// each device. There are none for it yet, see [`Endpoint::ask_for_receives`]. Where the device
+    /// can't share it has its own.
     ///
     /// # Errors
     ///

@@ -13,8 +13,8 @@
 //! that arrives is lent out as [`Received`]; when that is dropped, the buffer is posted again, a
 //! batch at a time.
 //!
-//! Regions: [`Endpoint::region`] lends one out of the pool. Whoever drops a [`RegionHandle`] need
-//! not care how far it has come: what is still registered is deregistered, which fences it.
+//! Regions: [`Endpoint::region`] lends one out of the pool. The code that drops a [`RegionHandle`]
+//! need not care how far it has come: what is still registered is deregistered, which fences it.
 //!
 //! # Who owns what, and what ends it
 //!
@@ -149,12 +149,12 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     /// The name of the device.
     device_name: DeviceName,
     /// Deals with what the device has reported about the QP, and with what completion handlers
-    /// leave to it. Who has something for it may run anywhere, notes what to do, and schedules
-    /// this, which the shutdown cancels when the QP is gone: with no lock held, since this takes
-    /// that of the verbs objects.
+    /// leave to it. Code that has something for it may run in any context, notes what to do, and
+    /// schedules this, which the shutdown cancels when the QP is gone: with no lock held, since
+    /// this takes that of the verbs objects.
     #[pin]
     reported: DelayedWork<Self>,
-    /// The number of pages of transfers that it is the peer who lets end.
+    /// The number of pages of transfers that only the peer lets end.
     with_peer: Atomic<u64>,
     /// To be told: the QP is broken.
     broken: Atomic<bool>,
@@ -172,7 +172,7 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     /// that it shares.
     #[pin]
     last_receive: Wait,
-    /// Whom to tell, and whether the loss of the connection was told already.
+    /// The receiver of events, and whether the loss of the connection was told already.
     context: Arc<Context<H>>,
 }
 

@@ -12,12 +12,12 @@
 //!
 //! A connection may have as many pages as nobody has, and no more than its own limit. So the more
 //! connections keep pages the less each of them may keep: with *K* of them an equal share of *K* +
-//! 1, one of which is left for whoever comes next. (Switches share their buffers among ports so.)
+//! 1, one of which is left for the next connection. (Switches share their buffers among ports so.)
 //!
 //! A connection that has no pages, and whose Calls are all answered, may always take one in. So
-//! nobody waits for what only another connection's peer can give, and nobody needs to be woken by
-//! another connection: who waits has pages or Calls of its own, and looks again whenever there are
-//! fewer. With a limit of *L* pages, *T* threads, *N* connections and *P* pages of the largest
+//! none waits for what only another connection's peer can give, and none needs to be woken by
+//! another connection: one that waits has pages or Calls of its own, and looks again whenever there
+//! are fewer. With a limit of *L* pages, *T* threads, *N* connections and *P* pages of the largest
 //! payload there are never more than *L* + (*T* + *N*) *P* pages.
 //!
 //! A Call without chunks never needs pages. It is taken in whatever others have, before older ones

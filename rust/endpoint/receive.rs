@@ -134,7 +134,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         Ok(())
     }
 
-    /// Returns the number of the endpoint's Receives that larger ones are to replace.
+    /// Returns the number of the endpoint's Receives that larger ones will replace.
     pub(crate) fn shorter_receives(&self) -> u32 {
         match &self.shared {
             Some(pool) => pool.shorter(),
@@ -206,7 +206,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     ///
     /// # Errors
     ///
-    /// `ENOTCONN` after shutdown, `ENOSPC` if the connections that share Receives may not have so
+    /// `ENOTCONN` after shutdown, `ENOSPC` if the connections that share Receives may not have that
     /// many, `ENOMEM`, or what the device reports.
     pub(crate) fn ask_for_receives(&self, count: u32, need: Need) -> Result {
         let Some(pool) = &self.shared else {
@@ -233,7 +233,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if the connections that share Receives may not have so many.
+    /// `ENOSPC` if the connections that share Receives may not have another one.
     pub(crate) fn replace_receive(self: &Arc<Self>) -> Result {
         let Some(pool) = &self.shared else {
             return Ok(());
@@ -261,7 +261,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     }
 
     /// Returns the number of Receives that it has to make do with, if there were too few for all
-    /// who share them a short while ago. Any context.
+    /// that share them a short while ago. Any context.
     pub(crate) fn receive_share(&self) -> Option<u32> {
         self.shared.as_ref()?.share()
     }
@@ -345,7 +345,7 @@ impl<H: EndpointEvents> Drop for Received<H> {
         if let Some(buffer) = self.buffer.take() {
             self.endpoint.recycle(buffer);
         }
-        // Last: who reads the count concludes from it how many Receives are posted.
+        // Last: a reader of the count concludes from it how many Receives are posted.
         if self.counted {
             self.endpoint.calls.fetch_sub(1, Release);
         }

@@ -9,8 +9,8 @@
 //! Each connection asks for as many Receives as its peer may make use of, and one to spare: its
 //! share. What all of them have asked for together is `wanted`. There are always [`RECEIVE_BATCH`]
 //! buffers more, and fewer than that are idle. A buffer that is neither posted nor idle holds a
-//! message of some peer, who has used one of the Receives that were asked for on his behalf. So as
-//! long as every peer keeps to what it was promised, there is a Receive for whatever may still
+//! message of some peer, which has used one of the Receives that were asked for on its behalf. So
+//! as long as every peer keeps to what it was promised, there is a Receive for whatever may still
 //! arrive.
 //!
 //! A peer that does not keep to it takes what was posted for others. It is cut off as soon as that
@@ -18,8 +18,8 @@
 //! `CmId::accept`. iWARP knows no such thing.
 //!
 //! A quarter of what there may be is not for connections that want more than they began with, so
-//! that those who come find some. Where one was denied more a short while ago, all make do with the
-//! same share: who has more gives back what it can, which is what its peer was not promised yet or
+//! that new ones find some. Where one was denied more a short while ago, all make do with the same
+//! share: one that has more gives back what it can, which is what its peer was not promised yet or
 //! has used.
 //!
 //! If a device takes no Receives, those are missing that were promised, and nobody can tell whose

@@ -168,8 +168,8 @@ impl<H: EndpointEvents> RegionHandle<H> {
         longest: u32,
     ) -> Result {
         let region = self.region.as_mut().ok_or(EINVAL)?;
-        // Where regions of several connections are in one PD, what is told of them shall be no help
-        // to who was not told.
+        // Where regions of several connections are in one PD, what one peer is told of them must be
+        // no help to another.
         let upper = if self.endpoint.shares_receives() {
             u32::from_ne_bytes(random())
         } else {

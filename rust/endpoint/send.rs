@@ -93,16 +93,16 @@ impl<H: EndpointEvents> Endpoint<H> {
     ///
     /// `ENOTCONN` after shutdown, `ENOMEM`, or what mapping reports.
     pub(crate) fn add_send_buffers(self: &Arc<Self>, count: u32, limit: u64) -> Result<u32> {
-        // Excludes the end of the device, and others who do the same.
+        // Excludes the end of the device, and other threads that do the same.
         let guard = self.objects.lock();
         let objects = guard.as_ref().ok_or(ENOTCONN)?;
         let qp = objects.cm.queue_pair().ok_or(ENOTCONN)?;
         self.make_send_buffers(&qp, count, Some(limit))
     }
 
-    /// Sees to it that `count` Send buffers are free, as far as the connection may have so many and
-    /// they can be made. They are for a message in parts, which could wait for ever for fewer: so
-    /// what all connections have together is no limit. Sleeps.
+    /// Sees to it that `count` Send buffers are free, as far as the connection may have that many
+    /// and they can be made. They are for a message in parts, which could wait for ever for fewer:
+    /// so what all connections have together is no limit. Sleeps.
     ///
     /// # Errors
     ///
@@ -200,7 +200,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         })
     }
 
-    /// Lends out a Send buffer for the answer to a Call that is to be taken in, if there is one and
+    /// Lends out a Send buffer for the answer to a Call that will be taken in, if there is one and
     /// the pages of transfers are not too many; also if the queue is full.
     pub(crate) fn spare_send_buffer(self: &Arc<Self>, quota: &Quota) -> Option<SendBuffer<H>> {
         let memory = self.send.lock().take_in(quota)?;
@@ -227,8 +227,8 @@ impl<H: EndpointEvents> Endpoint<H> {
         self.send.lock().free.count(Purpose::Rpc) > 0
     }
 
-    /// Returns whether a message with `regions` registrations could be posted now, in so many
-    /// `parts`.
+    /// Returns whether a message with `regions` registrations could be posted now, in `parts`
+    /// parts.
     pub(crate) fn has_send_room(&self, regions: usize, parts: u32) -> bool {
         let Ok(fences) = u32::try_from(regions) else {
             return false;
@@ -365,8 +365,8 @@ impl<H: EndpointEvents> Endpoint<H> {
         let send = SendOptions {
             len,
             invalidate: None,
-            // The parts must not wait for whatever is sent next: who has more in parts may need
-            // their buffers.
+            // The parts must not wait for whatever is sent next: a sender of more messages in parts
+            // may need their buffers.
             signal: signal || before > 0,
         };
         let regions = regions.iter_mut().filter_map(RegionHandle::region);

@@ -3,7 +3,7 @@
 //! Memory that regions let a device use, and what keeps it there meanwhile.
 //!
 //! A region takes its memory from a [`DeviceMemory`], and a lease with it, which it has until the
-//! device is done: the region was fenced, or deregistered. Whoever owns the memory gives it up only
+//! device is done: the region was fenced, or deregistered. The owner of the memory gives it up only
 //! when there is no lease.
 
 use crate::kext::page_fragment::PageFragment;

@@ -12,16 +12,16 @@ const BUSY: u32 = 1;
 /// There is a value.
 const FULL: u32 = 2;
 
-/// A place for a value. Of several who take at the same time, one gets it.
+/// A place for a value. Of several threads that take at the same time, one gets it.
 pub(crate) struct Handover<T> {
-    /// One of the values above. Who has changed it to [`BUSY`] has `value` to himself.
+    /// One of the values above. The thread that has changed it to [`BUSY`] has `value` to itself.
     state: Atomic<u32>,
     /// The value; [`Some`] if the state is [`FULL`].
     value: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: The value is moved to whoever takes it. No two have it at a time: who has changed the
-// state to `BUSY` is the only one until he changes it back.
+// SAFETY: The value is moved to the thread that takes it. No two have it at a time: the one that
+// has changed the state to `BUSY` is the only one until it changes it back.
 unsafe impl<T: Send> Sync for Handover<T> {}
 
 impl<T> Handover<T> {

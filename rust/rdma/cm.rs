@@ -214,7 +214,7 @@ impl<H: CmEvents> CmId<H> {
             responder_resources: limits.inbound_reads,
             initiator_depth: read_depth,
             // Flow control is the credits' work. A Receive that is missing is a bug that should be
-            // seen, so the fabric shall not hide it by trying again.
+            // seen, so the fabric must not hide it by trying again.
             flow_control: 0,
             rnr_retry_count: 0,
             retry_count: RETRY_COUNT,

@@ -22,7 +22,7 @@ use core::ptr;
 
 /// A completion as a handler sees it.
 ///
-/// Only the status (and which work request it was) is to be trusted when the status is not success.
+/// Only the status (and which work request it was) may be trusted when the status is not success.
 #[derive(Clone, Copy)]
 pub(crate) struct Completion<'a>(&'a sys::ib_wc);
 
@@ -125,8 +125,8 @@ impl Vector {
     }
 }
 
-/// The smallest size of a CQ that the RDMA core makes for a device's pool, in places, unless
-/// that can't have so many.
+/// The smallest size of a CQ that the RDMA core makes for a device's pool, in places, unless that
+/// can't have as many.
 const POOL_PLACES: u32 = 4096;
 
 /// Returns whether a device's pool has, or would make, CQs with room for `entries` places, if one
@@ -161,12 +161,12 @@ unsafe impl Send for CompletionQueue {}
 
 impl CompletionQueue {
     /// Takes `entries` places in a CQ of the device's pool on a completion vector, or makes one
-    /// where the pool can't have one with so many: as many as there may be work requests at once
-    /// whose completions go there.
+    /// where the pool can't have one with that many: one for each work request that there may be at
+    /// once and whose completion goes there.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if no CQ of the device has so many places, `ENOMEM`, or what the device reports.
+    /// `EINVAL` if no CQ of the device has that many places, `ENOMEM`, or what the device reports.
     ///
     /// # Safety
     ///
@@ -255,8 +255,8 @@ impl CompletionQueue {
 
     /// Waits until the completions were handled that are there. Not to be called from a handler.
     pub(crate) fn flush(&self) {
-        // Whoever puts a completion into a CQ that is not being polled makes its work item due. If
-        // it is due now, its next run finds all that is there. If it is running it may have looked
+        // A completion that comes into a CQ that is not being polled makes its work item due. If it
+        // is due now, its next run finds all that is there. If it is running it may have looked
         // already, but then it makes itself due again when it finds more at its end. So the second
         // time is for what came while it ran.
         for _ in 0..2 {

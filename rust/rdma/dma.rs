@@ -53,7 +53,7 @@ pub(super) struct DmaBuffer {
     direction: Direction,
     /// The bus address, if it is mapped.
     address: u64,
-    /// For whom it is mapped.
+    /// The device for which it is mapped.
     mapped: Cell<Option<Device>>,
 }
 

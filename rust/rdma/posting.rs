@@ -188,7 +188,7 @@ impl Keeper {
     unsafe fn end(&self) {
         let mut table = self.table.lock();
         let kept = core::mem::replace(&mut table.kept, KVVec::new());
-        // Who lets go of the keeper last may have locks.
+        // The thread that lets go of the keeper last may have locks.
         let vacant = core::mem::replace(&mut table.vacant, KVVec::new());
         let owner = table.owner.take();
         drop(table);

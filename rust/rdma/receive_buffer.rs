@@ -4,8 +4,8 @@
 //!
 //! # Who owns what
 //!
-//! A [`ReceiveBuffer`] is the one handle by which a buffer can be read and posted. Whoever posts it
-//! gives it away; it comes back with the completion of its Receive. In between, and if it is just
+//! A [`ReceiveBuffer`] is the one handle by which a buffer can be read and posted. Posting it gives
+//! it away; it comes back with the completion of its Receive. In between, and if it is just
 //! dropped, the memory is the queue's, see [`posting`](crate::rdma::posting).
 
 use crate::kext::prelude::*;
@@ -72,7 +72,8 @@ impl<O: Receives> ReceiveKind for Own<O> {
 struct ReceiveMemory<K> {
     /// Where the message goes.
     buffer: DmaBuffer,
-    /// Set while its Receive is posted. Who changes that makes, or gives away, the handle.
+    /// Set while its Receive is posted. The code that changes that makes, or gives away, the
+    /// handle.
     posted: Atomic<bool>,
     /// The queue that it is of.
     kind: PhantomData<fn(K)>,
@@ -218,7 +219,8 @@ pub(super) unsafe fn post_receives<K: ReceiveKind>(
         request.sg_list = sge;
         set_receive_cqe(request, memory.cqe());
         count += 1;
-        // SAFETY: It is unmapped when the queue has ended, for which whoever posts has a use.
+        // SAFETY: It is unmapped when the queue has ended, and the caller's use of the queue keeps
+        // it from ending.
         unsafe { buffer.sync_for_device(buffer.len()) };
         // With this there is no handle any more.
         memory.posted.store(true, Relaxed);

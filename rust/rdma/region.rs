@@ -453,7 +453,7 @@ mod tests {
         offset: *mut c_uint,
     ) -> c_int {
         for at in 0..entries.unsigned_abs() {
-            // SAFETY: The table has so many entries, side by side.
+            // SAFETY: The table has `entries` entries, side by side.
             let entry = unsafe { &mut *sg.add(at as usize) };
             let half = if entry.length <= PAGE / 2 {
                 PAGE / 2

@@ -435,7 +435,7 @@ impl<R: SharedReceives> SharedReceiveQueue<R> {
                     *at = key;
                 }
                 let stored = shared.members.lock().store(key, member, GFP_KERNEL);
-                // There was none before: whoever had a QP at this address has left.
+                // There was none before: a member that had a QP at this address has left.
                 stored.map(|_| qp).map_err(|error| {
                     undo();
                     error.error

@@ -175,7 +175,7 @@ impl Iterator for Fragments<'_> {
 }
 
 impl Fragments<'_> {
-    /// Leaves the first `count` octets out, or all if there are not so many.
+    /// Leaves the first `count` octets out, or all if there are fewer.
     fn skip_octets(&mut self, count: usize) {
         let in_head = count.min(self.head.1);
         self.head = (self.head.0.wrapping_add(in_head), self.head.1 - in_head);

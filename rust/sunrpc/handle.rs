@@ -249,9 +249,9 @@ impl XprtHandle {
         unsafe { sys::xprt_unlock_connect(self.as_ptr(), self.connect_cookie_ptr()) }
     }
 
-    /// Has whoever sleeps until the send lock is free look again: not tasks, but who changes the
-    /// transport from sysfs, or destroys it. SUNRPC wakes them when a connection or an attempt to
-    /// make one ends, and not wherever else it gives the lock back.
+    /// Has those look again that sleep until the send lock is free: not tasks, but threads that
+    /// change the transport from sysfs, or destroy it. SUNRPC wakes them when a connection or an
+    /// attempt to make one ends, and not wherever else it gives the lock back.
     pub(crate) fn wake_lock(&self) {
         // SAFETY: The transport is valid.
         unsafe { sys::xprt_wake_lock(self.as_ptr()) }

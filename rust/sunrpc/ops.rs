@@ -322,7 +322,7 @@ impl<T: Transport> Ops<T> {
         // SAFETY: The slot is one of `T`, and the task has it.
         let slot = unsafe { Slot::<T::Call>::of((*task).tk_rqstp) };
         // The task encodes the Call anew now. With krb5p that frees pages of the former encoding.
-        // If the Reply is here, whoever takes it in fences the regions meanwhile.
+        // If the Reply is here, the thread that takes it in fences the regions meanwhile.
         if slot.leases().any() {
             T::buf_free(&this, &slot);
             slot.leases().wait();

@@ -25,7 +25,7 @@ use kernel::types::Opaque;
 pub(crate) enum SendError {
     /// There is no connection. SUNRPC connects, then calls again.
     NotConnected,
-    /// There are no resources. Whoever says so has begun to wait for them, see
+    /// There are no resources. The code that says so has begun to wait for them, see
     /// [`wait_unless`](crate::kext::waiting::wait_unless), so SUNRPC calls again after
     /// [`Waiting::wake`](crate::kext::waiting::Waiting::wake).
     Again,

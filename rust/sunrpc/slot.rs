@@ -55,8 +55,8 @@ pub(crate) struct Slot<C> {
     cong_epoch: Atomic<u32>,
     /// The errno of a Call that counts as sent but cannot be sent, or that has failed before its
     /// task waits for the Reply; or zero. The sending thread writes it before SUNRPC takes the
-    /// request off the transmit queue, or who knows that it has failed does under `queue_lock`. The
-    /// task of the Call takes it out after that, under the same lock.
+    /// request off the transmit queue, or the thread that learns that it has failed writes it under
+    /// `queue_lock`. The task of the Call takes it out after that, under the same lock.
     unsent: Atomic<i32>,
     /// The leases of the memory of the RPC, by which devices use it.
     leases: Leases,

@@ -139,7 +139,7 @@ static struct tap_device *tap_find(struct ib_device *device)
 	return found;
 }
 
-/* Whether this chain is one of those that are to be refused. Takes its time. */
+/* Whether this chain is one of those that must be refused. Takes its time. */
 static bool tap_refuses(const struct ib_send_wr *wr)
 {
 	bool sends = false, invalidates = false;

@@ -99,7 +99,7 @@ mod tests {
         with_queues(QUEUES, nodes, cpus, vectors, limit)
     }
 
-    /// The same of a device with so many queues.
+    /// The same of a device with this many queues.
     fn with_queues(queues: u32, nodes: u32, cpus: u32, vectors: u32, limit: u32) -> (u32, u32) {
         let machine = Machine {
             nodes,

@@ -118,7 +118,7 @@ pub(crate) struct ReceivePool<M: PoolMember> {
     tells: Option<Patience>,
     /// Set when the device takes no more Receives for the queue.
     broken: Atomic<bool>,
-    /// Ends the connections then. Whoever posts may run anywhere.
+    /// Ends the connections then, since the code that posts may run in any context.
     #[pin]
     ending: DelayedWork<Self, END_WORK>,
     /// Makes larger buffers.
@@ -291,7 +291,7 @@ impl<M: PoolMember> ReceivePool<M> {
         Ok(())
     }
 
-    /// Returns the number of buffers that larger ones are to replace.
+    /// Returns the number of buffers that larger ones will replace.
     pub(crate) fn shorter(&self) -> u32 {
         self.state.lock().growth.shorter()
     }

@@ -5,13 +5,13 @@
 use crate::rdma::receive_buffer::RECEIVE_BATCH;
 use kernel::prelude::*;
 
-/// For what Receives are asked for.
+/// What Receives are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Without them a connection is of no use.
     Vital,
-    /// The peer would get on faster with them. A quarter of all is not for this, so that those who
-    /// have many leave some to those who come.
+    /// The peer would get on faster with them. A quarter of all is not for this, so that
+    /// connections that have many leave some to new ones.
     More,
 }
 
@@ -56,7 +56,7 @@ impl Demand {
     }
 
     /// Returns whether so many Receives are lost that they should be recovered at the expense of
-    /// whoever prevents it.
+    /// the connections that prevent it.
     pub(super) fn is_bleeding(&self, lost: u32) -> bool {
         lost > self.limit / 8
     }
@@ -78,11 +78,11 @@ impl Demand {
         all.saturating_sub(lost) / members.max(1)
     }
 
-    /// Asks for `count` Receives more, if there may be so many buffers.
+    /// Asks for `count` Receives more, if there may be that many buffers.
     ///
     /// # Errors
     ///
-    /// `ENOSPC`. Then nothing has changed, so who asks for less meanwhile gets it.
+    /// `ENOSPC`. Then nothing has changed, so a caller that asks for less gets it.
     pub(super) fn ask(&mut self, count: u32, need: Need, lost: u32) -> Result {
         let limit = match need {
             Need::Vital => self.limit,
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(demand.ask(1, Need::More, 0), Err(ENOSPC));
         demand.ask(10, Need::Vital, 0)?;
         assert_eq!(demand.ask(1, Need::Vital, 0), Err(ENOSPC));
-        // Who comes does not make it less for the others to ask for again.
+        // A connection that comes leaves the others as much to ask for again.
         demand.wanted -= 11;
         demand.ask(1, Need::More, 0)?;
         assert_eq!(demand.ask(1, Need::More, 0), Err(ENOSPC));

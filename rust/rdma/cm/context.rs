@@ -108,7 +108,7 @@ pub(super) enum Phase {
     Waiting,
     /// The step was done.
     Done,
-    /// The peer accepted. The data is taken by who waits.
+    /// The peer accepted. The data is taken by the thread that waits.
     Established(Option<Accepted>),
     /// The step failed, or the connection is lost.
     Failed(Error),

@@ -58,14 +58,14 @@ pub(crate) trait ConnectionRequests: Send + Sync + Sized + 'static {
         incoming: ConnectRequest<Self>,
     ) -> Result<(), ConnectRequest<Self>>;
 
-    /// The device of a request goes away, or its peer has given up. The request is to be dropped
+    /// The device of a request goes away, or its peer has given up. The request must be dropped
     /// soon, but not in here: this runs in the CM's handler. One that is not kept any more is being
     /// accepted or rejected; neither succeeds, so its owner drops it.
     fn withdrawn(this: &Arc<Self>, id: RequestId);
 
     /// The device at whose address we listen goes away, or the address has moved to another device,
-    /// where only a new listener would hear of requests. The listener is to be dropped soon, but
-    /// not in here: this runs in the CM's handler. One at all addresses hears of neither.
+    /// where only a new listener would hear of requests. The listener must be dropped soon, but not
+    /// in here: this runs in the CM's handler. One at all addresses hears of neither.
     fn address_lost(this: &Arc<Self>);
 }
 
@@ -208,9 +208,8 @@ impl<H: CmEvents> CmId<H> {
         })
     }
 
-    /// Accepts the connection, on which so many RDMA Reads as `read_depth` may be under way at
-    /// once, and so many of the peer's as `answer_depth`. The QP must exist, with its Receives
-    /// posted.
+    /// Accepts the connection, on which up to `read_depth` RDMA Reads may be under way at once, and
+    /// up to `answer_depth` of the peer's. The QP must exist, with its Receives posted.
     ///
     /// With `shared`, others may take the Receive that the peer was promised, before they are cut
     /// off. Then the peer's device tries again, as often as it takes: a Receive that is missing
@@ -238,8 +237,8 @@ impl<H: CmEvents> CmId<H> {
         let mut parameters = sys::rdma_conn_param {
             private_data: private_data.as_ptr().cast(),
             private_data_len: len,
-            // A Responder reads from its peer. It is read from only by who may be given Read
-            // chunks, in Version Two.
+            // A Responder reads from its peer. It is read from only by a peer that may be given
+            // Read chunks, in Version Two.
             responder_resources: answer_depth,
             initiator_depth: read_depth,
             flow_control: 0,

@@ -57,7 +57,7 @@ pub(crate) trait QueuePairEvents: Send + Sync + 'static {
 
 /// The queue to which the Receives of a QP are posted.
 pub(crate) enum ReceiveSource<R: SharedReceives> {
-    /// To a queue of its own for so many of them, in the PD.
+    /// To a queue of its own for this many of them, in the PD.
     Own(Arc<ProtectionDomain>, u32),
     /// To a queue that it shares, in the PD of that.
     Shared(Arc<SharedReceiveQueue<R>>),

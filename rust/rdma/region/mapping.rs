@@ -29,7 +29,7 @@ pub(super) struct Mapping {
     entries: c_int,
     /// Which way they are mapped.
     direction: Direction,
-    /// For whom they are mapped.
+    /// The device for which they are mapped.
     device: Option<NonNull<sys::ib_device>>,
 }
 

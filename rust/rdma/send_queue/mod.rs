@@ -4,8 +4,8 @@
 //!
 //! # Who owns what, and what ends it
 //!
-//! - A [`SendQueue`] belongs to whoever posts, who protects it with a lock. While it is open it
-//!   keeps the QP from being destroyed.
+//! - A [`SendQueue`] belongs to the code that posts, which protects it with a lock. While it is
+//!   open it keeps the QP from being destroyed.
 //! - A Send buffer that is posted is in the queue; it comes back when it is [retired], which is
 //!   when a later work request has completed, since only some are signaled.
 //! - Writes belong to the Send behind them, and Reads to a place of the queue, until the last of

@@ -52,8 +52,8 @@ impl<O: SendQueueOwner> SendQueue<O> {
         memory.slot().carry(writes)?;
         let name = self.ring.begin();
         let last = Last::Send(memory, send, name);
-        // SAFETY: The Writes have just been linked, and there are so many work requests in them;
-        // the slot keeps them until the Send has completed, or no completion comes any more.
+        // SAFETY: The Writes have just been linked, and there are `left` work requests in them; the
+        // slot keeps them until the Send has completed, or no completion comes any more.
         self.rest = Some(unsafe { Rest::new(first, left, last) });
         self.go_on().map(|()| name)
     }

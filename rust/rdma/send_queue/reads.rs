@@ -60,7 +60,7 @@ impl<O: SendQueueOwner> SendQueue<O> {
             // Reads until their completion has come or none will.
             return unsafe { self.post(first.as_ptr()) }.map_err(|error| (error, None));
         }
-        // SAFETY: The Reads have just been linked, and there are so many work requests in them; the
+        // SAFETY: The Reads have just been linked, and there are `total` work requests in them; the
         // slot keeps them until their completion has come or none will.
         self.rest = Some(unsafe { Rest::new(first, total, Last::Read(slot.clone())) });
         self.go_on().map_err(|error| (error, None))

@@ -70,7 +70,7 @@ impl<O: SendQueueOwner> Rest<O> {
         let first = self.next;
         let mut last = first;
         for _ in 1..count {
-            // SAFETY: By the type invariant so many are linked.
+            // SAFETY: By the type invariant `left` are linked, and `count` is not more.
             last = NonNull::new(unsafe { (*last.as_ptr()).next })?;
         }
         // SAFETY: As above; nobody else knows those that were not posted.

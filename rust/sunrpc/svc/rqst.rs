@@ -66,9 +66,9 @@ impl<'a, T: ServerTransport> CallRqst<'a, T> {
     /// Takes `count` pages out, for a Call that is still to be read, and of which the last `tail`
     /// octets follow elsewhere. What is left has no use but to wait for the next Call.
     ///
-    /// As many pages stay as would hold the tail, and one more. So who takes the tail for a part
-    /// of the pages, as `gss_read_proxy_verf` does, finds pages of the thread's, and neither the
-    /// end of the array nor a null pointer.
+    /// As many pages stay as would hold the tail, and one more. So code that takes the tail for a
+    /// part of the pages, as `gss_read_proxy_verf` does, finds pages of the thread's, and neither
+    /// the end of the array nor a null pointer.
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ impl<'a, T: ServerTransport> CallRqst<'a, T> {
         self.finish_pages(context, len)
     }
 
-    /// Delivers a Call whose message is to have the first `data_len` octets of `pages` inserted at
+    /// Delivers a Call, with the first `data_len` octets of `pages` inserted into its message at
     /// `position`.
     ///
     /// # Errors

@@ -4,9 +4,9 @@
  *
  * A build of rpcrdma.ko for this calls __sanitizer_cov_trace_pc() in each of its
  * basic blocks. With KCOV the kernel notes these calls for the task that has asked
- * for it. But what a peer sends is handled in nfsd's threads, in workqueues and in
- * interrupts, so here they are counted whoever makes them. The kernel must be one
- * without CONFIG_KCOV.
+ * for it. But what a peer sends is handled in nfsd's threads, in workqueues and
+ * in interrupts, so here they are counted in every context. The kernel must be
+ * one without CONFIG_KCOV.
  *
  *   /sys/kernel/debug/cover/places	32 bits for each place that was reached since
  *					it was cleared, in the order of their addresses:

@@ -56,7 +56,7 @@
 #define HCA_GSI_QPN		1
 /* The key for local memory that no region has, of profiles with one for all domains. */
 #define HCA_LOCAL_DMA_LKEY	0xa5
-/* An RDMA Read or Write moves so many octets, then others have their turn. */
+/* An RDMA Read or Write moves this many octets, then others have their turn. */
 #define HCA_TURN		(64 << 10)
 
 /*

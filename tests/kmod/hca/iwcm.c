@@ -6,12 +6,13 @@
  * ended: the asking one, and the other that there is from hca_iw_accept() on.
  * Its work does all that happens to it, one step after the other, and frees it:
  * so no end hears that the connection is closed before it heard that it is open.
- * Others only say what is to be done, under hca_iw_lock, and queue the work. Each end
- * has a reference to its Queue Pair, and to its identifier until that was told of the end.
+ * Others only say what must be done, under hca_iw_lock, and queue the work. Each
+ * end has a reference to its Queue Pair, and to its identifier until that was
+ * told of the end.
  *
  * A request that iw_cm drops, because its listener goes, is neither accepted nor
  * refused; the asking end gives up by itself, as with MPA. What a request has for
- * its provider is a number, so nothing is kept for those who never answer.
+ * its provider is a number, so nothing is kept for those that never answer.
  *
  * The connection is that of TCP: an end that leaves RTS closes it, and the other
  * end hears of that and ends, unless the link is down.
@@ -573,7 +574,7 @@ int hca_iw_destroy_listen(struct iw_cm_id *id)
 	return 0;
 }
 
-/* iw_cm adds its reference at once, and nobody destroys a Queue Pair that he connects. */
+/* iw_cm adds its reference at once, and no caller destroys a Queue Pair that it connects. */
 struct ib_qp *hca_iw_get_qp(struct ib_device *ib, int qpn)
 {
 	struct hca_qp *qp = hca_qp_find(qpn);

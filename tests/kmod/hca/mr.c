@@ -395,9 +395,9 @@ static void hca_advance(struct hca_cursor *c, u32 length)
 
 /*
  * Copies from one cursor to the other, and moves both on. The caller has seen
- * that there is so much room in both. Each piece is reached under
- * hca_keys_lock and hca_dma_lock, so neither an invalidation nor an unmapping
- * ends in the middle of one.
+ * that both have room for @length. Each piece is reached under hca_keys_lock and
+ * hca_dma_lock, so neither an invalidation nor an unmapping ends in the middle of
+ * one.
  */
 enum hca_side hca_move(struct hca_cursor *to, struct hca_cursor *from, u32 length)
 {

@@ -3,9 +3,9 @@
  * Queue Pairs: their states, attributes and ends.
  *
  * A Queue Pair is its consumer's until hca_destroy_qp(). That takes it out of
- * hca_qps, stops its engine, and waits until nobody has a reference: whoever
- * delivers a message to it, or ends it. No completion of it is added afterwards,
- * and no event told.
+ * hca_qps, stops its engine, and waits until there is no reference: code that
+ * delivers a message to it, or ends it, has one. No completion of it is added
+ * afterwards, and no event told.
  *
  * @lock protects the state and the attributes. In the state ERR the engine
  * flushes: what is in the Send Queue in order, then what is in the Receive

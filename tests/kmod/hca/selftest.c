@@ -984,7 +984,7 @@ static const char *st_reg_direction(struct st *st)
 	return wrong;
 }
 
-/* Over iWARP both ends of a connection end, whoever ends it: what is posted is flushed. */
+/* Over iWARP both ends of a connection end, whichever ends it: what is posted is flushed. */
 static const char *st_iw_close(struct st *st)
 {
 	if (st_connect(st) || st_recv(st, 0, 1, 100) || st_recv(st, 1, 2, 100) ||
