@@ -24,6 +24,7 @@ import ctypes
 import glob
 import mmap
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -32,14 +33,16 @@ import time
 sys.path.insert(0, "tests/lib")
 import nfs_server  # noqa: E402,F401 - the frame imports it
 from case import main  # noqa: E402
-from common import (Failure, LIBC, ROOT, check, drop_caches, is_errno, log,  # noqa: E402
-                    module_refs, mount_raw, pattern, read as read_file, remote_call, rounds,
-                    slow, slowness, wait_for)
+from common import (Failure, LIBC, ROOT, check, drop_caches, fabric, is_errno,  # noqa: E402
+                    log, module_refs, mount_raw, pattern, read as read_file, remote_call,
+                    rnr_counters, rounds, slow, slowness, wait_for)
 from hostile_operations import (OPERATIONS, READ, attempt, getattr_, mount_options,  # noqa: E402
                                 read, read_few, readdir, write_few)
 
 #: How long one system call may take, and how long until the mount works again.
 BOUND = 45
+#: How long the end of a process may take whose server never has a Receive.
+HELD = 30
 #: After which time the client connects anew, in tenths of a second.
 TIMEOUT = 10 if os.environ.get("VARIANT") in ("two", "2016") and not slow() else 20
 #: After how many seconds an RPC without a Reply fails, having been sent twice: see `mount`.
@@ -286,6 +289,44 @@ def hard(path, before, problems):
     log(f"a hard mount: the RPC ended after {took:.2f} s and {hits} Calls")
 
 
+def in_process(operation, path):
+    """Begins an operation in a process of its own, and returns its id."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            operation(path)
+        finally:
+            os._exit(0)
+    return pid
+
+
+def never_received(path, before, problems):
+    """A process is killed whose READDIR never finds a Receive: it is gone soon, though no RPC times out.
+
+    What fences its Reply chunk is behind the Send, which the device repeats for as long as the server wants.
+    """
+    from hostile_qp import DEPTH
+    name = "never_received"
+    mount(path, 600, "hard")
+    remote_call("set_case", name=name, procedure="READDIR")
+    missing = rnr_counters()[0]
+    pid = in_process(readdir, path)
+    wait_for("a message without a Receive", BOUND, lambda: rnr_counters()[0] > missing)
+    os.kill(pid, signal.SIGKILL)
+    began = time.monotonic()
+    is_gone = select.select([os.pidfd_open(pid)], [], [], HELD * slowness())[0]
+    check(is_gone, f"{name}: the process is not gone after {HELD * slowness()} s")
+    took = time.monotonic() - began
+    _, how = os.waitpid(pid, 0)
+    state = remote_call("set_case", name="", procedure="")
+    log(f"{name}: gone after {took:.2f} s, {state['hits']} Calls")
+    # All Receives there were have been used for it, so what found none was one as well.
+    if not os.WIFSIGNALED(how) or state["hits"] != DEPTH + 1:
+        problems.append(f"{name}: the process was not killed while a READDIR waited: {state['hits']} Calls")
+    wait_for("recovery", BOUND, lambda: attempt(read, path)[0] == "ok")
+    umount(path, before, problems)
+
+
 def small(path, problems):
     """A WRITE that fits the server's Receives, but is too long for what it told (RFC 8166, 3.3.3)."""
     fd = os.open(f"{path}/d1501", os.O_WRONLY | os.O_DIRECT)
@@ -331,13 +372,8 @@ def killed(path, problems):
     name = "rdma_write_killed"
     drop_caches()
     remote_call("set_case", name=name, procedure="READDIR")
-    pid = os.fork()
-    if pid == 0:
-        # The server has the Call, and answers never.
-        try:
-            readdir(path)
-        finally:
-            os._exit(0)
+    # The server has the Call, and answers never.
+    pid = in_process(readdir, path)
     time.sleep(0.3 * slowness())
     os.kill(pid, signal.SIGKILL)
     began = time.monotonic()
@@ -378,11 +414,15 @@ def client():
     # That is more than an operation, and was done.
     wanted = [name for name in wanted if name != "rdma_write_killed"]
     for name in wanted:
-        if name in CASES:
+        # This one has a mount of its own.
+        if name in CASES and name != "never_received":
             one(name, CASES[name], path, problems)
     log(f"unmounted in {umount(path, before, problems):.2f} s")
     if "spoilt_for_ever" in wanted:
         hard(path, before, problems)
+    # siw ends a connection if a message finds no Receive.
+    if "never_received" in wanted and fabric() != "siw":
+        never_received(path, before, problems)
     for name in wanted:
         if name in FIRST:
             first_message(name, FIRST[name], path, before, problems)

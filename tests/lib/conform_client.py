@@ -33,7 +33,7 @@ TWO = (("cut_at", "-07 6.2.1, 7.2.1"), ("version", "-07 4.3.3, 7.1.2"), ("type",
 #: Cases that wait for more than one Call, or never end.
 LEFT_OUT = {"rdma_write_killed", "spoilt_for_ever", "credits_none_for_ever", "credits_behind",
             "credits_too_far", "credits_none_for_a_while", "segments_down", "closed_read",
-            "credits_of_nobody", "credits_few"}
+            "credits_of_nobody", "credits_few", "never_received"}
 
 
 def section(name, sections):

@@ -315,6 +315,15 @@ def rdma_write_killed(r):
     r.refused(lambda: r.connection.rdma_write(h, o, b"\xEE" * min(n, 4096)))
 
 
+@case("READDIR")
+def never_received(r):
+    """One name for each READDIR, and no Receives any more: one of those that follow finds none, for ever."""
+    r.connection.post_recv = lambda number: None
+    # The list ends behind its first entry, but not the directory.
+    r.body = r.answer.head[:152] + bytes(8)
+    r.send()
+
+
 # ---- Read chunks: WRITE ---------------------------------------------------------
 
 

@@ -38,6 +38,10 @@ from rpcrdma_header import Header, MSG
 ARENA = 4 << 20
 #: How many Calls a client can have sent before it saw a Reply, at the most: what is granted else.
 GRANT = 32
+#: After what time a client's device sends again what found no Receive, as the verbs number it: 0.04 s.
+#: Number 0 is 0.66 s. That is longer than the timeout of a client's rxe, which gives up after a few of
+#: those, whatever `rnr_retry` is.
+RNR_TIMER = 24
 
 
 class Connection(QueuePair):
@@ -58,7 +62,7 @@ class Connection(QueuePair):
         self.modify(e.IBV_QPS_INIT)
         for i in range(DEPTH):
             self.post_recv(i)
-        self.modify(e.IBV_QPS_RTR)
+        self.modify(e.IBV_QPS_RTR, min_rnr_timer=RNR_TIMER)
         self.modify(e.IBV_QPS_RTS)
         self.cmid.accept(ConnParam(resources=16, depth=16, rnr_retry=7, qp_num=self.qp.qp_num))
 

@@ -7,6 +7,7 @@ import time
 import hostile_padding
 import hostile_two_short  # noqa: F401 - it enters its cases
 from common import Gone
+from hostile_chunks import never_received
 from hostile_two import CASES, FIRST, case, first
 from rpcrdma2_header import (BAD_PROPVAL, BAD_XDR, CALL_INLINE, CONNPROP_MIDDLE, GRANT, HOST_AUTH,
                              INVAL_CONT, INVAL_HTYPE, READ_CHUNKS, REPLY_INLINE, REPLY_MIDDLE,
@@ -169,6 +170,10 @@ def spoilt_for_ever(r):
 @case("GETATTR", "error")
 def silence(_r):
     """No Reply at all."""
+
+
+# The same as in Version One.
+case("READDIR")(never_received)
 
 
 @case("GETATTR", "error")
