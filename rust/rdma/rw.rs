@@ -179,9 +179,11 @@ impl<K> ReadWrite<K> {
     ) -> Option<*mut sys::ib_send_wr> {
         let state = &mut *self.0;
         let own = state.qp.as_ref()?.as_ptr();
+        if !ptr::eq(own, qp.as_ptr()) {
+            return None;
+        }
         // SAFETY: By the type invariant the state is initialised for this QP, which the user keeps.
-        ptr::eq(own, qp.as_ptr())
-            .then(|| unsafe { sys::rdma_rw_ctx_wrs(state.ctx.get(), own, qp.port(), cqe, chain) })
+        Some(unsafe { sys::rdma_rw_ctx_wrs(state.ctx.get(), own, qp.port(), cqe, chain) })
     }
 
     /// Returns the number of octets that it moves.
