@@ -38,9 +38,10 @@ from common import (Mount, check, drop_caches, is_errno, log, module_back,  # no
 
 EXPORT = nfs_server.EXPORT
 PROFILE, _, MEMORY = os.environ["VARIANT"].rpartition("-")
+PAGE = mmap.PAGESIZE
 #: Places in memory, modulo a page, and lengths, of direct I/O.
-PLACES = (0, 1, 511, 1000, 2048, 3000, 4095)
-LENGTHS = (512, 1500, 4096, 5000, 8192, 65536, 100_001, 300_000)
+PLACES = (0, 1, 511, 1000, PAGE // 2, PAGE - 1000, PAGE - 1)
+LENGTHS = (512, 1500, 4096, 5000, 8192, 65536, 100_001, 300_000, 4 * PAGE + 100)
 #: Mappings that are made to fail one by one, at most.
 MAPPINGS = 60
 
@@ -139,7 +140,7 @@ def names(mount, wrong):
 
 def failing(mount):
     """Each mapping of a direct read and write fails in turn; the next ones are right."""
-    data = pattern("failing", 20_000)
+    data = pattern("failing", 5 * PAGE - 480)
     with open(f"{EXPORT}/failing", "wb") as f:
         f.write(data)
     failed = 0

@@ -112,7 +112,7 @@ class Guest:
             "INSERT": "1" if args.insert or args.mode != "run" else "0",
             "INTERACTIVE": "1" if self.interactive else "0",
             "MODULES_DIR": os.path.join(self.kernel_dir, "modules/lib/modules"),
-            "KUNIT": "0" if self.paired and self.kernel != "uml" else "1",
+            "KUNIT": "0" if args.mode != "run" and self.kernel != "uml" else "1",
             "SCAN": "0" if self.interactive else "1",
             "ROWS": str(size.lines),
             "COLUMNS": str(size.columns),
