@@ -81,6 +81,7 @@ check-arm64:
 soak:
 	@tools/check --soak
 	@$(MAKE) --no-print-directory check-oldest
+	@$(MAKE) --no-print-directory check-unstable
 	@tools/sabotage
 
 # What a clock can tell, and what only instructions can.
