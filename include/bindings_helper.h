@@ -58,6 +58,7 @@ enum {
 	/* Enums of the kernel's bindings that differ between its versions. */
 	RPCRDMA_DMA_TO_DEVICE = DMA_TO_DEVICE,
 	RPCRDMA_DMA_FROM_DEVICE = DMA_FROM_DEVICE,
+	RPCRDMA_DMA_ATTR_SKIP_CPU_SYNC = DMA_ATTR_SKIP_CPU_SYNC,
 };
 
 #endif

@@ -100,24 +100,34 @@ impl DmaBuffer {
         Ok(buffer)
     }
 
-    /// Ends the mapping, if there is one.
+    /// Ends the mapping, if there is one. The memory stays as it is: what a device has written is
+    /// taken from it by [`Self::sync_for_cpu`], and a message that was may have been changed in
+    /// place since, as krb5p does. To take it once more would undo that, where there are bounce
+    /// buffers.
     ///
     /// # Safety
     ///
     /// The device must not use the buffer any more, and nobody else may ask for the address or sync
     /// the buffer at the same time. To read or write the memory is no conflict: it stays.
     pub(super) unsafe fn unmap(&self) {
-        if let Some(device) = self.mapped.take() {
-            // SAFETY: By the invariant, this is the mapping made by `new`; it is taken only once.
-            unsafe {
-                sys::ib_dma_unmap_single(
-                    device.as_ptr(),
-                    self.address,
-                    self.len,
-                    self.direction.as_raw(),
-                )
-            };
+        let Some(device) = self.mapped.take() else {
+            return;
+        };
+        // SAFETY: The device is live.
+        if unsafe { sys::ib_uses_virt_dma(device.as_ptr()) } {
+            return;
         }
+        // SAFETY: By the invariant, this is the mapping made by `new`, which the core has asked the
+        // DMA device for; it is taken only once.
+        unsafe {
+            sys::dma_unmap_single_attrs(
+                (*device.as_ptr()).dma_device,
+                self.address,
+                self.len,
+                self.direction.as_raw(),
+                sys::RPCRDMA_DMA_ATTR_SKIP_CPU_SYNC,
+            )
+        };
     }
 
     /// The bus address.

@@ -11,6 +11,7 @@
 #include "completion.c"
 #include "cpumask.c"
 #include "crypto_utils.c"
+#include "dma_mapping.c"
 #include "highmem.c"
 #include "ib_verbs.c"
 #include "jiffies.c"

@@ -100,11 +100,9 @@ void rpcrdma_helper_ib_dma_unmap_sg(struct ib_device *dev,
 	ib_dma_unmap_sg(dev, sg, nents, direction);
 }
 
-void rpcrdma_helper_ib_dma_unmap_single(struct ib_device *dev, u64 addr,
-					size_t size,
-					unsigned int direction)
+bool rpcrdma_helper_ib_uses_virt_dma(struct ib_device *dev)
 {
-	ib_dma_unmap_single(dev, addr, size, direction);
+	return ib_uses_virt_dma(dev);
 }
 
 int rpcrdma_helper_ibdev_to_node(struct ib_device *ibdev)
