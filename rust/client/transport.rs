@@ -102,12 +102,13 @@ impl Client {
 
     /// Checks whether the server makes progress.
     pub(super) fn check(this: &Arc<Self>) {
+        // Also if the connection has just ended, since that is arranged for by each fence.
+        let fences = this.requester.check_fences();
         let Some(link) = this.requester.link() else {
             return;
         };
         // Other Calls for which there are too few credits go with chunks.
         let again = link.channel().check(this.requester.is_patient());
-        let fences = this.requester.check_fences();
         if fences == Fences::Late {
             pr_warn_ratelimited!(
                 "server {} takes no messages, and so holds memory of RPCs: disconnected\n",

@@ -75,6 +75,8 @@ pub(crate) struct CallState<T: Host> {
     pub(super) asked: Asked,
     /// Since when it has waited for its fence, in jiffies.
     fence_posted: usize,
+    /// Set if a check has found it waiting for that.
+    fence_seen: bool,
 }
 
 impl<T: Host> CallState<T> {
@@ -102,6 +104,7 @@ impl<T: Host> CallState<T> {
     fn await_fence(&mut self, stage: Stage) {
         self.stage = stage;
         self.fence_posted = jiffies();
+        self.fence_seen = false;
     }
 
     /// Takes the list of regions away.
@@ -143,6 +146,7 @@ impl<T: Host> Call<T> {
                 regions: KVec::with_capacity(MAX_REGIONS, GFP_KERNEL)?,
                 asked: Asked::default(),
                 fence_posted: 0,
+                fence_seen: false,
             };
             Ok(try_pin_init!(Self {
                 index,
@@ -233,12 +237,17 @@ impl<T: Host> Call<T> {
         self.set_idle(regions);
     }
 
-    /// Returns for how many jiffies it has waited for its fence, if it does.
-    pub(super) fn waits_for_fence(&self) -> Option<usize> {
-        let state = self.state.lock();
+    /// Checks for how many jiffies it has waited for its fence, if it does. Returns that, and
+    /// whether a former check has found it waiting for the same one.
+    pub(super) fn look_at_fence(&self) -> (Option<usize>, bool) {
+        let mut state = self.state.lock();
         match state.stage {
-            Stage::Fencing | Stage::Killed => Some(jiffies().wrapping_sub(state.fence_posted)),
-            Stage::Idle | Stage::Sent | Stage::Busy => None,
+            Stage::Fencing | Stage::Killed => {
+                let waited = jiffies().wrapping_sub(state.fence_posted);
+                let again = core::mem::replace(&mut state.fence_seen, true);
+                (Some(waited), again)
+            }
+            Stage::Idle | Stage::Sent | Stage::Busy => (None, false),
         }
     }
 

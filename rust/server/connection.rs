@@ -508,9 +508,9 @@ impl Connection {
     }
 
     /// Has [`Channel::check`] called after a while. Only for handlers of the endpoint, which the
-    /// end of the connection waits for before it cancels this, for threads of the service, which
-    /// keep the transport from being freed or have not given it to SUNRPC yet, and for the work
-    /// itself.
+    /// end of the connection waits for before it disables this, for threads of the service, which
+    /// keep the transport from being freed or have not given it to SUNRPC yet, for the work itself,
+    /// and for tasks of callbacks, which may come later: nothing is scheduled any more then.
     #[inline(never)]
     fn watch(this: &Arc<Self>) {
         DelayedWork::<Self>::schedule(this, CHECK_INTERVAL);
@@ -552,19 +552,21 @@ impl Connection {
         })
     }
 
-    /// Ends the connection if the client holds up the fence of a Call to it. Returns whether to
-    /// look again.
-    fn check_fences(&self) -> bool {
+    /// Ends the connection if the client holds up the fence of a Call to it, and its endpoint at
+    /// once: all threads may wait for that, and none be there to do it. Returns whether to look
+    /// again.
+    fn check_fences(this: &Arc<Self>) -> bool {
         let mut found = Fences::None;
-        self.with_callback(|callback| found = callback.requester().check_fences());
+        this.with_callback(|callback| found = callback.requester().check_fences());
         if found == Fences::Late {
-            if let Some(link) = self.link() {
-                let client = self.addresses.0;
+            if let Some(link) = this.link() {
+                let client = this.addresses.0;
                 pr_warn_ratelimited!(
                     "client {client} takes no messages, and so holds memory of a callback: \
                      disconnected\n"
                 );
-                self.cut_off(link.endpoint());
+                this.cut_off(link.endpoint());
+                DelayedWork::<Self, LEAVE_WORK>::schedule(this, 0);
             }
         }
         found != Fences::None
@@ -733,7 +735,7 @@ impl DelayedWorkItem for Connection {
         this.review_credits();
         let again = this.channel.check(waits);
         let again = this.take_back() || again;
-        let again = this.check_fences() || again;
+        let again = Self::check_fences(&this) || again;
         let is_growing = this.grow_receives();
         this.act();
         if waits {

@@ -145,6 +145,9 @@ impl<'a, T: Transport> SendRqst<'a, T> {
         // a krb5p Call are freed when it is encoded anew, too: after a timeout, which `timer` has
         // wait for the leases as well; after a lost connection, whose regions have given theirs
         // up before SUNRPC is told; or after a Reply that refuses it, when all are fenced.
+        // FIXME: `xprt_autoclose` changes the connection's number before it calls `close`. A task
+        // that comes to wait for its Reply just then encodes a krb5p Call anew, and frees pages
+        // that a region has until `close` is done. The device may read them, not write.
         unsafe { CallMemory::new(self.slot.leases(), fragments) }
     }
 

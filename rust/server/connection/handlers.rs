@@ -195,9 +195,10 @@ impl Connection {
 }
 
 impl DelayedWorkItem<LEAVE_WORK> for Connection {
-    /// The connection is at its end, or the device goes away and waits for that. A thread of the
-    /// service may be a long time coming, or be in the middle of a Call that came over it; and
-    /// nfsd keeps a reference as long as a callback is under way, whose task may wait for this.
+    /// The connection is at its end, or holds up a fence, or the device goes away and waits for
+    /// that. A thread of the service may be a long time coming, or be in the middle of a Call that
+    /// came over it; and nfsd keeps a reference as long as a callback is under way, whose task may
+    /// wait for this.
     fn run(this: Arc<Self>) {
         Self::end_endpoint(&this);
     }
