@@ -131,7 +131,6 @@ def conduct(steps):
     burst = uses.each("right after they were busy")
     time.sleep(REST)
     rest = uses.each(f"after {REST} s of rest")
-    check(rest < burst, "nothing is given back after a rest")
     check(queue_pairs() == count, f"{queue_pairs()} connections after a rest")
     steps.allow("stop")
     steps.wait("stopped", 4 * PATIENCE)
