@@ -4,5 +4,7 @@
 # timeout: 900 3600
 set -eu
 cd tools
+# Of two sessions back to back, for each of four properties.
+[ "$SOAK" != 1 ] || export SCHEDULES=100000
 cargo test --locked --color never
 cargo clippy --locked --all-targets --color never -- -D warnings

@@ -12,8 +12,14 @@ use crate::pair::{
     Mishaps, //
 };
 
+/// Returns how many random schedules each property is tried with: `$SCHEDULES`, or some.
+fn random_schedules() -> u32 {
+    let wanted = std::env::var("SCHEDULES").ok();
+    wanted.map_or(7500, |count| count.parse().expect("SCHEDULES is a number"))
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(random_schedules()))]
 
     /// Two sessions back to back, over any order of events.
     #[test]
