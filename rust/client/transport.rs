@@ -102,7 +102,8 @@ impl Client {
 
     /// Checks whether the server makes progress.
     pub(super) fn check(this: &Arc<Self>) {
-        // Also if the connection has just ended, since that is arranged for by each fence.
+        // In any case, also without a connection: else the next fence would take a check for
+        // arranged.
         let fences = this.requester.check_fences();
         let Some(link) = this.requester.link() else {
             return;

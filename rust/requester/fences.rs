@@ -19,7 +19,7 @@ use crate::link::channel::CHECK_INTERVAL;
 /// peer that takes messages is faster by orders of magnitude.
 const PATIENCE: usize = CHECK_INTERVAL;
 
-/// What a check has found.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fences {
     /// No Call waits for its fence.

@@ -198,8 +198,8 @@ impl<C: CallbackWire> Host for Callback<C> {
         }
     }
 
-    // The connection checks sequences by itself, and fences if it is asked to. A client that lets no
-    // Call out harms itself.
+    // The connection checks sequences by itself, and fences if it is asked to. A client that lets
+    // no Call out harms itself.
     fn watch(this: &Arc<Self>) {
         C::watch(&this.connection);
     }

@@ -147,7 +147,8 @@ impl<'a, T: Transport> SendRqst<'a, T> {
         // up before SUNRPC is told; or after a Reply that refuses it, when all are fenced.
         // FIXME: `xprt_autoclose` changes the connection's number before it calls `close`. A task
         // that comes to wait for its Reply just then encodes a krb5p Call anew, and frees pages
-        // that a region has until `close` is done. The device may read them, not write.
+        // that a region has until `close` is done, or for a callback until `Callback::detach`. The
+        // device may read them, not write.
         unsafe { CallMemory::new(self.slot.leases(), fragments) }
     }
 
