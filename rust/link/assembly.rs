@@ -12,8 +12,9 @@
 //! The first part tells how long the message is. Before any octet of it is kept, memory for all of
 //! it is allocated, within a bound for one message and bounds for all that are kept ([`Share`]); a
 //! message for which there is none costs the connection, so that it is sent again on another. Load
-//! alone must not lead to that: from half of the bound on clients get one credit at a time, so that
-//! they use chunks instead ([`super::channel`]). A peer that begins a sequence and does not go on
+//! alone must not lead to that: from half of the bound on clients get credits for their own shares
+//! only, and one at a time when these are used up, so that they use chunks instead
+//! ([`super::channel`]). A peer that begins a sequence and does not go on
 //! loses its connection, see [`super::channel::CHECK_INTERVAL`].
 //!
 //! The handler of Receives allocates that memory, and may sleep for it, but others wait behind it
@@ -261,6 +262,12 @@ impl Assembly {
         self.current.put(whole).is_ok() && former.is_none()
     }
 
+    /// Returns how many octets of the connection's own share are not used.
+    pub(super) fn room(&self) -> u32 {
+        let room = SHARE.saturating_sub(self.share.kept.load(Relaxed));
+        u32::try_from(room).unwrap_or(u32::MAX)
+    }
+
     /// Takes the message out, or what there is of it.
     pub(super) fn take(&self) -> Option<Whole> {
         self.current.take()
@@ -320,6 +327,21 @@ mod tests {
         drop(beyond);
         assert_eq!(BEYOND.load(Relaxed), before);
         assert_eq!(share.kept.load(Relaxed), 0);
+        Ok(())
+    }
+
+    /// Connections that keep nothing have their own share, however much others take.
+    #[test]
+    fn the_share_of_a_connection_is_its_own() -> Result {
+        let (greedy, modest) = (Share::new(false)?, Assembly::new(Share::new(false)?));
+        assert_eq!(Assembly::new(greedy.clone()).room(), 4 * MAX_WHOLE);
+        let kept = Whole::new(&greedy, 2 * SHARE)?;
+        assert_eq!(Assembly::new(greedy.clone()).room(), 0);
+        assert_eq!(modest.room(), 4 * MAX_WHOLE);
+        modest.begin(MAX_WHOLE)?;
+        assert_eq!(modest.room(), 3 * MAX_WHOLE);
+        drop(kept);
+        assert_eq!(Assembly::new(greedy).room(), 4 * MAX_WHOLE);
         Ok(())
     }
 

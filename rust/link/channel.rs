@@ -33,9 +33,11 @@
 //! [`crate::proto::connection::receives`]. [`Channel::grant`] adds Receives and withdraws them.
 //!
 //! A server's threads may be slow, and Calls in parts wait for them in memory
-//! ([`super::assembly`]). When much of that is taken a client is throttled: it is offered one
-//! credit, as Calls are answered and their credits renewed. What was promised before may still
-//! come; with 64 credits for each of 128 clients that is no more than what is left. Freeing memory
+//! ([`super::assembly`]). When much of that is taken clients are throttled: each is offered credits
+//! for what it may still keep of its own share, or one if that is used up, as Calls are answered and
+//! their credits renewed. So those that have filled the memory get no more of it, and others send
+//! their Calls in parts as before. What was promised before may still come; with 64 credits for
+//! each of 128 clients that is no more than what is left. Freeing memory
 //! does not identify waiters, so a throttled connection is checked every [`CHECK_INTERVAL`], and
 //! whenever something arrives or is sent. The other direction is never throttled, for a Reply that
 //! is expected in parts has no other form; there a client knows what it has asked for.
@@ -543,10 +545,19 @@ impl Channel {
 
     /// Tells the connection how many Receives there are for the peer's messages.
     fn update_offer<H: EndpointEvents>(&self, state: &mut State, endpoint: &Endpoint<H>) {
-        let throttle = self.role == Role::Server && assembly::is_crowded();
+        let throttle = (self.role == Role::Server && assembly::is_crowded()).then(|| {
+            let size = state.connection.terms().receive_size.max(1);
+            self.assembly.room() / size
+        });
         if state.connection.update_offer(endpoint.held(), throttle) {
             self.publish(&state.connection);
         }
+    }
+
+    /// Returns whether the peer's messages in parts take more memory than its own share, while there
+    /// is little left for those of others.
+    pub(crate) fn crowds_others(&self) -> bool {
+        assembly::is_crowded() && self.assembly.room() == 0
     }
 
     /// Does what the session wants: sends its own messages above all. To be called after everything

@@ -211,7 +211,7 @@ impl Connection {
     /// The state of a connection on which `count` messages were sent each way, but the version is
     /// not known.
     pub(crate) fn after(config: &Config, receives: Receives, in_one: InOne, count: u32) -> Self {
-        let offer = receives.offer(0, false);
+        let offer = receives.offer(0, None);
         let config = Config {
             receives: offer.messages.unwrap_or(0),
             ..*config
@@ -610,7 +610,7 @@ impl Connection {
     /// when a throttled peer may be offered more: the owner calls this every now and then. Returns
     /// whether [`Self::needs_check`] may have changed.
     #[inline]
-    pub(crate) fn update_offer(&mut self, held: u32, throttle: bool) -> bool {
+    pub(crate) fn update_offer(&mut self, held: u32, throttle: Option<u32>) -> bool {
         let offer = self.receives.offer(held, throttle);
         let before = core::mem::replace(&mut self.is_throttled, offer.is_throttled);
         self.session.set_receives(offer.messages);
@@ -1066,9 +1066,9 @@ mod tests {
     fn a_throttled_peer_is_looked_after() -> Result {
         let mut end = speaking(Role::Server)?;
         assert!(!end.needs_check());
-        assert!(end.update_offer(0, true) && end.needs_check());
-        assert!(!end.update_offer(0, true));
-        assert!(end.update_offer(0, false) && !end.needs_check());
+        assert!(end.update_offer(0, Some(0)) && end.needs_check());
+        assert!(!end.update_offer(0, Some(0)));
+        assert!(end.update_offer(0, None) && !end.needs_check());
         assert_eq!(end.settle(0), 0);
         end.session.close();
         assert!(end.needs_check());

@@ -544,7 +544,8 @@ impl Connection {
             let more = endpoint.remove_send_buffers(promised);
             let more = self.channel.settle_in_one(endpoint) || more;
             let kept = endpoint.kept();
-            if self.withheld.check(kept) && Self::quota().is_short() {
+            let others_lack = || Self::quota().is_short() || self.channel.crowds_others();
+            if self.withheld.check(kept) && others_lack() {
                 self.say_disconnected_for(kept.pages);
                 self.cut_off(endpoint);
             }
@@ -577,8 +578,8 @@ impl Connection {
     fn say_disconnected_for(&self, pages: usize) {
         let (client, kept) = (self.addresses.0, pages * (PAGE_SIZE >> 10));
         pr_warn_ratelimited!(
-            "client {client} keeps {kept} KiB of RDMA Reads and Writes, of which others have too \
-             little: disconnected\n"
+            "client {client} keeps {kept} KiB of RDMA Reads and Writes, while others have too \
+             little memory: disconnected\n"
         );
     }
 

@@ -27,9 +27,10 @@ use super::super::{
 /// The credits of a new connection that shares its Receives, and the least that a shortage leaves.
 pub(crate) const FIRST_CREDITS: u32 = 4;
 
-/// The number of messages on their way from a client to a server that is short of memory for
-/// messages in parts: too few for any. It can go on, since a Call with chunks takes one message.
-const THROTTLED: u32 = 1;
+/// The least number of messages that are on their way from a client to a server that is short of
+/// memory for messages in parts: too few for any. It can go on, since a Call with chunks takes one
+/// message.
+const LEAST_OFFER: u32 = 1;
 
 /// The Receives beside all others for OPTIONAL messages, which take no credit: for one that is not
 /// answered and for a request, each of which may come at any time, and for the answers to ours of
@@ -278,20 +279,21 @@ impl Receives {
     }
 
     /// Returns what may be offered to a peer of Version Two while `held` Receives hold messages
-    /// that are still in use. `throttle` says that memory for messages in parts is short.
+    /// that are still in use. `throttle` says that memory for messages in parts is short, and for
+    /// how many messages of this peer there is some nevertheless.
     ///
     /// Receives that are kept for withdrawn credits count for what was promised and for nothing
     /// else.
-    pub(crate) fn offer(&self, held: u32, throttle: bool) -> WindowOffer {
+    pub(crate) fn offer(&self, held: u32, throttle: Option<u32>) -> WindowOffer {
         let all = window::offer(self.capacity(), held);
-        if self.allowance.withdrawn() == 0 && !throttle {
+        if self.allowance.withdrawn() == 0 && throttle.is_none() {
             return WindowOffer {
                 messages: all,
                 is_throttled: false,
             };
         }
         let all = all.unwrap_or(0);
-        let most = if throttle { all.min(THROTTLED) } else { all };
+        let most = throttle.map_or(all, |most| all.min(most.max(LEAST_OFFER)));
         WindowOffer {
             messages: window::offer(self.posted(), held).map(|left| left.min(most)),
             is_throttled: most < all,
@@ -310,7 +312,7 @@ mod tests {
 
     /// Returns what is offered while `held` Receives are held.
     fn offered(receives: &Receives, held: u32) -> Option<u32> {
-        receives.offer(held, false).messages
+        receives.offer(held, None).messages
     }
 
     #[test]
@@ -514,16 +516,20 @@ mod tests {
         assert_eq!(receives.capacity(), FIRST_CREDITS + 9);
     }
 
-    /// With half of the memory for messages in parts taken, a client can send no more of them.
+    /// With half of the memory for messages in parts taken, a client can send those that it has
+    /// memory of its own for, and else no more of them.
     #[test]
     fn a_throttled_peer_goes_on() {
         let receives = Receives::fixed(65);
         for (held, throttle, messages, is_throttled) in [
-            (0, false, Some(64), false),
-            (0, true, Some(1), true),
-            (63, true, Some(1), false),
-            (64, true, Some(0), false),
-            (65, true, None, false),
+            (0, None, Some(64), false),
+            (0, Some(12), Some(12), true),
+            (0, Some(64), Some(64), false),
+            (60, Some(12), Some(4), false),
+            (0, Some(0), Some(1), true),
+            (63, Some(0), Some(1), false),
+            (64, Some(0), Some(0), false),
+            (65, Some(0), None, false),
         ] {
             let offer = receives.offer(held, throttle);
             let expected = WindowOffer {

@@ -195,7 +195,7 @@ impl Ours {
 
     /// Returns the messages to be sent next.
     pub(super) fn poll(&mut self, tables: &mut Tables, end: &mut End) -> Vec<Vec<u8>> {
-        self.connection.update_offer(0, false);
+        self.connection.update_offer(0, None);
         while let Some(action) = self.connection.poll() {
             match action {
                 Action::Send(control) => {

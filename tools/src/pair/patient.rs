@@ -52,8 +52,8 @@ pub(super) struct Patience {
     pub(super) held: u32,
     /// With how many Receives it has to do, if there are too few for all that share them.
     share: Option<u32>,
-    /// Whether memory for messages in parts is short.
-    throttle: bool,
+    /// For how many messages there is memory, if that for messages in parts is short.
+    throttle: Option<u32>,
     /// Replies that have their form, the oldest first.
     ready: VecDeque<(Todo, Form)>,
     /// Whether the latest message in parts that it had has to wait.
@@ -118,13 +118,13 @@ impl End {
         let what = schedule.any();
         let share = (what & 1 != 0).then_some(what / 8 % 16);
         self.patience.share = share;
-        self.patience.throttle = what & 6 == 6;
+        self.patience.throttle = (what & 6 == 6).then_some(what / 8 % 16);
     }
 
     /// Ends all shortages.
     pub(super) fn end_shortage(&mut self) {
         self.patience.share = None;
-        self.patience.throttle = false;
+        self.patience.throttle = None;
     }
 
     /// A message has arrived, and has its Receive.
