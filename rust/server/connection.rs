@@ -365,8 +365,7 @@ impl Connection {
 
     /// Returns whether a message is a Call without chunks, which needs no transfers.
     fn is_plain(&self, arrived: &Arrived<Self>) -> bool {
-        let short = call::short(self.channel.spoken(), arrived);
-        short.is_some_and(|short| !short.has_chunks())
+        call::is_plain(self.channel.spoken(), arrived)
     }
 
     /// Posts a Reply, now or when there is room.

@@ -473,6 +473,18 @@ mod tests {
         ),
     ];
 
+    /// A Call in parts has its chunks in the last one, behind whose header no RPC message begins.
+    #[test]
+    fn the_last_part_tells_of_chunks() -> Result {
+        let plain = Bytes::from_words(&[7, 2, 1, 10, 0, 0, 0, 0, 9, 9])?;
+        let short = ShortCall::decode(Version::Two, plain.get()).ok_or(Fault::NoPayload)?;
+        assert!(!short.has_chunks());
+        let words = &[7, 2, 1, 10, 0, 1, 8, 6, 4, 0, 9, 0, 0, 0, 9, 9];
+        let reading = Bytes::from_words(words)?;
+        assert_eq!(ShortCall::decode(Version::Two, reading.get()), None);
+        Ok(())
+    }
+
     #[test]
     fn a_special_call_is_the_same_in_both_versions() -> Result {
         for (version, words) in CALLS {
