@@ -3,7 +3,10 @@
 //! The gate of an endpoint's Send Queue: the queue itself, and which messages may use its buffers.
 
 use crate::{
-    endpoint::sizes::Sizes,
+    endpoint::{
+        quota::Pages,
+        sizes::Sizes, //
+    },
     rdma::send_queue::{
         SendMemory,
         SendQueue,
@@ -27,9 +30,9 @@ pub(super) struct SendGate<O: SendQueueOwner> {
     pub(super) unanswered: u32,
     /// Set if a Call was not taken in since then.
     pub(super) held_up: bool,
-    /// The number of pages of transfers, see [`super::quota`].
-    pub(super) pages: usize,
-    /// How many times the peer let some of them go, modulo 2^32.
+    /// The pages of transfers, see [`super::quota`].
+    pub(super) pages: Pages,
+    /// How many of them the peer has let go, modulo 2^32.
     pub(super) returned: u32,
     /// The number of memory regions for transfers, those that are being made counted.
     pub(super) transfer_regions: u32,
@@ -51,7 +54,7 @@ impl<O: SendQueueOwner> SendGate<O> {
             transfers: 0,
             unanswered: 0,
             held_up: false,
-            pages: 0,
+            pages: Pages::new(),
             returned: 0,
             transfer_regions: 0,
             awaited: false,

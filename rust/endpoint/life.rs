@@ -213,6 +213,7 @@ impl<H: EndpointEvents> Endpoint<H> {
 
         let mut gate = self.send.lock();
         let counted = core::mem::take(&mut gate.counted);
+        gate.settle_pages();
         drop(gate);
         SENDS.sub(counted.into());
         if let Some(mut objects) = objects {

@@ -29,7 +29,11 @@
 //! with those that it has, which come back.
 //!
 //! The sums are the module's, over all devices: it is one memory that they take. They are not
-//! locked, and touched for Calls and Replies with chunks only.
+//! locked. All connections would write that of pages for each transfer, and a line of the cache can
+//! move from CPU to CPU only so often. So a connection adds and gives back in lots while there is
+//! plenty: its part of the sum may be a little more than its pages, until it is looked at the next
+//! time. Surpluses begin below an eighth of the limit only, so they come to that and a lot for each
+//! thread at most.
 
 use crate::kext::debugfs::lines;
 use crate::kext::prelude::*;
@@ -109,6 +113,64 @@ impl Sum {
     }
 }
 
+/// By how many pages a connection's part of the sum is more than what it has, when it was just
+/// changed; it may be twice as much.
+const LOT: usize = 64;
+
+/// The pages of a connection's transfers, and its part of the sum.
+pub(super) struct Pages {
+    /// Their number.
+    now: usize,
+    /// The connection's part of the sum: as many at least.
+    summed: usize,
+    /// Set if there may be a surplus.
+    in_lots: bool,
+}
+
+impl Pages {
+    /// None.
+    pub(super) const fn new() -> Self {
+        Self {
+            now: 0,
+            summed: 0,
+            in_lots: false,
+        }
+    }
+
+    /// There are `count` more. Returns how much the sum has to grow.
+    fn begin(&mut self, count: usize) -> usize {
+        self.now = self.now.saturating_add(count);
+        if self.now <= self.summed {
+            return 0;
+        }
+        let lot = if self.in_lots { LOT } else { 0 };
+        let summed = self.now.saturating_add(lot);
+        summed - core::mem::replace(&mut self.summed, summed)
+    }
+
+    /// There are `count` fewer. Returns how much the sum has to shrink.
+    fn end(&mut self, count: usize) -> usize {
+        self.now = self.now.saturating_sub(count);
+        let lot = if self.in_lots { LOT } else { 0 };
+        if self.summed - self.now <= 2 * lot {
+            return 0;
+        }
+        self.keep(lot)
+    }
+
+    /// There is no surplus for now. Returns how much the sum has to shrink.
+    fn settle(&mut self) -> usize {
+        self.in_lots = false;
+        self.keep(0)
+    }
+
+    /// Leaves a surplus of `lot`, which there is. Returns how much the sum has to shrink.
+    fn keep(&mut self, lot: usize) -> usize {
+        let summed = self.now + lot;
+        core::mem::replace(&mut self.summed, summed) - summed
+    }
+}
+
 /// Pages that count.
 static PAGES: Sum = Sum::new();
 
@@ -139,23 +201,40 @@ impl Quota {
 impl<O: SendQueueOwner> SendGate<O> {
     /// `pages` count from now on.
     pub(super) fn begin_pages(&mut self, pages: usize) {
-        self.pages = self.pages.saturating_add(pages);
-        PAGES.add(pages as u64);
+        match self.pages.begin(pages) {
+            0 => {}
+            more => PAGES.add(more as u64),
+        }
     }
 
     /// `pages` do not count any more.
     pub(super) fn end_pages(&mut self, pages: usize) {
-        if pages > 0 {
-            self.pages = self.pages.saturating_sub(pages);
-            PAGES.sub(pages as u64);
+        Self::shrink_sum(self.pages.end(pages));
+    }
+
+    /// The connection has no more in the sum than it has, for now: it may be idle, or at its end.
+    pub(super) fn settle_pages(&mut self) {
+        Self::shrink_sum(self.pages.settle());
+    }
+
+    /// The sum has `count` fewer.
+    fn shrink_sum(count: usize) {
+        if count > 0 {
+            PAGES.sub(count as u64);
         }
     }
 
     /// Returns whether a further Call may be taken in. If not, the next [`Self::answered`] will
     /// tell, or the end of a transfer.
     fn may_take_in(&mut self, quota: &Quota) -> bool {
-        let busy = self.pages > 0 || self.unanswered > 0;
-        let may = !busy || quota.allows(self.pages, PAGES.now.load(Relaxed));
+        let own = self.pages.now;
+        let all = PAGES.now.load(Relaxed);
+        // After the end nobody would give a surplus back.
+        self.pages.in_lots = self.queue.is_open() && all + 2 * (LOT as u64) < quota.all / 8;
+        let busy = own > 0 || self.unanswered > 0;
+        // Its own surplus is nobody else's.
+        let used = all.saturating_sub((self.pages.summed - own) as u64);
+        let may = !busy || quota.allows(own, used);
         self.held_up |= !may;
         may
     }
@@ -192,11 +271,16 @@ impl<O: SendQueueOwner> SendGate<O> {
 pub(crate) struct Kept {
     /// Their number.
     pub(crate) pages: usize,
-    /// How many times the peer had let some go until then, modulo 2^32.
+    /// How many the peer had let go until then, modulo 2^32.
     pub(crate) returned: u32,
 }
 
 impl<H: EndpointEvents> Endpoint<H> {
+    /// Gives back what the connection has in the sum of pages beyond its own.
+    pub(crate) fn settle_pages(&self) {
+        self.send.lock().settle_pages();
+    }
+
     /// Returns whether no further Call may be taken in until some pages do not count any more.
     pub(crate) fn is_full(&self, quota: &Quota) -> bool {
         !self.send.lock().may_take_in(quota)
@@ -213,7 +297,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// connection and of all connections, and the Send buffers that all connections have beyond
     /// their first ones; and the most that the sums have been.
     pub(crate) fn show_quota(&self, quota: &Quota, m: &SeqFile) {
-        let pages = self.send.lock().pages;
+        let pages = self.send.lock().pages.now;
         let ((all_pages, most_pages), (all_sends, most_sends)) = (PAGES.seen(), SENDS.seen());
         lines!(m,
             "pages": pages,
@@ -267,6 +351,42 @@ mod tests {
             }
             assert!(quota.allows(share - count, all));
         }
+    }
+
+    /// Small transfers, one after the other, leave the sum alone, and what is left is given back.
+    #[test]
+    fn pages_are_summed_in_lots() {
+        let mut pages = Pages::new();
+        assert_eq!((pages.begin(3), pages.end(3)), (3, 3));
+        pages.in_lots = true;
+        assert_eq!(pages.begin(1), 1 + LOT);
+        for _ in 0..1000 {
+            assert_eq!((pages.begin(16), pages.end(16)), (0, 0));
+        }
+        assert_eq!((pages.end(1), pages.settle()), (0, 1 + LOT));
+        assert_eq!((pages.now, pages.summed), (0, 0));
+    }
+
+    /// The sum has what there is, and two lots more at most; without lots what there is.
+    #[test]
+    fn a_part_of_the_sum_is_near_the_pages() {
+        let mut pages = Pages::new();
+        let mut sum = 0;
+        for (step, count) in (0..3000_usize).zip((0..300).cycle()) {
+            pages.in_lots = step % 7 < 5;
+            if step % 2 == 0 {
+                sum += pages.begin(count);
+            } else {
+                let was = pages.now;
+                sum -= pages.end(count.min(was));
+                let most = if pages.in_lots { 2 * LOT } else { 0 };
+                assert!(sum - pages.now <= most);
+            }
+            assert!(sum == pages.summed && sum >= pages.now);
+        }
+        let rest = pages.now;
+        sum -= pages.end(rest);
+        assert_eq!(sum, pages.settle());
     }
 
     #[test]

@@ -524,10 +524,10 @@ impl Connection {
         }
     }
 
-    /// Takes back Send buffers that were not needed for a while, and Receives for credits that were
-    /// withdrawn. If the client gives no pages of
-    /// RDMA Reads and Writes back, and these are short, ends the connection. Returns whether to
-    /// look again.
+    /// Takes back Send buffers that were not needed for a while, Receives for credits that were
+    /// withdrawn, and what the sum of pages has for transfers to come. If the client gives no pages
+    /// of RDMA Reads and Writes back, and these are short or what waits behind them takes memory
+    /// that others lack, ends the connection. Returns whether to look again.
     fn take_back(&self) -> bool {
         let Some(link) = self.link() else {
             return false;
@@ -542,6 +542,7 @@ impl Connection {
         self.upkeep.check(|| {
             let more = endpoint.remove_send_buffers(promised);
             let more = self.channel.settle_in_one(endpoint) || more;
+            endpoint.settle_pages();
             let kept = endpoint.kept();
             let others_lack = || Self::quota().is_short() || self.channel.crowds_others();
             if self.withheld.check(kept) && others_lack() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether a connection has anything that a check would take back: pages, Send buffers, or Receives
-//! for credits that were withdrawn.
+//! Whether a connection has anything that a check would take back: pages, what the sum of pages has
+//! for it in advance, Send buffers, or Receives for credits that were withdrawn.
 
 use crate::kext::barrier::smp_mb;
 use crate::kext::prelude::*;
@@ -17,10 +17,11 @@ const WATCHED: u32 = 2;
 ///
 /// # Why nothing is left unchecked
 ///
-/// Send buffers are added under the lock of the Send Queue, before [`Self::begin`]; credits are
-/// withdrawn under that of the channel. A check forgets first that there is one, and looks for them
-/// then, under the same lock. So it sees them, or the thread that begins does not see the check.
-/// Pages are left to the peer without a lock, but with a barrier, as the check has one.
+/// Send buffers are added under the lock of the Send Queue, before [`Self::begin`], and so is what
+/// the sum of pages has in advance; credits are withdrawn under the lock of the channel. A check
+/// forgets first that there is one, and looks for them then, under the same lock. So it sees them,
+/// or the thread that begins does not see the check. Pages are left to the peer without a lock, but
+/// with a barrier, as the check has one.
 pub(super) struct Upkeep(Atomic<u32>);
 
 impl Upkeep {

@@ -270,6 +270,8 @@ impl EndpointEvents for Connection {
     }
 
     fn resources_back(&self) {
+        // The sum of pages may have more for the connection than it has.
+        self.upkeep.begin();
         self.wake();
     }
 
