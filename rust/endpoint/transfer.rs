@@ -75,7 +75,8 @@ impl<H: EndpointEvents> Counted<H> {
         gate.transfers = gate.transfers.saturating_sub(was_mapped.into());
         gate.end_pages(pages);
         if was_with_peer {
-            gate.returned = gate.returned.wrapping_add(1);
+            let pages = u32::try_from(self.pages).unwrap_or(u32::MAX);
+            gate.returned = gate.returned.wrapping_add(pages);
             self.endpoint
                 .with_peer
                 .fetch_sub(self.pages as u64, Relaxed);

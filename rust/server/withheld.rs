@@ -15,12 +15,21 @@ use crate::kext::prelude::*;
 /// [`CHECK_INTERVAL`](crate::link::channel::CHECK_INTERVAL) apart.
 const CHECKS: u32 = 3;
 
+/// Within how many checks a client has to return as many pages as it had, so that one who answers
+/// a small RDMA Read now and then withholds the others all the same. A client that keeps 8 MiB
+/// does so at 70 KB/s.
+const SLOW_CHECKS: u32 = 12;
+
 /// What the checks of a connection have found. There is one check at a time.
 pub(super) struct Withheld {
-    /// How many times pages had been returned at the last check.
+    /// How many pages had been returned at the last check, modulo 2^32.
     returned: Atomic<u32>,
     /// How many checks have found no more than that.
     silent: Atomic<u32>,
+    /// How many pages are still to be returned of as many as there were `slow` checks ago.
+    owed: Atomic<u32>,
+    /// How many checks have found some of these owed.
+    slow: Atomic<u32>,
 }
 
 impl Withheld {
@@ -29,20 +38,30 @@ impl Withheld {
         Self {
             returned: Atomic::new(0),
             silent: Atomic::new(0),
+            owed: Atomic::new(0),
+            slow: Atomic::new(0),
         }
     }
 
     /// A check has found `kept`. Returns whether pages are withheld.
     pub(super) fn check(&self, kept: Kept) -> bool {
-        let Kept { pages, returned } = kept;
-        let silent = if pages > 0 && self.returned.load(Relaxed) == returned {
+        let since = kept.returned.wrapping_sub(self.returned.load(Relaxed));
+        let pages = u32::try_from(kept.pages).unwrap_or(u32::MAX);
+        let silent = if pages > 0 && since == 0 {
             self.silent.load(Relaxed).saturating_add(1)
         } else {
             0
         };
-        self.returned.store(returned, Relaxed);
+        let (owed, slow) = match self.owed.load(Relaxed).saturating_sub(since) {
+            0 => (pages, 0),
+            _ if pages == 0 => (0, 0),
+            owed => (owed, self.slow.load(Relaxed).saturating_add(1)),
+        };
+        self.returned.store(kept.returned, Relaxed);
         self.silent.store(silent, Relaxed);
-        silent >= CHECKS
+        self.owed.store(owed, Relaxed);
+        self.slow.store(slow, Relaxed);
+        silent >= CHECKS || slow >= SLOW_CHECKS
     }
 }
 
@@ -76,5 +95,30 @@ mod tests {
         }
         // What was begun long after the last check is no older than this one.
         assert!(!check(&withheld, 1, 7));
+    }
+
+    #[test]
+    fn who_returns_a_little_now_and_then_withholds_the_rest() {
+        let withheld = Withheld::new();
+        // Each check finds one page more, and another one in its place.
+        for n in 1..=SLOW_CHECKS {
+            assert!(!check(&withheld, 1000, n));
+        }
+        assert!(check(&withheld, 1000, SLOW_CHECKS + 1));
+        // It is enough to return what there was at first.
+        assert!(!check(&withheld, 1000, SLOW_CHECKS + 1000));
+    }
+
+    #[test]
+    fn who_returns_as_much_as_it_has_withholds_nothing() {
+        let withheld = Withheld::new();
+        for n in 0..10 * SLOW_CHECKS {
+            assert!(!check(&withheld, 1000, n * 90));
+        }
+        // Nothing is owed after a moment without pages.
+        for n in 0..10 * SLOW_CHECKS {
+            let pages = usize::from(n % SLOW_CHECKS != 0) * 1000;
+            assert!(!check(&withheld, pages, 90_000 + n));
+        }
     }
 }
