@@ -333,21 +333,25 @@ impl Connection {
     }
 
     /// The same where there was none. If there is none now either, [`Self::has_room`] will say so
-    /// until something has come back. Sleeps.
-    fn reserve(&self, endpoint: &Arc<Endpoint<Self>>) -> Option<SendBuffer<Self>> {
+    /// until something has come back. If the oldest Call is `put_off`, makes buffers for those
+    /// without chunks only, and returns none. Sleeps.
+    fn reserve(&self, endpoint: &Arc<Endpoint<Self>>, put_off: bool) -> Option<SendBuffer<Self>> {
         let quota = Self::quota();
-        let is_full = endpoint.is_full(&quota);
+        let is_full = !put_off && endpoint.is_full(&quota);
         if is_full {
             self.stats.transfers_full();
         }
         // Those without chunks are let in nevertheless.
-        if !is_full || !endpoint.has_send_buffer() {
+        if !is_full && !put_off || !endpoint.has_send_buffer() {
             // Completion handlers may wait for what is held meanwhile, and writeback for them.
             let _scope = NoFs::enter();
             // Without memory, or when there may be no more, those that there are have to do: some
             // of them are out, and will come back.
             let _ = endpoint.add_send_buffers(SEND_STEP, tunables::send_buffers().into());
             self.upkeep.begin();
+        }
+        if put_off {
+            return None;
         }
         Self::lend(endpoint).or_else(|| {
             // The code that gives one back, or ends a transfer, takes the same lock.
@@ -655,7 +659,8 @@ impl Connection {
                 // First, since what comes back has others look again.
                 drop(buffer);
                 wait_unless(self, || {
-                    self.inbox.put_back(&self.xprt, arrived);
+                    let is_plain = |a: &Arrived<Self>| self.is_plain(a);
+                    self.inbox.put_back(&self.xprt, arrived, is_plain);
                     !endpoint.has_transfers()
                 });
                 Ok(0)

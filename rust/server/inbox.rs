@@ -139,9 +139,19 @@ impl<H: EndpointEvents> Inbox<H> {
         Self::announce(xprt, refused.is_some());
     }
 
-    /// Puts a message back that could not be taken in. It is the next one.
-    pub(super) fn put_back(&self, xprt: &SvcXprt, arrived: Arrived<H>) {
+    /// Puts a message back that could not be taken in. It is the next one; while it waits, those
+    /// pass of which `is_plain` says that they are Calls without chunks.
+    pub(super) fn put_back(
+        &self,
+        xprt: &SvcXprt,
+        arrived: Arrived<H>,
+        is_plain: impl Fn(&Arrived<H>) -> bool,
+    ) {
         let mut queue = self.queue.lock();
+        queue.held_up = true;
+        // See `has_room` for the barrier.
+        let may_pass = queue.arrived.iter().any(is_plain);
+        self.may_pass.xchg(may_pass, Full);
         // Its place is still there, since it has not given its Receive back.
         let refused = queue.arrived.push_oldest(arrived).err();
         xprt.set_data();
@@ -174,7 +184,9 @@ impl<H: EndpointEvents> Inbox<H> {
     /// thread at a time: the one that SUNRPC has given the transport to.
     ///
     /// If there is none, the oldest Call takes its place of which `is_plain` says that it has no
-    /// chunks: a buffer that is lent for such a Call is enough for it.
+    /// chunks: a buffer that is lent for such a Call is enough for it. So it does if the message
+    /// was put back and `is_starved` says that nothing has come back since; `reserve` is told that
+    /// it is put off, and sees to the buffers of the others only.
     ///
     /// `lend` is called under the lock of the queue. It takes the lock of the Send Queue, under
     /// which nobody takes this one.
@@ -182,19 +194,22 @@ impl<H: EndpointEvents> Inbox<H> {
         &self,
         xprt: &SvcXprt,
         lend: impl FnOnce(&Arc<Endpoint<H>>) -> Option<SendBuffer<H>>,
-        reserve: impl FnOnce(&Arc<Endpoint<H>>) -> Option<SendBuffer<H>>,
+        reserve: impl FnOnce(&Arc<Endpoint<H>>, bool) -> Option<SendBuffer<H>>,
         is_plain: impl Fn(&Arrived<H>) -> bool,
+        is_starved: impl FnOnce() -> bool,
     ) -> Option<Work<H>> {
         let mut queue = self.queue.lock();
         let lent = match queue.arrived.oldest() {
             Some(oldest) if queue.pulled.is_empty() => {
                 let endpoint = oldest.message.endpoint();
-                match lend(endpoint) {
+                let put_off = oldest.again && is_starved();
+                let lent = if put_off { None } else { lend(endpoint) };
+                match lent {
                     None => {
                         let endpoint = endpoint.clone();
                         drop(queue);
                         // Nobody else takes anything out meanwhile.
-                        let reserved = reserve(&endpoint);
+                        let reserved = reserve(&endpoint, put_off);
                         drop(endpoint);
                         queue = self.queue.lock();
                         reserved

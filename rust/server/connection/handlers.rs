@@ -309,13 +309,14 @@ impl ServerTransport for Connection {
         let work = this.inbox.next(
             &this.xprt,
             Self::lend,
-            |endpoint| {
-                let buffer = this.reserve(endpoint);
+            |endpoint, put_off| {
+                let buffer = this.reserve(endpoint, put_off);
                 // For Send buffers that were made, also if something else is the next one.
                 Self::watch_what_waits(this);
                 buffer
             },
             |a| this.is_plain(a),
+            || this.starved.load(Relaxed),
         );
         let result = match work {
             None => Ok(0),
