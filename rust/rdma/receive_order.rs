@@ -3,8 +3,10 @@
 //! The order of the Receives of a Shared Receive Queue, and which of them are lost.
 //!
 //! A device may lose a Receive: one for a message of which the QP got only a part before it failed.
-//! Receives are used in the order of posting. So what was posted before one that has completed, and
-//! has not completed itself, is either in use by a QP, one for each at most, or lost.
+//! Receives are used in the order of posting: IBTA does not say so, but a queue in which devices
+//! append what is posted, and take what is at its head, has no other order. So what was posted
+//! before one that has completed, and has not completed itself, is either in use by a QP, one for
+//! each at most, or lost.
 //!
 //! Which of them are lost is known later. A QP uses Receives in the order in which it took them; so
 //! one that has used a Receive holds none that was posted before, and neither does one that was
@@ -135,8 +137,13 @@ impl<B> ReceiveOrder<B> {
             return 0;
         }
         self.recovered_to = to;
+        // There are no more that were overtaken.
+        let overtaken = self.latest.saturating_sub(self.completed);
         let mut recovered = 0;
         for posted in self.posted.iter_mut() {
+            if u64::from(recovered) >= overtaken {
+                break;
+            }
             if let Some((_, buffer)) = posted.take_if(|(number, _)| *number <= to) {
                 lost(buffer);
                 recovered += 1;

@@ -10,7 +10,7 @@
 //!   one. Its buffers end with it, see [`posting`](crate::rdma::posting).
 //! - What handlers of its completions need is [`Shared`], which the queue keeps until it has ended.
 //! - The entry of a QP among the members belongs to that, and ends after the QP, see
-//!   [`SharedReceiveQueue::leave`].
+//!   [`MemberOf::left`].
 //!
 //! The completions of all these Receives come from one CQ, which has room for all that can be
 //! posted: no peer can make it overflow. They are told apart by the address of the QP, which is

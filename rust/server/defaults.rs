@@ -3,9 +3,9 @@
 //! Limits of the server that follow the memory of the machine, unless an administrator sets them.
 //!
 //! What all clients together can take is at most an eighth of the memory so, on machines with 6 GiB
-//! or more: a 32nd for shared Receives of one device, a 16th for the pages of RDMA Reads and
-//! Writes, a 32nd for Send buffers. Smaller machines have the least of each, which a server needs
-//! to be of use.
+//! or more: a 32nd for the shared Receives of one device and one size, a 16th for the pages of RDMA
+//! Reads and Writes, a 32nd for Send buffers. Smaller machines have the least of each, which a
+//! server needs to be of use.
 
 use crate::endpoint::receive_pool::FEWEST;
 use crate::kext::machine;
