@@ -21,8 +21,7 @@ import time
 
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
-from common import check, log, netdev, run, slowness, wait_for  # noqa: E402
-from crowd import queue_pairs  # noqa: E402
+from common import check, log, netdev, queue_pairs, run, slowness, wait_for  # noqa: E402
 
 #: The address of the silent ones.
 SILENT = os.environ["OWN_ADDR"].rsplit(".", 1)[0] + ".77"

@@ -4,8 +4,9 @@
 # mode: pair
 # server: ours
 # client: none
-# fabrics: rxe
+# fabrics: rxe hca
 # variants: one two
+# variants-hca: one@ours-ours two@ours-ours
 # kernels: uml
 # soak-smoke: uml-kasan
 # memory: 2560M
@@ -25,8 +26,8 @@ import time
 
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
-from common import check, children, fabric, log, rounds, wait_for  # noqa: E402
-from crowd import PATIENCE, Steps, come, make, queue_pairs  # noqa: E402
+from common import check, children, fabric, log, queue_pairs, rounds, wait_for  # noqa: E402
+from crowd import PATIENCE, Steps, come, make  # noqa: E402
 from memory import server_memory  # noqa: E402
 
 #: Connections of each process.

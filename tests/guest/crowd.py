@@ -6,6 +6,8 @@
 # client: none
 # fabrics: rxe
 # variants: one two
+# soak-fabrics: rxe hca
+# soak-variants-hca: one@ours-ours two@ours-ours
 # kernels: uml
 # memory: 1792M
 # timeout: 300 1800
@@ -15,8 +17,8 @@
 
 Each uses all credits that it gets, up to `BUSY` Calls at once, and then does nothing but what an idle
 mount of NFSv4 does: a Call now and then, here every 15 s. Send buffers that the busy time has taken are
-given back within a minute; Receives are, for credits, when others want them. Then the service stops and starts again, and all ask for a connection at
-the same moment.
+given back within a minute; Receives are, for credits, when others want them. Then the service stops and
+starts again, and all ask for a connection at the same moment.
 """
 
 import functools
@@ -26,8 +28,9 @@ import time
 
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
-from common import Gone, check, children, fabric, log, remote, remote_call, rounds, wait_for  # noqa: E402
-from crowd import PATIENCE, Steps, come, make, queue_pairs, served  # noqa: E402
+from common import (Gone, check, children, fabric, log, queue_pairs, remote, remote_call,  # noqa: E402
+                    rounds, wait_for)
+from crowd import PATIENCE, Steps, come, make, served  # noqa: E402
 from memory import server_memory  # noqa: E402
 from server_credits import restart  # noqa: E402
 

@@ -17,8 +17,7 @@ import sys
 
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
-from common import Gone, check, log, rounds, wait_for  # noqa: E402
-from crowd import queue_pairs  # noqa: E402
+from common import Gone, check, log, queue_pairs, rounds, wait_for  # noqa: E402
 from memory import check_memories, server_memory, shown  # noqa: E402
 
 #: Connections of each round.

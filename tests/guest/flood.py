@@ -3,8 +3,9 @@
 # Peers without credentials that ignore their credits, come again and again: a mount beside them keeps its connection.
 # mode: pair
 # server: ours
-# fabrics: rxe siw
+# fabrics: rxe siw hca
 # variants: one two unread
+# control-variants: one@stock-stock
 # kernels: uml
 # soak-smoke: uml-kasan uml-lockdep debug
 # soak-smoke-fabrics: rxe siw
@@ -18,6 +19,8 @@ seconds. In the variant `two` every second of them speaks Version Two. In the va
 the server's Receives up with what is no message: it is too long, or where the fabric has that RDMA
 Writes with immediate data. After a while the server has all of them wait for their connections, so
 that most of its time is for others.
+
+The stock server has Receives for each connection, and ends none: with it the figures are only shown.
 """
 
 import functools
@@ -30,11 +33,13 @@ import time
 sys.path.insert(0, "tests/lib")
 import versions  # noqa: E402
 from case import broken_credits, main  # noqa: E402
-from common import (Gone, Mount, check, child, children, log, remote, rnr_counters, rounds,  # noqa: E402
-                    slowness, xprt_stats)
+from common import (Gone, Mount, check, child, children, fabric, log, remote, rnr_counters,  # noqa: E402
+                    rounds, slowness, xprt_stats)
 from faults import Load, connects  # noqa: E402
 
 VARIANT = os.environ["VARIANT"]
+#: Whether the server ends connections of those who ignore their credits.
+ENDS = os.environ["PEER_MODULE"] == "ours"
 #: How many flood, and how many messages each of them sends on a connection.
 FLOODERS, MESSAGES = 4, 600
 #: More octets than any Receive has.
@@ -46,10 +51,9 @@ PATIENCE = 0.3
 FREE, PER_SECOND = 16, 4
 #: How long the load is watched beforehand, in seconds.
 BEFORE = 3
-#: How much of the load is left in a minute of flood. A half is what it should be, but the flooders
-#: take CPU time of the same guest. In the first seconds the server still accepts everybody at once,
-#: so nothing is promised for these but progress.
-LEAST = 0.4
+#: How much of the load is left in a minute of flood. In the first seconds the server still accepts
+#: everybody at once, so nothing is promised for these but progress.
+LEAST = 0.5
 
 
 def null_without_credentials(xid):
@@ -101,7 +105,7 @@ def flood(number, two, seconds, counts):
     memory, connected, sent, ended, refused = None, 0, 0, 0, 0
     rpc = null_without_credentials(number)
     message = call(number, 1000, rpc) if two else encode(number) + rpc
-    writes = VARIANT == "unread" and number % 2 and os.environ["FABRIC"] != "siw"
+    writes = VARIANT == "unread" and number % 2 and fabric() != "siw"
     if VARIANT == "unread":
         message += bytes(TOO_LONG)
     what = "RDMA Writes" if writes else f"messages of {len(message)} octets"
@@ -123,7 +127,7 @@ def flood(number, two, seconds, counts):
         f"server; {sent} {what} posted; {refused} times no connection")
     check(connected > 0, "never connected")
     check(sent >= MESSAGES, "there was no flood")
-    check(ended > 0, "the server has tolerated it")
+    check(ended > 0 or not ENDS, "the server has tolerated it")
 
 
 def watch(load, mount, seconds):
@@ -171,12 +175,15 @@ def client():
         log(f"new connections of the mount: {again}")
         load.stop()
         log(f"{connected} connections of the flooders; {most:.0f} if the server holds all but the first")
+        share = during[0] / before[0]
+        log(f"{share:.2f} of the load is left")
+        if not ENDS:
+            return
         if VARIANT == "unread":
             # On others those that the flooder itself ends come on top of it.
             check(connected <= most, "the server does not hold them")
         check(again == 0, f"the mount had to connect again {again} times")
         check(during[0] > 0 and during[1] > 0, "the load stood still")
-        share = during[0] / before[0]
         check(share > LEAST or rounds() < 60, f"{share:.2f} of the load is left")
 
 

@@ -5,7 +5,7 @@
 # server: ours
 # variants: one two 2016
 # fabrics: rxe
-# soak-fabrics: rxe siw
+# soak-fabrics: rxe siw hca
 # soak-variants: one two 2016 default
 # kernels: uml
 # soak-smoke: uml-kasan uml-lockdep debug
@@ -21,8 +21,8 @@ import time
 
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
-from common import (Failure, Mount, check, log, pattern, remote, remote_call, rounds,  # noqa: E402
-                    slowness, soak)
+from common import (Failure, Mount, check, log, pattern, queue_pairs, remote, remote_call,  # noqa: E402
+                    rounds, slowness, soak)
 from nfs_server import EXPORT  # noqa: E402
 from faults import Load, connects  # noqa: E402
 
@@ -41,11 +41,6 @@ def slab():
     """Unreclaimable slab of the server guest in KiB, after its caches have been dropped."""
     return int(remote("sync; echo 3 > /proc/sys/vm/drop_caches; sleep 0.5; "
                       "awk '/^SUnreclaim/ {print $2}' /proc/meminfo"))
-
-
-def queue_pairs():
-    """How many connections the server's device has."""
-    return int(remote("rdma res show qp link $RDMADEV | grep -c 'type RC'", ok=(0, 1)))
 
 
 def log_lines():

@@ -7,9 +7,11 @@
 # fabrics: rxe siw
 # variants-rxe: one two 2016
 # variants-siw: two
+# soak-fabrics: rxe siw hca
 # smoke-variants: one
 # soak-smoke-variants: one two 2016
 # soak-variants: one two 2016
+# soak-variants-hca: one@ours-ours two@ours-ours 2016@ours-ours
 # kernels: uml
 # smoke: uml-kasan
 # soak-smoke: uml-kasan uml-lockdep debug

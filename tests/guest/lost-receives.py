@@ -3,7 +3,7 @@
 # Clients that crash in the middle of a message: the shared Receives that the device loses with them come back.
 # mode: pair
 # server: ours
-# fabrics: rxe
+# fabrics: rxe hca
 # variants: one two
 # kernels: uml
 # soak-smoke: uml-kasan uml-lockdep

@@ -23,8 +23,7 @@ import time
 
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
-from common import check, fabric, log, remote, remote_call, rounds, wait_for  # noqa: E402
-from crowd import queue_pairs  # noqa: E402
+from common import check, fabric, log, queue_pairs, remote, remote_call, rounds, wait_for  # noqa: E402
 from memory import Memory, server_memory, shown  # noqa: E402
 
 #: Connections at a time.

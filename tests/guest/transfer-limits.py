@@ -23,7 +23,7 @@ import sys
 
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
-from common import Mount, check, fabric, log, remote, run, wait_for  # noqa: E402
+from common import Mount, check, fabric, log, queue_pairs, remote, run, wait_for  # noqa: E402
 
 DEBUGFS = "/sys/kernel/debug/rpcrdma/server"
 SYSCTL = "/proc/sys/sunrpc/svc_rdma"
@@ -45,11 +45,6 @@ def files(name):
     text = remote(f"cd {DEBUGFS} && for n in *; do cat $n/{name}; echo; done")
     return [{k: int(v) for k, v in (line.split(": ") for line in part.splitlines())}
             for part in text.split("\n\n") if part.strip()]
-
-
-def queue_pairs():
-    """How many connections the server's device has."""
-    return int(remote("rdma res show qp link $RDMADEV | grep -c 'type RC'", ok=(0, 1)))
 
 
 def load(mounts):
@@ -80,8 +75,9 @@ def phase(limits):
         mount.mount()
         run("ls", "-l", mount.path, quiet=True)
     load(mounts)
-    # Replies count until the completions of their Sends were handled.
-    wait_for("all pages to be given back", 10, lambda: all(
+    # Replies count until the completions of their Sends were handled, and connections give back what
+    # they have in the sum for transfers to come when they are looked at the next time.
+    wait_for("all pages to be given back", 30, lambda: all(
         n["pages"] == n["all_pages"] == 0 for n in files("transfers")), 0.2)
     now, counters = files("transfers"), files("counters")
     check(now[0]["all_limit"] == limits["transfer_memory"] << 8, f"another limit: {now[0]}")

@@ -302,6 +302,11 @@ def remote(command, timeout=60, ok=(0,), wait=True):
     return reply["output"]
 
 
+def queue_pairs():
+    """How many connections the server's device has, without those of programs."""
+    return int(remote(r"rdma res show qp link $RDMADEV | grep -c 'type RC .* comm \['", ok=(0, 1)))
+
+
 def remote_call(function, **arguments):
     """Calls a function of the server program by name, see `control_*` there."""
     reply = _control({"function": function, "arguments": arguments}, 300)

@@ -4,7 +4,7 @@
 import os
 import time
 
-from common import check, log, remote, slowness, wait_for
+from common import check, log, slowness, wait_for
 
 #: How long a client tries, in seconds.
 PATIENCE = 60
@@ -14,11 +14,6 @@ def write_new(path):
     """Makes an empty file."""
     with open(path, "x", encoding="ascii"):
         pass
-
-
-def queue_pairs():
-    """How many connections the server's device has."""
-    return int(remote("rdma res show qp link $RDMADEV | grep -c 'type RC'", ok=(0, 1)))
 
 
 class Steps:

@@ -11,7 +11,7 @@ import pyverbs.enums as e
 from pyverbs.wr import SGE, SendWR
 
 from case import broken_credits
-from common import Gone, NFS_PORT, check, fabric, log, remote, slow, slowness
+from common import Gone, NFS_PORT, check, fabric, log, queue_pairs, slow, slowness
 from hostile_attack import FILE, case
 from hostile_caller import CHUNKS, Caller, XIDS
 from rpc_message import compound, null_call, read, to_file
@@ -150,11 +150,8 @@ def memory_of_server(t):
     The server hears of it from its device alone: nothing that it has posted completes. Its end of the
     connection goes at once, not when the client has gone.
     """
-    def connections():
-        return int(remote("rdma res show qp link $RDMADEV | grep -c 'type RC'", ok=(0, 1)))
-
     t.well()
-    before = connections()
+    before = queue_pairs()
     for handle in (0, 1, FOREIGN, 0x100, 0x1100, 0xFFFFFFFF):
         for read_it in (False, True):
             connection = Caller()
@@ -171,7 +168,7 @@ def memory_of_server(t):
             if not refused:
                 t.problem(f"{'read' if read_it else 'written'} by handle {handle:#x}")
             deadline = time.monotonic() + slowness()
-            while (left := connections()) > before and time.monotonic() < deadline:
+            while (left := queue_pairs()) > before and time.monotonic() < deadline:
                 time.sleep(0.1)
             if left > before:
                 t.problem(f"{'Read' if read_it else 'Write'} by handle {handle:#x}: the server has "

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Messages of which a peer sends the first packet only, over RoCE.
+"""Messages of which a peer sends the beginning only.
 
-No device in order does that, so the packet is made here. The server's device takes a Receive for the
-message, and if the connection ends before the rest has come, a shared one never completes.
+No device in order does that, so over RoCE the first packet is made here; the strict device is told to. The
+server's device takes a Receive for the message, and if the connection ends before the rest has come, a shared
+one never completes.
 """
 
 import os
@@ -10,7 +11,9 @@ import socket
 import struct
 import zlib
 
+import hca
 import pyverbs.enums as e
+from common import fabric, write
 
 #: The UDP port of RoCE v2, and the opcode of the first packet of a message with more than two.
 ROCE, SEND_FIRST = 4791, 0x00
@@ -42,7 +45,11 @@ def packet(source, target, queue_pair, sequence, payload):
 
 
 def tear(connection):
-    """Sends the first packet of a message on a connection, on which nothing else may be sent then."""
+    """Sends the beginning of a message on a connection, on which nothing else may be sent then."""
+    if fabric() == "hca":
+        write(hca.path("tears"), str(connection.qp.qp_num))
+        connection.qp.post_send(connection.send_request(bytes(128)))
+        return
     mask = e.IBV_QP_DEST_QPN | e.IBV_QP_SQ_PSN | e.IBV_QP_PATH_MTU
     attributes, _ = connection.qp.query(mask)
     payload = bytes(128 << attributes.path_mtu)

@@ -229,6 +229,7 @@ void hca_count_init(struct hca_dev *hca)
 	debugfs_create_file("complaints", 0600, hca->dir, hca, &hca_complaints_fops);
 	hca_dma_show(hca);
 	hca_fault_show_in(hca);
+	hca_user_show(hca);
 	hca_selftest_init(hca);
 }
 

@@ -140,7 +140,8 @@ void hca_cq_add(struct hca_cq *cq, const struct hca_cqe *cqe)
 	}
 	spin_unlock_irqrestore(&cq->lock, flags);
 	if (overflow) {
-		hca_complain(cq->hca, HCA_RULE_CQ_OVERFLOW, "of %u", cq->size);
+		if (!cq->ib.uobject)
+			hca_complain(cq->hca, HCA_RULE_CQ_OVERFLOW, "of %u", cq->size);
 		queue_work(hca_wq, &cq->error_work);
 	}
 	if (interrupt)
@@ -175,13 +176,18 @@ int hca_poll_cq(struct ib_cq *ib, int n, struct ib_wc *wc)
 {
 	struct hca_cq *cq = to_hca_cq(ib);
 	unsigned long flags;
-	int got;
+	int got = 0;
 
 	spin_lock_irqsave(&cq->lock, flags);
-	for (got = 0; got < n && cq->tail != cq->head; got++) {
+	while (got < n && cq->tail != cq->head) {
 		struct hca_cqe *cqe = &cq->cqe[cq->tail & cq->mask];
 
-		wc[got] = cqe->wc;
+		if (!cqe->qp && cq->ib.uobject) {
+			/* The core would look at the Queue Pair. */
+			cq->tail++;
+			continue;
+		}
+		wc[got++] = cqe->wc;
 		if (cqe->rq)
 			hca_rq_polled(cqe->rq, cqe->index);
 		else if (cqe->qp)
@@ -223,8 +229,10 @@ int hca_create_cq(struct ib_cq *ib, const struct ib_cq_init_attr *attr,
 		return -EOPNOTSUPP;
 	if (!attr->cqe || attr->cqe > cq->hca->profile->max_cqe ||
 	    attr->comp_vector >= cq->hca->profile->vectors) {
-		hca_complain(cq->hca, HCA_RULE_CREATE, "a Completion Queue of %u on vector %u",
-			     attr->cqe, attr->comp_vector);
+		if (!ib->uobject)
+			hca_complain(cq->hca, HCA_RULE_CREATE,
+				     "a Completion Queue of %u on vector %u", attr->cqe,
+				     attr->comp_vector);
 		return -EINVAL;
 	}
 	if (hca_fault(cq->hca, HCA_FAULT_CREATE))

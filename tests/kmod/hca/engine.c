@@ -11,10 +11,16 @@
  * again by the timer @retry.
  */
 #include <linux/jiffies.h>
+#include <linux/module.h>
 #include "hca.h"
 
 /* How long the other end may be silent at most, whatever was negotiated. */
 #define HCA_PATIENCE	HZ
+
+static uint hca_patience;
+module_param_named(patience, hca_patience, uint, 0644);
+MODULE_PARM_DESC(patience, "seconds to wait for a silent end; 0: as negotiated, 1 at most");
+
 /* How often is looked whether it is there again. */
 #define HCA_RETRY	msecs_to_jiffies(20)
 
@@ -41,6 +47,7 @@ static enum ib_wc_opcode hca_wc_opcode(enum ib_wr_opcode opcode)
 {
 	switch (opcode) {
 	case IB_WR_RDMA_WRITE:
+	case IB_WR_RDMA_WRITE_WITH_IMM:
 		return IB_WC_RDMA_WRITE;
 	case IB_WR_RDMA_READ:
 	case IB_WR_RDMA_READ_WITH_INV:
@@ -102,10 +109,29 @@ static void hca_rq_complete(struct hca_qp *qp, struct hca_rq *rq, struct hca_rwq
 	cqe->wc.qp = &qp->ib;
 	cqe->wc.src_qp = qp->attr.dest_qp_num;
 	cqe->wc.port_num = 1;
-	cqe->wc.opcode = IB_WC_RECV;
+	if (cqe->wc.opcode != IB_WC_RECV_RDMA_WITH_IMM)
+		cqe->wc.opcode = IB_WC_RECV;
 	if (status != IB_WC_SUCCESS)
 		hca_wc_error(&cqe->wc, status);
 	hca_cq_add(to_hca_cq(qp->ib.recv_cq), cqe);
+}
+
+/*
+ * The Receive of a message of which no more will come. One of the Queue Pair's own completes like
+ * those behind it; a shared one is lost.
+ */
+void hca_qp_torn(struct hca_qp *qp)
+{
+	struct hca_rwqe *recv = qp->torn;
+	struct hca_cqe cqe = {};
+
+	qp->torn = NULL;
+	if (!recv)
+		return;
+	if (qp->ib.srq)
+		hca_rq_polled(hca_rq_of(qp), recv - hca_rq_of(qp)->wqe);
+	else
+		hca_rq_complete(qp, &qp->rq, recv, &cqe, IB_WC_WR_FLUSH_ERR);
 }
 
 /* In the state ERR: all that is posted ends (IBTA 10.3.1.7, 10.8.2.4). */
@@ -132,6 +158,8 @@ static void hca_flush(struct hca_qp *qp)
 		qp->last_wqe_told = true;
 	}
 	spin_unlock_irqrestore(&qp->lock, flags);
+	if (!receiving)
+		hca_qp_torn(qp);
 	if (tell)
 		hca_qp_last(qp);
 	if (receiving || qp->ib.srq)
@@ -176,9 +204,9 @@ static struct hca_qp *hca_begin(struct hca_qp *qp)
 		return NULL;
 	spin_lock_irqsave(&peer->lock, flags);
 	answers = (peer->state == IB_QPS_RTR || peer->state == IB_QPS_RTS ||
-		   peer->state == IB_QPS_SQD) && !peer->receiving &&
+		   peer->state == IB_QPS_SQD) && !peer->receiving && !peer->torn &&
 		  peer->attr.dest_qp_num == qp->qpn && READ_ONCE(qp->hca->up) &&
-		  READ_ONCE(peer->hca->up);
+		  READ_ONCE(peer->hca->up) && !READ_ONCE(peer->silent);
 	first = answers && peer->state == IB_QPS_RTR && !peer->comm_est_told &&
 		!peer->hca->profile->iwarp;
 	if (answers)
@@ -212,12 +240,14 @@ static void hca_end(struct hca_qp *peer)
 /* The other end is silent: that is an error after what was negotiated, or after HCA_PATIENCE. */
 static enum hca_progress hca_unanswered(struct hca_qp *qp, enum ib_wc_status *status)
 {
-	u64 patience = (4096ULL << qp->attr.timeout) * (qp->attr.retry_cnt + 1);
+	u64 negotiated = (4096ULL << (qp->attr.timeout & 31)) * (qp->attr.retry_cnt + 1);
+	u64 patience = READ_ONCE(hca_patience) * (u64)HZ;
 
+	if (!patience && qp->attr.timeout)
+		patience = clamp_t(u64, nsecs_to_jiffies64(negotiated), 1, HCA_PATIENCE);
 	if (!qp->unanswered) {
 		qp->unanswered = true;
-		qp->give_up = jiffies + (qp->attr.timeout ? min_t(u64, nsecs_to_jiffies64(patience),
-								  HCA_PATIENCE) : HCA_PATIENCE);
+		qp->give_up = jiffies + (patience ?: HCA_PATIENCE);
 	} else if (time_after(jiffies, qp->give_up)) {
 		*status = IB_WC_RETRY_EXC_ERR;
 		return HCA_DONE;
@@ -245,6 +275,7 @@ static struct hca_cursor hca_local(struct hca_qp *qp, struct hca_swqe *wqe, int 
 		.sge = wqe->sge,
 		.num_sge = wqe->num_sge,
 		.access = access,
+		.excused = hca_is_program(qp),
 	};
 	u32 behind = qp->moved;
 
@@ -293,9 +324,15 @@ static enum hca_progress hca_send(struct hca_qp *qp, struct hca_swqe *wqe, u32 *
 		return qp->hca->profile->iwarp ? HCA_DONE : hca_not_ready(qp, timer, status);
 	}
 	qp->rnr_left = qp->attr.rnr_retry;
+	if (READ_ONCE(qp->tears)) {
+		peer->torn = recv;
+		hca_end(peer);
+		return hca_unanswered(qp, status);
+	}
 	for (i = 0; i < recv->num_sge; i++)
 		room += recv->sge[i].length;
 	to.hca = peer->hca;
+	to.excused = hca_is_program(peer);
 	to.pd = rq->pd;
 	to.sge = recv->sge;
 	to.num_sge = recv->num_sge;
@@ -309,8 +346,8 @@ static enum hca_progress hca_send(struct hca_qp *qp, struct hca_swqe *wqe, u32 *
 		return HCA_DONE;
 	}
 	if (wqe->length > room) {
-		hca_complain(peer->hca, HCA_RULE_RECV_LENGTH, "%u octets, %u are there",
-			     wqe->length, room);
+		hca_complain_of(peer, qp, HCA_RULE_RECV_LENGTH, "%u octets, %u are there",
+				wqe->length, room);
 		received = IB_WC_LOC_LEN_ERR;
 		*status = IB_WC_REM_INV_REQ_ERR;
 	} else if (side == HCA_TO_FAILED) {
@@ -319,7 +356,7 @@ static enum hca_progress hca_send(struct hca_qp *qp, struct hca_swqe *wqe, u32 *
 		event = IB_EVENT_QP_FATAL;
 	} else if (wqe->opcode == IB_WR_SEND_WITH_INV) {
 		/* It is invalid before the Receive completes (IBTA 9.4.1.1.3). */
-		if (hca_remote_inv(peer, wqe->inv_rkey)) {
+		if (hca_remote_inv(peer, wqe->inv_rkey, hca_is_program(qp))) {
 			cqe.wc.wc_flags = IB_WC_WITH_INVALIDATE;
 			cqe.wc.ex.invalidate_rkey = wqe->inv_rkey;
 		} else {
@@ -332,6 +369,10 @@ static enum hca_progress hca_send(struct hca_qp *qp, struct hca_swqe *wqe, u32 *
 		hca_qp_error(peer, event);
 	else
 		hca_add(qp->hca, HCA_CNT_SEND_OCTETS, wqe->length);
+	if (wqe->opcode == IB_WR_SEND_WITH_IMM) {
+		cqe.wc.wc_flags = IB_WC_WITH_IMM;
+		cqe.wc.ex.imm_data = wqe->imm;
+	}
 	cqe.wc.byte_len = wqe->length;
 	cqe.solicited = wqe->flags & IB_SEND_SOLICITED;
 	hca_rq_complete(peer, rq, recv, &cqe, received);
@@ -346,17 +387,17 @@ static enum ib_wc_status hca_rdma_allowed(struct hca_qp *qp, struct hca_qp *peer
 	int right = read ? IB_ACCESS_REMOTE_READ : IB_ACCESS_REMOTE_WRITE;
 
 	if (read && !qp->attr.max_rd_atomic) {
-		hca_complain(qp->hca, HCA_RULE_RD_ATOMIC, "at the requester");
+		hca_complain_of(qp, qp, HCA_RULE_RD_ATOMIC, "at the requester");
 		return IB_WC_LOC_QP_OP_ERR;
 	}
 	if (read && !peer->attr.max_dest_rd_atomic) {
-		hca_complain(peer->hca, HCA_RULE_RD_ATOMIC, "at the responder");
+		hca_complain_of(peer, qp, HCA_RULE_RD_ATOMIC, "at the responder");
 		hca_qp_error(peer, IB_EVENT_QP_REQ_ERR);
 		return IB_WC_REM_INV_REQ_ERR;
 	}
 	if (!(peer->attr.qp_access_flags & right)) {
-		hca_complain(peer->hca, HCA_RULE_REMOTE_RIGHTS, "%#x of %#x", right,
-			     peer->attr.qp_access_flags);
+		hca_complain_of(peer, qp, HCA_RULE_REMOTE_RIGHTS, "%#x of %#x", right,
+				peer->attr.qp_access_flags);
 		hca_qp_error(peer, IB_EVENT_QP_ACCESS_ERR);
 		return IB_WC_REM_ACCESS_ERR;
 	}
@@ -371,6 +412,42 @@ static int hca_sink_access(const struct hca_qp *qp)
 {
 	return qp->hca->profile->iwarp ? IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE :
 	       IB_ACCESS_LOCAL_WRITE;
+}
+
+/* The Receive of an RDMA Write with immediate data, all of which has been written. */
+static enum hca_progress hca_immediate(struct hca_qp *qp, struct hca_swqe *wqe,
+				       enum ib_wc_status *status)
+{
+	struct hca_qp *peer = hca_begin(qp);
+	struct hca_cqe cqe = {
+		.wc = {
+			.opcode = IB_WC_RECV_RDMA_WITH_IMM,
+			.wc_flags = IB_WC_WITH_IMM,
+			.ex.imm_data = wqe->imm,
+			.byte_len = wqe->length,
+		},
+		.solicited = wqe->flags & IB_SEND_SOLICITED,
+	};
+	struct hca_rwqe *recv;
+	struct hca_rq *rq;
+	u8 timer;
+
+	if (!peer)
+		return hca_unanswered(qp, status);
+	rq = hca_rq_of(peer);
+	recv = hca_rq_take(rq);
+	timer = peer->attr.min_rnr_timer;
+	if (recv) {
+		qp->rnr_left = qp->attr.rnr_retry;
+		hca_rq_complete(peer, rq, recv, &cqe, IB_WC_SUCCESS);
+	} else if (READ_ONCE(rq->dead)) {
+		hca_qp_error(peer, IB_EVENT_QP_FATAL);
+		*status = IB_WC_REM_OP_ERR;
+	} else {
+		hca_add(peer->hca, HCA_CNT_SENT_RNR, 1);
+	}
+	hca_end(peer);
+	return recv || *status ? HCA_DONE : hca_not_ready(qp, timer, status);
 }
 
 static enum hca_progress hca_rdma(struct hca_qp *qp, struct hca_swqe *wqe, u32 *turn,
@@ -398,6 +475,7 @@ static enum hca_progress hca_rdma(struct hca_qp *qp, struct hca_swqe *wqe, u32 *
 		return hca_unanswered(qp, status);
 	qp->unanswered = false;
 	remote.hca = peer->hca;
+	remote.excused = hca_is_program(qp) || hca_is_program(peer);
 	remote.pd = to_hca_pd(peer->ib.pd);
 	*status = hca_rdma_allowed(qp, peer, read);
 	if (half)
@@ -425,6 +503,8 @@ static enum hca_progress hca_rdma(struct hca_qp *qp, struct hca_swqe *wqe, u32 *
 	}
 	if (qp->moved != wqe->length)
 		return HCA_GOES_ON;
+	if (wqe->opcode == IB_WR_RDMA_WRITE_WITH_IMM)
+		return hca_immediate(qp, wqe, status);
 	/* Nobody writes to the sink any more. */
 	if (wqe->opcode == IB_WR_RDMA_READ_WITH_INV)
 		*status = hca_local_inv(qp, wqe->inv_rkey);
@@ -455,6 +535,7 @@ static enum hca_fault_action hca_request_fault(struct hca_qp *qp, struct hca_swq
 	case IB_WR_RDMA_READ_WITH_INV:
 		return hca_fault(qp->hca, HCA_FAULT_READ);
 	case IB_WR_RDMA_WRITE:
+	case IB_WR_RDMA_WRITE_WITH_IMM:
 		return hca_fault(qp->hca, HCA_FAULT_WRITE);
 	default:
 		return hca_fault(qp->hca, qp->ib.qp_type == IB_QPT_RC ? HCA_FAULT_SEND :
@@ -476,6 +557,7 @@ static enum hca_progress hca_execute(struct hca_qp *qp, struct hca_swqe *wqe, u3
 	case IB_WR_RDMA_READ:
 	case IB_WR_RDMA_READ_WITH_INV:
 	case IB_WR_RDMA_WRITE:
+	case IB_WR_RDMA_WRITE_WITH_IMM:
 		return hca_rdma(qp, wqe, turn, status);
 	default:
 		if (qp->ib.qp_type == IB_QPT_RC)

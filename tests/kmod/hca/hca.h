@@ -56,6 +56,12 @@
 #define HCA_GSI_QPN		1
 /* The key for local memory that no region has, of profiles with one for all domains. */
 #define HCA_LOCAL_DMA_LKEY	0xa5
+/* With these, programs get a provider that does all through the kernel; see user.c. */
+#define HCA_DRIVER_ID		RDMA_DRIVER_HFI1
+#define HCA_UVERBS_ABI		1
+#define HCA_UVERBS_CMDS\
+	(BIT_ULL(IB_USER_VERBS_CMD_POLL_CQ) | BIT_ULL(IB_USER_VERBS_CMD_REQ_NOTIFY_CQ) |\
+	 BIT_ULL(IB_USER_VERBS_CMD_POST_SEND) | BIT_ULL(IB_USER_VERBS_CMD_POST_RECV))
 /* An RDMA Read or Write moves this many octets, then others have their turn. */
 #define HCA_TURN		(64 << 10)
 
@@ -292,6 +298,10 @@ struct hca_pd {
 	struct ib_pd ib;
 };
 
+struct hca_ucontext {
+	struct ib_ucontext ib;
+};
+
 struct hca_ah {
 	struct ib_ah ib;
 	union ib_gid sgid, dgid;
@@ -323,6 +333,8 @@ struct hca_rq {
 	u32 limit;
 	/* Of a shared one: it has failed, so it takes and gives no more. */
 	bool dead;
+	/* A program posts to it. */
+	bool excused;
 };
 
 struct hca_srq {
@@ -345,6 +357,7 @@ struct hca_swqe {
 	u32 num_sge;
 	struct ib_sge *sge;
 	u32 inv_rkey;
+	__be32 imm;
 	union {
 		struct {
 			u64 addr;
@@ -387,6 +400,10 @@ struct hca_qp {
 	bool last_wqe_told, comm_est_told;
 	/* It has ended without its consumer. */
 	bool failed;
+	/* It answers nothing, or tears what it sends, see user.c; without the lock. */
+	bool silent, tears;
+	/* The Receive of a message that was torn: @receiving's. */
+	struct hca_rwqe *torn;
 	/* The engine waits for @retry. */
 	bool waiting;
 
@@ -459,6 +476,8 @@ struct hca_mr {
 	/* Written by hca_map_mr_sg(), which is the consumer's to serialize. */
 	u64 *pages;
 	u32 npages, max_pages;
+	/* Those of a program, which are pinned and mapped here; else NULL. */
+	struct page **user_pages;
 };
 
 /* Memory as work requests name it, and how far one has got in it. */
@@ -471,6 +490,8 @@ struct hca_cursor {
 	u32 at;
 	/* IB_ACCESS_REMOTE_*: @sge has an R_key. Else IB_ACCESS_LOCAL_WRITE or 0. */
 	int access;
+	/* A program has named the memory, or is the one that uses it. */
+	bool excused;
 };
 
 static inline struct hca_dev *to_hca(struct ib_device *ib)
@@ -513,6 +534,12 @@ static inline struct hca_rq *hca_rq_of(struct hca_qp *qp)
 	return qp->ib.srq ? &to_hca_srq(qp->ib.srq)->rq : &qp->rq;
 }
 
+/* Whether the consumer is a program in user space. */
+static inline bool hca_is_program(const struct hca_qp *qp)
+{
+	return qp->ib.uobject;
+}
+
 static inline bool hca_is_read(enum ib_wr_opcode opcode)
 {
 	return opcode == IB_WR_RDMA_READ || opcode == IB_WR_RDMA_READ_WITH_INV;
@@ -538,6 +565,19 @@ void hca_count_exit(struct hca_dev *hca);
 extern struct dentry *hca_debugfs;
 __printf(3, 4)
 void hca_complain(struct hca_dev *hca, enum hca_rule rule, const char *format, ...);
+/*
+ * Programs are there to break rules. What is wrong between a program and a
+ * consumer in the kernel may be the program's doing, so it does not count.
+ * Otherwise it counts for the device of @qp.
+ */
+#define hca_complain_of(qp, other, rule, format, ...) do {				\
+	if (!hca_is_program(qp) && !hca_is_program(other))				\
+		hca_complain((qp)->hca, rule, format, ##__VA_ARGS__);			\
+} while (0)
+#define hca_cursor_complain(c, rule, format, ...) do {					\
+	if (!(c)->excused)								\
+		hca_complain((c)->hca, rule, format, ##__VA_ARGS__);			\
+} while (0)
 struct rdma_hw_stats *hca_alloc_hw_port_stats(struct ib_device *ib, u32 port);
 int hca_get_hw_stats(struct ib_device *ib, struct rdma_hw_stats *stats, u32 port, int index);
 
@@ -598,6 +638,7 @@ int hca_post_srq_recv(struct ib_srq *ib, const struct ib_recv_wr *wr,
 /* engine.c */
 void hca_engine(struct work_struct *work);
 void hca_retry(struct timer_list *timer);
+void hca_qp_torn(struct hca_qp *qp);
 
 /* mad.c */
 void hca_send_mad(struct hca_qp *qp, struct hca_swqe *wqe);
@@ -618,6 +659,8 @@ void hca_iw_rem_ref(struct ib_qp *ib);
 
 /* mr.c */
 extern rwlock_t hca_keys_lock;
+struct hca_mr *hca_mr_new(struct ib_pd *ib);
+void hca_mr_own(struct hca_mr *mr, u64 iova, u64 length, int access);
 struct ib_mr *hca_get_dma_mr(struct ib_pd *ib, int access);
 struct ib_mr *hca_alloc_mr(struct ib_pd *ib, enum ib_mr_type type, u32 max_num_sg);
 int hca_map_mr_sg(struct ib_mr *ib, struct scatterlist *sg, int n, unsigned int *offset);
@@ -625,12 +668,21 @@ int hca_dereg_mr(struct ib_mr *ib, struct ib_udata *udata);
 enum ib_wc_status hca_reg_mr(struct hca_qp *qp, const struct hca_swqe *wqe);
 void hca_reg_executed(u32 index);
 enum ib_wc_status hca_local_inv(struct hca_qp *qp, u32 key);
-bool hca_remote_inv(struct hca_qp *qp, u32 key);
+bool hca_remote_inv(struct hca_qp *qp, u32 key, bool excused);
 void hca_sges_use(struct hca_dev *hca, const struct ib_sge *sge, u32 num_sge, int users);
 enum hca_side { HCA_BOTH_FINE, HCA_FROM_FAILED, HCA_TO_FAILED };
 enum hca_side hca_move(struct hca_cursor *to, struct hca_cursor *from, u32 length);
 bool hca_fill(struct hca_cursor *to, const void *from, u32 length);
 bool hca_look(struct hca_cursor *from, void *to, u32 length);
+
+/* user.c */
+int hca_alloc_ucontext(struct ib_ucontext *context, struct ib_udata *udata);
+void hca_dealloc_ucontext(struct ib_ucontext *context);
+void hca_disassociate_ucontext(struct ib_ucontext *context);
+struct ib_mr *hca_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 virt_addr, int access,
+			      struct ib_dmah *dmah, struct ib_udata *udata);
+void hca_user_release(struct hca_mr *mr);
+void hca_user_show(struct hca_dev *hca);
 
 /* selftest.c */
 void hca_selftest_init(struct hca_dev *hca);

@@ -71,7 +71,7 @@ int hca_newlink(const char *name, struct net_device *ndev, const struct hca_prof
 	struct ib_device *other;
 	int error;
 
-	other = ib_device_get_by_netdev(ndev, RDMA_DRIVER_UNKNOWN);
+	other = ib_device_get_by_netdev(ndev, HCA_DRIVER_ID);
 	if (other) {
 		ib_device_put(other);
 		return -EEXIST;
@@ -89,6 +89,7 @@ int hca_newlink(const char *name, struct net_device *ndev, const struct hca_prof
 	if (profile->iwarp)
 		hca_set_iwarp(hca, ndev);
 	ib_set_device_ops(&hca->ib, &hca_ops);
+	hca->ib.uverbs_cmd_mask |= HCA_UVERBS_CMDS;
 	hca->ib.phys_port_cnt = 1;
 	hca->ib.num_comp_vectors = profile->vectors;
 	if (profile->local_dma_lkey)
@@ -123,7 +124,7 @@ static int hca_netdev_event(struct notifier_block *nb, unsigned long event, void
 	struct net_device *ndev = netdev_notifier_info_to_dev(arg);
 	struct ib_device *ib;
 
-	ib = ib_device_get_by_netdev(ndev, RDMA_DRIVER_UNKNOWN);
+	ib = ib_device_get_by_netdev(ndev, HCA_DRIVER_ID);
 	if (!ib)
 		return NOTIFY_OK;
 	if (ib->ops.owner == THIS_MODULE) {
@@ -168,8 +169,8 @@ static void __exit hca_exit(void)
 {
 	hca_profiles_unregister();
 	unregister_netdevice_notifier(&hca_netdev_nb);
-	/* No other driver of the kernels that are tested is without an id. */
-	ib_unregister_driver(RDMA_DRIVER_UNKNOWN);
+	/* No guest has a device of the driver whose id this is. */
+	ib_unregister_driver(HCA_DRIVER_ID);
 	debugfs_remove(hca_debugfs);
 	destroy_workqueue(hca_bh_wq);
 	destroy_workqueue(hca_wq);

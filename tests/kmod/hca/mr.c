@@ -44,7 +44,7 @@ static void hca_mr_invalidate(struct hca_mr *mr)
 	hca_mr_use(mr, -1);
 }
 
-static struct hca_mr *hca_mr_new(struct ib_pd *ib)
+struct hca_mr *hca_mr_new(struct ib_pd *ib)
 {
 	struct hca_mr *mr = kzalloc(sizeof(*mr), GFP_KERNEL);
 	int error;
@@ -85,6 +85,20 @@ struct ib_mr *hca_get_dma_mr(struct ib_pd *ib, int access)
 	return &mr->ib;
 }
 
+/* A region of memory that is mapped, and VALID from now on. Only its consumer ends that. */
+void hca_mr_own(struct hca_mr *mr, u64 iova, u64 length, int access)
+{
+	unsigned long flags;
+
+	write_lock_irqsave(&hca_keys_lock, flags);
+	mr->iova = iova;
+	mr->length = length;
+	mr->access = access;
+	mr->page_size = PAGE_SIZE;
+	mr->state = HCA_MR_VALID;
+	write_unlock_irqrestore(&hca_keys_lock, flags);
+}
+
 struct ib_mr *hca_alloc_mr(struct ib_pd *ib, enum ib_mr_type type, u32 max_num_sg)
 {
 	struct hca_mr *mr;
@@ -119,10 +133,12 @@ int hca_dereg_mr(struct ib_mr *ib, struct ib_udata *udata)
 		hca_complain(mr->hca, HCA_RULE_DESTROY_BUSY,
 			     "a region whose registration is posted");
 	write_lock_irqsave(&hca_keys_lock, flags);
-	if (!mr->dma && mr->state == HCA_MR_VALID)
+	if (!mr->dma && !mr->user_pages && mr->state == HCA_MR_VALID)
 		hca_mr_invalidate(mr);
 	xa_erase(&hca_keys, mr->index);
 	write_unlock_irqrestore(&hca_keys_lock, flags);
+	if (mr->user_pages)
+		hca_user_release(mr);
 	kvfree(mr->pages);
 	kfree(mr);
 	return 0;
@@ -285,7 +301,7 @@ enum ib_wc_status hca_local_inv(struct hca_qp *qp, u32 key)
 
 	write_lock_irqsave(&hca_keys_lock, flags);
 	mr = xa_load(&hca_keys, key >> 8);
-	if (!mr || mr->dma || mr->key != key) {
+	if (!mr || mr->dma || mr->user_pages || mr->key != key) {
 		status = IB_WC_MW_BIND_ERR;
 		rule = HCA_RULE_INV_KEY;
 	} else if (mr->ib.pd != qp->ib.pd) {
@@ -304,7 +320,7 @@ enum ib_wc_status hca_local_inv(struct hca_qp *qp, u32 key)
 }
 
 /* What a Send With Invalidate does at the end that receives it. */
-bool hca_remote_inv(struct hca_qp *qp, u32 key)
+bool hca_remote_inv(struct hca_qp *qp, u32 key, bool excused)
 {
 	struct hca_mr *mr;
 	unsigned long flags;
@@ -312,14 +328,14 @@ bool hca_remote_inv(struct hca_qp *qp, u32 key)
 
 	write_lock_irqsave(&hca_keys_lock, flags);
 	mr = hca_key_find(key);
-	fine = mr && !mr->dma && mr->ib.pd == qp->ib.pd &&
+	fine = mr && !mr->dma && !mr->user_pages && mr->ib.pd == qp->ib.pd &&
 	       (mr->access & (IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_WRITE));
 	if (fine)
 		hca_mr_invalidate(mr);
 	write_unlock_irqrestore(&hca_keys_lock, flags);
 	if (fine)
 		hca_add(qp->hca, HCA_CNT_REMOTE_INVS, 1);
-	else
+	else if (!excused && !hca_is_program(qp))
 		hca_complain(qp->hca, HCA_RULE_REMOTE_INV, "key %#x", key);
 	return fine;
 }
@@ -341,18 +357,18 @@ static bool hca_translate(struct hca_cursor *c, u32 left, dma_addr_t *addr, u32 
 		return true;
 	}
 	if (!mr) {
-		hca_complain(c->hca, remote ? HCA_RULE_REMOTE_KEY : HCA_RULE_LOCAL_KEY,
-			     "key %#x", sge->lkey);
+		hca_cursor_complain(c, remote ? HCA_RULE_REMOTE_KEY : HCA_RULE_LOCAL_KEY,
+				    "key %#x", sge->lkey);
 		return false;
 	}
 	if (mr->ib.pd != &c->pd->ib) {
-		hca_complain(c->hca, remote ? HCA_RULE_REMOTE_PD : HCA_RULE_LOCAL_PD,
-			     "key %#x", sge->lkey);
+		hca_cursor_complain(c, remote ? HCA_RULE_REMOTE_PD : HCA_RULE_LOCAL_PD,
+				    "key %#x", sge->lkey);
 		return false;
 	}
 	if (c->access & ~mr->access) {
-		hca_complain(c->hca, remote ? HCA_RULE_REMOTE_ACCESS : HCA_RULE_LOCAL_ACCESS,
-			     "key %#x has %#x, not %#x", sge->lkey, mr->access, c->access);
+		hca_cursor_complain(c, remote ? HCA_RULE_REMOTE_ACCESS : HCA_RULE_LOCAL_ACCESS,
+				    "key %#x has %#x, not %#x", sge->lkey, mr->access, c->access);
 		return false;
 	}
 	if (mr->dma) {
@@ -362,9 +378,9 @@ static bool hca_translate(struct hca_cursor *c, u32 left, dma_addr_t *addr, u32 
 	/* All that is wanted, not only the next piece; and without overflow. */
 	if (va < mr->iova || sge->length - c->at > mr->length ||
 	    va - mr->iova > mr->length - (sge->length - c->at)) {
-		hca_complain(c->hca, remote ? HCA_RULE_REMOTE_BOUNDS : HCA_RULE_LOCAL_BOUNDS,
-			     "%#llx and %u of %#llx and %llu", va, sge->length - c->at,
-			     mr->iova, mr->length);
+		hca_cursor_complain(c, remote ? HCA_RULE_REMOTE_BOUNDS : HCA_RULE_LOCAL_BOUNDS,
+				    "%#llx and %u of %#llx and %llu", va, sge->length - c->at,
+				    mr->iova, mr->length);
 		return false;
 	}
 	/*
@@ -374,8 +390,8 @@ static bool hca_translate(struct hca_cursor *c, u32 left, dma_addr_t *addr, u32 
 	 */
 	offset = (mr->iova & (mr->page_size - 1)) + (va - mr->iova);
 	if (offset / mr->page_size >= mr->npages) {
-		hca_complain(c->hca, remote ? HCA_RULE_REMOTE_BOUNDS : HCA_RULE_LOCAL_BOUNDS,
-			     "page %llu of %u", offset / mr->page_size, mr->npages);
+		hca_cursor_complain(c, remote ? HCA_RULE_REMOTE_BOUNDS : HCA_RULE_LOCAL_BOUNDS,
+				    "page %llu of %u", offset / mr->page_size, mr->npages);
 		return false;
 	}
 	*addr = mr->pages[offset / mr->page_size] + offset % mr->page_size;

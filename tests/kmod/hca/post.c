@@ -75,7 +75,7 @@ void hca_rq_return(struct hca_rq *rq, struct hca_rwqe *wqe)
 	spin_unlock_irqrestore(&rq->lock, flags);
 }
 
-/* The completion of a Receive was polled. hca_cq.lock is held. */
+/* The completion of a Receive was polled, and hca_cq.lock is held; or there will be none. */
 void hca_rq_polled(struct hca_rq *rq, u32 index)
 {
 	unsigned long flags;
@@ -93,8 +93,9 @@ static int hca_rq_post(struct hca_rq *rq, const struct ib_recv_wr *wr, enum hca_
 	u32 index;
 
 	if (wr->num_sge < 0 || wr->num_sge > rq->max_sge) {
-		hca_complain(rq->hca, HCA_RULE_POST_SGES, "a Receive with %d of %u", wr->num_sge,
-			     rq->max_sge);
+		if (!rq->excused)
+			hca_complain(rq->hca, HCA_RULE_POST_SGES, "a Receive with %d of %u",
+				     wr->num_sge, rq->max_sge);
 		return -EINVAL;
 	}
 	spin_lock_irqsave(&rq->lock, flags);
@@ -104,7 +105,8 @@ static int hca_rq_post(struct hca_rq *rq, const struct ib_recv_wr *wr, enum hca_
 	}
 	if (!rq->spares) {
 		spin_unlock_irqrestore(&rq->lock, flags);
-		hca_complain(rq->hca, overflow, "of %u", rq->max_wr);
+		if (!rq->excused)
+			hca_complain(rq->hca, overflow, "of %u", rq->max_wr);
 		return -ENOMEM;
 	}
 	index = rq->spare[--rq->spares];
@@ -151,7 +153,7 @@ int hca_post_recv(struct ib_qp *ib, const struct ib_recv_wr *wr, const struct ib
 	state = qp->state;
 	spin_unlock_irqrestore(&qp->lock, flags);
 	if (ib->srq || state == IB_QPS_RESET) {
-		hca_complain(qp->hca, HCA_RULE_POST_STATE, "a Receive in state %d", state);
+		hca_complain_of(qp, qp, HCA_RULE_POST_STATE, "a Receive in state %d", state);
 		*bad = wr;
 		return -EINVAL;
 	}
@@ -204,7 +206,10 @@ static int hca_sq_fill(struct hca_qp *qp, struct hca_swqe *wqe, const struct ib_
 	case IB_WR_SEND_WITH_INV:
 		wqe->inv_rkey = wr->ex.invalidate_rkey;
 		fallthrough;
+	case IB_WR_SEND_WITH_IMM:
 	case IB_WR_SEND:
+		if (wr->opcode == IB_WR_SEND_WITH_IMM && qp->hca->profile->iwarp)
+			goto unknown;
 		if (qp->ib.qp_type == IB_QPT_GSI) {
 			struct hca_ah *ah = to_hca_ah(ud_wr(wr)->ah);
 
@@ -231,6 +236,10 @@ static int hca_sq_fill(struct hca_qp *qp, struct hca_swqe *wqe, const struct ib_
 		fallthrough;
 	case IB_WR_RDMA_READ:
 	case IB_WR_RDMA_WRITE:
+	case IB_WR_RDMA_WRITE_WITH_IMM:
+		/* RFC 5040 has none of these. */
+		if (wr->opcode == IB_WR_RDMA_WRITE_WITH_IMM && qp->hca->profile->iwarp)
+			goto unknown;
 		wqe->rdma.addr = rdma_wr(wr)->remote_addr;
 		wqe->rdma.rkey = rdma_wr(wr)->rkey;
 		break;
@@ -245,7 +254,7 @@ static int hca_sq_fill(struct hca_qp *qp, struct hca_swqe *wqe, const struct ib_
 		if (wqe->reg.access & ~HCA_MR_ACCESS ||
 		    (wqe->reg.access & IB_ACCESS_REMOTE_WRITE &&
 		     !(wqe->reg.access & IB_ACCESS_LOCAL_WRITE))) {
-			hca_complain(qp->hca, HCA_RULE_REG_ACCESS, "%#x", wqe->reg.access);
+			hca_complain_of(qp, qp, HCA_RULE_REG_ACCESS, "%#x", wqe->reg.access);
 			return -EINVAL;
 		}
 		break;
@@ -255,7 +264,7 @@ static int hca_sq_fill(struct hca_qp *qp, struct hca_swqe *wqe, const struct ib_
 	if (qp->ib.qp_type == IB_QPT_RC)
 		return 0;
 unknown:
-	hca_complain(qp->hca, HCA_RULE_POST_OPCODE, "%d of %u octets", wr->opcode, wqe->length);
+	hca_complain_of(qp, qp, HCA_RULE_POST_OPCODE, "%d of %u octets", wr->opcode, wqe->length);
 	return -EINVAL;
 }
 
@@ -268,34 +277,34 @@ static int hca_sq_post(struct hca_qp *qp, const struct ib_send_wr *wr)
 
 	if (qp->state != IB_QPS_RTS && qp->state != IB_QPS_SQD && qp->state != IB_QPS_SQE &&
 	    qp->state != IB_QPS_ERR) {
-		hca_complain(qp->hca, HCA_RULE_POST_STATE, "operation %d in state %d", wr->opcode,
-			     qp->state);
+		hca_complain_of(qp, qp, HCA_RULE_POST_STATE, "operation %d in state %d", wr->opcode,
+				qp->state);
 		return -EINVAL;
 	}
 	if (wr->num_sge < 0 || wr->num_sge > qp->init.cap.max_send_sge) {
-		hca_complain(qp->hca, HCA_RULE_POST_SGES, "operation %d with %d of %u", wr->opcode,
-			     wr->num_sge, qp->init.cap.max_send_sge);
+		hca_complain_of(qp, qp, HCA_RULE_POST_SGES, "operation %d with %d of %u",
+				wr->opcode, wr->num_sge, qp->init.cap.max_send_sge);
 		return -EINVAL;
 	}
 	/* Of all SGEs that a request may have an RDMA Read may have fewer: IBTA 11.2.1.2. */
 	if (hca_is_read(wr->opcode) && wr->num_sge > qp->hca->profile->sge_rd) {
-		hca_complain(qp->hca, HCA_RULE_READ_SGES, "%d of %u", wr->num_sge,
-			     qp->hca->profile->sge_rd);
+		hca_complain_of(qp, qp, HCA_RULE_READ_SGES, "%d of %u", wr->num_sge,
+				qp->hca->profile->sge_rd);
 		return -EINVAL;
 	}
 	if (wr->send_flags & IB_SEND_INLINE) {
-		hca_complain(qp->hca, HCA_RULE_POST_INLINE, "operation %d", wr->opcode);
+		hca_complain_of(qp, qp, HCA_RULE_POST_INLINE, "operation %d", wr->opcode);
 		return -EINVAL;
 	}
 	if (qp->head - qp->tail >= qp->init.cap.max_send_wr) {
-		hca_complain(qp->hca, HCA_RULE_SQ_OVERFLOW, "of %u, QP %#x",
-			     qp->init.cap.max_send_wr, qp->qpn);
+		hca_complain_of(qp, qp, HCA_RULE_SQ_OVERFLOW, "of %u, QP %#x",
+				qp->init.cap.max_send_wr, qp->qpn);
 		return -ENOMEM;
 	}
 	for (i = 0; i < wr->num_sge; i++)
 		length += wr->sg_list[i].length;
 	if (length > HCA_MAX_MSG) {
-		hca_complain(qp->hca, HCA_RULE_POST_LENGTH, "%llu octets", length);
+		hca_complain_of(qp, qp, HCA_RULE_POST_LENGTH, "%llu octets", length);
 		return -EINVAL;
 	}
 	wqe->wr_id = wr->wr_id;
@@ -303,6 +312,7 @@ static int hca_sq_post(struct hca_qp *qp, const struct ib_send_wr *wr)
 	wqe->flags = wr->send_flags;
 	wqe->signaled = wr->send_flags & IB_SEND_SIGNALED ||
 			qp->init.sq_sig_type == IB_SIGNAL_ALL_WR;
+	wqe->imm = wr->ex.imm_data;
 	wqe->length = length;
 	wqe->num_sge = wr->num_sge;
 	wqe->begun = false;
@@ -325,10 +335,12 @@ static void hca_sq_count(struct hca_qp *qp, const struct ib_send_wr *wr)
 		enum hca_counter counter;
 	} kinds[] = {
 		{ IB_WR_SEND, HCA_CNT_SENDS },
+		{ IB_WR_SEND_WITH_IMM, HCA_CNT_SENDS },
 		{ IB_WR_SEND_WITH_INV, HCA_CNT_SENDS_WITH_INV },
 		{ IB_WR_RDMA_READ, HCA_CNT_RDMA_READS },
 		{ IB_WR_RDMA_READ_WITH_INV, HCA_CNT_RDMA_READS },
 		{ IB_WR_RDMA_WRITE, HCA_CNT_RDMA_WRITES },
+		{ IB_WR_RDMA_WRITE_WITH_IMM, HCA_CNT_RDMA_WRITES },
 		{ IB_WR_REG_MR, HCA_CNT_REGISTRATIONS },
 		{ IB_WR_LOCAL_INV, HCA_CNT_LOCAL_INVS },
 	};

@@ -259,10 +259,11 @@ int hca_create_qp(struct ib_qp *ib, struct ib_qp_init_attr *init, struct ib_udat
 	     (cap->max_send_wr > profile->max_qp_wr || cap->max_send_sge > profile->send_sge ||
 	      (!init->srq && (cap->max_recv_wr > profile->max_qp_wr ||
 			      cap->max_recv_sge > profile->recv_sge))))) {
-		hca_complain(hca, HCA_RULE_CREATE,
-			     "a Queue Pair of %u and %u with %u and %u SGEs, %u octets inline",
-			     cap->max_send_wr, cap->max_recv_wr, cap->max_send_sge,
-			     cap->max_recv_sge, cap->max_inline_data);
+		if (!hca_is_program(qp))
+			hca_complain(hca, HCA_RULE_CREATE,
+				     "a Queue Pair of %u and %u with %u and %u SGEs, %u octets inline",
+				     cap->max_send_wr, cap->max_recv_wr, cap->max_send_sge,
+				     cap->max_recv_sge, cap->max_inline_data);
 		return -EINVAL;
 	}
 	if (profile->sq_fits && !profile->sq_fits(cap))
@@ -293,6 +294,7 @@ int hca_create_qp(struct ib_qp *ib, struct ib_qp_init_attr *init, struct ib_udat
 				    cap->max_recv_sge);
 		if (error)
 			goto fail;
+		qp->rq.excused = hca_is_program(qp);
 	}
 	if (init->qp_type == IB_QPT_GSI) {
 		qp->qpn = HCA_GSI_QPN;
@@ -351,6 +353,7 @@ int hca_destroy_qp(struct ib_qp *ib, struct ib_udata *udata)
 		if (wqe->opcode == IB_WR_REG_MR)
 			hca_reg_executed(wqe->reg.index);
 	}
+	hca_qp_torn(qp);
 	/* What was posted and not polled is not used any more. */
 	if (qp->head != qp->tail)
 		hca_sq_polled(qp, qp->head - 1);
@@ -480,8 +483,8 @@ out:
 	expected = from == IB_QPS_ERR && qp->failed;
 	spin_unlock_irqrestore(&qp->lock, flags);
 	if (error && !expected)
-		hca_complain(qp->hca, HCA_RULE_MODIFY, "from %d to %d with %#x: %d", from, to, mask,
-			     error);
+		hca_complain_of(qp, qp, HCA_RULE_MODIFY, "from %d to %d with %#x: %d", from, to,
+				mask, error);
 	else if (!error && (ends || to == IB_QPS_RTS))
 		queue_work(hca_bh_wq, &qp->engine);
 	if (!error && (ends || to == IB_QPS_RESET))

@@ -177,8 +177,10 @@ static int hca_create_srq(struct ib_srq *ib, struct ib_srq_init_attr *init, stru
 		return -EINVAL;
 	if (!init->attr.max_wr || init->attr.max_wr > hca->profile->max_srq_wr ||
 	    !init->attr.max_sge || init->attr.max_sge > hca->profile->recv_sge) {
-		hca_complain(hca, HCA_RULE_CREATE, "a shared Receive Queue of %u with %u SGEs",
-			     init->attr.max_wr, init->attr.max_sge);
+		if (!ib->uobject)
+			hca_complain(hca, HCA_RULE_CREATE,
+				     "a shared Receive Queue of %u with %u SGEs",
+				     init->attr.max_wr, init->attr.max_sge);
 		return -EINVAL;
 	}
 	if (hca_fault(hca, HCA_FAULT_CREATE))
@@ -235,13 +237,6 @@ static int hca_destroy_srq(struct ib_srq *ib, struct ib_udata *udata)
 	return 0;
 }
 
-/* Memory of user space cannot be registered: tests of that have rxe and siw. */
-static struct ib_mr *hca_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 virt_addr,
-				     int access, struct ib_dmah *dmah, struct ib_udata *udata)
-{
-	return ERR_PTR(-EOPNOTSUPP);
-}
-
 /* The device has its name, and no client yet. */
 static int hca_enable_driver(struct ib_device *ib)
 {
@@ -256,7 +251,8 @@ static int hca_enable_driver(struct ib_device *ib)
 
 const struct ib_device_ops hca_ops = {
 	.owner = THIS_MODULE,
-	.driver_id = RDMA_DRIVER_UNKNOWN,
+	.driver_id = HCA_DRIVER_ID,
+	.uverbs_abi_ver = HCA_UVERBS_ABI,
 	.enable_driver = hca_enable_driver,
 	.dealloc_driver = hca_dealloc_driver,
 	.query_device = hca_query_device,
@@ -266,6 +262,9 @@ const struct ib_device_ops hca_ops = {
 	.get_link_layer = hca_get_link_layer,
 	.alloc_hw_port_stats = hca_alloc_hw_port_stats,
 	.get_hw_stats = hca_get_hw_stats,
+	.alloc_ucontext = hca_alloc_ucontext,
+	.dealloc_ucontext = hca_dealloc_ucontext,
+	.disassociate_ucontext = hca_disassociate_ucontext,
 	.alloc_pd = hca_alloc_pd,
 	.dealloc_pd = hca_dealloc_pd,
 	.create_ah = hca_create_ah,
@@ -296,12 +295,13 @@ const struct ib_device_ops hca_ops = {
 	INIT_RDMA_OBJ_SIZE(ib_pd, hca_pd, ib),
 	INIT_RDMA_OBJ_SIZE(ib_qp, hca_qp, ib),
 	INIT_RDMA_OBJ_SIZE(ib_srq, hca_srq, ib),
+	INIT_RDMA_OBJ_SIZE(ib_ucontext, hca_ucontext, ib),
 };
 
 /* Set before those above: of each operation the first that is set stays. */
 const struct ib_device_ops hca_iw_ops = {
 	.owner = THIS_MODULE,
-	.driver_id = RDMA_DRIVER_UNKNOWN,
+	.driver_id = HCA_DRIVER_ID,
 	.get_port_immutable = hca_iw_get_port_immutable,
 	.query_gid = hca_iw_query_gid,
 	.iw_connect = hca_iw_connect,
