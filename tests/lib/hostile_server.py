@@ -53,6 +53,8 @@ class Connection(QueuePair):
         # Memory is the device's, not the connection's: there are many connections.
         super().__init__(cmid, server.memory_of(cmid.context))
         self.last_reply = None
+        #: The case after which this connection ends, if any.
+        self.only_for = None
         #: The state of Version Two, once the client speaks it.
         self.two = None
         #: The same of the protocol of 2016.
@@ -249,6 +251,8 @@ class Server:
         """Serves for ever."""
         while True:
             self.events(0 if self.connection else 200)
+            if self.connection and self.connection.only_for not in (None, self.case[0]):
+                self.drop("another connection for the next case")
             if not self.connection:
                 continue
             try:

@@ -412,8 +412,9 @@ def once(name, procedure, words, expect):
             if there:
                 r.note(what)
         r.send()
-        # What the client has learnt is for this connection only.
-        raise Gone("another connection for the next case")
+        # What the client has learnt is for this connection only. It lasts until the case ends: a Reply whose
+        # regions were not fenced when it was lost comes to nothing.
+        r.connection.only_for = name
     refuse.__name__, refuse.__doc__ = name, f"{procedure} is answered with an error once."
     case(procedure, expect)(refuse)
 
@@ -458,7 +459,7 @@ def stepwise(name, procedure, first):
             if there:
                 r.note(what)
         r.send()
-        raise Gone("another connection for the next case")
+        r.connection.only_for = name
     refuse.__name__, refuse.__doc__ = name, f"{procedure} is answered with an error, and then with SEGMENTS."
     case(procedure, "ok")(refuse)
 
