@@ -56,7 +56,7 @@ def main():
     more = fuzz.grown(before, Memory.here())
     fuzz.report(state, "client")
     check(more < TOLERANCE, f"{more:,} octets more than before are in use:\n" + read("/proc/meminfo"))
-    check(target.ask("umount") == len(fuzz_answerer.PATHS), "a mount cannot be unmounted")
+    target.ask("umount")
     target.process.end()
     wait_for("the end of the transport", 60, lambda: module_refs() == 0)
     run("rmmod", "rpcrdma")

@@ -29,6 +29,7 @@ and a message may have one of these done to it:
 """
 
 import concurrent.futures
+import ctypes
 import os
 import struct
 import threading
@@ -41,7 +42,7 @@ import hostile_2016
 import hostile_server
 import hostile_two
 import rpcrdma2_header as two
-from common import Failure, Gone, LIBC, ROOT, mount_raw, read, status, write
+from common import Failure, Gone, LIBC, ROOT, is_errno, mount_raw, read, run, status, write
 from fuzz import Finding
 from fuzz_answers import KINDS, NOTHING, OURS, SESSION, changed_input, seeds
 from fuzz_octets import LONGEST, SERVER_NONCE, SERVER_PROOF, filled, nonce_in, proved
@@ -444,16 +445,21 @@ class Peer:
         nfs = self.servers["4.1"].nfs
         if known:
             nfs.session, nfs.sequence = known
+            # The servers of a new peer speak Version One, and are silent where the client would not.
+            self.speak(NOTHING)
         return nfs.session, nfs.sequence
 
     def umount(self, _):
-        """Unmounts all; returns how many were."""
-        count = 0
+        """Unmounts all."""
+        # READDIR at its root had the real server look at the mounts there. It keeps them in its cache.
+        run("exportfs", "-f")
         for vers, path in PATHS.items():
-            server = self.servers[vers]
+            server, error, until = self.servers[vers], 1, time.monotonic() + 10
             server.is_correct = True
-            count += server.do(lambda: LIBC.umount2(path.encode(), 0) == 0)
-        return count
+            while error and time.monotonic() < until:
+                error = server.do(lambda: LIBC.umount2(path.encode(), 0) and ctypes.get_errno())
+            if error:
+                raise Finding(f"{path} cannot be unmounted: {is_errno(error)}\n{holders(path)}")
 
     def speak(self, what):
         """Has both ends speak the protocol of an input."""
@@ -514,6 +520,13 @@ class Peer:
                 self.pace = min(5, max(1, 0.7 * self.pace + 0.3 * (time.monotonic() - began) / USUAL))
                 return "well"
         raise Finding(f"a READ with a correct server: {out}")
+
+
+def holders(path):
+    """What may keep a mount busy: mounts below it, who has a file or a directory of it, the server's caches."""
+    script = (f"grep {path} /proc/mounts /proc/net/rpc/*/content; "
+              f"ls -l /proc/*/task/*/cwd /proc/*/task/*/root /proc/*/fd/* | grep {path}")
+    return status("sh", "-c", script)[1]
 
 
 def tried(work, path):
