@@ -13,6 +13,7 @@ A client in user space knows each message that it has sent and received: tshark 
 them, with every field. Of mounts tshark has to show what has been done, and what the module has
 counted."""
 
+import contextlib
 import mmap
 import os
 import socket
@@ -21,8 +22,8 @@ import threading
 
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
-from common import (Mount, check, drop_caches, pattern, read, remote, write,  # noqa: E402
-                    xprt_stats)
+from common import (Mount, check, drop_caches, netdev, pattern, read, remote, run,  # noqa: E402
+                    write, xprt_stats)
 from capture import Capture, messages  # noqa: E402
 import shown  # noqa: E402
 import shown_2016  # noqa: E402
@@ -55,12 +56,23 @@ def direct(path, flags, length, data=None):
         os.close(fd)
 
 
+@contextlib.contextmanager
+def slow_network():
+    """What iWARP sends waits for acknowledgements meanwhile, so that several messages share a segment."""
+    slow = os.environ["FABRIC"] == "siw"
+    if slow:
+        run("tc", "qdisc", "add", "dev", netdev(), "root", "netem", "delay", "40ms")
+    yield
+    if slow:
+        run("tc", "qdisc", "del", "dev", netdev(), "root")
+
+
 def by_hand():
     """A client in user space: all header types, chunks and errors, field by field."""
     import recorded
     with Mount("4.2") as mount:
         recorded.prepare(mount.path)
-    with Capture("by-hand") as capture:
+    with slow_network(), Capture("by-hand") as capture:
         connection = recorded.session()
         connection.close()
     shown.check_by_hand(capture.path, connection.notes)

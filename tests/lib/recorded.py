@@ -143,7 +143,8 @@ def session():
     before, deadline = c.received, time.monotonic() + 5 * slowness()
     while not any(a.kind == "grant" for a in c.answers) and time.monotonic() < deadline:
         c.take()
-        if c.room() > 1 and c.received - before < 200:
+        # Many at once: TCP puts them into one segment when it may send no more of those.
+        for _ in range(min(c.room() - 1, 24) if c.received - before < 200 else 0):
             c.post_message(prefix(0, c.credit(), GRANT))
         time.sleep(0.002)
     check(c.null(), "a NULL Call is not answered")

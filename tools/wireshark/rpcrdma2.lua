@@ -796,24 +796,25 @@ end
 local PSNS = 0x1000000
 
 -- Adds a packet to the message of which it is `first`, `last` or neither; `key` names
--- the direction of the connection that it came over. Returns what is known of the
--- packet, or nothing if it does not belong to a message.
-local function join(tvb, pinfo, key, first, last, psn)
-	local id = string.format("%s/%u", id_of(tvb, pinfo), psn)
+-- the direction of the connection that it came over, and `place` the packet: the next
+-- one of the message has the place `after`. Returns what is known of the packet, or
+-- nothing if it does not belong to a message.
+local function join(tvb, pinfo, key, first, last, place, after)
+	local id = string.format("%s/%s/%u", id_of(tvb, pinfo), key, place)
 	if packets[id] then
 		return packets[id]
 	end
 	if first then
-		messages[key] = begins(tvb) and { data = ByteArray.new(), packets = {}, psn = psn } or nil
+		messages[key] = begins(tvb) and { data = ByteArray.new(), packets = {}, place = place } or nil
 	end
 	local message = messages[key]
-	if not message or message.psn ~= psn then
+	if not message or message.place ~= place then
 		return nil
 	end
 	local here = {}
 	packets[id] = here
 	message.data:append(tvb:bytes())
-	message.psn = (psn + 1) % PSNS
+	message.place = after
 	table.insert(message.packets, here)
 	if last then
 		for _, packet in ipairs(message.packets) do
@@ -926,7 +927,8 @@ local function over_infiniband(tvb, pinfo, tree)
 		end
 		return false
 	end
-	local here = join(tvb, pinfo, key, opcode == SEND_FIRST, SEND_LAST[opcode], psn)
+	local here = join(tvb, pinfo, key, opcode == SEND_FIRST, SEND_LAST[opcode], psn,
+		(psn + 1) % PSNS)
 	if here then
 		show_packet(tvb, pinfo, tree, here)
 	end
@@ -937,6 +939,8 @@ end
 local RDMAP_WRITE, RDMAP_REQUEST, RDMAP_RESPONSE = 0, 1, 2
 local RDMAP_SENDS = { [3] = true, [4] = true, [5] = true, [6] = true }
 local rdmap_opcode = Field.new("iwarp_rdma.opcode")
+local ddp_last, ddp_msn, ddp_mo =
+	Field.new("iwarp_ddp.last_flag"), Field.new("iwarp_ddp.msn"), Field.new("iwarp_ddp.mo")
 local ddp_handle = Field.new("iwarp_ddp.stag")
 local ddp_offset = Field.new("iwarp_ddp.tagged_offset")
 local sink_handle, sink_offset = Field.new("iwarp_rdma.sinkstag"), Field.new("iwarp_rdma.sinkto")
@@ -986,13 +990,30 @@ local function rdma_over_iwarp(tvb, pinfo, opcode)
 	end
 end
 
--- Wireshark has put the segments of a Send together before it asks here.
+-- Wireshark itself shows only the first of several Sends in one TCP segment when it puts
+-- their segments together: it takes the others for that one once more.
+pcall(set_preference, "iwarp_ddp_rdmap.reassemble_iwarp_rdma_send", false)
+
 local function over_iwarp(tvb, pinfo, tree)
 	local opcode = latest(rdmap_opcode)
 	if opcode and not RDMAP_SENDS[opcode] and rpcrdma2.prefs.keep and not pinfo.visited then
 		rdma_over_iwarp(tvb, pinfo, opcode)
 	end
-	if not RDMAP_SENDS[opcode] or not sensible(tvb) then
+	if not RDMAP_SENDS[opcode] then
+		return false
+	end
+	local flags, msn, mo = { ddp_last() }, latest(ddp_msn), latest(ddp_mo)
+	local last = #flags > 0 and flags[#flags].value
+	if msn and mo and not (mo == 0 and last) then
+		local key = string.format("%s:%u", direction(pinfo), msn)
+		local here = join(tvb, pinfo, key, mo == 0, last, mo, mo + tvb:len())
+		if here then
+			show_packet(tvb, pinfo, tree, here)
+			return true
+		end
+	end
+	-- This is the whole, also if it is Wireshark that has put it together.
+	if not sensible(tvb) then
 		return false
 	end
 	show(tvb, pinfo, tree)
