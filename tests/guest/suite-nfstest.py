@@ -10,22 +10,19 @@
 # timeout: 3600 3600
 """nfstest mounts by itself; what it says is compared with what is known of the stock module."""
 
-import glob
 import os
-import re
 import shutil
 import sys
 import threading
-import time
 
 sys.path.insert(0, "tests/lib")
 import nfs_server  # noqa: E402
+import nfstest  # noqa: E402
 import remote_shell  # noqa: E402
 import suites  # noqa: E402
 import versions  # noqa: E402
 from case import main  # noqa: E402
-from common import NFS_PORT, ROOT, Mount, check, log, remote  # noqa: E402
-from nfs_server import EXPORT  # noqa: E402
+from common import Mount  # noqa: E402
 
 #: A name, a program, and its arguments.
 #: nfstest reads a mapping as a C string. A file that fills its last page has no end there, and
@@ -43,20 +40,6 @@ PARTS = [
 SSH = "/tmp/ssh"
 
 
-def outcome(lines):
-    """How many assertions passed, and the names of those that failed, behind that of the test."""
-    passed, failed, test = 0, [], ""
-    for line in lines:
-        if match := re.match(r" *TEST: Running test '(.*)'", line):
-            test = match[1]
-        elif match := re.match(r" *(PASS|FAIL): (.*)", line):
-            if match[1] == "PASS":
-                passed += 1
-            else:
-                failed.append(f"{test}: {match[2].strip()}")
-    return passed, failed
-
-
 def make_ssh():
     """nfstest's second client is the server's guest, where it runs commands with ssh."""
     os.mkdir(SSH)
@@ -68,9 +51,6 @@ shift
 exec env PEER_ADDR={os.environ["PEER_ADDR"]} python3 -B {SSH}/remote_shell.py "$@"
 """)
     os.chmod(f"{SSH}/ssh", 0o755)
-    # nfstest has one path for all versions, but NFSv4 begins at the scratch directory here.
-    remote(f"mkdir -p /mnt/t {ROOT}{EXPORT} && mount --bind {EXPORT} {ROOT}{EXPORT} && exportfs -i "
-           f"-o rw,no_root_squash,insecure,no_subtree_check,fsid=2 '*:{ROOT}{EXPORT}'")
 
 
 def server():
@@ -87,23 +67,11 @@ def client():
     with Mount(version) as mount:
         versions.check_version()
         options = f"hard,rsize={mount.option('rsize')},wsize={mount.option('wsize')}"
-    suites.make()
-    os.mkdir(f"{suites.TOP}/mnt/t")
+    nfstest.prepare()
     make_ssh()
     for name, program, arguments in PARTS:
-        began = time.monotonic()
-        log(f"{name}: begins")
-        _, lines = suites.inside(
-            program, "--server", os.environ["PEER_ADDR"], "--export", EXPORT, "--proto", "rdma",
-            "--port", str(NFS_PORT), "--nfsversion", version, "--mtpoint", "/mnt/t",
-            "--mtopts", options, "--notty", "--tbsize", "8k", *arguments,
-            environment=[f"PATH={SSH}:/usr/sbin:/usr/bin:/sbin:/bin"])
-        # Captured frames of what failed.
-        for file in glob.glob("/tmp/nfstest_*"):
-            os.remove(file)
-        check(any(re.match(r"[0-9]+ tests \(", line) for line in lines),
-              f"{name} did not end well:\n" + "\n".join(lines[-30:]))
-        results.add(f"{name} {version}", *outcome(lines), time.monotonic() - began)
+        nfstest.run(results, name, program, version, ["--mtopts", options, *arguments],
+                    path=f"{SSH}:{nfstest.PATH}")
     results.finish()
 
 
