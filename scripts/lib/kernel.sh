@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-# Test kernels that are built here: uml, uml-kasan, uml-lockdep, debug, cfi, arm64-64k.
+# Test kernels that are built here: uml, uml-kasan, uml-lockdep, uml-versions, debug, cfi,
+# arm64-64k.
 # Sourced, never run.
 #
 # $(kernel_dir NAME) holds
@@ -9,7 +10,7 @@
 #   image     what is booted: the UML program or a bzImage
 #   release   what uname -r says
 
-KERNELS="uml, uml-kasan, uml-lockdep, debug, cfi, debian, arm64, arm64-16k, arm64-64k"
+KERNELS="uml, uml-kasan, uml-lockdep, uml-versions, debug, cfi, debian, arm64, arm64-16k, arm64-64k"
 ARM64_FLAGS="ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu-"
 
 # Prints the fragments of a kernel.
@@ -18,8 +19,9 @@ kernel_fragments() {
 	uml) echo common uml fail speed ;;
 	uml-kasan) echo common uml sanitize uml-kasan ;;
 	uml-lockdep) echo common uml fail lockdep uml-lockdep ;;
+	uml-versions) echo common uml versions ;;
 	debug) echo common qemu x86 sanitize lockdep ;;
-	cfi) echo common qemu x86 cfi ;;
+	cfi) echo common qemu x86 versions cfi ;;
 	arm64-64k) echo common qemu arm64 ;;
 	*) die "no such kernel: $1 ($KERNELS)" ;;
 	esac
@@ -28,7 +30,7 @@ kernel_fragments() {
 # Prints the make variables of a kernel.
 kernel_make_flags() {
 	case $1 in
-	uml | uml-lockdep) echo ARCH=um ;;
+	uml | uml-lockdep | uml-versions) echo ARCH=um ;;
 	uml-kasan) echo ARCH=um LLVM=1 ;;
 	debug | cfi) echo ARCH=x86_64 LLVM=1 ;;
 	arm64-64k) echo "$ARM64_FLAGS" ;;
@@ -46,7 +48,7 @@ kernel_make_flags() {
 # Prints the root that has a kernel's compiler, and its emulator.
 tools_root() {
 	case $1 in
-	cfi | arm64*) echo "$TOOLS_ROOT" ;;
+	uml-versions | cfi | arm64*) echo "$TOOLS_ROOT" ;;
 	*) echo "$SYSROOT" ;;
 	esac
 }
@@ -185,6 +187,7 @@ take_stock_module() {
 make_kernel_uml() { make_kernel uml "$1"; }
 make_kernel_uml_kasan() { make_kernel uml-kasan "$1"; }
 make_kernel_uml_lockdep() { make_kernel uml-lockdep "$1"; }
+make_kernel_uml_versions() { make_kernel uml-versions "$1"; }
 make_kernel_debug() { make_kernel debug "$1"; }
 make_kernel_cfi() { make_kernel cfi "$1"; }
 make_kernel_arm64_64k() { make_kernel arm64-64k "$1"; }
@@ -194,11 +197,12 @@ setup_kernel() {
 
 	setup_source
 	! is_arm64 "$name" || setup_arm64
-	[ "$name" != cfi ] || setup_tools
+	[[ " uml-versions cfi " != *" $name "* ]] || setup_tools
 	case $name in
 	uml) step "kernel uml" "$(kernel_dir uml)" 3 make_kernel_uml ;;
 	uml-kasan) step "kernel uml-kasan" "$(kernel_dir uml-kasan)" 5 make_kernel_uml_kasan ;;
 	uml-lockdep) step "kernel uml-lockdep" "$(kernel_dir uml-lockdep)" 5 make_kernel_uml_lockdep ;;
+	uml-versions) step "kernel uml-versions" "$(kernel_dir uml-versions)" 4 make_kernel_uml_versions ;;
 	debug) step "kernel debug" "$(kernel_dir debug)" 5 make_kernel_debug ;;
 	debian) step "kernel debian" "$(kernel_dir debian)" 3 make_kernel_debian ;;
 	cfi) step "kernel cfi" "$(kernel_dir cfi)" 8 make_kernel_cfi ;;

@@ -12,7 +12,7 @@
 # kernels: uml
 # kernel-options: dma_debug=off
 # smoke: uml-kasan uml-lockdep debian
-# soak-smoke: uml-kasan uml-lockdep debug debian cfi
+# soak-smoke: uml-kasan uml-lockdep uml-versions debug debian cfi
 # smoke-fabrics: rxe
 # smoke-variants: 4.2 4.2@ours-ours
 # soak-smoke-fabrics: rxe siw

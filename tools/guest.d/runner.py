@@ -34,7 +34,7 @@ END
 exec bash --rcfile "$GUEST_LIB" -i"""
 
 # Seconds that a guest has for its last checks and to power off.
-GRACE = {"uml": 20, "uml-lockdep": 40, "uml-kasan": 120, "debug": 240, "cfi": 60,
+GRACE = {"uml": 20, "uml-versions": 20, "uml-lockdep": 40, "uml-kasan": 120, "debug": 240, "cfi": 60,
          "debian": 60,
          "arm64": 60, "arm64-16k": 60, "arm64-64k": 60}
 
