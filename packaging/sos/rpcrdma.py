@@ -35,6 +35,6 @@ class RpcRdma(Plugin, IndependentPlugin):
         self.add_copy_spec(list(self.may_have_keys))
 
     def postproc(self):
-        """Takes keys out of what was copied."""
+        """Takes keys out of what was copied. The kernel takes - and _ for the same in a name."""
         self.do_path_regex_sub('|'.join(self.may_have_keys),
-                               r'(host_auth_key\s*=\s*)("[^"]*"|[^\s"]+)', r'\1********')
+                               r'(host[-_]auth[-_]key\s*=\s*)("[^"]*"|[^\s"]+)', r'\1********')

@@ -14,4 +14,4 @@ MODULE_VERSION("0.1");
 #ifdef RPCRDMA_REVISION
 MODULE_INFO(revision, RPCRDMA_REVISION);
 #endif
-MODULE_INFO(report, "to those you have this module from, with version, revision and kernel log");
+MODULE_INFO(report, "to whoever gave you this module, with the output of rpcrdma-report");

@@ -32,7 +32,7 @@ EXPORT = f"{ROOT}/export"
 TOLD = ("0200:00ff:fe12:3456", "192.0.2.7", "2001:db8::")
 #: What each report has, and whether it is of our module only.
 SECTIONS = ("system", "which module", "modinfo rpcrdma", "parameters", "sysctls", "mounts over RDMA",
-            "mountstats", "NFS server", "RDMA devices", "rdma link", "kernel's log",
+            "mountstats", "NFS server", "RDMA devices", "rdma link", "ibv_devinfo -v", "kernel's log",
             "what is missing here")
 
 
