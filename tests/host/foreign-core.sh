@@ -52,8 +52,8 @@ refused() {
 	[ "$(scripts/check-kdir --core "$release" 2>&1)" = "$said" ] ||
 		fail "--core says something else of $1"
 	# No build directory is made before, which takes minutes.
-	said=$(SOURCE=$work/none scripts/dkms-prepare "$release" "$work" 2>&1) || status=$?
-	[ "$status" = 77 ] && [[ $said == *"$1"* ]] || fail "dkms-prepare with $1: status $status, $said"
+	said=$(SOURCE=$work/none scripts/dkms-build "$release" "$work" 2>&1) || status=$?
+	[ "$status" = 77 ] && [[ $said == *"$1"* ]] || fail "dkms-build with $1: status $status, $said"
 	grep -qF "$1" "$RPCRDMA_STATE/failed-$release" || fail "no reason is left for $1"
 }
 

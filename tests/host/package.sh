@@ -7,7 +7,7 @@
 # soak: only
 # setup: packaging fresh
 # alone: yes
-# timeout: 3000 3000
+# timeout: 3600 3600
 set -eu -o pipefail
 
 . scripts/lib/common.sh
@@ -95,7 +95,7 @@ guest() {
 		sleep 60
 	END
 	chmod +x "$root/root/init"
-	timeout --kill-after=10 900 qemu-system-x86_64 -M q35 \
+	timeout --kill-after=10 1500 qemu-system-x86_64 -M q35 \
 		-accel tcg,thread=multi -cpu max,-la57 -m 2G -smp 2 -nodefaults -display none -no-reboot \
 		-kernel "$root/boot/vmlinuz-$kernel" -initrd "$root/boot/initrd.img-$kernel" \
 		-append "root=root rootfstype=9p rw init=/root/init console=ttyS0 panic=-1 \
@@ -239,6 +239,17 @@ says 100 on apt install "linux-image-$rt" "linux-headers-$rt" <<-END
 	rpcrdma: $second loads this module
 END
 says 0 on dpkg-query -W -f '${db:Status-Abbrev} ' "linux-image-$rt" "linux-headers-$rt" <<<"ii  ii"
+# Each later run of dpkg says so again, and leaves what dkms has built as it is.
+modules() {
+	stat -c '%n %i %y' "$root"/lib/modules/*/updates/dkms/rpcrdma.ko*
+}
+before=$(modules)
+says 1 on dpkg --configure -a <<-END
+	rpcrdma: WARNING: $rt loads the STOCK module:
+	rpcrdma: $kernel loads this module
+	rpcrdma: $second loads this module
+END
+[ "$(modules)" = "$before" ] || fail "dkms has built again: $(modules), not $before"
 says 0 on apt purge "linux-*-$rt" <<<"rpcrdma: $kernel loads this module"
 says 0 on dpkg-query -W -f '${db:Status-Abbrev}' rpcrdma-dkms <<<ii
 

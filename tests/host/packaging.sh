@@ -63,6 +63,7 @@ mkdir -p "$work/kdir"
 refused "no build directory"
 grep -v '^CONFIG_RUST=' "$KDIR/.config" >"$work/kdir/.config"
 refused "without CONFIG_RUST"
+! scripts/check-kdir --options "$work/kdir" 2>/dev/null || fail "--options accepts what is refused"
 sed 's/^CONFIG_SUNRPC_XPRT_RDMA=m/CONFIG_SUNRPC_XPRT_RDMA=y/' "$KDIR/.config" >"$work/kdir/.config"
 refused "built in"
 cp "$KDIR/.config" "$work/kdir/.config"
@@ -122,13 +123,41 @@ if said=$(made "$work/source") || [[ $said != *"lacks the metadata"* ]]; then
 fi
 [ -d "$work/made/theirs" ] || fail "make-kdir has removed a directory that it did not make"
 rm -r "$work/made"
+# The compiler is the kernel's, whatever its name is and whatever rustc is. Without it nothing is made.
+mkdir -p "$work/compilers" "$work/wanting"
+printf '#!/bin/sh\necho rustc 1.2.3\n' >"$work/compilers/rustc"
+chmod +x "$work/compilers/rustc"
+series=$(rustc --version | sed 's/^rustc \([0-9]*\.[0-9]*\).*/\1/')
+ln -s "$(command -v rustc)" "$work/compilers/rustc-$series"
+sed -i 's/^\ttrue/\techo $(RUSTC) $(HOSTRUSTC)/' "$work/source/Makefile"
+if said=$(PATH=$work/compilers:$PATH made "$work/source") || [[ $said != *"rustc-$series rustc-$series"$'\n'*"lacks the metadata"* ]]; then
+	fail "make-kdir with a compiler of another name: $said"
+fi
+rm -rf "$work/made"
+sed 's/^CONFIG_RUSTC_VERSION_TEXT=.*/CONFIG_RUSTC_VERSION_TEXT="rustc 1.2.4"/' "$KDIR/.config" >"$work/wanting/.config"
+cp "$KDIR/Module.symvers" "$work/wanting/"
+if said=$(HEADERS=$work/wanting SOURCE=$work/source scripts/make-kdir "$release" "$work/made" 2>&1) ||
+	[[ $said != *"is not the compiler that the kernel of $work/wanting was built with"* ]]; then
+	fail "make-kdir without the kernel's compiler: $said"
+fi
+[ ! -e "$work/made" ] || fail "make-kdir has begun without the kernel's compiler"
 
-# What DKMS reads, as it does: with these variables set.
-kernelver=$release kernel_source_dir=$KDIR
+# What DKMS reads, as it does: with these variables set. The compilers are those of a kernel
+# that has none, and says what it was called with.
+mkdir -p "$work/kernel"
+cp "$KDIR/.config" "$KDIR/Module.symvers" "$work/kernel/"
+ln -s "$KDIR/rust" "$work/kernel/rust"
+called=$work/called
+printf 'modules:\n\t@echo $(CURDIR) $(M) $(RUSTC) $(KERNELRELEASE) >%s\n' "$called" >"$work/kernel/Makefile"
+kernelver=$release kernel_source_dir=$work/kernel
 export RPCRDMA_STATE=$work/state
 . ./dkms.conf
-[ "${MAKE[0]}" = "make KDIR=$KDIR modules" ] || fail "dkms.conf: ${MAKE[0]}"
-$PRE_BUILD || fail "dkms.conf: $PRE_BUILD"
+[ "${MAKE[0]}" = "make KDIR=$work/kernel modules" ] || fail "dkms.conf: ${MAKE[0]}"
+$PRE_BUILD >"$work/said" 2>&1 || fail "dkms.conf: $PRE_BUILD: $(<"$work/said")"
+mv "$called" "$called.before"
+# It puts this there.
+${MAKE[0]/#make/make -s KERNELRELEASE=$kernelver} || fail "dkms.conf: ${MAKE[0]}"
+cmp "$called.before" "$called" || fail "dkms would not find what was built: $(<"$called.before"), $(<"$called")"
 [[ $release =~ $BUILD_EXCLUSIVE_KERNEL ]] || fail "dkms.conf passes over $release"
 for version in 7.2.0 7.3.4+deb13-amd64 7.4.1 7.9 7.10.1 7.19.0-rc1 8.0.0 9.1 10.0.1 12.3.4-5-generic; do
 	[[ $version =~ $BUILD_EXCLUSIVE_KERNEL ]] || fail "dkms.conf passes over $version"
@@ -146,32 +175,39 @@ done
 
 # What dkms runs first: a kernel that cannot have the module has the reason left for it, and
 # the status is the one that lets dkms go on.
-prepare() {
-	scripts/dkms-prepare "$release" "$1" 2>&1
+build() {
+	scripts/dkms-build "$release" "$1" 2>&1
 }
 [ ! -e "$work/state/failed-$release" ] || fail "a reason for a kernel that is right"
+[ ! -e "$work/state/failed-$release.log" ] || fail "a log for a kernel that is right"
 mkdir -p "$work/headers"
 cp "$KDIR/.config" "$KDIR/Module.symvers" "$work/headers/"
 status=0
-said=$(SOURCE=$work/none prepare "$work/headers") || status=$?
-[ "$status" = 77 ] || fail "dkms-prepare without a source: status $status"
-[[ $said == *"Install the package linux-source-"* ]] || fail "dkms-prepare without a source: $said"
+said=$(SOURCE=$work/none build "$work/headers") || status=$?
+[ "$status" = 77 ] || fail "dkms-build without a source: status $status"
+status=0
+RPCRDMA_STATE=/dev/null/state scripts/dkms-build "$release" "$work/headers" >/dev/null 2>&1 || status=$?
+[ "$status" = 77 ] || fail "dkms-build without a place for its notes: status $status"
+[[ $said == *"Install the package linux-source-"* ]] || fail "dkms-build without a source: $said"
 [ "$(head -n 1 "$work/state/failed-$release")" = "error: there is no $work/none" ] ||
 	fail "the reason left: $(cat "$work/state/failed-$release")"
-[ ! -e "$work/state/build-$release" ] || fail "dkms-prepare has left a build directory"
+[ ! -e "$work/state/build-$release" ] || fail "dkms-build has left a build directory"
+# What its configuration rules out is not made first.
+sed -i 's/^CONFIG_SUNRPC_XPRT_RDMA=m/CONFIG_SUNRPC_XPRT_RDMA=y/' "$work/headers/.config"
+said=$(SOURCE=$work/none build "$work/headers") || true
+[[ $said == *"built in"* && $said != *"no $work/none"* ]] || fail "dkms-build with a stock module built in: $said"
+cp "$KDIR/.config" "$work/headers/"
 # A directory that is there already is taken, and the reason goes.
-ln -s "$KDIR" "$work/state/build-$release"
-said=$(prepare "$work/headers") || fail "dkms-prepare with a directory that is there: $said"
+ln -s "$work/kernel" "$work/state/build-$release"
+said=$(build "$work/headers") || fail "dkms-build with a directory that is there: $said"
 [ ! -e "$work/state/failed-$release" ] || fail "the reason stays: $(cat "$work/state/failed-$release")"
 rm "$work/state/build-$release"
 # One that was made of other headers is made again, which fails here.
-mkdir -p "$work/state/build-$release"
-cp "$KDIR/.config" "$work/state/build-$release/"
-ln -s "$KDIR/rust" "$work/state/build-$release/rust"
+cp -r "$work/kernel" "$work/state/build-$release"
 cat "$work/headers"/{.config,Module.symvers} | sha256sum >"$work/state/build-$release/.headers"
-said=$(SOURCE=$work/none prepare "$work/headers") || fail "dkms-prepare with its own directory: $said"
+said=$(SOURCE=$work/none build "$work/headers") || fail "dkms-build with its own directory: $said"
 echo "0x0 nothing vmlinux EXPORT_SYMBOL" >>"$work/headers/Module.symvers"
-! SOURCE=$work/none prepare "$work/headers" >/dev/null || fail "dkms-prepare has taken an old directory"
+! SOURCE=$work/none build "$work/headers" >/dev/null || fail "dkms-build has taken an old directory"
 
 # What the package says of the kernels that are installed, oldest first.
 kernels=$work/kernels
@@ -179,9 +215,12 @@ stock=kernel/net/sunrpc/xprtrdma/rpcrdma.ko.xz
 for version in 6.12.9-amd64 7.2.1-amd64 7.10.3-amd64; do
 	install -D /dev/null "$kernels/lib/modules/$version/$stock"
 done
-install -D dkms.conf "$kernels/usr/src/rpcrdma-$PACKAGE_VERSION/dkms.conf"
+tree=$kernels/usr/src/rpcrdma-$PACKAGE_VERSION
+install -D -t "$tree" dkms.conf
+install -D -t "$tree/scripts" scripts/check-kdir
 mkdir -p "$kernels/lib/modules/7.2.1-amd64/build/include" "$kernels/var/lib/rpcrdma"/build-7.{1,2.1-amd64}{,.source}
 echo 'error: there is no source' >"$kernels/var/lib/rpcrdma/failed-7.2.1-amd64"
+touch "$kernels/var/lib/rpcrdma"/failed-7.1{,.log}
 
 # told STATUS TEXT…: packaging/kernels ends with this status and says all this.
 told() {
@@ -200,12 +239,59 @@ told 1 "6.12.9-amd64 loads the stock module; this one is for Linux 7.2" \
 	"WARNING: 7.10.3-amd64 loads the STOCK module:"$'\n'"rpcrdma:   it has no headers; install linux-headers-7.10.3-amd64"
 [ ! -e "$kernels/var/lib/rpcrdma/build-7.1" ] || fail "the directory of a kernel that is gone stays"
 [ ! -e "$kernels/var/lib/rpcrdma/build-7.1.source" ] || fail "the source of a kernel that is gone stays"
+! compgen -G "$kernels/var/lib/rpcrdma/failed-7.1*" || fail "the reason for a kernel that is gone stays"
 [ -e "$kernels/var/lib/rpcrdma/build-7.2.1-amd64.source" ] || fail "the source of a kernel was removed"
+# dkms itself passes over one that lacks an option.
+mkdir -p "$kernels/lib/modules/7.10.3-amd64/build/include"
+grep -v '^CONFIG_RUST=' "$KDIR/.config" >"$kernels/lib/modules/7.10.3-amd64/build/.config"
+told 1 "rpcrdma:   error: the kernel of $kernels/lib/modules/7.10.3-amd64/build was built without CONFIG_RUST"
 install -D /dev/null "$kernels/lib/modules/7.10.3-amd64/updates/dkms/rpcrdma.ko.xz"
 told 0 "7.10.3-amd64 loads this module" "WARNING: 7.2.1-amd64"
 # A kernel without the stock module loads nothing in its place.
 rm "$kernels/lib/modules/7.10.3-amd64"/{updates/dkms,kernel/net/sunrpc/xprtrdma}/*
 told 0
+
+# A kernel to come, which has all that is looked for, but which a compiler fails for: dkms goes
+# on, its log has the compiler's words, and the reason is told by the package, and by the kernel's
+# log once the stock module is loaded.
+future=7.99.1-amd64
+export RPCRDMA_STATE=$kernels/var/lib/rpcrdma
+install -D /dev/null "$kernels/lib/modules/$future/$stock"
+ln -s "$work/kernel" "$kernels/lib/modules/$future/build"
+mkdir -p "$work"/kernel/include/config "$work/bin" "$kernels"/{dev,sys/module/rpcrdma}
+echo "$future" >"$work/kernel/include/config/kernel.release"
+printf '#!/bin/sh\necho %s\n' "$future" >"$work/bin/uname"
+chmod +x "$work/bin/uname"
+
+# loaded: what the kernel's log has when the stock module is loaded.
+loaded() {
+	: >"$kernels/dev/kmsg"
+	RPCRDMA_ROOT=$kernels PATH=$work/bin:$PATH packaging/loaded || fail "loaded ends with $?"
+	cat "$kernels/dev/kmsg"
+}
+
+error='error[E0061]: this function takes 3 arguments but 2 were supplied'
+printf 'modules:\n\t@echo "%s" >&2; exit 1\n' "$error" >"$work/kernel/Makefile"
+status=0
+said=$(scripts/dkms-build "$future" "$kernels/lib/modules/$future/build" 2>&1) || status=$?
+[ "$status" = 77 ] || fail "a compiler has failed: status $status: $said"
+[[ $said == *"$error"* ]] || fail "dkms's log lacks what the compiler said: $said"
+log=/var/lib/rpcrdma/failed-$future.log
+grep -qxF "$error" "$kernels$log" || fail "the log that is kept: $(cat "$kernels$log")"
+told 1 "WARNING: $future loads the STOCK module:"$'\n'"rpcrdma:   error: the build for Linux $future has failed" \
+	"rpcrdma:          $error" "rpcrdma:          The log is $kernels$log."
+said=$(loaded)
+[[ $said == "<4>rpcrdma: this is the stock module, "*$'\n'"<4>rpcrdma: the build for Linux $future has failed; the log is $log" ]] ||
+	fail "the kernel's log: $said"
+# Once it can be built there is no word of it.
+printf 'modules:\n' >"$work/kernel/Makefile"
+said=$(scripts/dkms-build "$future" "$kernels/lib/modules/$future/build" 2>&1) || fail "a compiler that does not fail: $said"
+! compgen -G "$kernels/var/lib/rpcrdma/failed-$future*" || fail "the reason stays"
+said=$(loaded)
+[[ $said == "<4>rpcrdma: this is the stock module, "* && $said != *$'\n'* ]] || fail "the kernel's log: $said"
+touch "$kernels/sys/module/rpcrdma/version"
+said=$(loaded)
+[ -z "$said" ] || fail "this module is told as the stock one: $said"
 
 # All that the packages install is there, and each option of a tool is in its manual page.
 while read -r path _; do
