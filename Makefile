@@ -82,6 +82,7 @@ soak:
 	@tools/check --soak
 	@$(MAKE) --no-print-directory check-oldest
 	@$(MAKE) --no-print-directory check-unstable
+	@$(MAKE) --no-print-directory check-arm64
 	@tools/sabotage
 
 # What a clock can tell, and what only instructions can.
@@ -118,8 +119,8 @@ help:
 	@echo '                  the workload with the compilers and the kernel of Debian unstable'
 	@echo '  make check-arm64'
 	@echo '                  on emulated arm64 machines with pages of 4, 16 and 64 KiB'
-	@echo '  make soak       the same with full counts, and those that take too long for make check;'
-	@echo '                  takes hours'
+	@echo '  make soak       make check with full counts, and those tests that take too long for it;'
+	@echo '                  then check-oldest, check-unstable and check-arm64; takes hours'
 	@echo '  make bench      compare with the stock module, as client and as server, and in Version Two:'
 	@echo '                  throughput, latency, work requests, instructions'
 	@echo '  make bench-two  only the part of it that goes operation by operation'
