@@ -221,7 +221,10 @@ show_stuck() {
 	local task
 
 	for task in /proc/[0-9]*/task/[0-9]*; do
-		grep -q '^State:.*D' "$task/status" 2>/dev/null || continue
+		grep -q '^State:.*[DIR]' "$task/status" 2>/dev/null || continue
+		case $(cat "$task/comm") in
+		kworker/* | rcu* | swapper*) continue ;;
+		esac
 		echo "$(cat "$task/comm") (${task##*/}) waits in:"
 		cat "$task/stack" 2>/dev/null
 	done

@@ -7,6 +7,7 @@ namespace of its own: whatever it leaves behind goes away with it.
 """
 
 import argparse
+import glob
 import math
 import os
 import selectors
@@ -33,10 +34,10 @@ exit ends both guests.
 END
 exec bash --rcfile "$GUEST_LIB" -i"""
 
-# Seconds that a guest has for its last checks and to power off.
-GRACE = {"uml": 20, "uml-versions": 20, "uml-lockdep": 40, "uml-kasan": 120, "debug": 240, "cfi": 60,
-         "debian": 60,
-         "arm64": 60, "arm64-16k": 60, "arm64-64k": 60}
+# Seconds that a guest has for its last checks and to power off. Half a minute of it is for the
+# end of a server, so that init can tell what that waits for.
+GRACE = {"uml": 60, "uml-versions": 60, "uml-lockdep": 80, "uml-kasan": 150, "debug": 270,
+         "cfi": 90, "debian": 90, "arm64": 90, "arm64-16k": 90, "arm64-64k": 90}
 
 
 def parse():
@@ -233,6 +234,24 @@ def show_output(guest):
     sys.stderr.flush()
 
 
+def show_why(run, *guests):
+    """Has guests tell on their consoles where they are stuck, and shows what their threads do here."""
+    for guest in guests:
+        guest.tell("hang")
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        run.pump(0.2)
+    for guest in guests:
+        for task in sorted(glob.glob(f"/proc/{guest.process.pid}/task/*")):
+            try:
+                with open(f"{task}/stat") as stat, open(f"{task}/wchan") as wchan:
+                    name, state = stat.read().rsplit(")", 1)
+                    show(f"{guest.role}: thread {name}), state {state.split()[0]}, in {wchan.read()}")
+            except OSError:
+                # It has just ended.
+                pass
+
+
 # Both parts of a pair in one guest. The server's goes on until the client's is done; what it
 # says has a prefix, and its exit status counts only if it ends by itself.
 JOINT = """
@@ -327,11 +346,7 @@ def conclude(run, guest, how, failed=False):
         else:
             bad = TIMED_OUT
             show(f"not done after {args.timeout:g} s")
-            for g in run.guests:
-                g.tell("hang")
-            end = time.monotonic() + 10
-            while time.monotonic() < end:
-                run.pump(0.2)
+            show_why(run, *run.guests)
         run.kill()
     elif how == "died":
         bad = GUEST_DIED
@@ -349,7 +364,11 @@ def conclude(run, guest, how, failed=False):
                 continue
             if not run.finish(g, GRACE[g.kernel]):
                 bad = GUEST_DIED
-                show(f"the {g.role} guest did not power off")
+                reached = "ended" if g.status() is not None else "not ended"
+                checked = "are over" if g.ended_well() else "are not over"
+                show(f"the {g.role} guest did not power off; its command has {reached}, its last "
+                     f"checks {checked}")
+                show_why(run, g)
         run.kill()
     reported = False
     for g in run.guests:
