@@ -62,6 +62,7 @@ impl Drop for RpcRdma {
     fn drop(&mut self) {
         // An administrator may still set another one; so this may be in vain.
         kext::host_key::forget();
+        rdma::cm::absent::forget();
     }
 }
 

@@ -5,6 +5,7 @@
 //!
 //! C header: [`include/rdma/rdma_cm.h`](srctree/include/rdma/rdma_cm.h)
 
+pub(crate) mod absent;
 mod context;
 mod host;
 mod id;

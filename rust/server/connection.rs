@@ -45,7 +45,10 @@ use crate::proto::message::{
     Version, //
 };
 use crate::proto::session::Reason;
-use crate::rdma::cm::Host;
+use crate::rdma::cm::{
+    absent,
+    Host, //
+};
 use crate::requester::fences::Fences;
 use crate::responder::call::{
     self,
@@ -147,6 +150,10 @@ pub(crate) struct Connection {
     withheld: Withheld,
     /// Where the client is.
     host: Host,
+    /// The shared Receives without which the connection is of no use.
+    vital: Atomic<u32>,
+    /// Those of them that were kept for its host, see [`absent`].
+    claimed: Atomic<u32>,
     /// The record of the offences of this host and of others.
     offenders: Arc<Offenders>,
     /// Checks whether the client makes progress.
@@ -285,18 +292,64 @@ impl Connection {
         self.patience.wake_all();
     }
 
+    /// Asks for Receives without which the connection is of no use: for those that are kept for its
+    /// host, if there are as many.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Endpoint::ask_for_receives`].
+    fn ask_for_vital(&self, endpoint: &Arc<Endpoint<Self>>, count: u32) -> Result {
+        if !endpoint.shares_receives() {
+            return Ok(());
+        }
+        let is_kept = absent::claim(self.host, count);
+        let need = if is_kept { Need::Vital } else { Need::First };
+        if let Err(error) = endpoint.ask_for_receives(count, need) {
+            if is_kept {
+                absent::keep(self.host, count);
+            }
+            return Err(error);
+        }
+        let claimed = if is_kept { count } else { 0 };
+        self.claimed.fetch_add(claimed, Relaxed);
+        self.vital.fetch_add(count, Relaxed);
+        Ok(())
+    }
+
+    /// Gives back what [`Self::ask_for_vital`] was asked for. It is not kept for the client.
+    fn return_vital(&self, endpoint: &Endpoint<Self>, count: u32) {
+        if endpoint.shares_receives() {
+            self.vital.fetch_sub(count, Relaxed);
+            endpoint.return_receives(count);
+        }
+    }
+
+    /// Keeps Receives for the client, which may come again: all that it needed if it has used a
+    /// file, else those that were kept for it before. Called once, at the end. Sleeps.
+    fn keep_place(&self) {
+        let receives = if self.xprt.is_peer_valid() {
+            &self.vital
+        } else {
+            &self.claimed
+        };
+        match receives.load(Relaxed) {
+            0 => {}
+            receives => absent::keep(self.host, receives),
+        }
+    }
+
     /// Makes what a callback needs of the connection, see [`CallbackWire::begin_callback`].
     fn prepare_callback(&self, endpoint: &Arc<Endpoint<Self>>) -> Result {
         // Completion handlers may wait for what is held meanwhile, and writeback for them.
         let _scope = NoFs::enter();
         // Replies need them, and not those that the peer was promised for its Calls.
-        endpoint.ask_for_receives(callback::SLOTS, Need::Vital)?;
+        self.ask_for_vital(endpoint, callback::SLOTS)?;
         // Where credits are not for one direction or the other, Calls may come instead. A Call that
         // finds no Send buffer waits for one to come back, so there must be some.
         let room = self.inbox.add_room(callback::SLOTS);
         let begun = room.and_then(|()| endpoint.add_send_buffers(callback::SLOTS, u64::MAX));
         if begun.is_err() {
-            endpoint.return_receives(callback::SLOTS);
+            self.return_vital(endpoint, callback::SLOTS);
         }
         begun.map(drop)
     }

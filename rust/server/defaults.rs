@@ -12,6 +12,7 @@ use crate::kext::machine;
 use crate::kext::prelude::*;
 use crate::link::channel::MESSAGE_SIZE;
 use crate::module_parameters;
+use crate::rdma::cm::absent;
 use crate::sunrpc::tunables;
 
 /// A limit that follows the memory.
@@ -91,7 +92,8 @@ pub(super) fn shared_receives(iwarp: bool, size: u32) -> u32 {
 }
 
 /// Tells of module parameters that are taken for other ones, and has the sysctls begin with what
-/// suits the machine. Called when the module is loaded, before there is a connection.
+/// suits the machine; and initialises what all listeners have in common. Called when the module is
+/// loaded, before there is a connection.
 pub(crate) fn prepare() {
     for (iwarp, name) in [(false, "shared_receives"), (true, "shared_receives_iwarp")] {
         let asked = parameter(iwarp);
@@ -99,6 +101,7 @@ pub(crate) fn prepare() {
             pr_warn!("{name}={asked} is too few to be shared, {FEWEST} is used\n");
         }
     }
+    absent::prepare();
     let memory = machine::memory();
     tunables::set_transfer_megabytes(TRANSFER_MEGABYTES.on(memory));
     tunables::set_send_buffers(SEND_BUFFERS.on(memory));

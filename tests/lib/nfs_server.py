@@ -74,15 +74,15 @@ def export_setup(flavour="sys"):
     run("exportfs", "-i", "-o", f"{options},fsid=1", f"*:{EXPORT}")
 
 
-def control_nfsd_start(threads=8):
-    """Starts the NFS server with its RDMA listener."""
+def control_nfsd_start(threads=8, lease=10):
+    """Starts the NFS server with its RDMA listener. `lease` is the lease of NFSv4, in seconds."""
     # The shortest grace period there is; without this every OPEN would wait 90 s.
     # lockd has a grace period of its own.
     for f in ("nlm_timeout", "nlm_grace_period"):
         if os.path.exists(f"/proc/sys/fs/nfs/{f}"):
             write(f"/proc/sys/fs/nfs/{f}", "3")
     # A small guest would also choose a small largest READ.
-    for f, value in (("nfsv4gracetime", "10"), ("nfsv4leasetime", "10"),
+    for f, value in (("nfsv4gracetime", "10"), ("nfsv4leasetime", str(lease)),
                      ("max_block_size", "1048576")):
         try:
             write(f"{NFSD}/{f}", value)

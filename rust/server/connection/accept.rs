@@ -8,10 +8,7 @@ use super::{
     LEAVE_WORK,
     SEND_STEP, //
 };
-use crate::endpoint::receive_pool::{
-    Need,
-    ReceivePools, //
-};
+use crate::endpoint::receive_pool::ReceivePools;
 use crate::endpoint::{
     Endpoint,
     EndpointOwner,
@@ -189,6 +186,8 @@ impl Connection {
                 upkeep: Upkeep::new(),
                 withheld: Withheld::new(),
                 host,
+                vital: Atomic::new(0),
+                claimed: Atomic::new(0),
                 offenders: common.offenders.clone(),
                 check <- new_delayed_work_ext!("rpcrdma_check"),
                 device_gone: Atomic::new(false),
@@ -207,6 +206,7 @@ impl Connection {
                 DelayedWork::<Self>::disable_sync(&this);
                 DelayedWork::<Self, LEAVE_WORK>::disable_sync(&this);
                 this.inbox.empty();
+                this.keep_place();
                 return Err(error);
             }
         };
@@ -255,7 +255,7 @@ impl Connection {
             self.channel.set_receives(Receives::new(credits, credits));
         }
         let wanted = self.channel.capacity();
-        endpoint.ask_for_receives(wanted, Need::Vital)?;
+        self.ask_for_vital(endpoint, wanted)?;
         self.inbox.add_room(wanted)?;
         let link = Link::new(endpoint.clone(), self.channel.clone())?;
         self.set_link(Some(link));

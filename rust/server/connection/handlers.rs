@@ -361,6 +361,7 @@ impl ServerTransport for Connection {
             owner.disconnect();
         }
         this.wake_all();
+        this.keep_place();
         DelayedWork::<Self, LEAVE_WORK>::schedule(this, 0);
     }
 
