@@ -80,6 +80,7 @@ check-arm64:
 # And the strict device must see what is wrong with a module that was spoilt on purpose.
 soak:
 	@tools/check --soak
+	@$(MAKE) --no-print-directory check-interop
 	@$(MAKE) --no-print-directory check-oldest
 	@$(MAKE) --no-print-directory check-unstable
 	@$(MAKE) --no-print-directory check-arm64
@@ -120,7 +121,8 @@ help:
 	@echo '  make check-arm64'
 	@echo '                  on emulated arm64 machines with pages of 4, 16 and 64 KiB'
 	@echo '  make soak       make check with full counts, and those tests that take too long for it;'
-	@echo '                  then check-oldest, check-unstable and check-arm64; takes hours'
+	@echo '                  then check-interop, check-oldest, check-unstable and'
+	@echo '                  check-arm64; takes hours'
 	@echo '  make bench      compare with the stock module, as client and as server, and in Version Two:'
 	@echo '                  throughput, latency, work requests, instructions'
 	@echo '  make bench-two  only the part of it that goes operation by operation'

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 # NFSv4 callbacks over the mount: delegations are granted, and recalled by the server.
-# variants: 4.1@ours-ours-2016
+# variants-rxe: 4.1@ours-ours-2016
 # mode: pair
 # fabrics: rxe siw
 # variants: 4.1@ours-ours

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 # The client's RDMA device is removed and comes back under I/O load.
-# variants: 4.2@ours-ours-2016
+# variants-rxe: 4.2@ours-ours-2016
 # mode: pair
 # fabrics: rxe siw
 # variants: 4.2@ours-ours
 # variants-siw: 4.2
 # kernels: uml
 # smoke: uml-kasan
+# smoke-variants: 4.2@ours-ours-2016
 # soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@ours-ours-2016
 # soak-smoke: uml-kasan uml-lockdep debug cfi
 # soak-smoke-variants: 4.2 4.2@ours-ours 4.2@ours-ours-2016

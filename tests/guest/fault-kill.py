@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 # Processes killed in mid-I/O: they die at once, their memory is safe, the mount goes on.
-# variants: 3@ours-ours-2016
+# variants-rxe: 3@ours-ours-2016
 # mode: pair
 # fabrics: rxe siw
 # variants: 3@ours-ours

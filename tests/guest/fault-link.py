@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 # The network goes down and comes up, at either end, under I/O load.
-# variants: 4.2@ours-ours-2016
+# variants-rxe: 4.2@ours-ours-2016
 # mode: pair
 # fabrics: rxe siw
 # variants: 4.2@ours-ours

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 # Forced and lazy unmounts in mid-I/O, also of a server out of reach; nothing of the mount stays behind.
-# variants: 4.2@ours-ours-2016
+# variants-rxe: 4.2@ours-ours-2016
 # mode: pair
 # fabrics: rxe siw
 # variants-rxe: 4.2@ours-ours

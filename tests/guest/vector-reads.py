@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 # Both ways in which nfsd makes the data of a READ: pages of the file itself, and copies in its own.
-# variants: 4.2@ours-ours-2016 3@ours-ours-2016
+# variants: 3@ours-ours-2016
 # mode: pair
 # server: ours
 # fabrics: rxe
-# variants: 4.2@ours-ours 3@ours-ours
+# variants: 4.2@ours-ours
 # kernels: uml
 # soak-fabrics: rxe siw
 # soak-smoke: uml-kasan uml-lockdep

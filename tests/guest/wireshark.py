@@ -4,7 +4,9 @@
 # mode: pair
 # server: ours
 # fabrics: rxe siw
-# variants: two 2016
+# variants: two
+# variants-rxe: 2016
+# soak-variants: two 2016
 # kernels: uml
 # timeout: 300 900
 """Frames of sessions are captured in the client's guest, and dissected there.
