@@ -141,11 +141,15 @@ class Guest:
         # UML polls what it writes to, so that must be a pipe, not a file.
         self.console_out, console = os.pipe()
         os.set_blocking(self.console_out, False)
+        # UML reads its console too. What is said to init must come by one way only.
+        silence, self.silence = os.pipe()
         self.process = subprocess.Popen(
-            self.uml(common, line) if self.is_uml else self.qemu(common, line, frames), stdin=0 if self.interactive else line,
+            self.uml(common, line) if self.is_uml else self.qemu(common, line, frames),
+            stdin=0 if self.interactive else silence,
             stdout=1 if self.interactive else console, stderr=console,
             pass_fds=fds, cwd="/",
             env={**os.environ, "TMPDIR": "/dev/shm", "HOME": "/tmp"})
+        os.close(silence)
         if self.args.pin:
             # Before it has threads, which inherit this.
             cpus = sorted(os.sched_getaffinity(0))
