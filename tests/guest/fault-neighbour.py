@@ -62,7 +62,7 @@ def move_server(mount, load, address):
     run("bash", "-c", hear(address))
     os.environ["PEER_MAC"] = address
     heal_server_device()
-    took = load.wait_progress("the server's move")
+    took = load.wait_progress("the server's move", heal=heal_server_device)
     log(f"the server is at {address}: progress after {took:.1f} s, "
         f"{connects(mount) - before} new connections")
     if os.environ["FABRIC"] == "rxe":
@@ -76,7 +76,7 @@ def move_client(load, address):
     remote(f"sleep 0.2; {hear(address)}", wait=False)
     run("bash", "-c", take_address(address, os.environ["PEER_MAC"]))
     heal_device()
-    took = load.wait_progress("the client's move")
+    took = load.wait_progress("the client's move", heal=heal_device)
     log(f"the client is at {address}: progress after {took:.1f} s")
 
 

@@ -42,7 +42,7 @@ def short():
     """Whether more than half of the memory is in use."""
     # A connection may end while it is read.
     text = remote(f"cat {DEBUGFS}/*/transfers 2>/dev/null", ok=None)
-    pages = max(int(l.split(": ")[1]) for l in text.splitlines() if l.startswith("all_pages: "))
+    pages = max((int(l.split(": ")[1]) for l in text.splitlines() if l.startswith("all_pages: ")), default=0)
     return pages > MEMORY << 7
 
 
@@ -68,7 +68,7 @@ def client():
     remote(f"truncate -s 300M {IMAGE} && mkfs.ext4 -qF {IMAGE} && mkdir {DISK} && "
            f"mount -o loop {IMAGE} {DISK} && chmod 777 {DISK} && "
            f"exportfs -o rw,async,no_root_squash,insecure,no_subtree_check,fsid=7 '*:{DISK}'")
-    with Mount("3", options=f"noac,nconnect={CONNECTIONS},wsize={SIZE}", export=DISK) as mount:
+    with Mount("3", options=f"noac,timeo=1800,nconnect={CONNECTIONS},wsize={SIZE}", export=DISK) as mount:
         with open(f"{mount.path}/data", "wb") as f:
             f.write(bytes(2 * SIZE * JOBS))
         load = subprocess.Popen(

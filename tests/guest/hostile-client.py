@@ -109,6 +109,9 @@ def client():
             t.problem(f"a well-behaved client had to wait for {t.slowest:.0f} s")
     # The others end with the service, whatever they were in the middle of.
     remote_call("nfsd_stop")
+    deadline = time.monotonic() + 30 * slowness()
+    while queue_pairs() and time.monotonic() < deadline:
+        time.sleep(0.5)
     if queue_pairs():
         t.problem("connections are left when the server has stopped:\n"
                   + remote("rdma res show qp link $RDMADEV; rdma res show cm_id link $RDMADEV"))

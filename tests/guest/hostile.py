@@ -376,7 +376,7 @@ def killed(path, problems):
     remote_call("set_case", name=name, procedure="READDIR")
     # The server has the Call, and answers never.
     pid = in_process(readdir, path)
-    time.sleep(0.3 * slowness())
+    time.sleep(0.8 * slowness())
     os.kill(pid, signal.SIGKILL)
     began = time.monotonic()
     _, how = os.waitpid(pid, 0)

@@ -104,7 +104,12 @@ def idle(mount):
     for name in ("answers", "knows no requests", "has told nothing"):
         check(raw.peers[name].null(), f"who {name} gets no answer")
         raw.peers[name].close()
-    here, there = asked(read(f"{TRACING}/trace")), asked(remote(f"cat {TRACING}/trace"))
+    def both():
+        return asked(read(f"{TRACING}/trace")), asked(remote(f"cat {TRACING}/trace"))
+
+    # The last request may have been sent just now.
+    wait_for("the answer to each request", 5, lambda: both()[0][0] == both()[0][1], 0.5)
+    here, there = both()
     log(f"the client has asked and was answered {here}, the server {there}")
     # Either hears of the other one's request, and need not ask itself then.
     check(here[1] + there[1] >= 2 and here[0] == here[1], f"{here}, {there}")

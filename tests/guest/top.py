@@ -29,7 +29,7 @@ FILE = "/run/rpcrdma.prom"
 DASHBOARD = "packaging/grafana/rpcrdma.json"
 DEBUGFS = "mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug"
 #: STATFS is never answered from a cache.
-CALLS, SECONDS = 200, 1
+CALLS, SECONDS = 200, 3
 TOP = "/sys/kernel/debug/rpcrdma"
 LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\[\\"n])*"'
 METRIC = re.compile(rf'([a-z_]+)\{{({LABEL}(?:,{LABEL})*)\}} (\d+(?:\.\d+)?)')

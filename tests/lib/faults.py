@@ -138,17 +138,23 @@ class Load:
                 del self.pids[job]
                 raise Failure(f"load {job} ended with wait status {st}")
 
-    def wait_progress(self, what, steps=2, limit=RECOVERY):
-        """Waits until every process has done some steps more; returns how long that took."""
+    def wait_progress(self, what, steps=2, limit=RECOVERY, heal=None):
+        """Waits until every process has done some steps more; returns how long that took.
+
+        `heal` is called every few seconds meanwhile.
+        """
         self.alive()
         target = {job: self.cell(job)[0] + steps for job in self.pids}
-        began = time.monotonic()
+        began = healed = time.monotonic()
         while any(self.cell(job)[0] < n for job, n in target.items()):
             self.alive()
             if time.monotonic() - began > limit * slowness():
                 stuck = [f"{j}: {self.cell(j)[0]} of {n}" for j, n in target.items()]
                 raise Failure(f"{what}: no progress within {limit * slowness()} s: "
                               + ", ".join(stuck) + "\n" + stacks(self.pids.values()))
+            if heal and time.monotonic() > healed + 3:
+                heal()
+                healed = time.monotonic()
             time.sleep(0.02)
         return time.monotonic() - began
 

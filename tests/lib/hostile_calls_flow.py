@@ -167,7 +167,7 @@ def memory_of_server(t):
                 refused = True
             if not refused:
                 t.problem(f"{'read' if read_it else 'written'} by handle {handle:#x}")
-            deadline = time.monotonic() + slowness()
+            deadline = time.monotonic() + 5 * slowness()
             while (left := queue_pairs()) > before and time.monotonic() < deadline:
                 time.sleep(0.1)
             if left > before:
@@ -183,9 +183,9 @@ def invalidations(t):
         connection = Caller()
         try:
             connection.send_message(null_call(next(XIDS)), invalidate=handle)
-            connection.null(1)
             # Only Replies take handles away: RFC 8166, 3.3.2.
-            t.problem(f"handle {handle:#x}: the connection was not ended")
+            if connection.null(1) or not connection.lost():
+                t.problem(f"handle {handle:#x}: the connection was not ended")
         except Gone:
             pass
         connection.close()

@@ -280,14 +280,14 @@ def control(server):
         connection, _ = listener.accept()
         with connection, connection.makefile("rwb") as f:
             try:
-                request = json.loads(f.readline())
+                arguments = json.loads(f.readline())["arguments"]
+                case = (arguments["name"], arguments["procedure"])
                 # Not while a case is in the middle of something.
                 with server.lock:
                     result = {"hits": server.hits, "connections": server.connections,
                               "notes": server.notes}
-                    arguments = request["arguments"]
                     server.hits, server.notes = 0, []
-                    server.case = (arguments["name"], arguments["procedure"])
+                    server.case = case
                     server.first = ""
                     firsts = hostile_2016.FIRST if server.is_2016 else hostile_two_cases.FIRST
                     if arguments["name"] in firsts:

@@ -320,7 +320,7 @@ def credits_none_for_a_while(r):
     message = r.parts()[0]
     r.send(message[:8] + bytes(4) + message[12:])
     # The next Call of the client has to wait for it.
-    r.connection.two.put_off(0.5)
+    r.connection.two.put_off(0.2)
 
 
 @case("GETATTR")

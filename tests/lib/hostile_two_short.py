@@ -104,7 +104,7 @@ def short_receive_late(r):
     if both(r) and "refused" in r.connection.server.notes:
         segment = r.call.reads[0][1:]
     r.send()
-    time.sleep(0.2 * slowness())
+    time.sleep(0.4 * slowness())
     handle, length, offset = segment
     try:
         r.connection.rdma_read(handle, offset, length)

@@ -88,8 +88,8 @@ def locks(mount):
 
     def blocked():
         mine = os.open(path, os.O_RDWR)
-        os.write(begun[1], b"!")
         began = time.monotonic()
+        os.write(begun[1], b"!")
         fcntl.fcntl(mine, fcntl.F_SETLKW, flock(fcntl.F_WRLCK, 25, 1))
         took = time.monotonic() - began
         check(took > 0.2, "a blocked lock was granted at once")
