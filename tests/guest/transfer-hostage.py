@@ -32,7 +32,7 @@ sys.path.insert(0, "tests/lib")
 import hca  # noqa: E402
 import versions  # noqa: E402
 from case import main  # noqa: E402
-from common import (Mount, check, child, children, fabric, log, remote, slow, slowness,  # noqa: E402
+from common import (Mount, check, child, children, fabric, log, remote, run, slow, slowness,  # noqa: E402
                     wait_for, write)
 
 DEBUGFS = "/sys/kernel/debug/rpcrdma/server"
@@ -215,11 +215,17 @@ def client():
             tell(f"{READY}-cut")
             wait_for("all Calls to be sent", 20, lambda: all(
                 os.path.exists(f"{READY}-{n}-sent") for n in range(CLIENTS)))
-            plain = answered + sum(1 if speaks_two else PLAIN for speaks_two in two)
+            # The Calls of one client fill its own Send Queue with RDMA Reads, and its last ones may have
+            # to wait for these. They are in nobody else's way.
+            own = PLAIN if fabric() == "siw" else 0
+            plain = answered + sum(1 if speaks_two else PLAIN for speaks_two in two) - own
             patience = time.monotonic() + 20 * slowness()
             while (nulls() < plain or transfers()["all_pages"] <= MEMORY << 7) and time.monotonic() < patience:
                 time.sleep(0.2)
             kept, answered, plain = transfers(), nulls() - answered, plain - answered
+            if answered < plain:
+                log(remote(f"cd {DEBUGFS} && grep . */credits */send_queue */transfers", ok=None)
+                    + run("ss", "-tin", ok=None))
             during = best(mount, before)
             # Half a minute and the next check. What is not short any more is left to them.
             took = wait_for("the memory to be taken back", 50,
@@ -234,7 +240,7 @@ def client():
             f"{during[1] / before[1]:.2f}")
         log(f"taken back {took:.0f} s later")
         check(kept["all_pages"] > MEMORY << 7, "the others keep too little to be in the way")
-        check(answered == plain, f"{answered} Calls without chunks of {plain} were answered")
+        check(plain <= answered <= plain + own, f"{answered} Calls without chunks of {plain} were answered")
         # One Call with chunks at a time there always is, and this machine may be busy with others.
         check(during[0] > before[0] / 4, "Reads had to wait")
         check(during[1] > before[1] / 2, "GETATTRs had to wait")
