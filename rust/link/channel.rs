@@ -34,10 +34,10 @@
 //!
 //! A server's threads may be slow, and Calls in parts wait for them in memory
 //! ([`super::assembly`]). When much of that is taken clients are throttled: each is offered credits
-//! for what it may still keep of its own share, or one if that is used up, as Calls are answered and
-//! their credits renewed. So those that have filled the memory get no more of it, and others send
-//! their Calls in parts as before. What was promised before may still come; with 64 credits for
-//! each of 128 clients that is no more than what is left. Freeing memory
+//! for what it may still keep of its own share, or one if that is used up, as Calls are answered
+//! and their credits renewed. So those that have filled the memory get no more of it, and others
+//! send their Calls in parts as before. What was promised before may still come; with 64 credits
+//! for each of 128 clients that is no more than what is left. Freeing memory
 //! does not identify waiters, so a throttled connection is checked every [`CHECK_INTERVAL`], and
 //! whenever something arrives or is sent. The other direction is never throttled, for a Reply that
 //! is expected in parts has no other form; there a client knows what it has asked for.
@@ -554,8 +554,8 @@ impl Channel {
         }
     }
 
-    /// Returns whether the peer's messages in parts take more memory than its own share, while there
-    /// is little left for those of others.
+    /// Returns whether the peer's messages in parts take more memory than its own share, while
+    /// there is little left for those of others.
     pub(crate) fn crowds_others(&self) -> bool {
         assembly::is_crowded() && self.assembly.room() == 0
     }

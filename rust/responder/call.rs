@@ -519,8 +519,8 @@ pub(crate) enum Taken<H: EndpointEvents, S: CallSink> {
     Crowded(Arrived<H>),
 }
 
-/// Returns whether a message is a Call without chunks. The last part of one that came in parts tells
-/// of all of it: only this has chunks.
+/// Returns whether a message is a Call without chunks. The last part of one that came in parts
+/// tells of all of it: only this has chunks.
 pub(crate) fn is_plain<H: EndpointEvents>(version: Version, arrived: &Arrived<H>) -> bool {
     let short = ShortCall::decode(version, arrived.message.bytes());
     short.is_some_and(|short| !short.has_chunks())

@@ -9,7 +9,7 @@
 //! | [`Listening`], [`Connection`] | SUNRPC, see [`crate::sunrpc::svc`] | - | `free` |
 //! | the listening CM id | the listener | mutex `place` | replaced, see below; or `detach` |
 //! | a request to connect | the listener | spinlock `requests` | accepted, device gone, `detach` |
-//! | what is kept for clients to come back | the module ([`absent`]) | its mutex | claimed, an hour |
+//! | what is kept for absent clients | the module ([`absent`]) | its mutex | claimed, two hours |
 //! | the [`offenders`] | the listener, shared with its connections | its spinlock | dropped |
 //! | the endpoint | the connection | mutex `owner` | `free`: drained, then destroyed |
 //! | the [`Link`](crate::link::Link) | the connection, shared with its callback | `link` | `free` |

@@ -262,7 +262,7 @@ impl<M: PoolMember> ReceivePool<M> {
         self.group
     }
 
-    /// Returns whether a further connection may find no Receives.
+    /// Returns whether a further connection with that need may find no Receives.
     pub(super) fn is_full(&self, need: Need) -> bool {
         let state = self.state.lock();
         state.demand.is_full(need, state.lost(), self.kept())

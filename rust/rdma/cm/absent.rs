@@ -32,8 +32,8 @@ const KEPT_FOR: u64 = 3600;
 /// The most Receives that are kept for a host: enough for some mounts of several connections.
 const MOST: u32 = 512;
 
-/// What is kept for a host. At the end of a period what is old is not kept any more, and what is
-/// new is old.
+/// A host and what is kept for it. At the end of a period what is old is not kept any more, and
+/// what is new is old.
 struct Entry {
     /// The host.
     host: Host,
@@ -52,7 +52,7 @@ impl Entry {
     }
 }
 
-/// What is kept for all hosts.
+/// The hosts for which something is kept.
 struct Absent(KVVec<Entry>);
 
 impl Absent {
@@ -227,11 +227,11 @@ mod tests {
         absent.refresh(KEPT_FOR);
         assert_eq!(absent.sum(), (9, 3 * KEPT_FOR - 1));
         absent.keep(host(1), 2, KEPT_FOR);
-        // What was kept first is claimed first.
+        // A host claims first what was kept first.
         assert!(absent.claim(host(1), 4));
         absent.refresh(2 * KEPT_FOR);
         assert_eq!(absent.sum(), (3, 3 * KEPT_FOR));
-        // Whoever keeps one now and then keeps no more than that.
+        // A host that loses a connection now and then does not keep what it had once.
         absent.keep(host(1), 1, 2 * KEPT_FOR);
         absent.refresh(3 * KEPT_FOR);
         assert_eq!(absent.sum(), (1, 4 * KEPT_FOR));
