@@ -14,7 +14,7 @@ KFLAGS := $(if $(call config_has,CONFIG_CC_IS_CLANG),LLVM=1) \
 	$(if $(call config_has,CONFIG_UML),ARCH=um)
 
 .DEFAULT_GOAL := modules
-.PHONY: modules modules_install check-kdir clean help setup demo demo-pair check soak bench
+.PHONY: modules modules_install check-kdir clean help setup demo demo-pair check soak soak-fairness bench
 .PHONY: guest check-interop check-oldest check-unstable check-arm64 bench-two bench-instructions deb
 
 # The oldest kernel that the module is for.
@@ -86,6 +86,10 @@ soak:
 	@$(MAKE) --no-print-directory check-arm64
 	@tools/sabotage
 
+# How fair the server is, compared with the commit before, or with that of BASE.
+soak-fairness:
+	@tools/fairness $(if $(BASE),--base $(BASE))
+
 # What a clock can tell, and what only instructions can.
 bench:
 	@tools/bench
@@ -123,6 +127,8 @@ help:
 	@echo '  make soak       make check with full counts, and those tests that take too long for it;'
 	@echo '                  then check-interop, check-oldest, check-unstable and'
 	@echo '                  check-arm64; takes hours'
+	@echo '  make soak-fairness [BASE=COMMIT]'
+	@echo '                  how fair the server is to its clients, compared with another commit'
 	@echo '  make bench      compare with the stock module, as client and as server, and in Version Two:'
 	@echo '                  throughput, latency, work requests, instructions'
 	@echo '  make bench-two  only the part of it that goes operation by operation'
