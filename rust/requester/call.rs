@@ -231,8 +231,8 @@ impl<T: Host> Call<T> {
 
     /// The regions are fenced: they go back to the pool, and the Call is idle again.
     pub(super) fn set_fenced(&self, mut regions: Regions<T>) {
-        for region in &mut regions {
-            region.fenced();
+        while let Some(region) = regions.pop() {
+            drop(region.fenced());
         }
         self.set_idle(regions);
     }

@@ -29,8 +29,8 @@
 //! - When a connection ends, [`Requester::reclaim`] runs after its queues were freed: it takes
 //!   everything out of `Sent` and `Fencing`. What is not known to be fenced is deregistered. A Call
 //!   in `Killed` is left to its waiter, which is woken, if the flushed fence has not done so.
-//! - Lock order: the Call's lock, then the endpoint's. Handles are dropped outside of both, since
-//!   deregistration sleeps; only one that is known to be clean may be dropped inside the Call's.
+//! - Lock order: the Call's lock, then the endpoint's. A region is dropped under neither of them:
+//!   to deregister it sleeps, and to unmap what is fenced may take as long as a copy of its memory.
 
 pub(crate) mod call;
 pub(crate) mod fences;
