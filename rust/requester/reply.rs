@@ -129,9 +129,10 @@ fn take_rest<T: Host>(
                 weigh_credits(&**this);
             }
             // The timeout of a Call begins before the connection is made; with a delay that grows,
-            // it might be over each time that the Call could be sent. Without any, a server that
-            // says this much and no more would be connected to over and over.
-            this.xprt().set_reestablish_timeout(SPOILT_DELAY);
+            // it might be over each time that the Call could be sent. Some is left: without any, a
+            // server that says this much and no more would be connected to over and over. There is
+            // none any more on a connection that has had a Reply, which works.
+            this.xprt().shorten_reestablish_timeout(SPOILT_DELAY);
         }
         Delivery::Call(..) | Delivery::Answer(..) | Delivery::Part(_) | Delivery::Nothing => {}
     }
