@@ -416,7 +416,7 @@ fn fence<T: Host>(
                 rqst,
             });
             drop(state);
-            Requester::watch_fences(this);
+            Requester::watch(this);
             stats.local_invalidations.add_value(count);
             stats.work_requests.add_value(count);
         }
