@@ -496,7 +496,7 @@ impl Channel {
 
     /// Checks whether the peer makes progress, see [`crate::proto::connection::watchdog`]. `waits`
     /// says that a message that has no other form waits for credits. Returns whether to check
-    /// again. [`Self::act`] does what follows from it. Sleeps.
+    /// again, whatever happens. [`Self::act`] does what follows from it. Sleeps.
     pub(crate) fn check(&self, waits: bool) -> bool {
         let pending = Pending {
             message: waits,
@@ -510,8 +510,7 @@ impl Channel {
             // If there is a verdict at this moment it stands: the exchange gives only one.
             self.follow(self.auth.skipped());
         }
-        // Settings may change at any time, of which nobody tells.
-        found.again || self.rules().has_optional
+        found.again || (self.rules().has_optional && pending.patience > 0)
     }
 
     /// Publishes what others ask for without the lock.

@@ -83,8 +83,11 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T::Wire>) {
     };
     take_in(this, message, link.channel());
     act(&**this, &link);
-    if link.channel().needs_check() {
-        T::watch(this);
+    let channel = link.channel();
+    // Of settings that have changed nobody tells, where the peer can be told of them: so there is a
+    // check after something has happened, and none while nothing does.
+    if channel.needs_check() || channel.rules().has_optional {
+        Requester::watch(this);
     }
 }
 
@@ -453,15 +456,16 @@ fn change_credits<T: Host>(this: &Arc<T>, credits: u32) {
 
 /// Compares the Calls that have a credit with those that may have one now: an answer which says
 /// that we know how many these are waits until all others have ended. They may not have been sent
-/// yet, and the peer has Receives for them so long.
+/// yet, and the peer has Receives for them so long. Returns whether an answer would have to wait.
 #[cold]
-pub(crate) fn weigh_credits<T: Host>(this: &T) {
+pub(crate) fn weigh_credits<T: Host>(this: &T) -> bool {
     let Some(link) = this.requester().link() else {
-        return;
+        return false;
     };
     let limit = link.channel().call_limit() as usize;
     let is_held = this.xprt().credits_in_use() > limit;
     link.channel().hold_answers(is_held);
+    is_held
 }
 
 /// The fence of the Call with index `tag` has completed.
