@@ -168,6 +168,11 @@ pub(crate) fn unreadable<T: Host>(
 /// Does what the session of a connection wants.
 pub(crate) fn act<T: Host>(this: &T, link: &Link<T::Wire>) {
     let outcome = link.channel().act(link.endpoint());
+    // Before that, whoever makes the connection says it.
+    if outcome.agreed && this.xprt().is_connected() {
+        let agreement = link.channel().agreement();
+        agreement.tell(this.traced(), &this.xprt().display());
+    }
     if outcome.wake {
         this.xprt().wake();
     }
