@@ -91,6 +91,7 @@ use crate::responder::reply::{
 };
 use crate::sunrpc::svc::{
     CallContext,
+    FreshPages,
     Pages, //
 };
 use crate::sunrpc::{
@@ -117,11 +118,11 @@ impl CallSink for Backchannel {
         true
     }
 
-    fn take_pages(&mut self, count: usize, _tail: usize) -> Result<Pages> {
+    fn take_pages(&mut self, count: usize, _tail: usize) -> Result<FreshPages> {
         if count > MAX_CALL / PAGE_SIZE {
             return Err(E2BIG);
         }
-        Pages::allocate(count)
+        FreshPages::allocate(count)
     }
 }
 
