@@ -147,6 +147,10 @@ fn take_rest<T: Host>(
 
 /// Takes a message of Version One in that can't be decoded. Returns what it is if it may answer a
 /// Call of ours.
+///
+/// Where nothing shows its direction it is taken for an answer to the Call with this transaction
+/// ID, which fails: to keep silent about it would have the RPC wait until its timeout. A peer that
+/// can send such a message can answer the Call with an error as well.
 pub(crate) fn unreadable<T: Host>(
     this: &Arc<T>,
     message: &Received<T::Wire>,
