@@ -58,6 +58,7 @@ use crate::observe::trace::{
 };
 use crate::proto::message::{
     self,
+    PlainHeader,
     Version, //
 };
 use crate::proto::v1::{
@@ -90,6 +91,7 @@ use crate::responder::reply::{
 };
 use crate::sunrpc::svc::{
     CallContext,
+    FreshPages,
     Pages, //
 };
 use crate::sunrpc::{
@@ -116,11 +118,11 @@ impl CallSink for Backchannel {
         true
     }
 
-    fn take_pages(&mut self, count: usize, _tail: usize) -> Result<Pages> {
+    fn take_pages(&mut self, count: usize, _tail: usize) -> Result<FreshPages> {
         if count > MAX_CALL / PAGE_SIZE {
             return Err(E2BIG);
         }
-        Pages::allocate(count)
+        FreshPages::allocate(count)
     }
 }
 
@@ -481,7 +483,34 @@ pub(super) fn max_payload(client: &Client) -> usize {
         .requester
         .ask_link(smallest)
         .unwrap_or(v1::MIN_INLINE);
-    (inline as usize)
-        .min(PAGE_SIZE)
-        .saturating_sub(v1::MIN_HEADER_LEN)
+    payload_of(inline)
+}
+
+/// Returns how long an RPC message may be that fits a message of `inline` octets in any version,
+/// and a page.
+fn payload_of(inline: u32) -> usize {
+    let most = PAGE_SIZE.min(inline as usize);
+    most.saturating_sub(PlainHeader::MAX_LEN as usize)
+}
+
+#[cfg(rpcrdma_kunit)]
+#[kernel::prelude::kunit_tests(rpcrdma_client_backchannel)]
+mod tests {
+    use super::*;
+
+    /// RFC 8167, section 4.2: the longest callback and its Reply fit one message, whatever is
+    /// spoken.
+    #[test]
+    fn the_longest_callback_fits() {
+        for inline in [v1::MIN_INLINE, 4095, 4096, 65536] {
+            let limit = PAGE_SIZE.min(inline as usize);
+            for version in [Version::One, Version::Earlier, Version::Two] {
+                for direction in [Direction::Call, Direction::Reply] {
+                    let header = PlainHeader::len(version, direction) as usize;
+                    assert!(payload_of(inline) + header <= limit);
+                }
+            }
+        }
+        assert_eq!(payload_of(0), 0);
+    }
 }

@@ -213,6 +213,7 @@ pub(super) fn work(this: &Arc<Client>) {
             xprt.bump_connect_cookie();
             xprt.count_connect();
             xprt.set_connected();
+            tell_agreement(this);
             // All that wait must try again.
             EAGAIN
         }
@@ -372,7 +373,15 @@ fn make(this: &Arc<Client>, version: Version) -> Result {
     Ok(())
 }
 
-/// Raises the trace event of an attempt, and says what was agreed on.
+/// Says what was agreed on. From now on what the server tells later is said when it comes.
+fn tell_agreement(this: &Arc<Client>) {
+    if let Some(link) = this.requester.link() {
+        let agreement = link.channel().agreement();
+        agreement.tell(this.number(), &this.xprt.display());
+    }
+}
+
+/// Raises the trace event of an attempt.
 fn trace_attempt(this: &Arc<Client>, result: Result) {
     let peer = this.xprt.display();
     let (address, port) = (peer.address_c(), peer.port_c());
@@ -390,7 +399,6 @@ fn trace_attempt(this: &Arc<Client>, result: Result) {
                 link.endpoint().sizes().region_depth,
                 0,
             );
-            agreement.tell(this.number(), &peer);
         }
         (result, _) => {
             let error = result.err().unwrap_or(ENOTCONN).to_errno();

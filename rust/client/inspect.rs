@@ -13,6 +13,7 @@ use crate::kext::debugfs::{
     File,
     Inspect, //
 };
+use crate::kext::time::HZ;
 use kernel::seq_file::SeqFile;
 
 impl Inspect for Client {
@@ -28,6 +29,7 @@ fn state(client: &Client, m: &SeqFile) {
         "connected": u8::from(client.xprt.is_connected() && link.is_some()),
         "address": peer.address(),
         "port": peer.port(),
+        "reconnect_delay_ms": client.xprt.reestablish_timeout().saturating_mul(1000) / HZ,
     );
     let Some(link) = link else { return };
     lines!(m, "device": link.device().to_str().unwrap_or("?"));

@@ -117,17 +117,21 @@ impl Client {
             );
             this.xprt.force_disconnect();
         }
-        let mut is_growing = false;
-        if link.channel().rules().has_optional {
+        let (mut is_growing, mut is_unfinished) = (false, again || fences != Fences::None);
+        let channel = link.channel();
+        if channel.rules().has_optional {
             this.tell_wishes();
-            requester::reply::weigh_credits(&**this);
-            is_growing = link.grow_receives(tunables::max_inline_read());
+            // What ends that need not be a message.
+            is_unfinished |= requester::reply::weigh_credits(&**this);
+            let size = tunables::max_inline_read();
+            is_growing = link.grow_receives(size);
+            is_unfinished |= channel.is_growing() || channel.may_grow(size);
         }
         requester::reply::act(&**this, &link);
         if is_growing {
             DelayedWork::<Self, CHECK_WORK>::schedule(this, GROWTH_INTERVAL);
-        } else if again || fences != Fences::None {
-            <Self as requester::Host>::watch(this);
+        } else if is_unfinished {
+            Requester::watch(this);
         }
     }
 

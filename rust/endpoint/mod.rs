@@ -71,7 +71,10 @@ pub(crate) use receive::{
     Received,
     RECEIVE_BATCH, //
 };
-pub(crate) use regions::RegionHandle;
+pub(crate) use regions::{
+    FencedRegion,
+    RegionHandle, //
+};
 pub(crate) use reply::{
     pull,
     Cargo,

@@ -206,18 +206,34 @@ impl<H: EndpointEvents> RegionHandle<H> {
             .map_or_else(Segment::default, |region| segment(region.remote()))
     }
 
-    /// A fence posted for the region has completed. The CPU may look at the memory afterwards.
-    pub(crate) fn fenced(&mut self) {
-        if let Some(region) = self.region.as_mut() {
-            region.clean();
-        }
+    /// A fence posted for the region has completed. The CPU may look at the memory when the result
+    /// is dropped.
+    pub(crate) fn fenced(self) -> FencedRegion<H> {
+        FencedRegion(self)
     }
 
     /// The peer has invalidated the region: no fence is needed, and the room kept for it is given
-    /// back. The CPU may look at the memory afterwards.
-    pub(crate) fn fenced_by_peer(&mut self) {
+    /// back. The CPU may look at the memory when the result is dropped.
+    pub(crate) fn fenced_by_peer(self) -> FencedRegion<H> {
         self.endpoint.send.lock().queue.unreserve(1);
-        self.fenced();
+        self.fenced()
+    }
+}
+
+/// A region that the peer cannot use any more. Its memory is mapped for the device until this is
+/// dropped: then it is unmapped, and the region goes back to the pool.
+///
+/// To unmap takes long: with bounce buffers up to 1 MiB is copied, and an IOMMU may have to flush
+/// its buffers. So a region is taken out of its Call under the lock of that, and dropped without
+/// any lock; [`Region::clean`] says so to kernels that look for sleeps in the wrong place.
+#[must_use = "dropping it unmaps memory, which must not happen under a spinlock"]
+pub(crate) struct FencedRegion<H: EndpointEvents>(RegionHandle<H>);
+
+impl<H: EndpointEvents> Drop for FencedRegion<H> {
+    fn drop(&mut self) {
+        if let Some(region) = self.0.region.as_mut() {
+            region.clean();
+        }
     }
 }
 

@@ -23,10 +23,11 @@
 //!
 //! Version One counts Calls without Reply: the congestion window of SUNRPC obeys the grant of the
 //! peer, and the Responder gives credits of its own away. Both are under the lock of the channel,
-//! which a Call takes once, and a Reply when it says something new. Version Two counts messages, of
-//! all kinds and for both directions together. SUNRPC's window is opened as wide as the connection
-//! was made for. A sender that finds no credit waits as if the Send Queue were full: a Requester by
-//! `kext::waiting`, a server's Reply in its backlog.
+//! which a client takes for no Call, a server for each, since it counts their Replies, and either
+//! of them when a Reply says something new. Version Two counts messages, of all kinds and for both
+//! directions together. SUNRPC's window is opened as wide as the connection was made for. A sender
+//! that finds no credit waits as if the Send Queue were full: a Requester by `kext::waiting`, a
+//! server's Reply in its backlog.
 //!
 //! How much the peer may send follows from the Receives that were posted for it, and from those
 //! that hold messages which are still in use (`Endpoint::held`), see
@@ -125,10 +126,7 @@ use crate::proto::session::{
     Role,
     Timer, //
 };
-use crate::proto::v2::{
-    Direction,
-    RdmaError, //
-};
+use crate::proto::v2::RdmaError;
 use crate::proto::v2_2016::props::{
     Values,
     Wishes, //
@@ -496,7 +494,7 @@ impl Channel {
 
     /// Checks whether the peer makes progress, see [`crate::proto::connection::watchdog`]. `waits`
     /// says that a message that has no other form waits for credits. Returns whether to check
-    /// again. [`Self::act`] does what follows from it. Sleeps.
+    /// again, whatever happens. [`Self::act`] does what follows from it. Sleeps.
     pub(crate) fn check(&self, waits: bool) -> bool {
         let pending = Pending {
             message: waits,
@@ -510,8 +508,7 @@ impl Channel {
             // If there is a verdict at this moment it stands: the exchange gives only one.
             self.follow(self.auth.skipped());
         }
-        // Settings may change at any time, of which nobody tells.
-        found.again || self.rules().has_optional
+        found.again || (self.rules().has_optional && pending.patience > 0)
     }
 
     /// Publishes what others ask for without the lock.
@@ -709,10 +706,10 @@ impl Channel {
         endpoint: &Endpoint<H>,
         message: Outbound,
     ) -> Result<Sending<'_>, Refusal> {
-        let rules = self.rules();
-        let counts_messages = rules.counts_messages;
-        if !counts_messages && message.direction == Direction::Reply && !rules.has_optional {
-            // It carries its credits already, and takes none.
+        let version = self.version();
+        let is_free = |version: Version| version.rules().is_free(self.role, message.direction);
+        if version.is_some_and(is_free) {
+            // It carries its credits already, and nothing is known by it.
             return Ok(Sending {
                 state: None,
                 message,
@@ -720,7 +717,7 @@ impl Channel {
             });
         }
         let mut state = self.state.lock();
-        if counts_messages {
+        if version.is_some_and(|version| version.rules().counts_messages) {
             self.update_offer(&mut state, endpoint);
         }
         match state.connection.begin(&message) {

@@ -40,6 +40,10 @@ pub(crate) use self::{
 use super::message::Version;
 use crate::proto::prelude::*;
 
+/// The number of segments of a chunk, or of a header, where nobody has set a limit.
+// CAST: It is as large as the number in a message.
+pub(crate) const UNLIMITED: usize = u32::MAX as usize;
+
 /// The sizes in octets of the three parts of an RPC message, as the RPC layer stores it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MessageSizes {

@@ -7,8 +7,12 @@
 
 use super::{
     message::Version,
+    session::Role,
     v1,
-    v2,
+    v2::{
+        self,
+        Direction, //
+    },
     v2_2016, //
 };
 
@@ -39,6 +43,21 @@ pub(crate) struct Rules {
     /// Set if Calls against the direction of the connection may have chunks, as far as the
     /// protocol is concerned (RFC 8167, 5.3; section 5.2.5 of the draft).
     pub(crate) has_reverse_chunks: bool,
+}
+
+impl Rules {
+    /// Returns whether the end of a connection with this role may send RPC messages in a direction
+    /// without the state of the connection: they take no credit that it counts, nothing may have
+    /// changed for them, and nothing is known by them. A server's own Calls are counted, since it
+    /// checks that no more Replies come than that.
+    #[inline(always)]
+    pub(crate) const fn is_free(&self, role: Role, direction: Direction) -> bool {
+        !self.counts_messages
+            && match direction {
+                Direction::Call => matches!(role, Role::Client),
+                Direction::Reply => !self.has_optional,
+            }
+    }
 }
 
 impl Version {
@@ -125,5 +144,25 @@ mod tests {
         }
         assert_eq!(Version::of_code(0), None);
         assert_eq!(Version::of_code(4), None);
+    }
+
+    /// A client's Calls of Version One are what there is most of: they take no lock.
+    #[test]
+    fn what_nobody_counts_needs_no_state() {
+        use Direction::{Call, Reply};
+        for (version, role, direction, is_free) in [
+            (Version::One, Role::Client, Call, true),
+            (Version::One, Role::Client, Reply, true),
+            (Version::One, Role::Server, Call, false),
+            (Version::One, Role::Server, Reply, true),
+            (Version::Earlier, Role::Client, Call, true),
+            (Version::Earlier, Role::Client, Reply, false),
+            (Version::Earlier, Role::Server, Call, false),
+            (Version::Earlier, Role::Server, Reply, false),
+            (Version::Two, Role::Client, Call, false),
+            (Version::Two, Role::Server, Reply, false),
+        ] {
+            assert_eq!(version.rules().is_free(role, direction), is_free);
+        }
     }
 }

@@ -36,6 +36,7 @@ use core::{
     mem::ManuallyDrop,
     ptr, //
 };
+use kernel::task::might_sleep;
 
 /// The offset that the peer is told of a region whose memory begins at `address` for the device.
 ///
@@ -234,7 +235,8 @@ impl<O: RegionOwner> Region<O> {
     /// chooses a fresh rkey. Has a lease of the memory from now on. `tag` is the upper half of the
     /// segment's offset, so that no address of ours is seen on the wire.
     ///
-    /// No more than `longest` octets are taken, by whole fragments.
+    /// No more than `longest` octets are taken, by whole fragments. As [`Self::clean`], this may take
+    /// as long as a copy of them.
     ///
     /// Without gaps in hardware a region is one run of memory: only its first fragment may begin,
     /// and only its last may end, inside a page. It is the device's addresses that count. Where
@@ -255,6 +257,7 @@ impl<O: RegionOwner> Region<O> {
         tag: u32,
         longest: u32,
     ) -> Result {
+        might_sleep();
         if self.state != RegionState::Clean || self.mr.is_null() {
             return Err(EINVAL);
         }
@@ -285,8 +288,10 @@ impl<O: RegionOwner> Region<O> {
         Ok(())
     }
 
-    /// The region is known to be fenced (or was never posted): makes it clean.
+    /// The region is known to be fenced (or was never posted): makes it clean. May take as long as
+    /// a copy of all the memory, so the caller has no spinlock.
     pub(crate) fn clean(&mut self) {
+        might_sleep();
         self.mapping.unmap();
         self.lease = None;
         self.state = RegionState::Clean;

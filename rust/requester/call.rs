@@ -231,8 +231,8 @@ impl<T: Host> Call<T> {
 
     /// The regions are fenced: they go back to the pool, and the Call is idle again.
     pub(super) fn set_fenced(&self, mut regions: Regions<T>) {
-        for region in &mut regions {
-            region.fenced();
+        while let Some(region) = regions.pop() {
+            drop(region.fenced());
         }
         self.set_idle(regions);
     }
@@ -255,6 +255,7 @@ impl<T: Host> Call<T> {
     ///
     /// On return the device does not touch the RPC's memory any more.
     pub(crate) fn abandon(&self, this: &Arc<T>) {
+        this.requester().patient.end(self.index);
         let mut state = self.state.lock();
         // Every RPC ends here, and nearly all have had their Reply.
         if state.stage != Stage::Sent {
@@ -279,7 +280,7 @@ impl<T: Host> Call<T> {
         let _ = endpoint.post_fence(&mut state.regions, self.index);
         state.await_fence(Stage::Killed);
         drop(state);
-        Requester::watch_fences(this);
+        Requester::watch(this);
         self.fence.wait();
 
         let mut state = self.state.lock();

@@ -335,7 +335,12 @@ impl<T: Host> Marshal<'_, T> {
                 // chunks, which takes one message.
                 let has_other = self.terms.has_chunks && self.plan.parts <= self.terms.parts;
                 let parts = if has_other { 1 } else { self.plan.parts };
-                this.requester().patient.store(!has_other, Relaxed);
+                let (patient, index) = (&this.requester().patient, self.rqst.slot().call.index());
+                if has_other {
+                    patient.end(index);
+                } else {
+                    patient.set(index);
+                }
                 wait_for_credits(this, link, parts, regions != 0)
             }
             // As for what is too large: it can't be sent, now or later.

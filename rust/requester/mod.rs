@@ -29,8 +29,8 @@
 //! - When a connection ends, [`Requester::reclaim`] runs after its queues were freed: it takes
 //!   everything out of `Sent` and `Fencing`. What is not known to be fenced is deregistered. A Call
 //!   in `Killed` is left to its waiter, which is woken, if the flushed fence has not done so.
-//! - Lock order: the Call's lock, then the endpoint's. Handles are dropped outside of both, since
-//!   deregistration sleeps; only one that is known to be clean may be dropped inside the Call's.
+//! - Lock order: the Call's lock, then the endpoint's. A region is dropped under neither of them:
+//!   to deregister it sleeps, and to unmap what is fenced may take as long as a copy of its memory.
 
 pub(crate) mod call;
 pub(crate) mod fences;
@@ -65,6 +65,7 @@ use crate::sunrpc::{
 use call::Call;
 use kernel::seq_file::SeqFile;
 use stats::Stats;
+use wait::Patient;
 
 /// A transport that has a Requester.
 pub(crate) trait Host: Transport<Call = Call<Self>> {
@@ -125,11 +126,10 @@ pub(crate) struct Requester<T: Host> {
     /// Those that no RPC has. With room for all of them.
     #[pin]
     free: SpinLock<KVVec<Arc<Slot<Call<T>>>>>,
-    /// Set while a Call that has no other form waits for the credits of its parts. Changed under
-    /// the send lock of SUNRPC; who looks without it may see what was so a moment ago.
-    patient: Atomic<bool>,
-    /// Set if a check of the fences is arranged, see [`fences`].
-    fences_watched: Atomic<bool>,
+    /// The Call that waits for the credits of its parts, since it has no other form.
+    patient: Patient,
+    /// Set if a check is arranged, see [`Requester::watch`].
+    watched: Atomic<bool>,
     /// The counters, over all connections.
     pub(crate) stats: Stats,
     /// The times from the Send of a Call to its Reply, over all connections.
@@ -151,8 +151,8 @@ impl<T: Host> Requester<T> {
             Ok(try_pin_init!(Self {
                 link <- new_spinlock!(None, "rpcrdma::Requester::link"),
                 granted: Atomic::new(NO_REPLY),
-                patient: Atomic::new(false),
-                fences_watched: Atomic::new(false),
+                patient: Patient::new(),
+                watched: Atomic::new(false),
                 slots: all,
                 free <- new_spinlock!(free, "rpcrdma::Requester::free"),
                 stats: Stats::new(),
@@ -183,9 +183,9 @@ impl<T: Host> Requester<T> {
     /// Publishes a new connection, or takes the old one away.
     pub(crate) fn set_link(&self, link: Option<Arc<Link<T::Wire>>>) {
         self.granted.store(NO_REPLY, Relaxed);
-        self.patient.store(false, Relaxed);
-        // What was arranged may have been for the former one.
-        self.fences_watched.store(false, Relaxed);
+        self.patient.clear();
+        // A check that was arranged may be one of the former connection.
+        self.watched.store(false, Relaxed);
         let former = core::mem::replace(&mut *self.link.lock(), link);
         // Outside the lock, since it may be the last reference.
         drop(former);
@@ -193,7 +193,16 @@ impl<T: Host> Requester<T> {
 
     /// Returns whether a Call that has no other form waits for the credits of its parts.
     pub(crate) fn is_patient(&self) -> bool {
-        self.patient.load(Relaxed)
+        self.patient.is_set()
+    }
+
+    /// Has the connection checked in a while, unless that is arranged. Must not sleep.
+    #[inline]
+    pub(crate) fn watch(this: &Arc<T>) {
+        let watched = &this.requester().watched;
+        if !watched.load(Relaxed) && !watched.xchg(true, Relaxed) {
+            T::watch(this);
+        }
     }
 
     /// Takes a free slot.

@@ -4,6 +4,7 @@
 
 use crate::endpoint::{
     EndpointEvents,
+    FencedRegion,
     Received,
     RegionHandle, //
 };
@@ -24,6 +25,7 @@ use crate::proto::v1::{
     Direction, //
 };
 use crate::requester::call::{
+    Call,
     Fencing,
     Regions,
     Stage, //
@@ -39,16 +41,37 @@ use crate::sunrpc::Pinned;
 /// or that had to end for what came instead of a Reply, in jiffies.
 const SPOILT_DELAY: usize = HZ;
 
+/// The regions of a Call that the peer has invalidated: by the last part of its Reply, and by one
+/// before. They are still mapped.
+type Invalidated<T> = [Option<FencedRegion<<T as Host>::Wire>>; 2];
+
 /// An RPC that has got its answer.
 pub(crate) struct Ended<T: Host> {
     /// The RPC. Its Call is idle, or, with regions to fence, busy.
     rqst: Pinned<T>,
+    /// What the Call makes of the answer.
+    outcome: Outcome,
+    /// The regions that the peer has invalidated.
+    invalidated: Invalidated<T>,
+}
+
+/// What the Call makes of an answer that ends its RPC.
+#[derive(Clone, Copy)]
+struct Outcome {
     /// The verdict on the answer.
     verdict: Verdict,
     /// Set if there are regions that the peer has not invalidated.
     needs_fence: bool,
     /// Set if there were regions.
     had_regions: bool,
+}
+
+/// Why an answer ends no RPC.
+enum Unended {
+    /// The Call was answered already, or not sent yet.
+    Stray,
+    /// The RPC waits for another answer, or is sent again on the next connection.
+    Waits,
 }
 
 /// Takes a message in, on a connection that is all the Requester's. Sleeps.
@@ -60,8 +83,11 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T::Wire>) {
     };
     take_in(this, message, link.channel());
     act(&**this, &link);
-    if link.channel().needs_check() {
-        T::watch(this);
+    let channel = link.channel();
+    // Of settings that have changed nobody tells, where the peer can be told of them: so there is a
+    // check after something has happened, and none while nothing does.
+    if channel.needs_check() || channel.rules().has_optional {
+        Requester::watch(this);
     }
 }
 
@@ -106,9 +132,10 @@ fn take_rest<T: Host>(
                 weigh_credits(&**this);
             }
             // The timeout of a Call begins before the connection is made; with a delay that grows,
-            // it might be over each time that the Call could be sent. Without any, a server that
-            // says this much and no more would be connected to over and over.
-            this.xprt().set_reestablish_timeout(SPOILT_DELAY);
+            // it might be over each time that the Call could be sent. Some is left: without any, a
+            // server that says this much and no more would be connected to over and over. There is
+            // none any more on a connection that has had a Reply, which works.
+            this.xprt().shorten_reestablish_timeout(SPOILT_DELAY);
         }
         Delivery::Call(..) | Delivery::Answer(..) | Delivery::Part(_) | Delivery::Nothing => {}
     }
@@ -120,6 +147,10 @@ fn take_rest<T: Host>(
 
 /// Takes a message of Version One in that can't be decoded. Returns what it is if it may answer a
 /// Call of ours.
+///
+/// Where nothing shows its direction it is taken for an answer to the Call with this transaction
+/// ID, which fails: to keep silent about it would have the RPC wait until its timeout. A peer that
+/// can send such a message can answer the Call with an error as well.
 pub(crate) fn unreadable<T: Host>(
     this: &Arc<T>,
     message: &Received<T::Wire>,
@@ -141,6 +172,11 @@ pub(crate) fn unreadable<T: Host>(
 /// Does what the session of a connection wants.
 pub(crate) fn act<T: Host>(this: &T, link: &Link<T::Wire>) {
     let outcome = link.channel().act(link.endpoint());
+    // Before that, whoever makes the connection says it.
+    if outcome.agreed && this.xprt().is_connected() {
+        let agreement = link.channel().agreement();
+        agreement.tell(this.traced(), &this.xprt().display());
+    }
     if outcome.wake {
         this.xprt().wake();
     }
@@ -201,35 +237,62 @@ pub(crate) fn accept<T: Host>(
     if !answer.ends_connection {
         xprt.forget_failures();
     }
+    // Whatever became of the Call: its task may have been killed, and nothing else be under way.
+    if let Some(credits) = answer.credits {
+        update_credits(this, credits);
+    }
     let Some(rqst) = xprt.lookup_and_pin(this, xid) else {
         // Duplicate, or of a task that was killed.
         stray(&**this, xid, handles_taken(message, whole));
         return None;
     };
-    if let Some(credits) = answer.credits {
-        update_credits(this, credits);
-    }
 
     let call = &rqst.slot().call;
     if answer.ends_connection && !call.is_hopeless() {
         // It is sent again on the next connection.
         return None;
     }
+    let mut invalidated = [None, None];
+    match weigh(this, call, message, answer, whole, &mut invalidated) {
+        Ok(outcome) => {
+            this.requester().latencies.count(rqst.round_trip());
+            Some(Ended {
+                rqst,
+                outcome,
+                invalidated,
+            })
+        }
+        Err(Unended::Stray) => {
+            stats.bad_replies.count();
+            stray(&**this, xid, handles_taken(message, whole));
+            None
+        }
+        Err(Unended::Waits) => None,
+    }
+}
+
+/// Weighs an answer against its Call, under the lock of that. The regions that the peer has
+/// invalidated go to `invalidated`, for the caller to unmap.
+fn weigh<T: Host>(
+    this: &Arc<T>,
+    call: &Call<T>,
+    message: &Received<T::Wire>,
+    answer: &Answer<'_>,
+    whole: Option<&Whole>,
+    invalidated: &mut Invalidated<T>,
+) -> Result<Outcome, Unended> {
+    let xid = answer.xid;
     let mut guard = call.state().lock();
     let state = &mut *guard;
     if state.stage != Stage::Sent {
-        // Answered already, or not sent yet.
-        drop(guard);
-        stats.bad_replies.count();
-        stray(&**this, xid, handles_taken(message, whole));
-        return None;
+        return Err(Unended::Stray);
     }
     let (regions, asked) = (&mut state.regions, &state.asked);
     if answer
         .error
         .is_some_and(|error| !asked.is_meant_by(&error, xid))
     {
-        return None;
+        return Err(Unended::Waits);
     }
     let mut verdict = match answer.error {
         Some(error) if this.requester().learn(&error, asked) => Verdict::Again,
@@ -239,30 +302,20 @@ pub(crate) fn accept<T: Host>(
             .and_then(|reply| judge::<T>(reply, regions, asked))
             .unwrap_or(Verdict::Failed),
     };
-    let message_len = match (whole, verdict) {
-        (Some(whole), Verdict::Inline { at, .. }) => whole.bytes().len().saturating_add(at),
-        _ => message.bytes().len(),
-    };
-    let (what, len, written) = verdict.traced(message_len);
-    let credits = answer.credits.unwrap_or(0);
-    trace::reply(
-        this.traced(),
-        xid,
-        call.index(),
-        credits,
-        what,
-        len,
-        written,
-    );
+    trace_reply(this, call, answer, verdict, message, whole);
 
     let had_regions = !regions.is_empty();
-    let mut is_own = |rkey| take_invalidated(&**this, xid, rkey, regions);
-    if handles_taken(message, whole).any(|rkey| !is_own(rkey) || answer.refuses_invalidation) {
+    let mut taken = handles_taken(message, whole).zip(invalidated);
+    let is_wrong = taken.any(|(rkey, place)| {
+        *place = take_invalidated(&**this, xid, rkey, regions);
+        place.is_none() || answer.refuses_invalidation
+    });
+    if is_wrong {
         // It took something away that was not this Call's, or that it was not to take.
         lose_track(&**this);
         if !call.is_hopeless() {
             // It is sent again on the next connection.
-            return None;
+            return Err(Unended::Waits);
         }
         verdict = Verdict::Failed;
     }
@@ -273,29 +326,54 @@ pub(crate) fn accept<T: Host>(
     } else {
         Stage::Idle
     };
-    drop(guard);
-    this.requester().latencies.count(rqst.round_trip());
-    Some(Ended {
-        rqst,
+    Ok(Outcome {
         verdict,
         needs_fence,
         had_regions,
     })
 }
 
-/// Takes the region with an R_key that the peer has invalidated out of those of a Call. Returns
-/// whether it is there.
-fn take_invalidated<T: Host>(this: &T, xid: u32, rkey: u32, regions: &mut Regions<T>) -> bool {
-    let mut handles = regions.iter().map(|region| region.segment().handle);
-    let found = handles.position(|handle| handle == rkey);
-    let Some(mut region) = found.and_then(|at| regions.remove(at).ok()) else {
-        return false;
+/// Raises the trace event of an answer with its verdict.
+#[inline]
+fn trace_reply<T: Host>(
+    this: &Arc<T>,
+    call: &Call<T>,
+    answer: &Answer<'_>,
+    verdict: Verdict,
+    message: &Received<T::Wire>,
+    whole: Option<&Whole>,
+) {
+    let message_len = match (whole, verdict) {
+        (Some(whole), Verdict::Inline { at, .. }) => whole.bytes().len().saturating_add(at),
+        _ => message.bytes().len(),
     };
+    let (what, len, written) = verdict.traced(message_len);
+    let credits = answer.credits.unwrap_or(0);
+    trace::reply(
+        this.traced(),
+        answer.xid,
+        call.index(),
+        credits,
+        what,
+        len,
+        written,
+    );
+}
+
+/// Takes the region with an R_key that the peer has invalidated out of those of a Call. [`None`] if
+/// it is not there.
+fn take_invalidated<T: Host>(
+    this: &T,
+    xid: u32,
+    rkey: u32,
+    regions: &mut Regions<T>,
+) -> Option<FencedRegion<T::Wire>> {
+    let mut handles = regions.iter().map(|region| region.segment().handle);
+    let found = handles.position(|handle| handle == rkey)?;
+    let region = regions.remove(found).ok()?;
     trace::remote_invalidation(this.traced(), xid, rkey);
     this.requester().stats.remote_invalidations.count();
-    // Back to the pool at once; it is clean, so this does not sleep.
-    region.fenced_by_peer();
-    true
+    Some(region.fenced_by_peer())
 }
 
 /// Completes an RPC that has got its answer in `message`, now or when what the peer did not
@@ -307,13 +385,20 @@ pub(crate) fn finish<T: Host>(
     ended: Ended<T>,
     whole: Option<Whole>,
 ) {
-    if ended.needs_fence {
-        fence(this, message, ended, whole);
+    let Ended {
+        rqst,
+        outcome,
+        invalidated,
+    } = ended;
+    // Before anybody looks at the memory.
+    drop(invalidated);
+    if outcome.needs_fence {
+        fence(this, message, rqst, outcome.verdict, whole);
         return;
     }
     let whole = whole.as_ref();
-    complete(this, ended.rqst, ended.verdict, message.bytes(), whole);
-    if ended.had_regions {
+    complete(this, rqst, outcome.verdict, message.bytes(), whole);
+    if outcome.had_regions {
         // Somebody may have waited for the region that came back.
         this.xprt().wake();
     }
@@ -323,10 +408,10 @@ pub(crate) fn finish<T: Host>(
 fn fence<T: Host>(
     this: &Arc<T>,
     message: Received<T::Wire>,
-    ended: Ended<T>,
+    rqst: Pinned<T>,
+    verdict: Verdict,
     whole: Option<Whole>,
 ) {
-    let Ended { rqst, verdict, .. } = ended;
     // A reference of its own: the pin moves into the Call's state.
     let slot = Arc::clone(rqst.slot());
     let (call, stats) = (&slot.call, &this.requester().stats);
@@ -343,7 +428,7 @@ fn fence<T: Host>(
                 rqst,
             });
             drop(state);
-            Requester::watch_fences(this);
+            Requester::watch(this);
             stats.local_invalidations.add_value(count);
             stats.work_requests.add_value(count);
         }
@@ -380,15 +465,16 @@ fn change_credits<T: Host>(this: &Arc<T>, credits: u32) {
 
 /// Compares the Calls that have a credit with those that may have one now: an answer which says
 /// that we know how many these are waits until all others have ended. They may not have been sent
-/// yet, and the peer has Receives for them so long.
+/// yet, and the peer has Receives for them so long. Returns whether an answer would have to wait.
 #[cold]
-pub(crate) fn weigh_credits<T: Host>(this: &T) {
+pub(crate) fn weigh_credits<T: Host>(this: &T) -> bool {
     let Some(link) = this.requester().link() else {
-        return;
+        return false;
     };
     let limit = link.channel().call_limit() as usize;
     let is_held = this.xprt().credits_in_use() > limit;
     link.channel().hold_answers(is_held);
+    is_held
 }
 
 /// The fence of the Call with index `tag` has completed.

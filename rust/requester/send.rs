@@ -413,7 +413,7 @@ fn register_and_post<T: Host>(
             stats.registrations.add_value(count);
             stats.work_requests.add_value(count + u64::from(parts));
             stats.parts.add_value(u64::from(parts - 1));
-            this.requester().patient.store(false, Relaxed);
+            this.requester().patient.end(call.index());
             rqst.count_sent();
             Ok(())
         }

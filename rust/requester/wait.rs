@@ -56,3 +56,68 @@ pub(super) fn wait_for_regions<T: Host>(
     wait_unless(this.xprt(), made);
     SendError::Again
 }
+
+/// The Call that waits for the credits of its parts, since it has no other form. A peer that does
+/// not grant them while it waits has forgotten us; so it must be known when nobody waits any more.
+pub(super) struct Patient(Atomic<u32>);
+
+impl Patient {
+    /// No Call has this index.
+    const NONE: u32 = u32::MAX;
+
+    /// None waits.
+    pub(super) const fn new() -> Self {
+        Self(Atomic::new(Self::NONE))
+    }
+
+    /// The Call with this index waits. The caller has the send lock, and the Call's task does not
+    /// end meanwhile.
+    pub(super) fn set(&self, index: u32) {
+        self.0.store(index, Relaxed);
+    }
+
+    /// The Call with this index does not wait any more: it is sent, or its task ends.
+    #[inline]
+    pub(super) fn end(&self, index: u32) {
+        // Others may begin to wait at any time.
+        if self.0.load(Relaxed) == index {
+            let _ = self.0.cmpxchg(index, Self::NONE, Relaxed);
+        }
+    }
+
+    /// The connection is another one.
+    pub(super) fn clear(&self) {
+        self.0.store(Self::NONE, Relaxed);
+    }
+
+    /// Returns whether one waits.
+    pub(super) fn is_set(&self) -> bool {
+        self.0.load(Relaxed) != Self::NONE
+    }
+}
+
+#[cfg(rpcrdma_kunit)]
+#[kernel::prelude::kunit_tests(rpcrdma_requester_wait)]
+mod tests {
+    use super::*;
+
+    /// A task that is killed while its Call waits leaves nobody behind for whom an idle connection
+    /// would be taken for one that gets no credits.
+    #[test]
+    fn a_call_that_ends_waits_for_nothing() {
+        let patient = Patient::new();
+        assert!(!patient.is_set());
+        patient.set(3);
+        patient.end(2);
+        assert!(patient.is_set());
+        patient.end(3);
+        assert!(!patient.is_set());
+        // Another one has begun to wait since.
+        patient.set(3);
+        patient.set(0);
+        patient.end(3);
+        assert!(patient.is_set());
+        patient.clear();
+        assert!(!patient.is_set());
+    }
+}

@@ -46,7 +46,7 @@ use crate::responder::stats::{
 use crate::sunrpc::svc::{
     CallContext,
     CallRqst,
-    Pages,
+    FreshPages,
     ServerTransport, //
 };
 
@@ -156,7 +156,7 @@ pub(crate) trait CallSink {
     /// # Errors
     ///
     /// `ENOMEM`; else there are not as many, since the Call is too long.
-    fn take_pages(&mut self, count: usize, tail: usize) -> Result<Pages>;
+    fn take_pages(&mut self, count: usize, tail: usize) -> Result<FreshPages>;
 }
 
 impl<T: ServerTransport> CallSink for CallRqst<'_, T> {
@@ -166,7 +166,7 @@ impl<T: ServerTransport> CallSink for CallRqst<'_, T> {
         CallRqst::holds(self, len)
     }
 
-    fn take_pages(&mut self, count: usize, tail: usize) -> Result<Pages> {
+    fn take_pages(&mut self, count: usize, tail: usize) -> Result<FreshPages> {
         CallRqst::take_pages(self, count, tail)
     }
 }
@@ -441,7 +441,7 @@ pub(crate) struct Pulling<H: EndpointEvents> {
     /// The Call.
     call: KBox<Call<H>>,
     /// Where the chunks go.
-    pages: Pages,
+    pages: FreshPages,
     /// The octets that are there when all is read.
     len: usize,
     /// The layout in which it is delivered.
@@ -477,7 +477,7 @@ impl<H: EndpointEvents> Pulling<H> {
 
     /// Returns the Call, all of which has been read, with the pages that it is in and its length.
     /// [`None`] if it was prepared for a [`CallSink`] that splits, and is split.
-    pub(crate) fn into_pages(self) -> Option<(KBox<Call<H>>, Pages, usize)> {
+    pub(crate) fn into_pages(self) -> Option<(KBox<Call<H>>, FreshPages, usize)> {
         match self.layout {
             Layout::Split { .. } => None,
             Layout::Whole => Some((self.call, self.pages, self.len)),
@@ -643,7 +643,7 @@ fn message_of<H: EndpointEvents>(call: KBox<Call<H>>) -> Option<Received<H>> {
 fn prepare<H: EndpointEvents>(
     call: &Call<H>,
     plan: &Plan,
-    pages: &mut Pages,
+    pages: &mut FreshPages,
 ) -> Result<Transfers<H>> {
     let mut transfers = Transfers::new();
     if let Layout::Split { .. } = plan.layout {
@@ -698,7 +698,7 @@ pub(super) fn pages_of(octets: usize) -> usize {
 /// Prepares the Read of one segment to octet `at` of the pages.
 fn read<H: EndpointEvents>(
     call: &Call<H>,
-    pages: &Pages,
+    pages: &FreshPages,
     at: usize,
     segment: &Segment,
     transfers: &mut Transfers<H>,

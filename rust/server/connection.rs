@@ -793,6 +793,8 @@ impl DelayedWorkItem for Connection {
         let waits = this.waits();
         this.review_credits();
         let again = this.channel.check(waits);
+        // Credits are taken back from those that are idle, above all.
+        let again = again || this.channel.rules().has_optional;
         let again = this.take_back() || again;
         let again = Self::check_fences(&this) || again;
         let is_growing = this.grow_receives();

@@ -89,11 +89,24 @@ impl XdrBuf {
         let mut rest = to;
         for fragment in Range::new(fragments, offset, offset.checked_add(rest.len())?) {
             let (now, later) = rest.split_at_mut_checked(num::u32_as_usize(fragment.len()))?;
-            self.copy_fragment(&fragment, now);
+            // SAFETY: The fragment is one of this message, whose memory is valid by the invariants
+            // of the type, and `now` is as long.
+            unsafe { copy_fragment(&fragment, now) };
             rest = later;
         }
         rest.is_empty().then_some(())
     }
+}
+
+/// Copies a fragment of a message to `to`, which is as long.
+///
+/// # Safety
+///
+/// The memory of the fragment is valid, and as long as `to`.
+unsafe fn copy_fragment(fragment: &PageFragment, to: &mut [u8]) {
+    let (from, offset) = (fragment.page(), num::u32_as_usize(fragment.offset()));
+    // SAFETY: The caller guarantees it; a fragment lies within its page.
+    unsafe { sys::memcpy_from_page(to.as_mut_ptr().cast(), from, offset, to.len()) };
 }
 
 /// The memory of a message, page by page. Made by [`XdrBuf::fragments`].
@@ -129,7 +142,12 @@ unsafe fn fragment(page: NonNull<sys::page>, offset: usize, len: usize) -> PageF
 }
 
 /// Takes the first fragment off a piece of memory.
-fn take_fragment(memory: &mut (*mut u8, usize)) -> Option<PageFragment> {
+///
+/// # Safety
+///
+/// The memory is the rest of the head or the tail of a message, which stays while the fragment is
+/// used.
+unsafe fn take_fragment(memory: &mut (*mut u8, usize)) -> Option<PageFragment> {
     let (start, left) = *memory;
     if left == 0 {
         return None;
@@ -137,11 +155,11 @@ fn take_fragment(memory: &mut (*mut u8, usize)) -> Option<PageFragment> {
     let offset = start.addr() % PAGE_SIZE;
     let len = left.min(PAGE_SIZE - offset);
     *memory = (start.wrapping_add(len), left - len);
-    // SAFETY: The octets are part of head or tail, which have a `struct page` by the invariants of
-    // `XdrBuf`.
+    // SAFETY: The caller guarantees that the octets are part of head or tail, which have a `struct
+    // page` by the invariants of `XdrBuf`.
     let page = NonNull::new(unsafe { sys::virt_to_page(start.cast()) })?;
-    // SAFETY: The page belongs to the message, which is borrowed. `len` is neither zero nor beyond
-    // the page.
+    // SAFETY: The page belongs to the message, which stays. `len` is neither zero nor beyond the
+    // page.
     Some(unsafe { fragment(page, offset, len) })
 }
 
@@ -149,7 +167,8 @@ impl Iterator for Fragments<'_> {
     type Item = PageFragment;
 
     fn next(&mut self) -> Option<PageFragment> {
-        if let Some(fragment) = take_fragment(&mut self.head) {
+        // SAFETY: The message is borrowed.
+        if let Some(fragment) = unsafe { take_fragment(&mut self.head) } {
             return Some(fragment);
         }
         if self.page_left > 0 {
@@ -170,7 +189,8 @@ impl Iterator for Fragments<'_> {
             // beyond the page.
             return Some(unsafe { fragment(page, offset, len) });
         }
-        take_fragment(&mut self.tail)
+        // SAFETY: As above.
+        unsafe { take_fragment(&mut self.tail) }
     }
 }
 

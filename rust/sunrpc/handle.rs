@@ -291,6 +291,14 @@ impl XprtHandle {
         unsafe { ptr::write_volatile(&raw mut (*self.as_ptr()).reestablish_timeout, jiffies) }
     }
 
+    /// Makes the delay of the next connection no longer than `most` jiffies: the peer is there. If
+    /// the present connection is known to work there is none, and it stays so.
+    pub(crate) fn shorten_reestablish_timeout(&self, most: usize) {
+        if self.reestablish_timeout() > most {
+            self.set_reestablish_timeout(most);
+        }
+    }
+
     /// Removes the delay of the next connection, since the present one works. Does nothing while
     /// the connection is about to end, because a delay may have been set for the next one.
     pub(crate) fn forget_failures(&self) {
@@ -479,5 +487,32 @@ impl Drop for XprtHandle {
         // SAFETY: The pointer is valid, and not used after this. Code that sees the zero may free
         // the memory; `Release` orders all uses of the handle before that.
         unsafe { Atomic::from_ptr(&raw mut (*self.0.as_ptr()).handles) }.store(0, Release);
+    }
+}
+
+#[cfg(rpcrdma_kunit)]
+#[kunit_tests(rpcrdma_sunrpc_handle)]
+mod tests {
+    use super::*;
+    use kernel::types::Opaque;
+
+    /// A connection that is lost after a Reply is replaced at once, whatever else the server has
+    /// said since; another one is not.
+    #[test]
+    fn a_sign_of_life_delays_nothing() -> Result {
+        let zeroed = pin_init::init_zeroed::<Opaque<sys::rpcrdma_xprt>>();
+        let memory = KBox::init(zeroed, GFP_KERNEL)?;
+        let rx = NonNull::new(memory.get()).ok_or(EINVAL)?;
+        // SAFETY: The memory, which is zeroed, outlives the handle: it was made before. All that
+        // is used of it are single words.
+        let handle = unsafe { XprtHandle::new(rx) };
+        for (before, after) in [(0, 0), (7, 7), (100, 100), (101, 100), (5000, 100)] {
+            handle.set_reestablish_timeout(before);
+            handle.shorten_reestablish_timeout(100);
+            assert_eq!(handle.reestablish_timeout(), after);
+        }
+        handle.forget_failures();
+        assert_eq!(handle.reestablish_timeout(), 0);
+        Ok(())
     }
 }

@@ -9,7 +9,10 @@ use super::{
         Parts, //
     },
     slot::Slot,
-    svc::Pages,
+    svc::{
+        FreshPages,
+        Pages, //
+    },
     transport::Transport,
     xdr_buf::XdrBuf, //
 };
@@ -291,7 +294,7 @@ impl<'a, C> BcReply<'a, C> {
 /// A copy of a short RPC message, in a page of its own that RDMA Writes can read from.
 pub(crate) struct KeptMessage {
     /// The page.
-    pages: Pages,
+    pages: FreshPages,
     /// The description of the message in the page.
     buf: Opaque<sys::xdr_buf>,
 }
@@ -307,7 +310,7 @@ impl KeptMessage {
         if len > PAGE_SIZE {
             return Err(EMSGSIZE);
         }
-        let pages = Pages::allocate(1)?;
+        let pages = FreshPages::allocate(1)?;
         let start = pages.start().ok_or(EMSGSIZE)?;
         // SAFETY: The page was just allocated, zeroed, and only this function knows it; `len` is at
         // most its size.
@@ -335,6 +338,6 @@ impl KeptMessage {
     /// Takes the page. The message is empty afterwards.
     pub(crate) fn take_pages(&mut self) -> Pages {
         self.buf = Opaque::zeroed();
-        core::mem::replace(&mut self.pages, Pages::none())
+        core::mem::replace(&mut self.pages, FreshPages::none()).into_pages()
     }
 }

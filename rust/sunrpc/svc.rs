@@ -49,7 +49,10 @@ pub(crate) use self::{
         ListenTransport,
         ServerTransport, //
     },
-    pages::Pages,
+    pages::{
+        FreshPages,
+        Pages, //
+    },
     rqst::{
         CallRqst,
         ReplyRqst, //

@@ -6,10 +6,7 @@
 
 use crate::kext::prelude::*;
 use crate::{
-    kext::{
-        num,
-        page_fragment::PageFragment, //
-    },
+    kext::num,
     sys, //
 };
 use core::ptr;
@@ -36,21 +33,6 @@ impl XdrBuf {
     pub(super) unsafe fn from_raw<'a>(buf: *const sys::xdr_buf) -> &'a Self {
         // SAFETY: The caller guarantees that `buf` is valid; the type is transparent.
         unsafe { &*buf.cast() }
-    }
-
-    /// Copies a fragment of this message to `to`, or as much of it as fits.
-    pub(crate) fn copy_fragment(&self, fragment: &PageFragment, to: &mut [u8]) {
-        let len = to.len().min(fragment.len() as usize);
-        // SAFETY: By the invariants the message's memory is valid; the range lies within the page,
-        // and the target is as long.
-        unsafe {
-            sys::memcpy_from_page(
-                to.as_mut_ptr().cast(),
-                fragment.page(),
-                fragment.offset() as usize,
-                len,
-            )
-        };
     }
 
     /// Returns the C object.
@@ -155,9 +137,11 @@ impl XdrBuf {
         let (head_dst, rest) = dst.split_at_mut_checked(head.1)?;
         let (pages_dst, rest) = rest.split_at_mut_checked(self.page_len())?;
         let tail_dst = rest.get_mut(..tail.1)?;
-        copy_from(head.0, head_dst);
+        // SAFETY: Both are parts of the message, and the slices are as long.
+        unsafe { copy_from(head.0, head_dst) };
         self.copy_pages(pages_dst)?;
-        copy_from(tail.0, tail_dst);
+        // SAFETY: As above.
+        unsafe { copy_from(tail.0, tail_dst) };
         Some(head_dst.len() + pages_dst.len() + tail_dst.len())
     }
 
@@ -177,8 +161,11 @@ impl XdrBuf {
         let (head, tail) = (self.head(), self.tail_behind_padding());
         let (head_dst, rest) = dst.split_at_mut_checked(head.1)?;
         let tail_dst = rest.get_mut(..tail.1)?;
-        copy_from(head.0, head_dst);
-        copy_from(tail.0, tail_dst);
+        // SAFETY: Both are parts of the message, and the slices are as long.
+        unsafe {
+            copy_from(head.0, head_dst);
+            copy_from(tail.0, tail_dst);
+        }
         Some(head_dst.len() + tail_dst.len())
     }
 
@@ -270,10 +257,14 @@ pub(super) const XDR_UNIT: usize = 4;
 /// Copies octets until `dst` is full.
 ///
 /// An empty head or tail may have a null pointer, which this function does not touch.
-fn copy_from(src: *const u8, dst: &mut [u8]) {
+///
+/// # Safety
+///
+/// `src` is the start of a part of a message that is at least as long as `dst`.
+unsafe fn copy_from(src: *const u8, dst: &mut [u8]) {
     if !dst.is_empty() {
-        // SAFETY: All callers, which are above, pass the start of a part of a message, and a slice
-        // that is not longer than that part. The slice is exclusive, so they do not overlap.
+        // SAFETY: The caller guarantees that the part is valid. The slice is exclusive, so they do
+        // not overlap.
         unsafe { ptr::copy_nonoverlapping(src, dst.as_mut_ptr(), dst.len()) }
     }
 }

@@ -84,7 +84,7 @@ static int get_mode(char *buffer, const struct kernel_param *kp)
 {
 	unsigned int mode = READ_ONCE(*(unsigned int *)kp->arg);
 
-	return scnprintf(buffer, PAGE_SIZE, "%s\n", modes[mode]);
+	return sysfs_emit(buffer, "%s\n", modes[mode]);
 }
 
 static const struct kernel_param_ops mode_ops = {

@@ -11,7 +11,8 @@
 # timeout: 300 600
 """Nobody has anything to send, so nothing else would show that a peer has gone, or that its software hangs.
 
-In Version One and in -07 nobody is asked: with a setting of zero it is the same here.
+In Version One and in -07 nobody is asked: with a setting of zero it is the same here, and then the client
+does nothing at all while nothing happens.
 """
 
 import os
@@ -33,6 +34,8 @@ LIMIT = 4 * SILENCE + 5
 EVENT = re.compile(r"rpcrdma_rs_optional: .* operation=(REQPROP|RESPROP) .* sent=(\d)")
 TRACE = (f"mountpoint -q {TRACING} || mount -t tracefs tracefs {TRACING}; "
          f"echo 1 > {TRACING}/events/rpcrdma_rs/rpcrdma_rs_optional/enable; echo > {TRACING}/trace")
+#: Each work item that is run.
+WORK = f"{TRACING}/events/workqueue/workqueue_execute_start/enable"
 
 
 def everywhere(value):
@@ -114,6 +117,24 @@ def idle(mount):
     # Either hears of the other one's request, and need not ask itself then.
     check(here[1] + there[1] >= 2 and here[0] == here[1], f"{here}, {there}")
     check(xprt_stats(mount.path)["connect_count"] == 1, "the mount has connected again")
+    # What comes besides Replies is no sign of a connection that does not work.
+    delays = [state["reconnect_delay_ms"] for state in versions.connections()]
+    check(delays == ["0"], f"if it were lost, the next one would wait: {delays} ms")
+
+
+class Works:
+    """Counts the work items of the module that are run meanwhile."""
+
+    def __enter__(self):
+        os.system(TRACE)
+        write(WORK, "1")
+        write(f"{TRACING}/trace", "")
+        return self
+
+    def __exit__(self, *_):
+        write(WORK, "0")
+        self.run = [line for line in read(f"{TRACING}/trace").splitlines()
+                    if "workqueue_execute_start" in line and "[rpcrdma]" in line]
 
 
 def connected():
@@ -137,8 +158,12 @@ def vanished(mount, ends):
                      lambda: connected()[0] == 0, 0.2)
             log(f"the server has noticed after {time.monotonic() - began:.1f} s")
         else:
-            time.sleep(LIMIT * slowness())
+            with Works() as works:
+                time.sleep(LIMIT * slowness())
             check(connected() == (1, 1), f"connections: {connected()}")
+            log(f"{len(works.run)} work items of the module in {LIMIT * slowness():.0f} s")
+            # The Call was the last thing to happen, and is looked back at once.
+            check(len(works.run) <= 2, f"an idle client keeps looking: {works.run}")
     finally:
         reach(True)
     os.statvfs(mount.path)

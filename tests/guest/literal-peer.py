@@ -24,10 +24,11 @@ import sys
 import time
 
 sys.path.insert(0, "tests/lib")
+import agreed  # noqa: E402
 import nfs_server  # noqa: E402
 from case import broken_credits, main  # noqa: E402
-from common import (ROOT, Failure, check, drop_caches, is_errno, log, module_refs,  # noqa: E402
-                    mount_raw, pattern, remote, remote_call, rounds, watchdog, soak, wait_for, write)
+from common import (ROOT, TRACING, Failure, check, drop_caches, is_errno, log, module_refs,  # noqa: E402
+                    mount_raw, pattern, remote, remote_call, rounds, soak, wait_for, watchdog, write)
 from hostile_operations import getattr_, mount_options, readdir  # noqa: E402
 from literal_reading import Reading, readings, refused  # noqa: E402
 from versions import PARAMETERS, connections  # noqa: E402
@@ -230,6 +231,19 @@ def operations(path, seed, longest):
     return wrong
 
 
+def is_announced():
+    """Whether what was said last of a connection is what is in force, also if the server has told it late."""
+    with open(f"{TRACING}/trace", encoding="ascii") as f:
+        events = agreed.EVENT.findall(f.read())
+    shown = [c for c in connections() if c["version"] == "2"]
+    if not events or not shown:
+        return True
+    event = dict(word.split("=") for word in events[-1][1].split())
+    return all(event[told] == shown[-1][name] for told, name in
+               (("send_size", "inline_send"), ("receive_size", "inline_receive"),
+                ("segment_count", "segment_count")))
+
+
 def mounted(reading, path, seed):
     """A mount of a server of that reading; returns what became of it, and the problems."""
     remote_call("read_as", **dataclasses.asdict(reading))
@@ -237,6 +251,7 @@ def mounted(reading, path, seed):
     peer = os.environ["PEER_ADDR"]
     # What was found about the server is forgotten.
     write(f"{PARAMETERS}/client_version", "2")
+    write(f"{TRACING}/trace", "")
     before, began = module_refs(), time.monotonic()
     options = mount_options(peer, timeo=300)
     longest = 100_000
@@ -249,6 +264,7 @@ def mounted(reading, path, seed):
         found = threads.map(lambda n: operations(path, seed * 3 + n, longest), range(3))
         wrong = [text for texts in found for text in texts]
     spoken = sorted({c["version"] for c in connections()})
+    announced = is_announced()
     state = remote_call("state")
     os.sync()
     check(os.system(f"umount {path}") == 0, "umount")
@@ -261,6 +277,8 @@ def mounted(reading, path, seed):
     expected = {"1"} if reading.answers_after else {"1", "2"} if reading.few else {"2"}
     if not set(spoken) <= expected:
         problems.append(f"version {spoken} in place of {expected}")
+    if not announced:
+        problems.append("other terms are in force than were announced")
     if not reading.unserved():
         problems += wrong
     errors = {note for note in state["notes"] if note.startswith("error")}
@@ -278,6 +296,7 @@ def peer_server():
     """Our client, and a server of the text."""
     table, path = Table(), f"{ROOT}/literal"
     chosen = of_interest(False)
+    check(os.system(agreed.BEGIN) == 0, "no trace events")
 
     def all_of(wanted):
         for n, reading in enumerate(r for r in chosen if r.is_defensible() is wanted):

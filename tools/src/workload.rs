@@ -21,7 +21,8 @@ use crate::proto::{
         Continuation,
         Message,
         MessageSizes,
-        Usable, //
+        Usable,
+        UNLIMITED, //
     },
     message::Version,
     v1::{
@@ -239,7 +240,7 @@ pub fn choose(payload: u32) -> usize {
         patient_parts: 0,
         reply_parts: Continuation::NONE,
         usable: Usable::ALL,
-        header_segments: usize::MAX,
+        header_segments: UNLIMITED,
         answered: true,
         ddp_allowed: true,
     };

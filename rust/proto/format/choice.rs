@@ -93,11 +93,6 @@ type Way = (CallFormat, usize, usize, u32);
 /// leave too few for the Call.
 fn choose_both(shape: &CallShape) -> Result<(Offer, Way)> {
     let most = header_segments(shape);
-    if most == usize::MAX {
-        let offer = choose_reply(shape, most)?;
-        let way = choose_call(shape, &offer, most)?;
-        return Ok((offer, way));
-    }
     // The shares that the Reply may get: all segments; those left by a Call with a chunk for its
     // data, with another one for the rest, or with one chunk for everything; none.
     let call = &shape.call;
@@ -307,7 +302,8 @@ mod tests {
         super::{
             Message,
             MessageSizes,
-            Usable, //
+            Usable,
+            UNLIMITED, //
         },
         *, //
     };
@@ -340,7 +336,7 @@ mod tests {
             patient_parts: 0,
             reply_parts: Continuation::NONE,
             usable: Usable::ALL,
-            header_segments: usize::MAX,
+            header_segments: UNLIMITED,
             answered: true,
             ddp_allowed: true,
         }
@@ -381,7 +377,7 @@ mod tests {
         let shape = |len, chunks| CallShape {
             version: Version::Two,
             call_parts: Continuation { data: 1, rest: 3 },
-            header_segments: if chunks { usize::MAX } else { 0 },
+            header_segments: if chunks { UNLIMITED } else { 0 },
             ..shape(with_pages(200, len, 0, true), small(0))
         };
         // One message holds 992 octets, three hold 3000.

@@ -54,7 +54,8 @@ mod tests {
             Continuation,
             Message,
             ReplyFormat,
-            Usable, //
+            Usable,
+            UNLIMITED, //
         },
         *, //
     };
@@ -106,7 +107,7 @@ mod tests {
                         patient_parts: 0,
                         reply_parts: Continuation::NONE,
                         usable: Usable::ALL,
-                        header_segments: usize::MAX,
+                        header_segments: UNLIMITED,
                         answered: true,
                         ddp_allowed: true,
                     })?;

@@ -8,9 +8,12 @@
 //! only if its form is one of those. So a peer that refuses everything comes to an end soon, and
 //! Calls to come are not refused for the same reason.
 
-use super::super::v2::{
-    RdmaError,
-    NO_XID, //
+use super::{
+    super::v2::{
+        RdmaError,
+        NO_XID, //
+    },
+    UNLIMITED, //
 };
 
 /// The chunks and sizes that a Call asked for, in the form in which it was sent.
@@ -75,7 +78,7 @@ impl Usable {
     pub(crate) const ALL: Self = Self {
         read: true,
         write: true,
-        segments: usize::MAX,
+        segments: UNLIMITED,
         long_reply: true,
     };
 

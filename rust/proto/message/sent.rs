@@ -45,6 +45,9 @@ impl PlainHeader {
         }
     }
 
+    /// The size of the longest such header in octets.
+    pub(crate) const MAX_LEN: u32 = 32;
+
     /// Writes the header to the front of `buf` and returns its size.
     ///
     /// # Errors

@@ -87,18 +87,47 @@ impl<'a> Subset<'a> {
     }
 }
 
-/// Writes the subset of those of the first [`MAX_ELEMENTS`] elements that `holds`, without zero
-/// words at the end.
-fn put_subset(writer: &mut Writer<'_>, holds: impl Fn(u32) -> bool) -> Result {
-    let last = (0..MAX_ELEMENTS).rev().find(|element| holds(*element));
-    let words = last.map_or(0, |last| (last / BITS).saturating_add(1));
-    writer.u32(words)?;
-    for word in 0..words {
-        let first = word.saturating_mul(BITS);
-        let bits = (0..BITS).filter(|bit| holds(first.saturating_add(*bit)));
-        writer.u32(bits.fold(0, |bits, bit| bits | 1_u32.wrapping_shl(bit)))?;
+/// The most words of a subset that is sent.
+const MAX_WORDS: usize = 16;
+
+const _: () = assert!(MAX_WORDS == 16 && MAX_ELEMENTS / BITS == 16);
+
+/// A subset of the first [`MAX_ELEMENTS`] elements, to be sent.
+#[derive(Clone, Copy, Debug, Default)]
+struct NewSubset([u32; MAX_WORDS]);
+
+impl NewSubset {
+    /// Returns the first `count` elements, or all if there are fewer.
+    fn first(count: u32) -> Self {
+        let mut subset = Self::default();
+        let mut left = count;
+        for word in &mut subset.0 {
+            let bits = left.min(BITS);
+            *word = 1_u32
+                .checked_shl(bits)
+                .map_or(u32::MAX, |bit| bit.wrapping_sub(1));
+            left = left.saturating_sub(bits);
+        }
+        subset
     }
-    Ok(())
+
+    /// Puts an element in, or takes it out. One beyond the last changes nothing.
+    fn set(&mut self, element: u32, is_in: bool) {
+        let word = usize::try_from(element / BITS).ok();
+        if let Some(word) = word.and_then(|word| self.0.get_mut(word)) {
+            let bit = 1_u32.wrapping_shl(element % BITS);
+            *word = if is_in { *word | bit } else { *word & !bit };
+        }
+    }
+
+    /// Writes it, without zero words at the end.
+    fn put(&self, writer: &mut Writer<'_>) -> Result {
+        let last = self.0.iter().rposition(|word| *word != 0);
+        let words = self.0.get(..last.map_or(0, |last| last.saturating_add(1)));
+        let words = words.unwrap_or(&[]);
+        writer.u32(u32::try_from(words.len()).map_err(|_| Fault::NoSpace)?)?;
+        words.iter().try_for_each(|word| writer.u32(*word))
+    }
 }
 
 /// A received operation.
@@ -279,24 +308,18 @@ impl Response {
         })
     }
 
-    /// Returns what becomes of an element, if it is a property that changes.
-    fn at(&self, element: u32) -> Option<Change> {
-        let mut all = Property::ALL.into_iter();
-        all.find_map(|property| {
-            let (place, verdict) = self.verdicts.get(property)?;
-            (place == element).then_some(verdict)
-        })
-    }
-
     /// Writes the operation. An element beyond [`MAX_ELEMENTS`] is not named, but for its other
     /// value; so it counts as rejected, and the code that decides takes care that none is changed.
     fn put(&self, writer: &mut Writer<'_>) -> Result {
-        put_subset(writer, |element| {
-            matches!(self.at(element), Some(Change::Done(_)))
-        })?;
-        put_subset(writer, |element| {
-            element < self.count && self.at(element).is_none()
-        })?;
+        let (mut done, mut rejected) = (NewSubset::default(), NewSubset::first(self.count));
+        for property in Property::ALL {
+            if let Some((place, verdict)) = self.verdicts.get(property) {
+                done.set(place, matches!(verdict, Change::Done(_)));
+                rejected.set(place, false);
+            }
+        }
+        done.put(writer)?;
+        rejected.put(writer)?;
         put_set(writer, &self.told(false))
     }
 
@@ -363,10 +386,11 @@ impl Content {
         match self {
             Self::Connect { own, constant } => {
                 put_set(writer, &own.map(|_, value| Some(value)))?;
-                put_subset(writer, |element| {
-                    let mut places = (0..).zip(Property::ALL);
-                    places.any(|(place, property)| place == element && constant.get(property))
-                })
+                let mut subset = NewSubset::default();
+                for (place, property) in (0..).zip(Property::ALL) {
+                    subset.set(place, constant.get(property));
+                }
+                subset.put(writer)
             }
             Self::Request(told) | Self::Update(told) => put_set(writer, told),
             Self::Respond(response) => response.put(writer),
@@ -610,6 +634,15 @@ mod tests {
         Ok(())
     }
 
+    /// Returns the subset of these elements.
+    fn subset(elements: &[u32]) -> NewSubset {
+        let mut subset = NewSubset::default();
+        for element in elements {
+            subset.set(*element, true);
+        }
+        subset
+    }
+
     /// Section X 2.1: of no words to 17; a word that is missing is zero.
     #[test]
     fn subsets_have_as_many_words_as_they_need() -> Result {
@@ -626,8 +659,18 @@ mod tests {
             assert!(!subset.contains(u32::MAX));
         }
         for (last, expected) in [(31, 1), (32, 2), (511, 16), (512, 0)] {
-            let bytes = Bytes::from_writer(|writer| put_subset(writer, |n| n == last))?;
+            let bytes = Bytes::from_writer(|writer| subset(&[last]).put(writer))?;
             assert_eq!(bytes.read(|reader| reader.u32())?, expected);
+        }
+        for count in [0, 1, 31, 32, 33, 64, 511, 512, 513, u32::MAX] {
+            let mut first = NewSubset::first(count);
+            first.set(40, false);
+            let bytes = Bytes::from_writer(|writer| first.put(writer))?;
+            let subset = bytes.read(Subset::get)?;
+            for element in 0..600 {
+                let is_in = element < count.min(MAX_ELEMENTS) && element != 40;
+                assert_eq!(subset.contains(element), is_in);
+            }
         }
         Ok(())
     }
@@ -642,8 +685,13 @@ mod tests {
             let has = |element: u32, bit: u32| part(element) & bit != 0;
             let bytes = Bytes::from_writer(|writer| {
                 // Bits beyond the elements mean nothing.
-                put_subset(writer, |n| if n < 3 { has(n, 1) } else { n == 40 })?;
-                put_subset(writer, |n| n < 3 && has(n, 2))?;
+                let mut parts = [subset(&[40]), NewSubset::default()];
+                for n in 0..3 {
+                    for (part, bit) in parts.iter_mut().zip([1, 2]) {
+                        part.set(n, has(n, bit));
+                    }
+                }
+                parts.iter().try_for_each(|part| part.put(writer))?;
                 let mut other = Told::default();
                 for (n, property) in (0..).zip(Property::ALL) {
                     other.set(property, has(n, 4).then_some(0));

@@ -8,7 +8,11 @@ use crate::{
     kext::page_fragment::PageFragment,
     sys, //
 };
-use core::ptr;
+use core::{
+    ops::Deref,
+    ptr, //
+};
+use kernel::task::might_sleep;
 
 /// Pages, with one reference to each. The references are given back when this is dropped.
 pub(crate) struct Pages(KVVec<NonNull<sys::page>>);
@@ -17,32 +21,9 @@ pub(crate) struct Pages(KVVec<NonNull<sys::page>>);
 unsafe impl Send for Pages {}
 
 impl Pages {
-    /// Makes an empty list, without room for pages.
-    pub(in crate::sunrpc) const fn none() -> Self {
-        Self(KVVec::new())
-    }
-
     /// Makes an empty list, with room for `count` pages.
     pub(super) fn with_capacity(count: usize) -> Result<Self> {
         Ok(Self(KVVec::with_capacity(count, GFP_KERNEL)?))
-    }
-
-    /// Allocates zeroed pages, for code that has no `svc_rqst` to take them from. May sleep.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn allocate(count: usize) -> Result<Self> {
-        let mut pages = Self::with_capacity(count)?;
-        for _ in 0..count {
-            // SAFETY: No preconditions; the caller may sleep.
-            let page = unsafe { sys::alloc_page(sys::GFP_KERNEL | sys::__GFP_ZERO) };
-            let page = NonNull::new(page).ok_or(ENOMEM)?;
-            // SAFETY: `alloc_page` has returned a reference, which the list takes. If there were no
-            // room for it, the page would be lost, but there is room for `count`.
-            unsafe { pages.push(page) }?;
-        }
-        Ok(pages)
     }
 
     /// Adds a page if there is room.
@@ -94,16 +75,6 @@ impl Pages {
         self.0.len()
     }
 
-    /// Returns the first word, which is in XDR's byte order in memory. The pages must not be
-    /// written to meanwhile.
-    pub(crate) fn first_word(&self) -> Option<u32> {
-        let page = *self.0.first()?;
-        // SAFETY: The list has a reference to the page, which is always mapped (64 bits), and
-        // longer than a word.
-        let word = unsafe { sys::page_address(page.as_ptr()).cast::<[u8; 4]>().read() };
-        Some(u32::from_be_bytes(word))
-    }
-
     /// Returns the octets from `at` on that lie in one page, at most `len` of them.
     pub(crate) fn fragment(&self, at: usize, len: usize) -> Option<PageFragment> {
         let page = *self.0.get(at / PAGE_SIZE)?;
@@ -117,16 +88,96 @@ impl Pages {
             PageFragment::new(page, u32::try_from(offset).ok()?, u32::try_from(len).ok()?)
         })
     }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // They may be many.
+        might_sleep();
+        let Ok(count) = i32::try_from(self.0.len()) else {
+            // No Call has as many pages as that.
+            return;
+        };
+        // SAFETY: A `NonNull` is represented as the pointer that it is. The list has these
+        // references, and gives them back once: it is dropped.
+        unsafe { sys::release_pages(self.0.as_mut_ptr().cast(), count) };
+    }
+}
+
+/// Pages whose octets are nobody's: they were allocated, or taken out of a `svc_rqst` that had not
+/// received a Call yet. So they can be written to, which those of a Reply cannot: after a splice
+/// from a file these are pages of the page cache.
+///
+/// # Invariants
+///
+/// Nobody but the list uses the pages, and devices that it is mapped for.
+pub(crate) struct FreshPages(Pages);
+
+impl FreshPages {
+    /// Makes an empty list, without room for pages.
+    pub(in crate::sunrpc) const fn none() -> Self {
+        // INVARIANT: There are no pages.
+        Self(Pages(KVVec::new()))
+    }
+
+    /// Makes an empty list, with room for `count` pages.
+    pub(super) fn with_capacity(count: usize) -> Result<Self> {
+        // INVARIANT: There are no pages.
+        Ok(Self(Pages::with_capacity(count)?))
+    }
+
+    /// Adds a page if there is room.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Pages::push`], and nobody else uses the page.
+    pub(super) unsafe fn push(&mut self, page: NonNull<sys::page>) -> Result {
+        // INVARIANT: The caller guarantees it.
+        // SAFETY: As above.
+        unsafe { self.0.push(page) }
+    }
+
+    /// Returns the pages, which others may use from now on.
+    pub(crate) fn into_pages(self) -> Pages {
+        self.0
+    }
+
+    /// Allocates zeroed pages, for code that has no `svc_rqst` to take them from. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn allocate(count: usize) -> Result<Self> {
+        let mut pages = Self::with_capacity(count)?;
+        for _ in 0..count {
+            // SAFETY: No preconditions; the caller may sleep.
+            let page = unsafe { sys::alloc_page(sys::GFP_KERNEL | sys::__GFP_ZERO) };
+            let page = NonNull::new(page).ok_or(ENOMEM)?;
+            // SAFETY: `alloc_page` has returned a reference, which the list takes, to a page that
+            // nobody else knows. If there were no room for it, the page would be lost, but there is
+            // room for `count`.
+            unsafe { pages.push(page) }?;
+        }
+        Ok(pages)
+    }
+
+    /// Returns the first word, which is in XDR's byte order in memory. While a device writes to the
+    /// pages it may be any.
+    pub(crate) fn first_word(&self) -> Option<u32> {
+        let mut word = [0; 4];
+        self.read(&mut word)?;
+        Some(u32::from_be_bytes(word))
+    }
 
     /// Returns the start of the first page. It stays where it is while the pages are kept.
     pub(in crate::sunrpc) fn start(&self) -> Option<NonNull<u8>> {
-        let page = *self.0.first()?;
+        let page = *self.0 .0.first()?;
         // SAFETY: The list has a reference to the page, which is always mapped (64 bits).
         NonNull::new(unsafe { sys::page_address(page.as_ptr()) }.cast())
     }
 
     /// Copies the first octets to `to`, until it is full. Returns [`None`] if the pages are too
-    /// few. They must not be written to meanwhile.
+    /// few. What a device writes to them meanwhile may be there or not.
     pub(crate) fn read(&self, to: &mut [u8]) -> Option<()> {
         let mut at = 0_usize;
         while at < to.len() {
@@ -159,9 +210,8 @@ impl Pages {
             let fragment = self.fragment(at, bytes.len()).ok_or(EINVAL)?;
             let len = fragment.len() as usize;
             let (now, later) = bytes.split_at_checked(len).ok_or(EINVAL)?;
-            // SAFETY: Only this list uses the page: it was allocated, or taken out of a `svc_rqst`
-            // that had not received a Call yet. The range lies within the page, and `now` is as
-            // long.
+            // SAFETY: By the type invariant only this list uses the page. The range lies within the
+            // page, and `now` is as long.
             unsafe {
                 sys::memcpy_to_page(
                     fragment.page(),
@@ -177,15 +227,11 @@ impl Pages {
     }
 }
 
-impl Drop for Pages {
-    fn drop(&mut self) {
-        let Ok(count) = i32::try_from(self.0.len()) else {
-            // No Call has as many pages as that.
-            return;
-        };
-        // SAFETY: A `NonNull` is represented as the pointer that it is. The list has these
-        // references, and gives them back once: it is dropped.
-        unsafe { sys::release_pages(self.0.as_mut_ptr().cast(), count) };
+impl Deref for FreshPages {
+    type Target = Pages;
+
+    fn deref(&self) -> &Pages {
+        &self.0
     }
 }
 
@@ -196,7 +242,7 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read() -> Result {
-        let mut pages = Pages::allocate(2)?;
+        let mut pages = FreshPages::allocate(2)?;
         let mut bytes = KVec::from_elem(0, PAGE_SIZE + 100, GFP_KERNEL)?;
         pages.read(&mut bytes).ok_or(EINVAL)?;
         assert!(bytes.iter().all(|&byte| byte == 0));
@@ -214,15 +260,15 @@ mod tests {
     fn places_get_the_pages_and_give_their_own() -> Result {
         const COUNT: usize = 4;
         for empty in 0..1_u32 << COUNT {
-            let mut former = Pages::allocate(COUNT)?;
+            let mut former = FreshPages::allocate(COUNT)?;
             let mut entries = [ptr::null_mut(); COUNT];
             for (at, entry) in entries.iter_mut().enumerate() {
                 if empty & 1 << at == 0 {
-                    *entry = former.0.pop().ok_or(EINVAL)?.as_ptr();
+                    *entry = former.0 .0.pop().ok_or(EINVAL)?.as_ptr();
                 }
             }
             let had = entries;
-            let mut pages = Pages::allocate(COUNT)?;
+            let mut pages = FreshPages::allocate(COUNT)?.into_pages();
             let new: [Option<NonNull<sys::page>>; COUNT] =
                 core::array::from_fn(|at| pages.0.get(at).copied());
             // SAFETY: There are as many places as pages, each of which is null or has a page with a
@@ -243,12 +289,12 @@ mod tests {
 
     #[test]
     fn no_more_is_read_than_there_is() -> Result {
-        let mut pages = Pages::allocate(1)?;
+        let mut pages = FreshPages::allocate(1)?;
         let mut bytes = KVec::from_elem(0, PAGE_SIZE + 1, GFP_KERNEL)?;
         assert!(pages.read(&mut bytes).is_none());
         assert!(pages.write(1, &bytes).is_err());
         assert!(pages.start().is_some());
-        assert!(Pages::allocate(0)?.start().is_none());
+        assert!(FreshPages::allocate(0)?.start().is_none());
         Ok(())
     }
 }

@@ -7,7 +7,10 @@ use super::{
         CallContext,
         ServerTransport, //
     },
-    pages::Pages,
+    pages::{
+        FreshPages,
+        Pages, //
+    },
     xprt::SvcXprt, //
 };
 use crate::kext::prelude::*;
@@ -73,7 +76,7 @@ impl<'a, T: ServerTransport> CallRqst<'a, T> {
     /// # Errors
     ///
     /// `EINVAL` if there are not as many, or the second time; `ENOMEM`.
-    pub(crate) fn take_pages(&mut self, count: usize, tail: usize) -> Result<Pages> {
+    pub(crate) fn take_pages(&mut self, count: usize, tail: usize) -> Result<FreshPages> {
         // SAFETY: The object is ours.
         let rqst = unsafe { &mut *self.rqst.as_ptr() };
         let kept = tail.div_ceil(PAGE_SIZE).saturating_add(1);
@@ -81,10 +84,10 @@ impl<'a, T: ServerTransport> CallRqst<'a, T> {
             return Err(EINVAL);
         }
         // Only now: the peer has chosen the count.
-        let mut pages = Pages::with_capacity(count)?;
+        let mut pages = FreshPages::with_capacity(count)?;
         for at in 0..count {
             // SAFETY: The index is below `rq_maxpages`, so the entry exists; `svc_alloc_arg` has
-            // filled it.
+            // filled it, and the thread has used none since: it has not received a Call yet.
             unsafe {
                 let entry = rqst.rq_pages.add(at);
                 let Some(page) = NonNull::new(*entry) else {
@@ -166,7 +169,7 @@ impl<'a, T: ServerTransport> CallRqst<'a, T> {
         mut self,
         context: KBox<T::Context>,
         position: usize,
-        pages: Pages,
+        pages: FreshPages,
         data_len: usize,
     ) -> Result<usize> {
         let (start, len) = range(&context);
@@ -197,7 +200,7 @@ impl<'a, T: ServerTransport> CallRqst<'a, T> {
     pub(crate) fn deliver_pages(
         mut self,
         context: KBox<T::Context>,
-        pages: Pages,
+        pages: FreshPages,
         len: usize,
     ) -> Result<usize> {
         if len > pages.len().checked_mul(PAGE_SIZE).ok_or(EINVAL)? || len == 0 {
@@ -231,7 +234,8 @@ impl<'a, T: ServerTransport> CallRqst<'a, T> {
     }
 
     /// Puts pages in the places of the thread's first ones, whose references are given back.
-    fn put_pages(&mut self, mut pages: Pages) -> Result {
+    fn put_pages(&mut self, pages: FreshPages) -> Result {
+        let mut pages = pages.into_pages();
         // SAFETY: The object is ours.
         let rqst = unsafe { &mut *self.rqst.as_ptr() };
         if pages.len() >= rqst.rq_maxpages {

@@ -19,7 +19,8 @@ use crate::proto::{
         Message,
         MessageSizes,
         ReplyFormat,
-        Usable, //
+        Usable,
+        UNLIMITED, //
     },
     message::{
         call_header_len,
@@ -79,12 +80,12 @@ fn read_shape(reader: &mut Reader<'_>) -> Result<CallShape> {
             write: refused & 2 == 0,
             long_reply: refused & 4 == 0,
             segments: match refused >> 3 {
-                0 => usize::MAX,
+                0 => UNLIMITED,
                 most => usize::from(most),
             },
         },
         header_segments: match flags & 2 {
-            0 => usize::MAX,
+            0 => UNLIMITED,
             _ => usize::from(refused & 31),
         },
         answered: flags & 0x80 == 0,
@@ -279,7 +280,7 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &CallPlan) {
     }
     assert!(segments_of(shape, plan) <= header_segments);
     // With few segments data may travel in as many messages as anything else.
-    let is_limited = header_segments != usize::MAX;
+    let is_limited = header_segments < UNLIMITED;
 
     // The Call's header is within what was planned, and all of the Call within its threshold.
     let header = CallHeader {

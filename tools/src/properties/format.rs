@@ -20,7 +20,8 @@ use crate::{
             Message,
             MessageSizes,
             ReplyFormat,
-            Usable, //
+            Usable,
+            UNLIMITED, //
         },
         message::{
             call_header_len,
@@ -88,7 +89,7 @@ fn shape() -> impl Strategy<Value = CallShape> {
                     patient_parts: 0,
                     reply_parts: Continuation::NONE,
                     usable: Usable::ALL,
-                    header_segments: usize::MAX,
+                    header_segments: UNLIMITED,
                     answered: true,
                     ddp_allowed,
                 }
@@ -106,7 +107,7 @@ fn continuation() -> impl Strategy<Value = Continuation> {
 
 /// What a peer has not refused.
 fn usable() -> impl Strategy<Value = Usable> {
-    let segments = prop_oneof![Just(usize::MAX), 1..4_usize];
+    let segments = prop_oneof![Just(UNLIMITED), 1..4_usize];
     (any::<(bool, bool, bool)>(), segments).prop_map(|((read, write, long_reply), segments)| {
         Usable {
             read,
@@ -127,7 +128,7 @@ fn shape_two() -> impl Strategy<Value = CallShape> {
             call_parts,
             reply_parts,
             usable,
-            header_segments: if chunks { usize::MAX } else { 0 },
+            header_segments: if chunks { UNLIMITED } else { 0 },
             ..shape
         },
     )
