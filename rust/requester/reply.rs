@@ -47,12 +47,13 @@ type Invalidated<T> = [Option<FencedRegion<<T as Host>::Wire>>; 2];
 
 /// An RPC that has got its answer.
 pub(crate) struct Ended<T: Host> {
+    /// The regions that the peer has invalidated. In front of the pin, which keeps the memory: if
+    /// this is dropped as a whole, they are unmapped first.
+    invalidated: Invalidated<T>,
     /// The RPC. Its Call is idle, or, with regions to fence, busy.
     rqst: Pinned<T>,
     /// What the Call makes of the answer.
     outcome: Outcome,
-    /// The regions that the peer has invalidated.
-    invalidated: Invalidated<T>,
 }
 
 /// What the Call makes of an answer that ends its RPC.
