@@ -55,6 +55,7 @@ pub(crate) use self::{
         ReplyRqst, //
     },
     xprt::{
+        Newcomers,
         Server,
         SvcXprt, //
     }, //
