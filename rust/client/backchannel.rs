@@ -116,11 +116,12 @@ impl CallSink for Backchannel {
         true
     }
 
-    fn take_pages(&mut self, count: usize, _tail: usize) -> Result<Pages> {
-        if count > MAX_CALL / PAGE_SIZE {
+    fn take_pages(&mut self, len: usize, _tail: usize) -> Result<Pages> {
+        if len > MAX_CALL {
             return Err(E2BIG);
         }
-        Pages::allocate(count)
+        // A page may be longer than all that is taken in.
+        Pages::allocate(len.div_ceil(PAGE_SIZE))
     }
 }
 
@@ -484,4 +485,21 @@ pub(super) fn max_payload(client: &Client) -> usize {
     (inline as usize)
         .min(PAGE_SIZE)
         .saturating_sub(v1::MIN_HEADER_LEN)
+}
+
+#[cfg(rpcrdma_kunit)]
+#[kunit_tests(rpcrdma_client_backchannel)]
+mod tests {
+    use super::*;
+
+    /// Whatever the length of a page.
+    #[test]
+    fn a_call_of_the_greatest_length_has_pages() -> Result {
+        for len in [1, PAGE_SIZE.min(MAX_CALL), MAX_CALL] {
+            let pages = Backchannel.take_pages(len, 0)?;
+            assert_eq!(pages.len(), len.div_ceil(PAGE_SIZE));
+        }
+        assert!(matches!(Backchannel.take_pages(MAX_CALL + 1, 0), Err(E2BIG)));
+        Ok(())
+    }
 }
