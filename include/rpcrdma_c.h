@@ -105,6 +105,7 @@ void rpcrdma_sysctl_unregister(void);
  * @RPCRDMA_SVC_STAT_RECV: messages that were received
  * @RPCRDMA_SVC_STAT_WRITE: RDMA Writes
  * @RPCRDMA_SVC_STAT_SQ_STARVE: times that something waited for the Send Queue
+ * @RPCRDMA_SVC_STAT_PACED: pauses before another connection is accepted
  * @RPCRDMA_SVC_STATS: the number of counters
  */
 enum rpcrdma_svc_stat {
@@ -112,6 +113,7 @@ enum rpcrdma_svc_stat {
 	RPCRDMA_SVC_STAT_RECV,
 	RPCRDMA_SVC_STAT_WRITE,
 	RPCRDMA_SVC_STAT_SQ_STARVE,
+	RPCRDMA_SVC_STAT_PACED,
 	RPCRDMA_SVC_STATS,
 };
 

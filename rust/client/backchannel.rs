@@ -118,11 +118,12 @@ impl CallSink for Backchannel {
         true
     }
 
-    fn take_pages(&mut self, count: usize, _tail: usize) -> Result<FreshPages> {
-        if count > MAX_CALL / PAGE_SIZE {
+    fn take_pages(&mut self, len: usize, _tail: usize) -> Result<FreshPages> {
+        if len > MAX_CALL {
             return Err(E2BIG);
         }
-        FreshPages::allocate(count)
+        // A page may be longer than all that is taken in.
+        FreshPages::allocate(len.div_ceil(PAGE_SIZE))
     }
 }
 
@@ -512,5 +513,16 @@ mod tests {
             }
         }
         assert_eq!(payload_of(0), 0);
+    }
+
+    /// Whatever the length of a page.
+    #[test]
+    fn a_call_of_the_greatest_length_has_pages() -> Result {
+        for len in [1, PAGE_SIZE.min(MAX_CALL), MAX_CALL] {
+            let pages = Backchannel.take_pages(len, 0)?;
+            assert_eq!(pages.len(), len.div_ceil(PAGE_SIZE));
+        }
+        assert!(matches!(Backchannel.take_pages(MAX_CALL + 1, 0), Err(E2BIG)));
+        Ok(())
     }
 }

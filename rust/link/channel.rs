@@ -84,6 +84,7 @@ use crate::link::auth::{
     AuthParameters,
     Next, //
 };
+use crate::observe::counters::Counter;
 use crate::observe::trace::{
     self,
     Number, //
@@ -268,6 +269,8 @@ pub(crate) struct Channel {
     /// Set if [`Channel::act`] has nothing to do. Written under the lock: cleared by all code that
     /// may change that, see [`Channel::change`].
     is_quiet: Atomic<bool>,
+    /// Messages that the session had to examine in full.
+    examined: Counter,
 }
 
 /// The work that is left to the owner of the channel.
@@ -346,6 +349,7 @@ impl Channel {
                 sizes: Atomic::new(0),
                 needs_check: Atomic::new(false),
                 is_quiet: Atomic::new(false),
+                examined: Counter::new(),
             }),
             GFP_KERNEL,
         )?;

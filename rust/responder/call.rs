@@ -150,13 +150,13 @@ pub(crate) trait CallSink {
     /// delivered.
     fn holds(&self, len: usize) -> bool;
 
-    /// Takes `count` pages for a Call that will be read, behind which `tail` octets of its message
-    /// follow. Sleeps.
+    /// Takes pages for `len` octets of a Call that will be read, behind which `tail` octets of its
+    /// message follow. Sleeps.
     ///
     /// # Errors
     ///
     /// `ENOMEM`; else there are not as many, since the Call is too long.
-    fn take_pages(&mut self, count: usize, tail: usize) -> Result<FreshPages>;
+    fn take_pages(&mut self, len: usize, tail: usize) -> Result<FreshPages>;
 }
 
 impl<T: ServerTransport> CallSink for CallRqst<'_, T> {
@@ -166,8 +166,8 @@ impl<T: ServerTransport> CallSink for CallRqst<'_, T> {
         CallRqst::holds(self, len)
     }
 
-    fn take_pages(&mut self, count: usize, tail: usize) -> Result<FreshPages> {
-        CallRqst::take_pages(self, count, tail)
+    fn take_pages(&mut self, len: usize, tail: usize) -> Result<FreshPages> {
+        CallRqst::take_pages(self, len.div_ceil(PAGE_SIZE), tail)
     }
 }
 
@@ -573,7 +573,7 @@ where
         call.buffer = buffer.take();
         return Taken::Ready(call, sink);
     }
-    let mut pages = match sink.take_pages(plan.len.div_ceil(PAGE_SIZE), plan.tail) {
+    let mut pages = match sink.take_pages(plan.len, plan.tail) {
         Ok(pages) => pages,
         Err(ENOMEM) => return Taken::Refused(None, Refusal::Lost(ENOMEM)),
         Err(_) => {

@@ -351,7 +351,7 @@ where
     H: EndpointEvents,
     R: ReplySource<H>,
 {
-    let results = rqst.call().results();
+    let results = results(rqst);
     let mut lengths = results.iter().map(|&(_, len)| len);
     let offered = call.write.iter().map(move |chunk| message::OfferedChunk {
         segments: chunk.len(),
@@ -382,7 +382,8 @@ where
     let (Some(only), Some(endpoint)) = (call.only_chunk(), call.endpoint()) else {
         return Ok(None);
     };
-    let (from, len) = match (only.kind, call.results()) {
+    let results = results(rqst);
+    let (from, len) = match (only.kind, results) {
         (ChunkKind::Write, [(offset, len)]) => (*offset as usize, *len),
         (ChunkKind::Reply, []) => (0, u32::try_from(reply.len())?),
         _ => return Ok(None),
@@ -406,7 +407,7 @@ where
         return Ok(None);
     };
     if only.kind == ChunkKind::Write {
-        end = copy_inline(call.results(), reply, end, message)?;
+        end = copy_inline(results, reply, end, message)?;
     }
     let Some(memory) = one_run(reply, from, len)?.filter(|_| end <= terms.inline_max) else {
         return Ok(None);
@@ -452,6 +453,29 @@ fn one_run(reply: &XdrBuf, from: usize, len: u32) -> Result<Option<KVec<PageFrag
     Ok((left == 0).then_some(memory))
 }
 
+/// Returns the results of a Reply that have chunks, as [`Call::results`].
+///
+/// Without those that the service has taken back: nfsd reports the data of a READ, and then finds
+/// that an error for the next operation would not fit, so the COMPOUND ends with NFS4ERR_REP_TOO_BIG
+/// in the place of the data. Nothing of a Reply is behind that.
+fn results<H, R>(rqst: &R) -> &[(u32, u32)]
+where
+    H: EndpointEvents,
+    R: ReplySource<H>,
+{
+    there_of(rqst.call().results(), rqst.reply().len())
+}
+
+/// Returns those of `results` that are wholly in a Reply of `len` octets.
+fn there_of(results: &[(u32, u32)], len: usize) -> &[(u32, u32)] {
+    let is_there = |&(offset, size): &(u32, u32)| {
+        let end = (offset as usize).checked_add(size as usize);
+        end.is_some_and(|end| end <= len)
+    };
+    let count = results.iter().take_while(|result| is_there(result)).count();
+    results.get(..count).unwrap_or(&[])
+}
+
 /// Fills in the message and prepares the Writes, which are returned.
 ///
 /// # Errors
@@ -465,7 +489,7 @@ where
     let call = rqst.call();
     let header = call.header().ok_or(ENOTCONN)?;
     let endpoint = call.endpoint().ok_or(ENOTCONN)?;
-    let reply = rqst.reply();
+    let (results, reply) = (results(rqst), rqst.reply());
     let message = &mut *ready.message;
     let mut transfers = Transfers::new();
 
@@ -473,12 +497,12 @@ where
     let mut returned = segments_of(header.write.most_segments(), header.write.iter())?;
     let mut unused = returned.as_mut_slice();
     let mut chunks = [&[][..]; Limits::DEFAULT.write_chunks];
-    let mut results = call.results().iter();
+    let mut lengths = results.iter();
     for (chunk, place) in header.write.iter().zip(&mut chunks) {
         let (segments, rest) = unused.split_at_mut_checked(chunk.len()).ok_or(EMSGSIZE)?;
         unused = rest;
         let mut writer = Writer::new(endpoint, segments);
-        if let Some(&(offset, len)) = results.next() {
+        if let Some(&(offset, len)) = lengths.next() {
             let end = offset.checked_add(len).ok_or(EMSGSIZE)?;
             writer.write(reply, offset as usize, end as usize, &mut transfers)?;
         }
@@ -496,7 +520,7 @@ where
 
     // The rest inline, or into the Reply chunk, or in parts: in Version Two the first of these that
     // is possible (6.6.3, 6.6.4). Version One has no choice.
-    let rest = rest_len(call.results(), reply.len())?;
+    let rest = rest_len(results, reply.len())?;
     let inline = len.checked_add(rest).ok_or(EMSGSIZE)? <= terms.inline_max;
     let mut replied: Option<KVec<Segment>> = None;
     let spares = terms.version.rules().spares_reply_chunk;
@@ -506,7 +530,7 @@ where
     if let Some(chunk) = reply_chunk {
         let segments = segments_of(chunk.len(), core::iter::once(chunk))?;
         let mut writer = Writer::new(endpoint, replied.insert(segments));
-        for_rest(call.results(), reply.len(), |from, to| {
+        for_rest(results, reply.len(), |from, to| {
             writer.write(reply, from, to, &mut transfers)
         })?;
         writer.finish();
@@ -523,11 +547,11 @@ where
         let last = split.parts().last().ok_or(EMSGSIZE)?;
         let end = len.checked_add(last.len as usize).ok_or(EMSGSIZE)?;
         let to = message.get_mut(len..end).ok_or(EMSGSIZE)?;
-        copy_rest(call.results(), reply, last.offset as usize, to)?;
+        copy_rest(results, reply, last.offset as usize, to)?;
         len = end;
         long = Some(before_last(rqst, endpoint, header.xid, split)?);
     } else if replied.is_none() {
-        len = copy_inline(call.results(), reply, len, message)?;
+        len = copy_inline(results, reply, len, message)?;
     }
     if len > terms.inline_max || !endpoint.fits(&transfers) {
         return Err(EMSGSIZE);
@@ -554,7 +578,7 @@ where
     H: EndpointEvents,
     R: ReplySource<H>,
 {
-    let (results, reply) = (rqst.call().results(), rqst.reply());
+    let (results, reply) = (results(rqst), rqst.reply());
     let copy = |offset, to: &mut [u8]| copy_rest(results, reply, offset, to).ok();
     let contents = match Middles::new(endpoint, Direction::Reply, xid, &split, copy) {
         Ok(middles) => Contents::Made(middles),
@@ -789,6 +813,26 @@ impl<'a, H: EndpointEvents> Writer<'a, H> {
             self.endpoint
                 .transfer(dma::Direction::ToDevice, run, &self.target, transfers)?;
         }
+        Ok(())
+    }
+}
+
+#[cfg(rpcrdma_kunit)]
+#[kunit_tests(rpcrdma_responder_reply)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_that_were_taken_back_are_not_there() -> Result {
+        let results = [(100, 50), (160, 0), (200, 300)];
+        assert_eq!(there_of(&results, 500), &results);
+        assert_eq!(there_of(&results, 499).len(), 2);
+        assert_eq!(there_of(&results, 199).len(), 2);
+        assert_eq!(there_of(&results, 159).len(), 1);
+        assert!(there_of(&results, 149).is_empty());
+        assert!(there_of(&[(u32::MAX, u32::MAX)], 500).is_empty());
+        // What is left of the Reply is all of it.
+        assert_eq!(rest_len(there_of(&results, 92), 92)?, 92);
         Ok(())
     }
 }

@@ -80,6 +80,10 @@ pub(crate) trait CallbackWire: EndpointEvents<Lease = CallLease> + ServerTranspo
         attach: impl FnOnce(Arc<Link<Self>>),
     ) -> Result;
 
+    /// Detaches the callback that is known if the endpoint has ended, which may have been before
+    /// the callback was known, or before it was connected. Sleeps.
+    fn callback_published(&self);
+
     /// From now on the connection does not tell `callback` of Replies. When this returns it does
     /// not refer to it.
     fn end_callback(&self, callback: &Callback<Self>);
@@ -291,5 +295,9 @@ impl<C: CallbackWire> CallbackTransport for Callback<C> {
         )?;
         let begun = connection.begin_callback(&this, |link| this.attach(link));
         Ok((this, begun.is_ok()))
+    }
+
+    fn published(this: &Arc<Self>) {
+        this.connection.callback_published();
     }
 }

@@ -217,6 +217,15 @@ impl CallbackWire for Connection {
         Ok(())
     }
 
+    fn callback_published(&self) {
+        // The code that ends the endpoint takes it first, and then looks for a callback. So either
+        // it has found this one, and has detached it or will, or there is no endpoint here.
+        let has_ended = self.owner.lock().is_none();
+        if has_ended {
+            self.with_callback(|callback| callback.detach());
+        }
+    }
+
     fn end_callback(&self, callback: &Callback<Self>) {
         let mut place = self.callback.lock();
         let known = place.as_ref();

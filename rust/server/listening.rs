@@ -44,8 +44,13 @@ use crate::server::requests::{
     Requests,
     MAX_REQUESTS, //
 };
+use crate::sunrpc::svc::counters::{
+    count,
+    ServerCounter, //
+};
 use crate::sunrpc::svc::{
     ListenTransport,
+    Newcomers,
     Server,
     SvcXprt, //
 };
@@ -54,12 +59,15 @@ use core::mem;
 /// After how many jiffies an address is tried again that can't be listened at.
 const RETRY: usize = 2 * HZ;
 
-/// With how many newcomers among the connections of the service (see [`Server::newcomers`]) the
+/// With how many newcomers over RDMA among the connections of the service (see [`Newcomers`]) the
 /// next one is accepted when they have become fewer, or after [`PATIENCE`] looks. All others wait
 /// in the queue, which costs them little: SUNRPC has a limit of 64, and would end those that have
 /// not had the time to say anything. So each has four seconds for that if there is no crowd at
 /// another listener of the service. A crowd that never says anything holds up the others at its
 /// host, and those at other hosts for a turn ([`Requests`]).
+///
+/// Newcomers over other transports do not count, however long they stay: SUNRPC ends the oldest
+/// first. If there are so many that this is one of ours, that has [`PATIENCE`] looks as well.
 const CROWD: u32 = 24;
 
 /// Jiffies between two looks at whether there is still a crowd.
@@ -219,8 +227,7 @@ impl DelayedWorkItem<RENEW_WORK> for Listening {
 impl DelayedWorkItem<RESUME_WORK> for Listening {
     fn run(this: Arc<Self>) {
         let mut requests = this.requests.lock();
-        let crowd = this.xprt.server().newcomers() >= CROWD;
-        requests.looks = if crowd {
+        requests.looks = if this.is_crowded() {
             requests.looks.saturating_sub(1)
         } else {
             0
@@ -259,6 +266,15 @@ impl DelayedWorkItem<PROBATION_WORK> for Listening {
 }
 
 impl Listening {
+    /// Returns whether another connection might cost one of ours its place before its peer has had
+    /// the time to show a file handle, see [`CROWD`].
+    fn is_crowded(&self) -> bool {
+        let newcomers = self.xprt.server().newcomers(CROWD);
+        newcomers.is_some_and(|found| {
+            found.own >= CROWD || found.all >= Newcomers::MOST && found.oldest_is_own
+        })
+    }
+
     /// Listens at `address`.
     fn listen(
         this: &Arc<Self>,
@@ -446,7 +462,8 @@ impl ListenTransport for Listening {
         let incoming = KBox::into_inner(incoming?);
         let accepted = Connection::accept(this.xprt.server(), incoming, &this.common).ok()?;
         // Not for peers that have given up meanwhile. No other thread accepts until this returns.
-        if this.xprt.server().newcomers() >= CROWD {
+        if this.is_crowded() {
+            count(ServerCounter::AcceptsPaced, 1);
             let mut requests = this.requests.lock();
             requests.looks = PATIENCE;
             this.xprt.clear_connection();

@@ -88,10 +88,10 @@ unsafe fn callback_setup<T: CallbackTransport>(
 ) -> Result<NonNull<sys::rpc_xprt>> {
     // SAFETY: The caller has a reference to `bc_xprt`, so it is valid unless it is null.
     let connection = unsafe { svc::connection::<T::Connection>(args.bc_xprt) }.ok_or(EINVAL)?;
-    let mut is_known = false;
+    let mut known = None;
     let make = |xprt| {
-        let (state, known) = T::setup(xprt, &connection)?;
-        is_known = known;
+        let (state, is_known) = T::setup(xprt, &connection)?;
+        known = is_known.then(|| state.clone());
         Ok(state)
     };
     // SAFETY: The caller guarantees that address and namespace are valid.
@@ -108,10 +108,10 @@ unsafe fn callback_setup<T: CallbackTransport>(
         (*xprt).idle_timeout = 0;
         sys::xprt_set_bound(xprt);
         sys::xprt_set_connected(xprt);
-        if !is_known {
+        let Some(state) = known else {
             // It calls nobody, so the server's transport has nothing to do with it.
             return Ok(made);
-        }
+        };
         (*xprt).bc_xprt = args.bc_xprt;
         sys::xprt_get(xprt);
         (*args.bc_xprt).xpt_bc_xprt = xprt;
@@ -121,6 +121,8 @@ unsafe fn callback_setup<T: CallbackTransport>(
         if svc::is_dead(args.bc_xprt) {
             Ops::<T>::close_callback(xprt);
         }
+        // The device may have gone without SUNRPC, so before the transport was known or connected.
+        T::published(&state);
     }
     Ok(made)
 }

@@ -58,6 +58,7 @@ pub(crate) use self::{
         ReplyRqst, //
     },
     xprt::{
+        Newcomers,
         Server,
         SvcXprt, //
     }, //

@@ -152,4 +152,8 @@ pub(crate) trait CallbackTransport: Transport {
     /// nfsd puts the connection by a pointer that it reads in memory which is freed when the
     /// connection ends meanwhile (nfsd4_process_cb_update()).
     fn setup(xprt: XprtHandle, connection: &Arc<Self::Connection>) -> Result<(Arc<Self>, bool)>;
+
+    /// SUNRPC takes the transport for a connected one from now on. If the connection, which knows
+    /// it, has lost its endpoint meanwhile, ends its Calls.
+    fn published(this: &Arc<Self>);
 }

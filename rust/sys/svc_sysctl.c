@@ -90,6 +90,7 @@ static const struct ctl_table table[] = {
 	STAT("rdma_stat_recv", RPCRDMA_SVC_STAT_RECV),
 	STAT("rdma_stat_write", RPCRDMA_SVC_STAT_WRITE),
 	STAT("rdma_stat_sq_starve", RPCRDMA_SVC_STAT_SQ_STARVE),
+	STAT("accepts_paced", RPCRDMA_SVC_STAT_PACED),
 	RPCRDMA_TUNABLE("max_requests", rpcrdma_sysctl_svc_max_requests,
 			min_requests, max_requests),
 	RPCRDMA_TUNABLE("max_req_size", rpcrdma_sysctl_svc_max_req_size,

@@ -45,6 +45,7 @@ def client():
         log(f"mounted: {','.join(mount.shown)}")
         workload.everything(mount)
         versions.check_version()
+        versions.check_examined()
         stats = xprt_stats(mount.path)
         log(f"counters: {stats}")
         # An emulated client may answer too late for the server's device, which gives up then.

@@ -15,6 +15,8 @@ from rpc_message import getattr_, moved, read, to_file, write
 SIZE = 1 << 18
 #: Where chunks are.
 A, B = CHUNKS + 4096, CHUNKS + 65536
+#: NFS4ERR_REP_TOO_BIG.
+REP_TOO_BIG = 10066
 
 
 def ask(t, label, session, xid, rpc, **lists):
@@ -133,9 +135,32 @@ def both_chunks(t, connection):
         beside(t, label, connection, chunks, [offered, placed or used(reply, 0)])
 
 
+def taken_back(t, connection):
+    """A READ that leaves no room for the next operation's error: nfsd takes its result back."""
+    label = "a READ without room for an error behind it"
+    session = Session(connection, XIDS, 8192)
+    # Two, or nfsd would not copy the data.
+    chunks = [(A, 64)], [(B, 16384)]
+    offered = offer(connection, *chunks)
+    answer = ask(t, label, session, *session.call(
+        *to_file(*FILE), read(8, 64), read(100, 16384), getattr_()), writes=offered)
+    if answer is None:
+        return
+    stat, results = answer.accepted()
+    (status,) = struct.unpack_from(">I", results)
+    if (stat, status) != (0, REP_TOO_BIG):
+        t.problem(f"{label}: accept status {stat}, status {status}")
+    returned = [offered[0], used(offered[1], 0)]
+    if answer.header.writes != returned:
+        t.problem(f"{label}: returned as {answer.header.writes}, not {returned}")
+    elif written(connection, chunks[0], returned[0]) != contents(8, 64):
+        t.problem(f"{label}: other data in the chunk of the first")
+    beside(t, label, connection, chunks, returned)
+
+
 def several(t, connection):
     """All of them on one connection."""
-    for function in (two_reads, two_writes, both_chunks):
+    for function in (two_reads, two_writes, both_chunks, taken_back):
         function(t, connection)
     for text in getattr(connection, "wrong", ()):
         t.problem(text)

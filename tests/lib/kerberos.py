@@ -112,7 +112,7 @@ def make_kdc():
     wait_for("the KDC", 10, lambda: f":{88:04X} " in nfs_server.read("/proc/net/udp"))
 
 
-def server(flavour):
+def server(flavour, threads=8):
     """The server's part: the realm, and an export that has to be mounted with `flavour`."""
     realm("server")
     nfs_server.make_root()
@@ -123,7 +123,7 @@ def server(flavour):
     start_rpcbind()
     daemon("rpc.svcgssd", "-f", "-vvv", output=SVCGSSD_LOG)
     daemon("rpc.idmapd", "-f", "-S", "-v")
-    nfs_server.main("--sec", flavour)
+    nfs_server.main("--sec", flavour, "--threads", str(threads))
 
 
 def client():

@@ -191,4 +191,6 @@ class Side:
 
 #: What is compared, by the names that tables have.
 SIDES = {"stock": Side("stock"), "ours": Side("ours", "1"), "two": Side("ours", "2"),
-         "2016": Side("ours", "2016")}
+         "2016": Side("ours", "2016"),
+         # A client of Version One, and a server with the defaults.
+         "one-default": Side("ours", "1-default")}

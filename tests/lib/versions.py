@@ -13,10 +13,11 @@ VARIANTS = {"one": "1", "two": "2", "2016": "2016"}
 #: The settings that a version needs; "2016" is the earlier protocol with number two.
 SETTINGS = {"": {},
             "1": {"client_version": "1", "server_version": "1"},
+            "1-default": {"client_version": "1"},
             "2": {"client_version": "2", "server_version": "2"},
             "2016": {"client_dialect": "2016", "server_2016": "Y"}}
 #: What debugfs and trace events call it.
-DIALECTS = {"1": "rfc8166", "2": "draft-07", "2016": "draft-2016"}
+DIALECTS = {"1": "rfc8166", "1-default": "rfc8166", "2": "draft-07", "2016": "draft-2016"}
 
 
 def wanted():
@@ -69,3 +70,16 @@ def check_version():
     spoken = sorted({state["dialect"] for state in connections()})
     log(f"version: {', '.join(spoken)}")
     check(spoken == [DIALECTS[expected()]], f"{spoken} is spoken, and not {DIALECTS[expected()]}")
+
+
+def check_examined():
+    """Fails if our server takes the slow path for Calls of Version One once that is spoken.
+
+    The session examines the first message of a connection, which shows the version, and no other one.
+    """
+    if os.environ["PEER_MODULE"] != "ours" or expected() != "1":
+        return
+    text = remote(f"grep -h ^examined: {DEBUGFS}/server/*/counters")
+    examined = [int(line.split(": ")[1]) for line in text.splitlines()]
+    log(f"messages that the server's session has examined: {examined}")
+    check(examined and max(examined) <= 1, "Calls of Version One take the slow path")

@@ -78,6 +78,12 @@ impl<'a> Delivery<'a> {
     }
 }
 
+/// Returns whether the header of a message has the number of Version One.
+#[inline]
+fn is_one(bytes: &[u8]) -> bool {
+    bytes.get(4..8) == Some(&v1::VERSION.to_be_bytes())
+}
+
 impl Channel {
     /// Counts a message that has arrived, unless it is known that credits count Calls. Returns how
     /// many there are with it that are still in use.
@@ -96,11 +102,25 @@ impl Channel {
     }
 
     /// Returns whether a message can be nothing but a Call that takes a credit of its own, as
-    /// nearly all on a server are that speaks Version One only. `may_answer` says whether it may be
+    /// nearly all are that a server receives in Version One. `may_answer` says whether it may be
     /// an answer. Such a message need not be [delivered](Self::deliver).
     #[inline]
-    pub(crate) fn is_sure_call(&self, may_answer: bool) -> bool {
-        !may_answer && !self.may_speak_two
+    pub(crate) fn is_sure_call(&self, bytes: &[u8], may_answer: bool) -> bool {
+        !may_answer && self.bypasses_session(bytes)
+    }
+
+    /// Returns whether the session need not examine a message: Version One is spoken, and so is the
+    /// message, or no other version may be spoken. A peer of Version One that has begun so does not
+    /// change to another version; messages of these are answered by the session.
+    #[inline]
+    fn bypasses_session(&self, bytes: &[u8]) -> bool {
+        !self.may_speak_two || self.version() == Some(Version::One) && is_one(bytes)
+    }
+
+    /// Returns the number of messages that the session had to examine in full, see
+    /// [`Self::deliver_any`].
+    pub(crate) fn examined(&self) -> u64 {
+        self.examined.get()
     }
 
     /// Takes a message in that has arrived and was counted: with it `held` ones are still in use.
@@ -114,7 +134,7 @@ impl Channel {
         held: u32,
         expects_answers: bool,
     ) -> Delivery<'a> {
-        if !self.may_speak_two {
+        if self.bypasses_session(bytes) {
             let incoming = Incoming::of_counted(Version::One, bytes, expects_answers);
             return Delivery::whole(incoming);
         }
@@ -171,6 +191,7 @@ impl Channel {
     /// Takes any message in, see [`Self::deliver`].
     #[inline(never)]
     fn deliver_any<'a>(&self, bytes: &'a [u8], held: u32, expects_answers: bool) -> Delivery<'a> {
+        self.examined.count();
         let reception = Reception {
             used: self.settled.load(Acquire).then_some(held),
             expects_answers,

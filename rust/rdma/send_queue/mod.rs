@@ -119,6 +119,9 @@ pub(crate) struct ClosedQueue<O: SendQueueOwner> {
     reads: KVVec<Posting<ReadSlot<O>>>,
     /// All Send buffers.
     slots: KVVec<Posting<SendSlot<O>>>,
+    /// A list that is of no use any more. It may be memory of `vmalloc`, so it must not be freed
+    /// under the lock of the queue.
+    _free_reads: KVVec<u32>,
 }
 
 impl<O: SendQueueOwner> ClosedQueue<O> {
@@ -170,11 +173,14 @@ impl<O: SendQueueOwner> SendQueue<O> {
 
     /// Closes it: nothing is posted any more. [`None`] if it was not open.
     pub(crate) fn close(&mut self) -> Option<ClosedQueue<O>> {
-        let OpenQueue { reads, .. } = self.open.take()?;
+        let OpenQueue {
+            reads, free_reads, ..
+        } = self.open.take()?;
         self.rest = None;
         Some(ClosedQueue {
             reads,
             slots: core::mem::replace(&mut self.slots, KVVec::new()),
+            _free_reads: free_reads,
         })
     }
 

@@ -169,7 +169,7 @@ impl<O: SendQueueOwner> SendQueue<O> {
         // SAFETY: The user keeps the QP; the caller guarantees the rest.
         let status = unsafe { sys::ib_post_send(open.qp.as_ptr(), first, &raw mut refused_at) };
         if status != 0 {
-            self.ring.unpost();
+            self.ring.refused();
             return Err(PostError::Refused);
         }
         Ok(())

@@ -177,9 +177,10 @@ impl<B> Ring<B> {
         Some(sequence)
     }
 
-    /// Takes back the chain noted last, which the device refused. It counts as posted for
-    /// [`Self::must_signal`] only, and the connection is at its end.
-    pub(super) fn unpost(&mut self) {
+    /// Notes that the device refused the chain noted last, or the rest of it. It goes on to count as
+    /// posted: a device may have taken a part of it, which completes, and others may post until
+    /// the connection, which is at its end, is closed. Its Send buffer is given up.
+    pub(super) fn refused(&mut self) {
         if self.len == 0 {
             return;
         }
@@ -189,8 +190,6 @@ impl<B> Ring<B> {
         };
         if let Some(posted) = self.ring.get_mut(at) {
             posted.buffer = None;
-            self.used = self.used.saturating_sub(posted.requests);
-            self.len -= 1;
         }
     }
 
@@ -287,6 +286,22 @@ mod tests {
         assert!(!queue.has_retired(second + 1));
         assert!(queue.has_room(7, 0));
         assert!(!queue.has_room(8, 0));
+        Ok(())
+    }
+
+    #[test]
+    fn a_chain_that_is_refused_keeps_its_places() -> Result {
+        let mut queue = Ring::<u32>::new(8)?;
+        queue.posted(2, true, Some(0)).ok_or(EINVAL)?;
+        let refused = queue.posted(5, true, Some(1)).ok_or(EINVAL)?;
+        queue.refused();
+        // The device may have as many of them as there are places left.
+        assert_eq!(queue.used(), (7, 0));
+        assert!(queue.has_room(1, 0) && !queue.has_room(2, 0));
+        // Its buffer does not come back a second time.
+        let mut freed = KVec::with_capacity(4, GFP_KERNEL)?;
+        queue.retire(refused, |b| drop(freed.push_within_capacity(b)));
+        assert_eq!(freed.as_slice(), &[0]);
         Ok(())
     }
 
@@ -412,15 +427,6 @@ mod tests {
         assert_eq!((queue.used().0, freed.len()), (1, 0));
         queue.retire(last, |b| drop(freed.push_within_capacity(b)));
         assert_eq!((queue.used().0, freed.as_slice()), (0, &[1][..]));
-        Ok(())
-    }
-
-    #[test]
-    fn a_refused_chain_leaves_no_trace() -> Result {
-        let mut queue = Ring::<u32>::new(4)?;
-        queue.posted(4, false, Some(3)).ok_or(EINVAL)?;
-        queue.unpost();
-        assert!(queue.has_room(4, 0));
         Ok(())
     }
 }

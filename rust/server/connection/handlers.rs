@@ -61,7 +61,7 @@ impl Connection {
     fn take_message(this: &Arc<Self>, mut message: Received<Self>) {
         let calls = this.has_callback.load(Relaxed);
         let expects_answers = this.channel.may_answer(message.bytes(), calls);
-        if this.channel.is_sure_call(expects_answers) {
+        if this.channel.is_sure_call(message.bytes(), expects_answers) {
             // Only Replies may take a memory region away, see below.
             return match message.invalidated() {
                 None => this.take_counted_call(message),

@@ -185,6 +185,7 @@ fn callback(connection: &Connection, m: &SeqFile) {
 /// All that is counted on the connection.
 fn counters(connection: &Connection, m: &SeqFile) {
     connection.stats.counts.show(m);
+    lines!(m, "examined": connection.channel.examined());
 }
 
 /// Prints how many Replies took how long, from when a thread had the Call.

@@ -16,6 +16,8 @@ pub(crate) enum ServerCounter {
     Writes = sys::rpcrdma_svc_stat_RPCRDMA_SVC_STAT_WRITE,
     /// Times that a message or its RDMA Reads and Writes waited for the Send Queue.
     SendQueueFull = sys::rpcrdma_svc_stat_RPCRDMA_SVC_STAT_SQ_STARVE,
+    /// Pauses of a listener before it accepts another connection.
+    AcceptsPaced = sys::rpcrdma_svc_stat_RPCRDMA_SVC_STAT_PACED,
 }
 
 /// Adds `count` to a counter. May be called from any context.
@@ -59,6 +61,7 @@ mod tests {
             ServerCounter::Receives,
             ServerCounter::Writes,
             ServerCounter::SendQueueFull,
+            ServerCounter::AcceptsPaced,
         ] {
             let before = shown!(counter);
             for large in [1_000_000, u64::from(u32::MAX), 123_456_789_012_345] {

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::kext::prelude::*;
 use crate::{
+    kext::num,
     sunrpc::XdrBuf,
     sys, //
 };
@@ -329,32 +330,151 @@ impl<T: ServerTransport> ReplyRqst<'_, T> {
         unsafe { XdrBuf::from_raw(&raw const (*self.rqst.as_ptr()).rq_res) }
     }
 
-    /// Takes out the pages in which the Reply is. It can be looked at as before while they are
-    /// kept.
+    /// Takes out all pages that the Reply is in. It can be looked at as before while they are kept.
     ///
     /// # Errors
     ///
     /// `ENOMEM`; then they are still with the thread.
     pub(crate) fn take_pages(&mut self) -> Result<Pages> {
-        // SAFETY: The object is ours. Both pointers are into the same array.
-        let (first, count) = unsafe {
-            let rqst = self.rqst.as_ptr();
-            let first = (*rqst).rq_respages;
-            (first, (*rqst).rq_next_page.offset_from(first))
-        };
-        let count = usize::try_from(count)?;
-        let mut pages = Pages::with_capacity(count)?;
-        for at in 0..count {
-            // SAFETY: The entry is in the array. A page that is missing was taken out by somebody
-            // else.
-            unsafe {
-                let entry = first.add(at);
-                if let Some(page) = NonNull::new(*entry) {
-                    pages.push(page)?;
-                    *entry = ptr::null_mut();
-                }
+        // SAFETY: The object is ours, so nobody else uses it meanwhile.
+        let rqst = unsafe { self.rqst.as_mut() };
+        // SAFETY: By the invariant it has a complete Reply.
+        unsafe { take_reply_pages(rqst) }
+    }
+}
+
+/// Takes out all pages that the Reply of a thread is in. `svc_alloc_arg` fills their places again.
+///
+/// # Safety
+///
+/// `rqst` is as `svc_alloc_arg` makes it, and has a complete Reply.
+unsafe fn take_reply_pages(rqst: &mut sys::svc_rqst) -> Result<Pages> {
+    raise_next_page(rqst);
+    let first = rqst.rq_respages;
+    // SAFETY: Both pointers are into the same array.
+    let count = usize::try_from(unsafe { rqst.rq_next_page.offset_from(first) })?;
+    let mut pages = Pages::with_capacity(count)?;
+    for at in 0..count {
+        // SAFETY: The entry is in the array. A page that is missing was taken out by somebody
+        // else.
+        unsafe {
+            let entry = first.add(at);
+            if let Some(page) = NonNull::new(*entry) {
+                pages.push(page)?;
+                *entry = ptr::null_mut();
             }
         }
-        Ok(pages)
+    }
+    Ok(pages)
+}
+
+/// Raises `rq_next_page` above all pages of the Reply.
+///
+/// Linux 7.3 and earlier count the pages of an NFSv4 Reply when an operation has been encoded, and
+/// `svcauth_gss_wrap_integ` then appends the checksum of krb5i. If the data end with a page, the
+/// checksum is in the next one. A long ACL of NFSv3 is in pages that are not counted either. SUNRPC
+/// leaves such a page to the thread, which writes the next Reply into it while a device may still
+/// have to send it.
+fn raise_next_page(rqst: &mut sys::svc_rqst) {
+    let reply = &rqst.rq_res;
+    // NFSv2 has the page of a READLINK in a list of its own, and counts it.
+    let is_own = (rqst.rq_respages..rqst.rq_page_end).contains(&reply.pages);
+    if reply.page_len == 0 || !is_own {
+        return;
+    }
+    let len = num::u32_as_usize(reply.page_base).saturating_add(num::u32_as_usize(reply.page_len));
+    let end = reply.pages.wrapping_add(len.div_ceil(PAGE_SIZE));
+    rqst.rq_next_page = rqst.rq_next_page.max(end).min(rqst.rq_page_end);
+}
+
+#[cfg(rpcrdma_kunit)]
+#[kunit_tests(rpcrdma_sunrpc_svc_rqst)]
+mod tests {
+    use super::*;
+
+    /// Places for pages, without the one behind them that ends the array.
+    const PLACES: usize = 6;
+
+    /// A `svc_rqst` with a Reply, and its array of pages.
+    struct Rqst {
+        raw: KBox<sys::svc_rqst>,
+        places: KVec<*mut sys::page>,
+    }
+
+    impl Rqst {
+        /// Makes one that counts `counted` pages, of which the first has the head of the Reply.
+        /// `len` octets are in the others, from octet `base` on.
+        fn new(counted: usize, base: u32, len: u32) -> Result<Self> {
+            let mut places = KVec::new();
+            for _ in 0..PLACES {
+                // SAFETY: No preconditions; the test may sleep.
+                let page = unsafe { sys::alloc_page(sys::GFP_KERNEL) };
+                places.push(NonNull::new(page).ok_or(ENOMEM)?.as_ptr(), GFP_KERNEL)?;
+            }
+            places.push(ptr::null_mut(), GFP_KERNEL)?;
+            let mut raw = KBox::<sys::svc_rqst>::init(pin_init::init_zeroed(), GFP_KERNEL)?;
+            let first = places.as_mut_ptr();
+            raw.rq_respages = first;
+            raw.rq_page_end = first.wrapping_add(PLACES);
+            raw.rq_next_page = first.wrapping_add(counted);
+            raw.rq_res.pages = first.wrapping_add(1);
+            raw.rq_res.page_base = base;
+            raw.rq_res.page_len = len;
+            Ok(Self { raw, places })
+        }
+
+        /// Takes the pages of the Reply. Returns how many these are, and for how many places
+        /// `svc_alloc_arg` allocates pages.
+        fn take(&mut self) -> Result<(usize, usize)> {
+            // SAFETY: The structure is complete, with a Reply.
+            let pages = unsafe { take_reply_pages(&mut self.raw) }?;
+            let first = self.places.as_ptr().addr();
+            let filled = (self.raw.rq_next_page.addr() - first) / size_of::<*mut sys::page>();
+            let left = self.places.iter().filter(|place| !place.is_null()).count();
+            assert_eq!(left + pages.len(), PLACES);
+            Ok((pages.len(), filled))
+        }
+    }
+
+    impl Drop for Rqst {
+        fn drop(&mut self) {
+            for page in self.places.iter().filter(|place| !place.is_null()) {
+                // SAFETY: The reference belongs to the place, which is gone.
+                unsafe { sys::release_pages([*page].as_mut_ptr(), 1) };
+            }
+        }
+    }
+
+    /// As [`u32`].
+    fn octets(pages: usize, more: usize) -> Result<u32> {
+        Ok(u32::try_from(pages * PAGE_SIZE + more)?)
+    }
+
+    #[test]
+    fn all_pages_of_a_reply_are_taken() -> Result {
+        // The checksum of krb5i is in a page that is not counted.
+        assert_eq!(Rqst::new(2, 0, octets(1, 32)?)?.take()?, (3, 3));
+        assert_eq!(Rqst::new(4, 0, octets(3, 4)?)?.take()?, (5, 5));
+        // So are the entries of an ACL.
+        assert_eq!(Rqst::new(1, 0, 100)?.take()?, (2, 2));
+        // Data that do not begin with a page.
+        assert_eq!(Rqst::new(2, octets(1, 0)? - 1, 2)?.take()?, (3, 3));
+        Ok(())
+    }
+
+    #[test]
+    fn no_other_page_of_a_thread_is_taken() -> Result {
+        assert_eq!(Rqst::new(1, 0, 0)?.take()?, (1, 1));
+        assert_eq!(Rqst::new(2, 0, octets(1, 0)?)?.take()?, (2, 2));
+        // What is counted may be more than the Reply needs.
+        assert_eq!(Rqst::new(5, 0, 100)?.take()?, (5, 5));
+        // The array ends.
+        assert_eq!(Rqst::new(3, 0, octets(PLACES, 0)?)?.take()?, (PLACES, PLACES));
+        // A list of another owner.
+        let mut elsewhere = [ptr::null_mut(); 2];
+        let mut rqst = Rqst::new(2, 0, octets(2, 0)?)?;
+        rqst.raw.rq_res.pages = elsewhere.as_mut_ptr();
+        assert_eq!(rqst.take()?, (2, 2));
+        Ok(())
     }
 }

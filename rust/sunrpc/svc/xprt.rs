@@ -48,13 +48,78 @@ impl Server<'_> {
         unsafe { Net::from_raw(self.net) }
     }
 
-    /// Returns the number of connections, of all transports of the service, whose peers have not
-    /// shown a file handle yet. SUNRPC ends the oldest of more than `XPT_MAX_TMP_CONN` of them.
-    pub(crate) fn newcomers(&self) -> u32 {
+    /// Returns the connections of the service whose peers have not shown a file handle yet, or
+    /// [`None`] if they are fewer than `least`.
+    pub(crate) fn newcomers(&self, least: u32) -> Option<Newcomers> {
         // SAFETY: The service is valid while `self` lives, by `from_raw`. Others change the number
         // meanwhile, as an aligned word.
         let count = unsafe { (&raw const (*self.serv).sv_tmpcnt).read_volatile() };
-        u32::try_from(count).unwrap_or(0)
+        let all = u32::try_from(count).unwrap_or(0);
+        // SAFETY: As above.
+        (all >= least).then(|| unsafe { Newcomers::of(self.serv, all) })
+    }
+}
+
+/// The connections of a service whose peers have not shown a file handle yet. If a connection comes
+/// when there are more than [`MOST`](Self::MOST), SUNRPC ends the oldest of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Newcomers {
+    /// Their number, over all transports of the service.
+    pub(crate) all: u32,
+    /// The number of those over RDMA.
+    pub(crate) own: u32,
+    /// Set if the oldest one is over RDMA.
+    pub(crate) oldest_is_own: bool,
+}
+
+impl Newcomers {
+    /// The most that SUNRPC tolerates.
+    pub(crate) const MOST: u32 = sys::XPT_MAX_TMP_CONN;
+
+    /// Counts those of `serv`, of which there are about `all`.
+    ///
+    /// # Safety
+    ///
+    /// The service is valid.
+    unsafe fn of(serv: *mut sys::svc_serv, all: u32) -> Self {
+        // SAFETY: The caller guarantees that the service is valid.
+        let lock = unsafe { &raw mut (*serv).sv_lock };
+        // SAFETY: The lock is that of the service, and not held: SUNRPC calls no transport with it.
+        unsafe { sys::spin_lock_bh(lock) };
+        // SAFETY: The lock protects the list.
+        let found = unsafe { Self::of_list(&raw mut (*serv).sv_tempsocks, all) };
+        // SAFETY: It was locked above.
+        unsafe { sys::spin_unlock_bh(lock) };
+        found
+    }
+
+    /// Counts those in `list`, to which SUNRPC adds connections at the front. Ends when it has seen
+    /// `all`: the others, of which there may be thousands, have shown a file handle.
+    ///
+    /// # Safety
+    ///
+    /// `list` is a list of transports, and is not changed meanwhile.
+    unsafe fn of_list(list: *mut sys::list_head, all: u32) -> Self {
+        let mut found = Self::default();
+        // SAFETY: The caller guarantees that it is a list.
+        let mut at = unsafe { (*list).prev };
+        while at != list && found.all < all {
+            // SAFETY: The caller guarantees that each element is in a transport.
+            let xprt = unsafe { &raw mut *kernel::container_of!(at, sys::svc_xprt, xpt_list) };
+            // SAFETY: As above. A class does not change; `at` is still in the list.
+            let is_own = unsafe {
+                at = (*at).prev;
+                ptr::eq((*xprt).xpt_class, &raw const sys::rpcrdma_class_server)
+            };
+            // SAFETY: The transport is valid, and flags are accessed atomically.
+            if unsafe { sys::svc_xprt_test_flag(xprt, sys::XPT_PEER_VALID) } {
+                continue;
+            }
+            found.oldest_is_own |= is_own && found.all == 0;
+            found.own += u32::from(is_own);
+            found.all += 1;
+        }
+        found
     }
 }
 
@@ -306,5 +371,80 @@ unsafe fn copy(to: *mut sys::__kernel_sockaddr_storage, from: &SockAddr<'_>) {
                 .cast::<sys::__kernel_sockaddr_storage>()
                 .read(),
         )
+    }
+}
+
+#[cfg(rpcrdma_kunit)]
+#[kunit_tests(rpcrdma_sunrpc_svc_xprt)]
+mod tests {
+    use super::*;
+
+    /// A connection over RDMA or another transport, whose peer has shown a file handle or not.
+    #[derive(Clone, Copy)]
+    struct Peer {
+        own: bool,
+        valid: bool,
+    }
+
+    const RDMA: Peer = Peer {
+        own: true,
+        valid: false,
+    };
+    const TCP: Peer = Peer {
+        own: false,
+        valid: false,
+    };
+
+    /// Counts newcomers among `peers`, the oldest first, until `all` were found.
+    fn found(peers: &[Peer], all: u32) -> Result<Newcomers> {
+        let mut list = KBox::<sys::list_head>::init(pin_init::init_zeroed(), GFP_KERNEL)?;
+        let head: *mut sys::list_head = &mut *list;
+        let mut xprts = KVec::new();
+        let mut younger = head;
+        for peer in peers.iter().rev() {
+            let mut xprt = KBox::<sys::svc_xprt>::init(pin_init::init_zeroed(), GFP_KERNEL)?;
+            if peer.own {
+                xprt.xpt_class = &raw mut sys::rpcrdma_class_server;
+            }
+            if peer.valid {
+                // SAFETY: Only this test has the transport.
+                unsafe { sys::svc_xprt_set_flag(&mut *xprt, sys::XPT_PEER_VALID) };
+            }
+            let entry = &raw mut xprt.xpt_list;
+            // SAFETY: All entries stay where they are until the list is not used any more.
+            unsafe {
+                (*younger).next = entry;
+                (*entry).prev = younger;
+            }
+            younger = entry;
+            xprts.push(xprt, GFP_KERNEL)?;
+        }
+        // SAFETY: As above.
+        unsafe {
+            (*younger).next = head;
+            (*head).prev = younger;
+            Ok(Newcomers::of_list(head, all))
+        }
+    }
+
+    #[test]
+    fn newcomers_are_counted_by_transport() -> Result {
+        let old = Peer {
+            own: true,
+            valid: true,
+        };
+        let wanted = |all, own, oldest_is_own| Newcomers {
+            all,
+            own,
+            oldest_is_own,
+        };
+        assert_eq!(found(&[], 5)?, wanted(0, 0, false));
+        assert_eq!(found(&[old, old], 5)?, wanted(0, 0, false));
+        assert_eq!(found(&[old, TCP, RDMA, old, RDMA], 5)?, wanted(3, 2, false));
+        assert_eq!(found(&[old, RDMA, TCP, TCP, old], 5)?, wanted(3, 1, true));
+        assert_eq!(found(&[TCP; 9], 9)?, wanted(9, 0, false));
+        // No more than there are said to be.
+        assert_eq!(found(&[RDMA, TCP, RDMA], 2)?, wanted(2, 1, true));
+        Ok(())
     }
 }

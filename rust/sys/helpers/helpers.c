@@ -25,6 +25,7 @@
 #include "scatterlist.c"
 #include "sched.c"
 #include "slab.c"
+#include "spinlock.c"
 #include "sunrpc_addr.c"
 #include "sunrpc_clnt.c"
 #include "sunrpc_svc.c"
