@@ -9,6 +9,7 @@ use crate::{
     sys, //
 };
 use core::ptr;
+use kernel::alloc::flags::GFP_NOWAIT;
 
 /// Pages, with one reference to each. The references are given back when this is dropped.
 pub(crate) struct Pages(KVVec<NonNull<sys::page>>);
@@ -43,6 +44,29 @@ impl Pages {
             unsafe { pages.push(page) }?;
         }
         Ok(pages)
+    }
+
+    /// Does the same without sleeping.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, also if there would be memory after a while.
+    pub(in crate::sunrpc) fn allocate_nowait(count: usize) -> Result<Self> {
+        let mut pages = Self(KVVec::with_capacity(count, GFP_NOWAIT)?);
+        for _ in 0..count {
+            let flags = sys::GFP_NOWAIT | sys::__GFP_NOWARN | sys::__GFP_ZERO;
+            // SAFETY: No preconditions; this does not sleep.
+            let page = NonNull::new(unsafe { sys::alloc_page(flags) }).ok_or(ENOMEM)?;
+            // SAFETY: As in `allocate`.
+            unsafe { pages.push(page) }?;
+        }
+        Ok(pages)
+    }
+
+    /// Returns the list, which has [`len`](Self::len) entries.
+    pub(in crate::sunrpc) fn list(&self) -> *mut *mut sys::page {
+        // A `NonNull` is represented as the pointer that it is.
+        self.0.as_ptr().cast_mut().cast()
     }
 
     /// Adds a page if there is room.
