@@ -20,6 +20,7 @@
 mod choice;
 mod cut;
 mod one_chunk;
+mod open;
 mod thresholds;
 mod usable;
 
@@ -30,6 +31,7 @@ pub(crate) use self::{
         choose_one_chunk,
         ShortMessage, //
     },
+    open::OPEN_REPLY,
     thresholds::InlineThresholds,
     usable::{
         Asked,

@@ -27,7 +27,8 @@ use crate::proto::format::{
     CallFormat,
     CallPlan,
     ReplyFormat,
-    SegmentLimits, //
+    SegmentLimits,
+    OPEN_REPLY, //
 };
 use crate::proto::message::{
     self,
@@ -70,6 +71,8 @@ pub(super) struct Marshal<'a, T: Host> {
     pub(super) cut: &'a SegmentLimits,
     /// The form of the Call.
     pub(super) plan: &'a CallPlan,
+    /// Set if the plan is for an open Reply: a Reply chunk is a Reply buffer.
+    pub(super) open: bool,
 }
 
 /// A message that is ready to be posted.
@@ -159,7 +162,11 @@ impl<T: Host> Marshal<'_, T> {
             asked.write = self.register_chunk(memory, Direction::FromDevice, regions)?;
         }
         if let Some(parts) = reply_parts {
-            let memory = rqst.reply_memory(parts);
+            asked.reply_buffer = self.open;
+            let memory = match self.open {
+                true => rqst.reply_buffer(OPEN_REPLY as usize)?,
+                false => rqst.reply_memory(parts),
+            };
             asked.reply = self.register_chunk(memory, Direction::FromDevice, regions)?;
         }
         Ok(())

@@ -30,7 +30,10 @@ use crate::requester::call::{
     Regions,
     Stage, //
 };
-use crate::requester::verdict::Verdict;
+use crate::requester::verdict::{
+    Place,
+    Verdict, //
+};
 use crate::requester::{
     Host,
     Requester, //
@@ -523,7 +526,11 @@ fn judge<T: Host>(
         (placed > 0).then_some(Verdict::Placed {
             len: placed,
             written,
-            split: asked.write > 0,
+            place: match asked.reply_buffer {
+                true => Place::Buffer,
+                false if asked.write > 0 => Place::Split,
+                false => Place::Whole,
+            },
         })
     } else {
         (placed == 0).then_some(Verdict::Inline {
@@ -556,15 +563,18 @@ fn complete<T: Host>(
         Verdict::Placed {
             len,
             written,
-            split,
+            place,
         } => {
             stats
                 .bytes_written
                 .add_value(u64::from(len) + u64::from(written));
-            if split {
-                rqst.deliver_split(len, written)
-            } else {
-                rqst.deliver_placed(len)
+            match place {
+                Place::Whole => rqst.deliver_placed(len),
+                Place::Split => rqst.deliver_split(len, written),
+                Place::Buffer => {
+                    stats.copied_bytes.add_value(u64::from(len));
+                    rqst.deliver_buffered(len)
+                }
             }
         }
         Verdict::Failed => Err(EIO),

@@ -13,6 +13,7 @@ use crate::link::{
 };
 use crate::observe::trace;
 use crate::proto::connection::Terms;
+use crate::proto::error::Fault;
 use crate::proto::format::{
     self,
     Asked,
@@ -124,6 +125,32 @@ struct Sizes {
     call: MessageSizes,
     /// Those of the Reply.
     reply: MessageSizes,
+    /// Set if the Reply is open, so that it may be longer than the memory for it.
+    open: bool,
+}
+
+impl Sizes {
+    /// The sizes of a Call, and of its Reply if that is as long as the memory for it at most.
+    fn closed<T: Host>(rqst: &SendRqst<'_, T>) -> Result<Self, SendError> {
+        Ok(Self {
+            call: sizes_of(rqst.snd_buf())?,
+            reply: sizes_of(rqst.rcv_buf())?,
+            open: false,
+        })
+    }
+
+    /// The sizes of a Call and of its Reply, which may be open.
+    fn of<T: Host>(rqst: &SendRqst<'_, T>) -> Result<Self, SendError> {
+        let sizes = Self::closed(rqst)?;
+        if !sizes.reply.is_open(rqst.rcv_buf().is_read()) {
+            return Ok(sizes);
+        }
+        Ok(Self {
+            reply: MessageSizes::OPEN_REPLY,
+            open: true,
+            ..sizes
+        })
+    }
 }
 
 /// The sizes of a message, and into how many segments it can be cut.
@@ -180,14 +207,42 @@ fn choose_one_chunk<T: Host>(
     )
 }
 
-/// Chooses the format of a Call and of what it offers for its Reply.
+/// Chooses the format of a Call and of what it offers for its Reply. Returns whether there is room
+/// for an open Reply, too. If the peer takes no chunk that is long enough for one, the offer is as
+/// long as the memory for the Reply.
 fn choose<T: Host>(
     link: &Link<T::Wire>,
     rqst: &SendRqst<'_, T>,
     sizes: &Sizes,
     terms: &Terms,
     cut: &SegmentLimits,
-) -> Result<CallPlan, SendError> {
+) -> Result<(CallPlan, bool), SendError> {
+    let chosen = choose_for(rqst, sizes, terms, cut);
+    let chosen = match chosen {
+        Err(_) if sizes.open => {
+            let closed = Sizes::closed(rqst)?;
+            choose_for(rqst, &closed, terms, cut).map(|plan| (plan, false))
+        }
+        chosen => chosen.map(|plan| (plan, sizes.open)),
+    };
+    chosen.map_err(|_| {
+        // The peer has refused all that is possible. Who comes next shall not suffer from that.
+        link.channel().forget_refusals();
+        SendError::MsgSize
+    })
+}
+
+/// Chooses the format of a Call and of what it offers for a Reply of these sizes.
+///
+/// # Errors
+///
+/// As for [`format::choose`].
+fn choose_for<T: Host>(
+    rqst: &SendRqst<'_, T>,
+    sizes: &Sizes,
+    terms: &Terms,
+    cut: &SegmentLimits,
+) -> Result<CallPlan, Fault> {
     if let Some(plan) = choose_one_chunk(rqst, sizes, terms, cut) {
         return Ok(plan);
     }
@@ -196,7 +251,10 @@ fn choose<T: Host>(
     // Without chunks nothing can be offered for a Reply, which has to be inline then.
     let reply = if rqst.reply_expected() && terms.has_chunks {
         let reply_buf = rqst.rcv_buf();
-        message_of(reply_buf, sizes.reply, reply_buf.is_read(), cut)
+        match sizes.open {
+            true => Message::open(cut),
+            false => message_of(reply_buf, sizes.reply, reply_buf.is_read(), cut),
+        }
     } else {
         Message::default()
     };
@@ -219,11 +277,6 @@ fn choose<T: Host>(
         answered: rqst.reply_expected(),
         ddp_allowed: rqst.ddp_allowed(),
     })
-    .map_err(|_| {
-        // The peer has refused all that is possible. Who comes next shall not suffer from that.
-        link.channel().forget_refusals();
-        SendError::MsgSize
-    })
 }
 
 /// Writes and posts a Call, or leaves it idle.
@@ -237,14 +290,11 @@ fn marshal_and_post<T: Host>(
     rqst: &SendRqst<'_, T>,
 ) -> Result<(), SendError> {
     rqst.fill_sparse_pages()?;
-    let sizes = Sizes {
-        call: sizes_of(rqst.snd_buf())?,
-        reply: sizes_of(rqst.rcv_buf())?,
-    };
+    let sizes = Sizes::of(rqst)?;
     let asked = Asked {
         write_len: sizes.reply.pages,
         reply_len: sizes.reply.total().map_err(|_| SendError::Io)?,
-        repeatable: is_repeatable(&sizes.reply),
+        repeatable: is_repeatable(rqst.rcv_buf()),
         ..Asked::default()
     };
     match link.channel().thresholds() {
@@ -260,8 +310,8 @@ fn marshal_and_post<T: Host>(
 /// SUNRPC provides pages for what is got from the server, and nothing is changed by getting it but
 /// by LAYOUTGET, also with OPEN. These are of NFSv4.1 and later, where the server knows a Call
 /// again that has come before.
-const fn is_repeatable(reply: &MessageSizes) -> bool {
-    reply.pages > 0
+fn is_repeatable(reply: &XdrBuf) -> bool {
+    reply.page_len() > 0
 }
 
 /// Writes and posts a Call that is one message without chunks, as its Reply will be.
@@ -360,7 +410,7 @@ fn register_and_post<T: Host>(
     // Once, since the peer may tell something else meanwhile.
     let terms = link.terms();
     let cut = link.cut(&terms);
-    let plan = choose(link, rqst, sizes, &terms, &cut)?;
+    let (plan, open) = choose(link, rqst, sizes, &terms, &cut)?;
 
     let call = &rqst.slot().call;
     let mut regions = call.begin().map_err(|_| SendError::NotConnected)?;
@@ -372,6 +422,7 @@ fn register_and_post<T: Host>(
         terms: &terms,
         cut: &cut,
         plan: &plan,
+        open,
     };
     let marshaled = match marshal.build(&mut regions, &mut asked, &mut middles) {
         Ok(marshaled) => marshaled,

@@ -21,13 +21,24 @@ pub(crate) enum Verdict {
         len: u32,
         /// Octets in the Write chunk.
         written: u32,
-        /// A Write chunk was offered, so the Reply chunk is without the pages.
-        split: bool,
+        /// Where the octets of the Reply chunk are.
+        place: Place,
     },
     /// The peer reported an error, or its Reply does not fit the Call.
     Failed,
     /// The peer reported an error that another form of the Call may avoid.
     Again,
+}
+
+/// The memory that a Reply chunk is of.
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    /// All of the memory for the Reply.
+    Whole,
+    /// Head and tail: the pages are in a Write chunk.
+    Split,
+    /// The Reply buffer.
+    Buffer,
 }
 
 impl Verdict {

@@ -16,12 +16,18 @@
 //! where the pages begin, because the requester offered the pages for it; so the header is as long
 //! as the head, or shorter if nothing follows the payload.
 
-use super::xdr_buf::{
-    XdrBuf,
-    XDR_UNIT, //
+use super::{
+    svc::FreshPages,
+    xdr_buf::{
+        XdrBuf,
+        XDR_UNIT, //
+    }, //
 };
-use crate::kext::num;
-use kernel::prelude::*;
+use crate::kext::prelude::*;
+use crate::{
+    kext::num,
+    sys, //
+};
 
 /// Where the octets that the peer wrote into the pages end in the stream, and how long they are
 /// there.
@@ -133,6 +139,40 @@ pub(super) fn placed(buf: &XdrBuf, len: u32) -> Result<usize> {
     Ok(len)
 }
 
+/// Delivers a Reply of `len` octets that the peer wrote into the Reply buffer, which is `pages`.
+///
+/// What is longer than the upper layer expects is cut off, as by [`inline`].
+///
+/// # Errors
+///
+/// `EIO` if it is longer than the buffer.
+///
+/// # Safety
+///
+/// As for [`inline`]; and no device uses the buffer.
+pub(super) unsafe fn buffered(bufs: [&XdrBuf; 2], pages: &FreshPages, len: u32) -> Result<usize> {
+    let [buf, _] = bufs;
+    let len = num::u32_as_usize(len);
+    let whole = len.checked_next_multiple_of(XDR_UNIT).ok_or(EIO)?;
+    if whole > pages.len() * PAGE_SIZE {
+        return Err(EIO);
+    }
+    let mut at = 0;
+    // The buffer was zeroed, so the last unit is filled up with zeroes.
+    while let Some(fragment) = pages.fragment(at, whole - at) {
+        // SAFETY: The list has a reference to the page, which is always mapped (64 bits).
+        let page = unsafe { sys::page_address(fragment.page()) }.cast::<u8>();
+        let from = page.wrapping_add(num::u32_as_usize(fragment.offset()));
+        // SAFETY: The caller guarantees it; the fragment lies within the page.
+        let put = unsafe { buf.write_at(at, from, num::u32_as_usize(fragment.len())) };
+        at += put;
+        if put < num::u32_as_usize(fragment.len()) {
+            break;
+        }
+    }
+    Ok(at - at % XDR_UNIT)
+}
+
 /// Delivers a Reply whose payload of `written` octets went to the pages by a Write chunk, and the
 /// rest, `len` octets, to head and tail by a Reply chunk.
 ///
@@ -178,7 +218,6 @@ mod tests {
         SHAPES,
         UNTOUCHED, //
     };
-    use kernel::page::PAGE_SIZE;
 
     /// `len` octets of a Reply, from `at` on.
     fn reply(at: usize, len: usize) -> Result<KVVec<u8>> {
@@ -415,6 +454,56 @@ mod tests {
             assert_eq!(placed(m.buf(), total), Ok(s.total()));
             assert_eq!(placed(m.buf(), total + 1), Err(EIO));
             assert_eq!(placed(m.buf(), u32::MAX), Err(EIO));
+        }
+        Ok(())
+    }
+
+    /// `len` octets of a Reply in a Reply buffer.
+    fn reply_buffer(len: usize) -> Result<FreshPages> {
+        let mut pages = FreshPages::allocate((len + XDR_UNIT).div_ceil(PAGE_SIZE))?;
+        pages.write(0, &reply(0, len)?)?;
+        Ok(pages)
+    }
+
+    /// What fits is where a stream transport would have put it, and the rest is dropped.
+    #[test]
+    fn buffered_reply_fills_the_parts_in_order() -> Result {
+        for s in SHAPES {
+            let total = s.total();
+            let longer = [total + 1, total + 100, total + 2 * PAGE_SIZE];
+            for len in [[24, total / 2, total], longer].into_iter().flatten() {
+                let m = Message::new(*s)?;
+                let pages = reply_buffer(len)?;
+                // SAFETY: The message is the test's own, as are the pages.
+                let got = unsafe { buffered(m.bufs(), &pages, u32::try_from(len)?) }?;
+                let whole = len.next_multiple_of(XDR_UNIT);
+                assert_eq!(got, whole.min(s.total() - s.total() % XDR_UNIT));
+                for at in 0..s.total() {
+                    let expected = match at {
+                        at if at < len => pattern(at),
+                        at if at < whole => 0,
+                        _ => UNTOUCHED,
+                    };
+                    assert_eq!(m.get(at)?, expected);
+                }
+                assert_eq!(m.damage()?, 0);
+                assert!(m.bufs_are_equal());
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn buffered_reply_must_be_in_the_buffer() -> Result {
+        let m = Message::new(shape(100, 0, PAGE_SIZE, 0))?;
+        let pages = reply_buffer(100)?;
+        let room = u32::try_from(pages.len() * PAGE_SIZE)?;
+        // SAFETY: The message is the test's own, as are the pages.
+        unsafe {
+            assert!(buffered(m.bufs(), &pages, room).is_ok());
+            assert_eq!(buffered(m.bufs(), &pages, room + 1), Err(EIO));
+            assert_eq!(buffered(m.bufs(), &pages, u32::MAX), Err(EIO));
+            assert_eq!(buffered(m.bufs(), &FreshPages::none(), 4), Err(EIO));
         }
         Ok(())
     }

@@ -2,7 +2,10 @@
 
 //! The memory of an RPC message, page by page, in the form that a device needs.
 
-use super::xdr_buf::XdrBuf;
+use super::{
+    svc::FreshPages,
+    xdr_buf::XdrBuf, //
+};
 use crate::kext::prelude::*;
 use crate::{
     kext::{
@@ -11,6 +14,7 @@ use crate::{
     },
     sys, //
 };
+use core::ptr;
 
 /// A selection of the parts of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +113,7 @@ unsafe fn copy_fragment(fragment: &PageFragment, to: &mut [u8]) {
     unsafe { sys::memcpy_from_page(to.as_mut_ptr().cast(), from, offset, to.len()) };
 }
 
-/// The memory of a message, page by page. Made by [`XdrBuf::fragments`].
+/// The memory of a message, page by page. Made by [`XdrBuf::fragments`], or of [`FreshPages`].
 ///
 /// No fragment is empty. The iteration ends early where a page is missing, which does not happen
 /// after `SendRqst::fill_sparse_pages`.
@@ -125,7 +129,7 @@ pub(crate) struct Fragments<'a> {
     page_left: usize,
     /// The rest of the tail.
     tail: (*mut u8, usize),
-    /// Marker that keeps the message borrowed, so that it does not go away.
+    /// Marker that keeps the message, or the pages, borrowed, so that they do not go away.
     _buf: PhantomData<&'a XdrBuf>,
 }
 
@@ -175,7 +179,7 @@ impl Iterator for Fragments<'_> {
             let offset = self.page_offset;
             let len = self.page_left.min(PAGE_SIZE - offset);
             // SAFETY: Octets are left in the pages, so by the invariants of `XdrBuf` the list has
-            // an entry for them.
+            // an entry for them; and the list of `FreshPages` has one for each page.
             let Some(page) = NonNull::new(unsafe { self.pages.read() }) else {
                 // The octets after a hole must not be taken for those that belong into it.
                 self.page_left = 0;
@@ -191,6 +195,20 @@ impl Iterator for Fragments<'_> {
         }
         // SAFETY: As above.
         unsafe { take_fragment(&mut self.tail) }
+    }
+}
+
+impl<'a> Fragments<'a> {
+    /// Returns the memory of the first `len` octets of some pages, or of all if there are fewer.
+    pub(super) fn of_pages(pages: &'a FreshPages, len: usize) -> Self {
+        Self {
+            head: (ptr::null_mut(), 0),
+            pages: pages.list(),
+            page_offset: 0,
+            page_left: len.min(pages.len() * PAGE_SIZE),
+            tail: (ptr::null_mut(), 0),
+            _buf: PhantomData,
+        }
     }
 }
 

@@ -244,6 +244,8 @@ impl<T: Transport> Ops<T> {
             kernel::pr_err_once!("a device still uses the memory of an RPC that ends\n");
             slot.leases().wait();
         }
+        // SAFETY: The slot is lent, the task gives its buffers up, and no device uses the memory.
+        unsafe { slot.free_reply_buffer() };
     }
 
     /// Sends a Call, or the Reply of a reverse-direction Call (`send_request`).

@@ -127,6 +127,27 @@ impl<T: Transport> Pinned<T> {
         unsafe { deliver::split(self.bufs(), len, written) }
     }
 
+    /// Delivers a Reply of `len` octets that the peer wrote to the Reply buffer. Returns the length
+    /// for [`complete`](Self::complete).
+    ///
+    /// # Errors
+    ///
+    /// `EIO` if more was written than there is memory, or if it is the Reply to another Call.
+    pub(crate) fn deliver_buffered(&self, len: u32) -> Result<usize> {
+        // SAFETY: By the invariant the slot is lent and the RPC waits for its Reply, so SUNRPC does
+        // not give up its memory, nor is its Call sent again.
+        let pages = unsafe { self.slot.reply_buffer() };
+        // SAFETY: By the invariant the request is valid. Its XID does not change while it waits for
+        // its Reply.
+        let ours = u32::from_be(unsafe { (*self.slot.rqst()).rq_xid });
+        if len < 4 || pages.first_word() != Some(ours) {
+            return Err(EIO);
+        }
+        // SAFETY: By the invariant the memory stays. Nothing else uses it: no decoder before the
+        // RPC is completed, and no other thread has this object, which is not `Sync`.
+        unsafe { deliver::buffered(self.bufs(), pages, len) }
+    }
+
     /// Compares the XID at the beginning of a Reply of `len` octets that the peer wrote with that
     /// of the Call. The XID in the transport header did match, but SUNRPC does not check the one in
     /// the message.

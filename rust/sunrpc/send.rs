@@ -136,15 +136,29 @@ impl<'a, T: Transport> SendRqst<'a, T> {
         unsafe { self.memory(self.rcv_buf().fragments(parts)) }
     }
 
+    /// Returns the Reply buffer of the Call, of `len` octets, for a device.
+    ///
+    /// # Errors
+    ///
+    /// `NoBufs` if there is no memory at the moment.
+    pub(crate) fn reply_buffer(&self, len: usize) -> Result<CallMemory<'_>, SendError> {
+        // SAFETY: The slot is lent, and its Call is being sent (see the type).
+        let pages = unsafe { self.slot.make_reply_buffer(len) };
+        let fragments = Fragments::of_pages(pages.map_err(|_| SendError::NoBufs)?, len);
+        // SAFETY: They are of the Reply buffer.
+        Ok(unsafe { self.memory(fragments) })
+    }
+
     /// Returns memory of the RPC, for a device.
     ///
     /// # Safety
     ///
-    /// The fragments are of the Call, or of the memory for the Reply.
+    /// The fragments are of the Call, of the memory for the Reply, or of the Reply buffer.
     unsafe fn memory<'m>(&'m self, fragments: Fragments<'m>) -> CallMemory<'m> {
         // SAFETY: SUNRPC calls `buf_free` for each Call that has buffers (`xprt_release`), so for
         // this one. Before that returns, which it does after `Leases::wait`, the upper layer does
-        // not free the pages, SUNRPC not the request, and nobody the slot, which is lent. Pages of
+        // not free the pages, SUNRPC not the request, and nobody the slot, which is lent, with its
+        // Reply buffer. Pages of
         // a krb5p Call are freed when it is encoded anew, too: after a timeout, which `timer` has
         // wait for the leases as well; after a lost connection, whose regions have given theirs
         // up before SUNRPC is told; or after a Reply that refuses it, when all are fenced.

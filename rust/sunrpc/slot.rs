@@ -7,6 +7,7 @@
 use super::{
     buffer::Buffer,
     call_memory::Leases,
+    svc::FreshPages,
     transport::Transport,
     xdr_buf::XdrBuf, //
 };
@@ -46,6 +47,10 @@ pub(crate) struct Slot<C> {
     send: UnsafeCell<Buffer>,
     /// The memory for the Reply, or for a reverse-direction Call.
     receive: UnsafeCell<Buffer>,
+    /// The Reply buffer of a Call that has one: pages for a Reply that may be longer than the
+    /// memory for it. The thread that sends the Call allocates it, `buf_free` frees it, and nothing
+    /// changes it in between.
+    reply_buffer: UnsafeCell<FreshPages>,
     /// True while SUNRPC has the slot.
     lent: Atomic<bool>,
     /// True while there is a [`Pinned`](super::Pinned) of the slot. Changed under `queue_lock`.
@@ -96,6 +101,7 @@ impl<C> Slot<C> {
                 rqst: Opaque::zeroed(),
                 send: UnsafeCell::new(send),
                 receive: UnsafeCell::new(receive),
+                reply_buffer: UnsafeCell::new(FreshPages::none()),
                 lent: Atomic::new(false),
                 pinned: Atomic::new(false),
                 cong_epoch: Atomic::new(0),
@@ -243,6 +249,53 @@ impl<C> Slot<C> {
         [send, receive].map(|buffer| (buffer.as_ptr(), buffer.size()))
     }
 
+    /// Makes the Reply buffer, of `len` octets, unless there is one. Does not sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, also if there would be memory after a while.
+    ///
+    /// # Safety
+    ///
+    /// The slot is lent, and its Call is being sent, by the current thread.
+    pub(super) unsafe fn make_reply_buffer(&self, len: usize) -> Result<&FreshPages> {
+        // SAFETY: The caller guarantees that the Call is being sent, so `buf_free` was not called.
+        let pages = unsafe { self.reply_buffer() };
+        if pages.len() == 0 {
+            let made = FreshPages::allocate_nowait(len.div_ceil(PAGE_SIZE))?;
+            // SAFETY: One thread sends the Call at a time, so no other is here. There was no
+            // buffer, so nobody has waited for a Reply in it.
+            unsafe { *self.reply_buffer.get() = made };
+        }
+        // SAFETY: As above.
+        Ok(unsafe { self.reply_buffer() })
+    }
+
+    /// Returns the Reply buffer, which is empty if the Call has none.
+    ///
+    /// # Safety
+    ///
+    /// The slot is lent, and neither [`Self::make_reply_buffer`] makes a buffer, nor
+    /// [`Self::free_reply_buffer`] is called, while the result is used.
+    pub(super) unsafe fn reply_buffer(&self) -> &FreshPages {
+        // SAFETY: The caller guarantees that nothing changes it.
+        unsafe { &*self.reply_buffer.get() }
+    }
+
+    /// Frees the Reply buffer, if there is one.
+    ///
+    /// # Safety
+    ///
+    /// The slot is lent, SUNRPC gives up the memory of the RPC, and there are no leases of it.
+    pub(super) unsafe fn free_reply_buffer(&self) {
+        // SAFETY: The task gives up the memory, so the Call is not sent, nor its Reply delivered:
+        // SUNRPC waits for both before that.
+        let pages = unsafe { &mut *self.reply_buffer.get() };
+        if pages.len() != 0 {
+            *pages = FreshPages::none();
+        }
+    }
+
     /// Returns the Call, or the Reply of a reverse-direction Call.
     ///
     /// # Safety
@@ -320,6 +373,7 @@ impl<C> Slot<C> {
 #[kunit_tests(rpcrdma_sunrpc_slot)]
 mod tests {
     use super::*;
+    use crate::sunrpc::fragments::Fragments;
 
     /// Makes a slot with a number.
     fn slot(number: u32) -> Result<Arc<Slot<u32>>> {
@@ -378,6 +432,27 @@ mod tests {
             assert!(ptr::eq(send.cast(), (*rqst).rq_buffer));
             assert!(ptr::eq(receive.cast(), (*rqst).rq_rbuffer));
             assert_eq!((send_size, receive_size), (64, 9000));
+            drop(Slot::<u32>::take_back(rqst));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn reply_buffer_is_made_once() -> Result {
+        let rqst = Slot::lend(slot(0)?).ok_or(EINVAL)?;
+        // SAFETY: The slot is lent to this test, which does with it what SUNRPC does.
+        unsafe {
+            let slot = Slot::<u32>::of(rqst);
+            assert_eq!(slot.reply_buffer().len(), 0);
+            let len = 16 * PAGE_SIZE + 1;
+            let first = slot.make_reply_buffer(len)?.start();
+            assert!(first.is_some());
+            assert_eq!(slot.reply_buffer().len(), 17);
+            assert_eq!(slot.make_reply_buffer(len)?.start(), first);
+            let fragments = Fragments::of_pages(slot.reply_buffer(), len);
+            assert_eq!(fragments.map(|f| f.len() as usize).sum::<usize>(), len);
+            slot.free_reply_buffer();
+            assert_eq!(slot.reply_buffer().len(), 0);
             drop(Slot::<u32>::take_back(rqst));
         }
         Ok(())

@@ -4,6 +4,7 @@
 import ctypes
 import errno
 import os
+import shutil
 import struct
 
 from common import (Failure, LIBC, check, drop_caches, is_errno, pattern, remote_call, slow)
@@ -73,14 +74,12 @@ def acls(mount):
             drop_caches()
             got = os.getxattr(t.path("f"), "system.nfs4_acl")
             check(nfs4_users(got) == set(users), f"NFSv4 ACL of {count}: {len(got)} octets")
+            if os.environ["MODULE"] == "ours":
+                unknown_sizes(t.path("f"), "system.nfs4_acl", got)
 
 
 def get_xattr(path, name):
-    """Reads an attribute as most programs do: first its size, then its value.
-
-    A buffer that is too small from the start is another matter: no Reply chunk
-    can then take what the server sends.
-    """
+    """Reads an attribute as many programs do: first its size, then its value."""
     size = LIBC.getxattr(path.encode(), name.encode(), None, 0)
     if size < 0:
         raise OSError(ctypes.get_errno(), f"size of {name}")
@@ -92,18 +91,55 @@ def get_xattr(path, name):
     return memory.raw[:got]
 
 
+def too_long(path, name, room):
+    """Reads an attribute that is longer than the room for it: ERANGE, as over TCP.
+
+    The stock module has no memory for such a Reply, and ends with EIO.
+    """
+    memory = ctypes.create_string_buffer(room)
+    drop_caches()
+    got = LIBC.getxattr(path.encode(), name.encode(), memory, room)
+    error = ctypes.get_errno() if got < 0 else 0
+    check(got < 0 and error == errno.ERANGE, f"{name} in {room} octets: {got} {is_errno(error)}")
+
+
+def unknown_sizes(path, name, value):
+    """Attributes in too little room; Python guesses 128 octets first, and asks again."""
+    for room in sorted({1, 10, 128, len(value) // 2, len(value) - 1}):
+        if 0 < room < len(value):
+            too_long(path, name, room)
+    drop_caches()
+    compare(f"{name} of {len(value)}", os.getxattr(path, name), value)
+
+
+def copied(t, name, value):
+    """A file is copied with its attribute, as `cp -a` and shutil.copy2 do."""
+    os.setxattr(t.path("f"), name, value)
+    drop_caches()
+    shutil.copy2(t.path("f"), t.path("copy"))
+    drop_caches()
+    compare(f"copied {name}", get_xattr(t.path("copy"), name), value)
+    os.unlink(t.path("copy"))
+    os.removexattr(t.path("f"), name)
+
+
 def xattrs(mount):
     """Extended attributes of every size up to the largest, and a long list of them."""
     if mount.vers != "4.2":
         return
     t = Tree(mount, "xattrs")
     t.put("f", b"xattr")
+    is_ours = os.environ["MODULE"] == "ours"
     for size in (0, 1, 3, 1023, 4095, 4097, 32767, 65535, 65536):
         value = pattern(("xattr", size), size)
         os.setxattr(t.path("f"), f"user.s{size}", value)
         drop_caches()
         compare(f"xattr of {size}", get_xattr(t.path("f"), f"user.s{size}"), value)
+        if is_ours:
+            unknown_sizes(t.path("f"), f"user.s{size}", value)
         os.removexattr(t.path("f"), f"user.s{size}")
+    if is_ours:
+        copied(t, "user.copied", pattern("copied", 40_000))
     try:
         os.setxattr(t.path("f"), "user.big", bytes(65537))
         raise Failure("an attribute above the limit was taken")
@@ -115,6 +151,10 @@ def xattrs(mount):
     drop_caches()
     got = os.listxattr(t.path("f"))
     check({n for n in got if n.startswith("user.")} == wanted, f"list of {len(got)} names")
+    for room in (10, 1000, 5000):
+        drop_caches()
+        got = LIBC.listxattr(t.path("f").encode(), ctypes.create_string_buffer(room), room)
+        check(got < 0 and ctypes.get_errno() == errno.ERANGE, f"list in {room} octets: {got}")
     # A list of other sizes than a whole buffer, as the kernel's callers ask for.
     for n in sorted(wanted)[::40]:
         check(get_xattr(t.path("f"), n) == n.encode(), n)

@@ -29,6 +29,8 @@ pub(crate) struct Asked {
     pub(crate) write_len: u32,
     /// Segments of the Reply chunk.
     pub(crate) reply: usize,
+    /// Set if that chunk is a Reply buffer, from which the Reply is copied to its place.
+    pub(crate) reply_buffer: bool,
     /// Octets of the largest Reply that there is room for.
     pub(crate) reply_len: u32,
     /// Set if the Reply without its Write chunk may need more than one message.
@@ -139,6 +141,7 @@ mod tests {
         write: 3,
         write_len: 10_001,
         reply: 1,
+        reply_buffer: false,
         reply_len: 12_000,
         long_reply: true,
         repeatable: true,

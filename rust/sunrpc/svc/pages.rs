@@ -12,7 +12,10 @@ use core::{
     ops::Deref,
     ptr, //
 };
-use kernel::task::might_sleep;
+use kernel::{
+    alloc::flags::GFP_NOWAIT,
+    task::might_sleep, //
+};
 
 /// Pages, with one reference to each. The references are given back when this is dropped.
 pub(crate) struct Pages(KVVec<NonNull<sys::page>>);
@@ -24,6 +27,12 @@ impl Pages {
     /// Makes an empty list, with room for `count` pages.
     pub(super) fn with_capacity(count: usize) -> Result<Self> {
         Ok(Self(KVVec::with_capacity(count, GFP_KERNEL)?))
+    }
+
+    /// Returns the list, which has [`len`](Self::len) entries.
+    pub(in crate::sunrpc) fn list(&self) -> *mut *mut sys::page {
+        // A `NonNull` is represented as the pointer that it is.
+        self.0.as_ptr().cast_mut().cast()
     }
 
     /// Adds a page if there is room.
@@ -156,6 +165,24 @@ impl FreshPages {
             // SAFETY: `alloc_page` has returned a reference, which the list takes, to a page that
             // nobody else knows. If there were no room for it, the page would be lost, but there is
             // room for `count`.
+            unsafe { pages.push(page) }?;
+        }
+        Ok(pages)
+    }
+
+    /// Does the same without sleeping.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, also if there would be memory after a while.
+    pub(in crate::sunrpc) fn allocate_nowait(count: usize) -> Result<Self> {
+        // INVARIANT: There are no pages.
+        let mut pages = Self(Pages(KVVec::with_capacity(count, GFP_NOWAIT)?));
+        for _ in 0..count {
+            let flags = sys::GFP_NOWAIT | sys::__GFP_NOWARN | sys::__GFP_ZERO;
+            // SAFETY: No preconditions; this does not sleep.
+            let page = NonNull::new(unsafe { sys::alloc_page(flags) }).ok_or(ENOMEM)?;
+            // SAFETY: As in `allocate`.
             unsafe { pages.push(page) }?;
         }
         Ok(pages)
