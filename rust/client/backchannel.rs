@@ -522,7 +522,10 @@ mod tests {
             let pages = Backchannel.take_pages(len, 0)?;
             assert_eq!(pages.len(), len.div_ceil(PAGE_SIZE));
         }
-        assert!(matches!(Backchannel.take_pages(MAX_CALL + 1, 0), Err(E2BIG)));
+        assert!(matches!(
+            Backchannel.take_pages(MAX_CALL + 1, 0),
+            Err(E2BIG)
+        ));
         Ok(())
     }
 }

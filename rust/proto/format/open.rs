@@ -145,7 +145,10 @@ mod tests {
             assert_eq!((plan.call, plan.reply), (CallFormat::Inline, expected));
         }
         // A Reply chunk of one segment takes 20 octets more than none.
-        assert_eq!(plan(Version::One, 4096, 1, Usable::ALL)?.header_len, 28 + 20);
+        assert_eq!(
+            plan(Version::One, 4096, 1, Usable::ALL)?.header_len,
+            28 + 20
+        );
         // The peer has refused to send it in parts.
         let usable = Usable {
             long_reply: false,

@@ -469,7 +469,10 @@ mod tests {
         // What is counted may be more than the Reply needs.
         assert_eq!(Rqst::new(5, 0, 100)?.take()?, (5, 5));
         // The array ends.
-        assert_eq!(Rqst::new(3, 0, octets(PLACES, 0)?)?.take()?, (PLACES, PLACES));
+        assert_eq!(
+            Rqst::new(3, 0, octets(PLACES, 0)?)?.take()?,
+            (PLACES, PLACES)
+        );
         // A list of another owner.
         let mut elsewhere = [ptr::null_mut(); 2];
         let mut rqst = Rqst::new(2, 0, octets(2, 0)?)?;
