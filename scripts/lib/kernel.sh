@@ -87,7 +87,9 @@ kernel_dir() {
 	for fragment in $(kernel_fragments "$name"); do
 		files+=("$SCRIPTS/kconfig/$fragment.config")
 	done
-	[ ! -e "$SCRIPTS/kconfig/$name.h" ] || files+=("$SCRIPTS/kconfig/$name.h")
+	for fragment in "$SCRIPTS/kconfig/$name"/*.h; do
+		[ ! -e "$fragment" ] || files+=("$fragment")
+	done
 	echo "$RPCRDMA_CACHE/kernel/$name-$(key_of 1 "${SOURCE##*-}" "$(kernel_make_flags "$name")" \
 		"$(hash_files "${files[@]}")")"
 }
@@ -129,15 +131,16 @@ configure_kernel() {
 }
 
 make_kernel() {
-	local name=$1 result=$2 build=$2/build flags
+	local name=$1 result=$2 build=$2/build flags header
 
 	flags=$(kernel_make_flags "$name")
 	mkdir -p "$build"
-	# What is included in front of the network driver, see there.
-	if [ -e "$SCRIPTS/kconfig/$name.h" ]; then
-		cp "$SCRIPTS/kconfig/$name.h" "$build/"
-		flags+=" CFLAGS_vector_kern.o=-include$build/$name.h"
-	fi
+	# What is included in front of some files of the kernel, see there.
+	for header in "$SCRIPTS/kconfig/$name"/*.h; do
+		[ -e "$header" ] || continue
+		cp "$header" "$build/"
+		flags+=" CFLAGS_$(basename "$header" .h).o=-include$build/${header##*/}"
+	done
 	# The build directory is kept when a run is interrupted: make goes on there.
 	[ -e "$result/configured" ] || configure_kernel "$name" "$build"
 	touch "$result/configured"
