@@ -2,6 +2,10 @@
 
 //! Connecting, again and again.
 
+use crate::client::errors::{
+    for_sunrpc,
+    rejected, //
+};
 use crate::client::transport::{
     Client,
     ABANDON_WORK,
@@ -267,15 +271,6 @@ fn attempt(this: &Arc<Client>) -> Result {
     }
 }
 
-/// Returns what SUNRPC is told of an error of [`make`]. A device of iWARP may say of a rejection
-/// that the connection was reset; SUNRPC would try again what a server refuses.
-fn rejected(error: Error) -> Error {
-    match error {
-        ECONNRESET => ECONNREFUSED,
-        error => error,
-    }
-}
-
 /// Finds out which version the server speaks. Returns whether that is known. The attempt `began` at
 /// this second.
 fn negotiate(this: &Arc<Client>, began: u64) -> bool {
@@ -431,52 +426,7 @@ pub(super) fn add_regions(this: &Arc<Client>) {
     }
 }
 
-/// Returns the error that SUNRPC takes for "try again", not "fail the RPC", for all that may pass.
-///
-/// Some errors may be a mistake that somebody is about to put right, or go with a route that comes
-/// back. A mount that makes its first connection fails with them at once, and says why; `mounting`
-/// says that it is so. Later they would be errors of an application, whose mount may be one that
-/// waits: on another connection of the same mount, which is made when it is used for the first
-/// time, as well as on one that is made anew. These wait for as long as they want to.
-fn for_sunrpc(error: Error, mounting: bool) -> Error {
-    match error {
-        EACCES | ENOKEY if !mounting => EPROTO,
-        EOPNOTSUPP if !mounting => EHOSTUNREACH,
-        // These mean something to it already.
-        ECONNREFUSED | ECONNRESET | ECONNABORTED | ENETUNREACH | EHOSTUNREACH | ETIMEDOUT
-        | ENOTCONN | EPIPE | EPROTO | EACCES | ENOKEY => error,
-        // The device can't do it.
-        EOPNOTSUPP => EIO,
-        // The device that leads there is gone, or not yet there.
-        ENODEV | EADDRNOTAVAIL => EHOSTUNREACH,
-        _ => ENOTCONN,
-    }
-}
-
 /// The module parameter, which kernels hand out by value or by reference.
 fn max_region_pages() -> u32 {
     *core::borrow::Borrow::<u32>::borrow(&module_parameters::max_region_pages.value())
-}
-
-#[cfg(rpcrdma_kunit)]
-#[kernel::prelude::kunit_tests(rpcrdma_client_connect)]
-mod tests {
-    use super::*;
-
-    /// A mount fails with what only an administrator can change. What runs later waits: each error
-    /// is one that SUNRPC tries again after.
-    #[test]
-    fn only_a_mount_fails_at_once() {
-        for (error, mounting, later) in [
-            (EACCES, EACCES, EPROTO),
-            (ENOKEY, ENOKEY, EPROTO),
-            (EOPNOTSUPP, EIO, EHOSTUNREACH),
-            (ENODEV, EHOSTUNREACH, EHOSTUNREACH),
-            (ECONNREFUSED, ECONNREFUSED, ECONNREFUSED),
-            (ENOMEM, ENOTCONN, ENOTCONN),
-        ] {
-            assert_eq!(for_sunrpc(error, true), mounting);
-            assert_eq!(for_sunrpc(error, false), later);
-        }
-    }
 }
