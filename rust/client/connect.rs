@@ -4,7 +4,9 @@
 
 use crate::client::errors::{
     for_sunrpc,
-    rejected, //
+    is_local,
+    rejected,
+    without_network, //
 };
 use crate::client::transport::{
     Client,
@@ -151,9 +153,9 @@ pub(super) fn schedule(this: &Arc<Client>, task: &RpcTask) {
 /// lock.
 fn pause(this: &Client) -> usize {
     let xprt = &this.xprt;
-    // A Reply makes it zero. So not only an attempt that failed delays the next one, but also
-    // a server that accepts and then says nothing, or nothing sensible. Of another address nothing
-    // is known.
+    // A Reply makes it zero, and an attempt that was over before anything was sent. So not only an
+    // attempt that failed delays the next one, but also a server that accepts and then says
+    // nothing, or nothing sensible. Of another address nothing is known.
     if xprt.reestablish_timeout() == 0 || this.connecting.is_elsewhere(&xprt.address().text()) {
         xprt.set_reestablish_timeout(FIRST_DELAY);
         return 0;
@@ -214,6 +216,7 @@ pub(super) fn work(this: &Arc<Client>) {
     xprt.clear_connecting();
     let status = match result {
         Ok(()) => {
+            this.connecting.note_device(true);
             xprt.bump_connect_cookie();
             xprt.count_connect();
             xprt.set_connected();
@@ -222,6 +225,10 @@ pub(super) fn work(this: &Arc<Client>) {
         }
         Err(error) => {
             this.disconnect_link(trace::End::Failed);
+            let error = without_network(this, error);
+            if is_local(error) {
+                xprt.set_reestablish_timeout(0);
+            }
             let mounting = xprt.is_first() && xprt.stats().connect_count == 0;
             for_sunrpc(error, mounting)
         }

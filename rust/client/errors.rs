@@ -2,7 +2,36 @@
 
 //! What SUNRPC is told of an attempt to connect that has failed.
 
+use super::transport::Client;
 use crate::kext::prelude::*;
+
+/// The time after which a network namespace other than the first has no network if it has no RDMA
+/// device, in seconds. Devices that are reset are away for less.
+const DEVICE_GRACE: u64 = 30;
+
+/// Returns the error of an attempt that failed with `error`, or `ENETUNREACH` if it means the same.
+///
+/// By default a mount outside of the first network namespace takes `ENETUNREACH` for the end of its
+/// network (`fatal_neterrors`), because a container may be gone while its mount still has pages to
+/// write. A route that is gone says so, but an RDMA device that is gone leaves the route. Nobody
+/// can bring the device back to a namespace that only such mounts keep alive, so a namespace
+/// without a device for [`DEVICE_GRACE`] has no network. In the first namespace a mount waits for
+/// its device.
+pub(super) fn without_network(this: &Client, error: Error) -> Error {
+    let absent = this.connecting.note_device(error != ENODEV);
+    if error == ENODEV && absent >= DEVICE_GRACE && !this.xprt.net().is_first() {
+        ENETUNREACH
+    } else {
+        error
+    }
+}
+
+/// Returns whether an attempt has failed before anything left this host. Then no pause follows: it
+/// would spare nobody, and while tasks wait for it, each attempt ends the RPC of one of them only.
+/// SUNRPC ends an RPC with such an error, or has its task wait for three seconds.
+pub(super) fn is_local(error: Error) -> bool {
+    matches!(error, ENETUNREACH | ENETDOWN | ENODEV)
+}
 
 /// Returns the error that SUNRPC takes for "try again", not "fail the RPC", for all that may pass.
 /// Documentation/architecture.rst has the whole table.
