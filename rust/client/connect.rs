@@ -2,6 +2,12 @@
 
 //! Connecting, again and again.
 
+use crate::client::errors::{
+    for_sunrpc,
+    is_local,
+    rejected,
+    without_network, //
+};
 use crate::client::transport::{
     Client,
     ABANDON_WORK,
@@ -147,9 +153,9 @@ pub(super) fn schedule(this: &Arc<Client>, task: &RpcTask) {
 /// lock.
 fn pause(this: &Client) -> usize {
     let xprt = &this.xprt;
-    // A Reply makes it zero. So not only an attempt that failed delays the next one, but also
-    // a server that accepts and then says nothing, or nothing sensible. Of another address nothing
-    // is known.
+    // A Reply makes it zero, and an attempt that was over before anything was sent. So not only an
+    // attempt that failed delays the next one, but also a server that accepts and then says
+    // nothing, or nothing sensible. Of another address nothing is known.
     if xprt.reestablish_timeout() == 0 || this.connecting.is_elsewhere(&xprt.address().text()) {
         xprt.set_reestablish_timeout(FIRST_DELAY);
         return 0;
@@ -210,6 +216,7 @@ pub(super) fn work(this: &Arc<Client>) {
     xprt.clear_connecting();
     let status = match result {
         Ok(()) => {
+            this.connecting.note_device(true);
             xprt.bump_connect_cookie();
             xprt.count_connect();
             xprt.set_connected();
@@ -219,6 +226,10 @@ pub(super) fn work(this: &Arc<Client>) {
         }
         Err(error) => {
             this.disconnect_link(trace::End::Failed);
+            let error = without_network(this, error);
+            if is_local(error) {
+                xprt.set_reestablish_timeout(0);
+            }
             let mounting = xprt.is_first() && xprt.stats().connect_count == 0;
             for_sunrpc(error, mounting)
         }
@@ -265,15 +276,6 @@ fn attempt(this: &Arc<Client>) -> Result {
             Err(ENOTCONN)
         }
         Version::One => make(this, Version::One).map_err(rejected),
-    }
-}
-
-/// Returns what SUNRPC is told of an error of [`make`]. A device of iWARP may say of a rejection
-/// that the connection was reset; SUNRPC would try again what a server refuses.
-fn rejected(error: Error) -> Error {
-    match error {
-        ECONNRESET => ECONNREFUSED,
-        error => error,
     }
 }
 
@@ -439,52 +441,7 @@ pub(super) fn add_regions(this: &Arc<Client>) {
     }
 }
 
-/// Returns the error that SUNRPC takes for "try again", not "fail the RPC", for all that may pass.
-///
-/// Some errors may be a mistake that somebody is about to put right, or go with a route that comes
-/// back. A mount that makes its first connection fails with them at once, and says why; `mounting`
-/// says that it is so. Later they would be errors of an application, whose mount may be one that
-/// waits: on another connection of the same mount, which is made when it is used for the first
-/// time, as well as on one that is made anew. These wait for as long as they want to.
-fn for_sunrpc(error: Error, mounting: bool) -> Error {
-    match error {
-        EACCES | ENOKEY if !mounting => EPROTO,
-        EOPNOTSUPP if !mounting => EHOSTUNREACH,
-        // These mean something to it already.
-        ECONNREFUSED | ECONNRESET | ECONNABORTED | ENETUNREACH | EHOSTUNREACH | ETIMEDOUT
-        | ENOTCONN | EPIPE | EPROTO | EACCES | ENOKEY => error,
-        // The device can't do it.
-        EOPNOTSUPP => EIO,
-        // The device that leads there is gone, or not yet there.
-        ENODEV | EADDRNOTAVAIL => EHOSTUNREACH,
-        _ => ENOTCONN,
-    }
-}
-
 /// The module parameter, which kernels hand out by value or by reference.
 fn max_region_pages() -> u32 {
     *core::borrow::Borrow::<u32>::borrow(&module_parameters::max_region_pages.value())
-}
-
-#[cfg(rpcrdma_kunit)]
-#[kernel::prelude::kunit_tests(rpcrdma_client_connect)]
-mod tests {
-    use super::*;
-
-    /// A mount fails with what only an administrator can change. What runs later waits: each error
-    /// is one that SUNRPC tries again after.
-    #[test]
-    fn only_a_mount_fails_at_once() {
-        for (error, mounting, later) in [
-            (EACCES, EACCES, EPROTO),
-            (ENOKEY, ENOKEY, EPROTO),
-            (EOPNOTSUPP, EIO, EHOSTUNREACH),
-            (ENODEV, EHOSTUNREACH, EHOSTUNREACH),
-            (ECONNREFUSED, ECONNREFUSED, ECONNREFUSED),
-            (ENOMEM, ENOTCONN, ENOTCONN),
-        ] {
-            assert_eq!(for_sunrpc(error, true), mounting);
-            assert_eq!(for_sunrpc(error, false), later);
-        }
-    }
 }

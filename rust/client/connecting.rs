@@ -4,7 +4,10 @@
 
 use crate::endpoint::EndpointEvents;
 use crate::kext::prelude::*;
-use crate::kext::time::jiffies;
+use crate::kext::time::{
+    jiffies,
+    seconds, //
+};
 use crate::link::Link;
 use crate::rdma::cm::AbortHandle;
 use crate::sunrpc::AddressText;
@@ -28,6 +31,8 @@ struct Current<H: EndpointEvents> {
     pause: Option<Pause>,
     /// The address of the last attempt.
     tried: Option<AddressText>,
+    /// The second of the first of the last attempts in a row that found no device.
+    without_device: Option<u64>,
     /// The connection that is being made was lost. It may be before anybody waits on it.
     lost: bool,
     /// Ends the wait of the attempt.
@@ -55,6 +60,7 @@ impl<H: EndpointEvents> Connecting<H> {
                     under_way: false,
                     pause: None,
                     tried: None,
+                    without_device: None,
                     lost: false,
                     handle: None,
                     link: None,
@@ -146,6 +152,18 @@ impl<H: EndpointEvents> Connecting<H> {
         Some(delay.saturating_sub(jiffies().wrapping_sub(began)))
     }
 
+    /// An attempt has found a device, or none. Returns for how many seconds no attempt has found
+    /// one.
+    pub(super) fn note_device(&self, found: bool) -> u64 {
+        let now = seconds();
+        let mut current = self.current.lock();
+        let since = current.without_device.take().unwrap_or(now);
+        if !found {
+            current.without_device = Some(since);
+        }
+        now.saturating_sub(since)
+    }
+
     /// The worker gives the send lock back.
     pub(super) fn hand_back(&self) {
         self.current.lock().under_way = false;
@@ -199,6 +217,12 @@ mod tests {
         assert!(!connecting.is_elsewhere(&one));
         assert!(!connecting.is_elsewhere(&AddressText::numbered(1, 2)));
         assert!(connecting.is_elsewhere(&two));
+        assert_eq!(connecting.note_device(false), 0);
+        let booted = seconds();
+        connecting.current.lock().without_device = Some(0);
+        assert!(connecting.note_device(false) >= booted);
+        connecting.note_device(true);
+        assert_eq!(connecting.note_device(false), 0);
         connecting.abort();
         assert!(connecting.is_aborted());
         connecting.hand_back();

@@ -18,6 +18,7 @@
 mod backchannel;
 mod connect;
 mod connecting;
+mod errors;
 mod inspect;
 mod mountstats;
 mod reverse_slots;

@@ -32,6 +32,12 @@ impl Net<'_> {
     pub(crate) fn as_ptr(&self) -> *mut sys::net {
         self.net
     }
+
+    /// Returns whether this is the first namespace of the host, which lives as long as the host.
+    pub(crate) fn is_first(&self) -> bool {
+        // SAFETY: The namespace is valid, and the function only compares it.
+        unsafe { sys::net_is_first(self.net) }
+    }
 }
 
 /// A copy of a socket address.

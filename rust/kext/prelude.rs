@@ -14,6 +14,7 @@ pub(crate) use crate::kext::errno::{
     ECONNREFUSED,
     ECONNRESET,
     EHOSTUNREACH,
+    ENETDOWN,
     ENETUNREACH,
     ENOBUFS,
     ENOKEY,

@@ -24,6 +24,11 @@ pub(crate) fn seconds() -> u64 {
     ktime().unsigned_abs() / 1_000_000_000
 }
 
+/// Returns the monotonic time in milliseconds.
+pub(crate) fn milliseconds() -> u64 {
+    ktime().unsigned_abs() / 1_000_000
+}
+
 /// Returns the monotonic time in nanoseconds.
 pub(crate) fn ktime() -> i64 {
     // SAFETY: No preconditions.

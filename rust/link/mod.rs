@@ -33,7 +33,10 @@ use crate::kext::net::{
 };
 use crate::kext::prelude::*;
 use crate::kext::ratelimit::pr_warn_ratelimited;
-use crate::kext::time::HZ;
+use crate::kext::time::{
+    milliseconds,
+    HZ, //
+};
 use crate::proto::cm_private::CmPrivate;
 use crate::proto::connection::receives::Receives;
 use crate::proto::connection::{
@@ -99,8 +102,13 @@ use sizing::{
 /// The time for the resolution of an address, or of a route.
 const RESOLVE_TIMEOUT: Msecs = 5_000;
 
-/// The time for the peer's answer. The CM gives up by itself, later than an administrator
-/// would.
+/// The time for an attempt to connect: for the two resolutions and the peer's answer.
+///
+/// The CM gives up by itself, but later than an administrator would: it sends a request 16 times,
+/// every 4.3 s. There is no shorter time for the first attempt of a new mount. Threads of the
+/// server accept, so one that is busy, or has just started and has many clients, answers late; and
+/// nothing that reaches us tells such a server from a host that does not answer at all. A request
+/// that is given up loses its place among those that wait to be accepted.
 const CONNECT_TIMEOUT: Msecs = 30_000;
 
 /// The time for which a new iWARP connection is left alone.
@@ -173,17 +181,36 @@ impl<H: EndpointEvents> Link<H> {
     ///
     /// - `EOPNOTSUPP`: the device can't register memory as this transport needs it; trying again is
     ///   no use.
+    /// - `ENETUNREACH`, `ENETDOWN`: this host has no route to the peer.
+    /// - `ENODEV`: there is no RDMA device where the route leads, or it goes away.
     /// - Anything else: this attempt failed.
     pub(crate) fn connect(
         parameters: LinkParameters<'_>,
         handler: &Arc<H>,
         begun: impl FnOnce(AbortHandle<H>),
     ) -> Result<(EndpointOwner<H>, Arc<Self>)> {
+        let until = milliseconds().saturating_add(CONNECT_TIMEOUT.into());
         let mut cm = CmId::new(parameters.net, handler.clone())?;
         begun(cm.abort_handle());
-        let remote = parameters.address.text();
         cm.resolve_address(parameters.address, RESOLVE_TIMEOUT)?;
+        Self::connect_resolved(cm, parameters, handler, until).map_err(|error| match error {
+            // Only the routes of this host say that there is no network. What comes later, as with
+            // the TCP connection of siw, may be over at the next attempt.
+            ENETUNREACH | ENETDOWN => EHOSTUNREACH,
+            error => error,
+        })
+    }
+
+    /// Connects to a peer with an id to which its address is known, see [`Self::connect`]. The peer
+    /// must have answered before the millisecond `until`.
+    fn connect_resolved(
+        mut cm: CmId<H>,
+        parameters: LinkParameters<'_>,
+        handler: &Arc<H>,
+        until: u64,
+    ) -> Result<(EndpointOwner<H>, Arc<Self>)> {
         cm.resolve_route(RESOLVE_TIMEOUT)?;
+        let remote = parameters.address.text();
         // The CM has chosen it just now.
         let local = cm.local().text();
 
@@ -213,7 +240,8 @@ impl<H: EndpointEvents> Link<H> {
         }
         let (segments, receives) = (sizes.segments, sizes.receives);
         let owner = EndpointOwner::new(cm, sizes, None)?;
-        let accepted = owner.connect(&own.encode(), read_depth, CONNECT_TIMEOUT)?;
+        let left = Msecs::try_from(until.saturating_sub(milliseconds()))?;
+        let accepted = owner.connect(&own.encode(), read_depth, left)?;
         // A server that answers no RDMA Reads may send us no Read chunks.
         let reverse = if accepted.answers_reads() {
             ReverseLevel::General

@@ -137,15 +137,12 @@ impl<H: CmEvents> CmId<H> {
                 context.set(Phase::Established(Some(accepted)));
                 context.handler().connection_established();
             }
-            sys::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_ERROR => context.fail(EHOSTUNREACH),
-            sys::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_ERROR
-            | sys::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => context.fail(ENETUNREACH),
-            sys::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_ERROR => context.fail(ENOTCONN),
-            sys::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => context.fail(refusal(event.status)),
-            sys::rdma_cm_event_type_RDMA_CM_EVENT_DISCONNECTED => context.fail(ECONNABORTED),
-            sys::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_CHANGE => context.fail(ENODEV),
             sys::rdma_cm_event_type_RDMA_CM_EVENT_DEVICE_REMOVAL => context.device_gone(),
-            _ => {}
+            other => {
+                if let Some(error) = failure(other, event.status) {
+                    context.fail(error);
+                }
+            }
         }
         // The id is always destroyed by its owner. The CM waits for that where a device goes away.
         0
@@ -166,7 +163,8 @@ impl<H: CmEvents> CmId<H> {
     ///
     /// # Errors
     ///
-    /// `EHOSTUNREACH`, `ENODEV`, `ETIMEDOUT`, or what the CM reports.
+    /// `ENETUNREACH` if this host has no route, `ENODEV` if the route leads over no RDMA device,
+    /// `EHOSTUNREACH`, `ETIMEDOUT`, or what the CM reports.
     pub(crate) fn resolve_address(&mut self, address: SockAddr<'_>, timeout: Msecs) -> Result {
         let limit = c_ulong::try_from(timeout).map_err(|_| EINVAL)?;
         self.step(timeout.saturating_add(MARGIN), |id| {
@@ -180,7 +178,7 @@ impl<H: CmEvents> CmId<H> {
     ///
     /// # Errors
     ///
-    /// `ENETUNREACH`, `ENODEV`, `ETIMEDOUT`, or what the CM reports.
+    /// `EHOSTUNREACH`, `ENODEV`, `ETIMEDOUT`, or what the CM reports.
     pub(crate) fn resolve_route(&mut self, timeout: Msecs) -> Result {
         let limit = c_ulong::try_from(timeout).map_err(|_| EINVAL)?;
         self.step(timeout.saturating_add(MARGIN), |id| {
@@ -197,8 +195,7 @@ impl<H: CmEvents> CmId<H> {
     /// # Errors
     ///
     /// `ECONNREFUSED`, `ECONNRESET` (siw says so when it was refused, too), `ECONNABORTED`,
-    /// `ENOTCONN` (to try again is of use), `ENETUNREACH`, `ENODEV`, `ETIMEDOUT`, or what the CM
-    /// reports.
+    /// `ENOTCONN` (to try again is of use), `ENODEV`, `ETIMEDOUT`, or what the CM reports.
     pub(crate) fn connect(
         &mut self,
         private_data: &[u8],
@@ -318,6 +315,26 @@ impl<H: CmEvents> CmId<H> {
     }
 }
 
+/// Returns the error that an event with `status` means for the step that is under way, or for the
+/// connection; [`None`] if it means none. No event says that there is no route: if a route is lost
+/// meanwhile, the next attempt finds none and says so.
+fn failure(event: u32, status: c_int) -> Option<Error> {
+    Some(match event {
+        // Without a status of `ENODEV`, no neighbour answers.
+        sys::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_ERROR if status == ENODEV.to_errno() => ENODEV,
+        // Or the subnet's manager knows no path, or does not answer.
+        sys::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_ERROR
+        | sys::rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_ERROR => EHOSTUNREACH,
+        // The peer does not answer, or its neighbour entry has changed.
+        sys::rdma_cm_event_type_RDMA_CM_EVENT_UNREACHABLE => ETIMEDOUT,
+        sys::rdma_cm_event_type_RDMA_CM_EVENT_CONNECT_ERROR => ENOTCONN,
+        sys::rdma_cm_event_type_RDMA_CM_EVENT_REJECTED => refusal(status),
+        sys::rdma_cm_event_type_RDMA_CM_EVENT_DISCONNECTED => ECONNABORTED,
+        sys::rdma_cm_event_type_RDMA_CM_EVENT_ADDR_CHANGE => ENODEV,
+        _ => return None,
+    })
+}
+
 /// Returns the meaning of a rejection for `reason`. The reasons are those of InfiniBand; iWARP has
 /// negative ones: error codes of its driver.
 fn refusal(reason: c_int) -> Error {
@@ -329,5 +346,25 @@ fn refusal(reason: c_int) -> Error {
         ECONNRESET
     } else {
         ECONNREFUSED
+    }
+}
+
+#[cfg(rpcrdma_kunit)]
+#[kernel::prelude::kunit_tests(rpcrdma_cm)]
+mod tests {
+    use super::*;
+
+    /// SUNRPC may end RPCs of a mount that waits for `ENETUNREACH` and `ENETDOWN`.
+    #[test]
+    fn no_event_says_that_there_is_no_network() {
+        let mut failures = 0;
+        for event in 0..=sys::rdma_cm_event_type_RDMA_CM_EVENT_TIMEWAIT_EXIT {
+            for status in [0, ENETUNREACH.to_errno(), ENETDOWN.to_errno()] {
+                let failure = failure(event, status);
+                assert!(!matches!(failure, Some(ENETUNREACH | ENETDOWN)));
+                failures += u32::from(failure.is_some());
+            }
+        }
+        assert_eq!(failures, 3 * 7);
     }
 }

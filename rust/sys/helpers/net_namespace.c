@@ -6,3 +6,8 @@ u64 rpcrdma_helper_net_cookie(const struct net *net)
 {
 	return net->net_cookie;
 }
+
+bool rpcrdma_helper_net_is_first(const struct net *net)
+{
+	return net_eq(net, &init_net);
+}
