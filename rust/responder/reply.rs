@@ -456,8 +456,8 @@ fn one_run(reply: &XdrBuf, from: usize, len: u32) -> Result<Option<KVec<PageFrag
 /// Returns the results of a Reply that have chunks, as [`Call::results`].
 ///
 /// Without those that the service has taken back: nfsd reports the data of a READ, and then finds
-/// that an error for the next operation would not fit, so the COMPOUND ends with NFS4ERR_REP_TOO_BIG
-/// in the place of the data. Nothing of a Reply is behind that.
+/// that an error for the next operation would not fit. So the COMPOUND ends with
+/// NFS4ERR_REP_TOO_BIG in the place of the data. Nothing of a Reply is behind that.
 fn results<H, R>(rqst: &R) -> &[(u32, u32)]
 where
     H: EndpointEvents,

@@ -177,7 +177,7 @@ impl<B> Ring<B> {
         Some(sequence)
     }
 
-    /// Notes that the device refused the chain noted last, or the rest of it. It goes on to count as
+    /// Notes that the device refused the chain noted last, or the rest of it. It still counts as
     /// posted: a device may have taken a part of it, which completes, and others may post until
     /// the connection, which is at its end, is closed. Its Send buffer is given up.
     pub(super) fn refused(&mut self) {
