@@ -46,7 +46,10 @@ use crate::proto::session::memory::{
     Attempt,
     Outcome, //
 };
-use crate::requester;
+use crate::requester::{
+    self,
+    Requester, //
+};
 use crate::sunrpc::{
     tunables,
     RememberedServer,
@@ -220,7 +223,8 @@ pub(super) fn work(this: &Arc<Client>) {
             xprt.bump_connect_cookie();
             xprt.count_connect();
             xprt.set_connected();
-            tell_agreement(this);
+            // From now on what the server tells later is said when it comes.
+            Requester::tell_agreement(&**this);
             // All that wait must try again.
             EAGAIN
         }
@@ -373,14 +377,6 @@ fn make(this: &Arc<Client>, version: Version) -> Result {
     result?;
     this.requester.set_link(Some(link));
     Ok(())
-}
-
-/// Says what was agreed on. From now on what the server tells later is said when it comes.
-fn tell_agreement(this: &Arc<Client>) {
-    if let Some(link) = this.requester.link() {
-        let agreement = link.channel().agreement();
-        agreement.tell(this.number(), &this.xprt.display());
-    }
 }
 
 /// Raises the trace event of an attempt.

@@ -78,6 +78,7 @@ use transport::{
     ABANDON_WORK,
     CHECK_WORK,
     CONNECT_WORK,
+    IDLE_WORK,
     PAUSE_WORK,
     REGION_WORK, //
 };
@@ -99,6 +100,12 @@ impl DelayedWorkItem<REGION_WORK> for Client {
 }
 
 impl DelayedWorkItem<CHECK_WORK> for Client {
+    fn run(this: Arc<Self>) {
+        Self::check(&this);
+    }
+}
+
+impl DelayedWorkItem<IDLE_WORK> for Client {
     fn run(this: Arc<Self>) {
         Self::check(&this);
     }
@@ -293,6 +300,7 @@ impl Transport for Client {
         this.disconnect_link(trace::End::Destroyed);
         DelayedWork::<Self, REGION_WORK>::cancel_sync(this);
         DelayedWork::<Self, CHECK_WORK>::cancel_sync(this);
+        DelayedWork::<Self, IDLE_WORK>::cancel_sync(this);
         this.reverse.clear();
     }
 }
@@ -312,6 +320,7 @@ impl ConnectingTransport for Client {
                 connect_work <- new_delayed_work_ext!("rpcrdma_connect"),
                 region_work <- new_delayed_work_ext!("rpcrdma_regions"),
                 check_work <- new_delayed_work_ext!("rpcrdma_check"),
+                idle_work <- new_delayed_work_ext!("rpcrdma_idle", deferrable),
                 abandon_work <- new_delayed_work_ext!("rpcrdma_abandon"),
                 pause_work <- new_delayed_work_ext!("rpcrdma_pause"),
                 directory <- new_mutex!(None, "rpcrdma::Client::directory"),

@@ -17,6 +17,7 @@ use crate::kext::delayed_work::{
 };
 use crate::kext::prelude::*;
 use crate::kext::ratelimit::pr_warn_ratelimited;
+use crate::link::channel::CHECK_INTERVAL;
 use crate::link::GROWTH_INTERVAL;
 use crate::observe::trace;
 use crate::proto::v2_2016::props::Wishes;
@@ -41,6 +42,9 @@ pub(super) const CHECK_WORK: u64 = 2;
 pub(super) const ABANDON_WORK: u64 = 3;
 /// The work of looking whether the next attempt to connect may begin.
 pub(super) const PAUSE_WORK: u64 = 4;
+/// The same as [`CHECK_WORK`] for a connection on which nothing happens: no idle CPU is woken for
+/// it.
+pub(super) const IDLE_WORK: u64 = 5;
 
 /// A transport of the client.
 #[pin_data]
@@ -68,6 +72,9 @@ pub(crate) struct Client {
     /// See [`Client::check`].
     #[pin]
     pub(super) check_work: DelayedWork<Client, CHECK_WORK>,
+    /// See [`Client::check`].
+    #[pin]
+    pub(super) idle_work: DelayedWork<Client, IDLE_WORK>,
     /// See [`super::connect::look_whether_abandoned`].
     #[pin]
     pub(super) abandon_work: DelayedWork<Client, ABANDON_WORK>,
@@ -88,6 +95,7 @@ impl_has_delayed_work_ext! {
     impl HasDelayedWork<CHECK_WORK> for Client { self.check_work }
     impl HasDelayedWork<ABANDON_WORK> for Client { self.abandon_work }
     impl HasDelayedWork<PAUSE_WORK> for Client { self.pause_work }
+    impl HasDelayedWork<IDLE_WORK> for Client { self.idle_work }
 }
 
 impl Client {
@@ -117,21 +125,21 @@ impl Client {
             );
             this.xprt.force_disconnect();
         }
-        let (mut is_growing, mut is_unfinished) = (false, again || fences != Fences::None);
-        let channel = link.channel();
-        if channel.rules().has_optional {
+        let mut is_growing = false;
+        let has_optional = link.channel().rules().has_optional;
+        if has_optional {
             this.tell_wishes();
-            // What ends that need not be a message.
-            is_unfinished |= requester::reply::weigh_credits(&**this);
-            let size = tunables::max_inline_read();
-            is_growing = link.grow_receives(size);
-            is_unfinished |= channel.is_growing() || channel.may_grow(size);
+            requester::reply::weigh_credits(&**this);
+            is_growing = link.grow_receives(tunables::max_inline_read());
         }
         requester::reply::act(&**this, &link);
         if is_growing {
             DelayedWork::<Self, CHECK_WORK>::schedule(this, GROWTH_INTERVAL);
-        } else if is_unfinished {
-            Requester::watch(this);
+        } else if again || fences != Fences::None {
+            <Self as requester::Host>::watch(this);
+        } else if has_optional {
+            // Settings may change at any time, of which nobody tells.
+            DelayedWork::<Self, IDLE_WORK>::schedule(this, CHECK_INTERVAL);
         }
     }
 

@@ -94,12 +94,20 @@ macro_rules! impl_has_delayed_work_ext {
 }
 pub(crate) use impl_has_delayed_work_ext;
 
-/// Makes a [`DelayedWork`] with a lock class of its own.
+/// Makes a [`DelayedWork`] with a lock class of its own. One that is `deferrable` wakes no idle CPU
+/// when its time has come.
 macro_rules! new_delayed_work_ext {
     ($name:literal) => {
+        $crate::kext::delayed_work::new_delayed_work_ext!($name, false)
+    };
+    ($name:literal, deferrable) => {
+        $crate::kext::delayed_work::new_delayed_work_ext!($name, true)
+    };
+    ($name:literal, $deferrable:literal) => {
         $crate::kext::delayed_work::DelayedWork::new(
             ::kernel::c_str!($name),
             ::kernel::sync::static_lock_class!(),
+            $deferrable,
         )
     };
 }
@@ -108,7 +116,11 @@ pub(crate) use new_delayed_work_ext;
 impl<T: HasDelayedWork<ID>, const ID: u64> DelayedWork<T, ID> {
     /// Makes an item that is not pending; usually called by `new_delayed_work_ext!`. Lockdep knows
     /// the item by `name` and `key`.
-    pub(crate) fn new(name: &'static CStr, key: Pin<&'static LockClassKey>) -> impl PinInit<Self> {
+    pub(crate) fn new(
+        name: &'static CStr,
+        key: Pin<&'static LockClassKey>,
+        deferrable: bool,
+    ) -> impl PinInit<Self> {
         pin_init!(Self {
             work <- Opaque::ffi_init(|slot: *mut sys::delayed_work| {
                 // SAFETY: `slot` is valid for writes and does not move; `run_callback` matches the
@@ -119,6 +131,7 @@ impl<T: HasDelayedWork<ID>, const ID: u64> DelayedWork<T, ID> {
                         Some(Self::run_callback),
                         name.as_char_ptr(),
                         key.as_ptr(),
+                        deferrable,
                     )
                 }
             }),

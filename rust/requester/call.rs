@@ -280,7 +280,7 @@ impl<T: Host> Call<T> {
         let _ = endpoint.post_fence(&mut state.regions, self.index);
         state.await_fence(Stage::Killed);
         drop(state);
-        Requester::watch(this);
+        Requester::watch_fences(this);
         self.fence.wait();
 
         let mut state = self.state.lock();

@@ -44,11 +44,21 @@ impl Fences {
 }
 
 impl<T: Host> Requester<T> {
+    /// A Call is about to wait for its fence: has the fences checked, unless that is arranged.
+    /// Must not sleep.
+    #[inline]
+    pub(super) fn watch_fences(this: &Arc<T>) {
+        let watched = &this.requester().fences_watched;
+        if !watched.load(Relaxed) && !watched.xchg(true, Relaxed) {
+            T::watch(this);
+        }
+    }
+
     /// Looks whether Calls wait for their fences. To be called by each check.
     pub(crate) fn check_fences(&self) -> Fences {
         // A fence that is posted after its Call was looked at arranges the next check itself: the
         // Call's lock makes this visible there.
-        self.watched.store(false, Relaxed);
+        self.fences_watched.store(false, Relaxed);
         let calls = self.slots.iter().map(|slot| &slot.call);
         let found = calls.map(|call| {
             let (waited, again) = call.look_at_fence();

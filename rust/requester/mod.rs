@@ -128,8 +128,8 @@ pub(crate) struct Requester<T: Host> {
     free: SpinLock<KVVec<Arc<Slot<Call<T>>>>>,
     /// The Call that waits for the credits of its parts, since it has no other form.
     patient: Patient,
-    /// Set if a check is arranged, see [`Requester::watch`].
-    watched: Atomic<bool>,
+    /// Set if a check of the fences is arranged, see [`fences`].
+    fences_watched: Atomic<bool>,
     /// The counters, over all connections.
     pub(crate) stats: Stats,
     /// The times from the Send of a Call to its Reply, over all connections.
@@ -152,7 +152,7 @@ impl<T: Host> Requester<T> {
                 link <- new_spinlock!(None, "rpcrdma::Requester::link"),
                 granted: Atomic::new(NO_REPLY),
                 patient: Patient::new(),
-                watched: Atomic::new(false),
+                fences_watched: Atomic::new(false),
                 slots: all,
                 free <- new_spinlock!(free, "rpcrdma::Requester::free"),
                 stats: Stats::new(),
@@ -173,6 +173,17 @@ impl<T: Host> Requester<T> {
         self.link.lock().as_ref().map(|link| ask(link))
     }
 
+    /// Says what was agreed on, if there is a connection. Others may say it at the same time; what
+    /// is said last is what holds, since its lock is held meanwhile.
+    #[cold]
+    pub(crate) fn tell_agreement(this: &T) {
+        let peer = this.xprt().display();
+        this.requester().ask_link(|link| {
+            let agreement = link.channel().agreement();
+            agreement.tell(this.traced(), &peer);
+        });
+    }
+
     /// Takes in an error about a Call. Returns whether the Call is to be sent again, in another
     /// form.
     fn learn(&self, error: &RdmaError, asked: &Asked) -> bool {
@@ -184,8 +195,8 @@ impl<T: Host> Requester<T> {
     pub(crate) fn set_link(&self, link: Option<Arc<Link<T::Wire>>>) {
         self.granted.store(NO_REPLY, Relaxed);
         self.patient.clear();
-        // A check that was arranged may be one of the former connection.
-        self.watched.store(false, Relaxed);
+        // What was arranged may have been for the former one.
+        self.fences_watched.store(false, Relaxed);
         let former = core::mem::replace(&mut *self.link.lock(), link);
         // Outside the lock, since it may be the last reference.
         drop(former);
@@ -194,15 +205,6 @@ impl<T: Host> Requester<T> {
     /// Returns whether a Call that has no other form waits for the credits of its parts.
     pub(crate) fn is_patient(&self) -> bool {
         self.patient.is_set()
-    }
-
-    /// Has the connection checked in a while, unless that is arranged. Must not sleep.
-    #[inline]
-    pub(crate) fn watch(this: &Arc<T>) {
-        let watched = &this.requester().watched;
-        if !watched.load(Relaxed) && !watched.xchg(true, Relaxed) {
-            T::watch(this);
-        }
     }
 
     /// Takes a free slot.

@@ -87,11 +87,8 @@ pub(crate) fn received<T: Host>(this: &Arc<T>, message: Received<T::Wire>) {
     };
     take_in(this, message, link.channel());
     act(&**this, &link);
-    let channel = link.channel();
-    // Of settings that have changed nobody tells, where the peer can be told of them: so there is a
-    // check after something has happened, and none while nothing does.
-    if channel.needs_check() || channel.rules().has_optional {
-        Requester::watch(this);
+    if link.channel().needs_check() {
+        T::watch(this);
     }
 }
 
@@ -178,8 +175,7 @@ pub(crate) fn act<T: Host>(this: &T, link: &Link<T::Wire>) {
     let outcome = link.channel().act(link.endpoint());
     // Before that, whoever makes the connection says it.
     if outcome.agreed && this.xprt().is_connected() {
-        let agreement = link.channel().agreement();
-        agreement.tell(this.traced(), &this.xprt().display());
+        Requester::tell_agreement(this);
     }
     if outcome.wake {
         this.xprt().wake();
@@ -432,7 +428,7 @@ fn fence<T: Host>(
                 rqst,
             });
             drop(state);
-            Requester::watch(this);
+            Requester::watch_fences(this);
             stats.local_invalidations.add_value(count);
             stats.work_requests.add_value(count);
         }
@@ -469,16 +465,15 @@ fn change_credits<T: Host>(this: &Arc<T>, credits: u32) {
 
 /// Compares the Calls that have a credit with those that may have one now: an answer which says
 /// that we know how many these are waits until all others have ended. They may not have been sent
-/// yet, and the peer has Receives for them so long. Returns whether an answer would have to wait.
+/// yet, and the peer has Receives for them so long.
 #[cold]
-pub(crate) fn weigh_credits<T: Host>(this: &T) -> bool {
+pub(crate) fn weigh_credits<T: Host>(this: &T) {
     let Some(link) = this.requester().link() else {
-        return false;
+        return;
     };
     let limit = link.channel().call_limit() as usize;
     let is_held = this.xprt().credits_in_use() > limit;
     link.channel().hold_answers(is_held);
-    is_held
 }
 
 /// The fence of the Call with index `tag` has completed.

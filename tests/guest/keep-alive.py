@@ -11,8 +11,8 @@
 # timeout: 300 600
 """Nobody has anything to send, so nothing else would show that a peer has gone, or that its software hangs.
 
-In Version One and in -07 nobody is asked: with a setting of zero it is the same here, and then the client
-does nothing at all while nothing happens.
+In Version One and in -07 nobody is asked: with a setting of zero it is the same here, and then no idle CPU
+is woken.
 """
 
 import os
@@ -34,8 +34,9 @@ LIMIT = 4 * SILENCE + 5
 EVENT = re.compile(r"rpcrdma_rs_optional: .* operation=(REQPROP|RESPROP) .* sent=(\d)")
 TRACE = (f"mountpoint -q {TRACING} || mount -t tracefs tracefs {TRACING}; "
          f"echo 1 > {TRACING}/events/rpcrdma_rs/rpcrdma_rs_optional/enable; echo > {TRACING}/trace")
-#: Each work item that is run.
-WORK = f"{TRACING}/events/workqueue/workqueue_execute_start/enable"
+#: When work items are run, and what timers they start.
+TIMERS = [f"{TRACING}/events/{event}/enable" for event in
+          ("workqueue/workqueue_execute_start", "workqueue/workqueue_execute_end", "timer/timer_start")]
 
 
 def everywhere(value):
@@ -122,19 +123,28 @@ def idle(mount):
     check(delays == ["0"], f"if it were lost, the next one would wait: {delays} ms")
 
 
-class Works:
-    """Counts the work items of the module that are run meanwhile."""
+class Timers:
+    """The flags of the timers that work items of the module have started meanwhile."""
 
     def __enter__(self):
         os.system(TRACE)
-        write(WORK, "1")
+        for event in TIMERS:
+            write(event, "1")
         write(f"{TRACING}/trace", "")
         return self
 
     def __exit__(self, *_):
-        write(WORK, "0")
-        self.run = [line for line in read(f"{TRACING}/trace").splitlines()
-                    if "workqueue_execute_start" in line and "[rpcrdma]" in line]
+        for event in TIMERS:
+            write(event, "0")
+        self.flags, running = [], set()
+        for line in read(f"{TRACING}/trace").splitlines():
+            worker = line.split(" [")[0]
+            if "workqueue_execute_start:" in line and "[rpcrdma]" in line:
+                running.add(worker)
+            elif "workqueue_execute_end:" in line:
+                running.discard(worker)
+            elif "timer_start:" in line and "delayed_work_timer_fn" in line and worker in running:
+                self.flags.append(line.rpartition("flags=")[2].split("|"))
 
 
 def connected():
@@ -158,12 +168,12 @@ def vanished(mount, ends):
                      lambda: connected()[0] == 0, 0.2)
             log(f"the server has noticed after {time.monotonic() - began:.1f} s")
         else:
-            with Works() as works:
+            with Timers() as timers:
                 time.sleep(LIMIT * slowness())
             check(connected() == (1, 1), f"connections: {connected()}")
-            log(f"{len(works.run)} work items of the module in {LIMIT * slowness():.0f} s")
-            # The Call was the last thing to happen, and is looked back at once.
-            check(len(works.run) <= 2, f"an idle client keeps looking: {works.run}")
+            log(f"the client has looked {len(timers.flags)} times, and will again: {timers.flags}")
+            check(timers.flags, "the client does not look for new settings")
+            check(all("D" in flags for flags in timers.flags), "an idle CPU is woken for an idle connection")
     finally:
         reach(True)
     os.statvfs(mount.path)

@@ -232,16 +232,17 @@ def operations(path, seed, longest):
 
 
 def is_announced():
-    """Whether what was said last of a connection is what is in force, also if the server has told it late."""
+    """Whether the terms in force were said, also if the server has told them late. On kernels with a coarse clock
+    events of two CPUs have no order."""
     with open(f"{TRACING}/trace", encoding="ascii") as f:
         events = agreed.EVENT.findall(f.read())
     shown = [c for c in connections() if c["version"] == "2"]
     if not events or not shown:
         return True
-    event = dict(word.split("=") for word in events[-1][1].split())
-    return all(event[told] == shown[-1][name] for told, name in
-               (("send_size", "inline_send"), ("receive_size", "inline_receive"),
-                ("segment_count", "segment_count")))
+    said = [dict(word.split("=") for word in text.split()) for _, text in events]
+    return any(all(event[told] == shown[-1][name] for told, name in
+                   (("send_size", "inline_send"), ("receive_size", "inline_receive"),
+                    ("segment_count", "segment_count"))) for event in said)
 
 
 def mounted(reading, path, seed):

@@ -12,7 +12,8 @@ use super::{
     CallShape,
     Continuation,
     ReplyFormat,
-    Version, //
+    Version,
+    UNLIMITED, //
 };
 use crate::proto::prelude::*;
 
@@ -93,6 +94,11 @@ type Way = (CallFormat, usize, usize, u32);
 /// leave too few for the Call.
 fn choose_both(shape: &CallShape) -> Result<(Offer, Way)> {
     let most = header_segments(shape);
+    if most >= UNLIMITED {
+        let offer = choose_reply(shape, most)?;
+        let way = choose_call(shape, &offer, most)?;
+        return Ok((offer, way));
+    }
     // The shares that the Reply may get: all segments; those left by a Call with a chunk for its
     // data, with another one for the rest, or with one chunk for everything; none.
     let call = &shape.call;
@@ -302,8 +308,7 @@ mod tests {
         super::{
             Message,
             MessageSizes,
-            Usable,
-            UNLIMITED, //
+            Usable, //
         },
         *, //
     };

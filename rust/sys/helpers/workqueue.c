@@ -4,9 +4,13 @@
 
 void rpcrdma_helper_init_delayed_work(struct delayed_work *dwork,
 				      work_func_t func, const char *name,
-				      struct lock_class_key *key)
+				      struct lock_class_key *key,
+				      bool deferrable)
 {
-	INIT_DELAYED_WORK(dwork, func);
+	if (deferrable)
+		INIT_DEFERRABLE_WORK(dwork, func);
+	else
+		INIT_DELAYED_WORK(dwork, func);
 	lockdep_init_map(&dwork->work.lockdep_map, name, key, 0);
 }
 
