@@ -141,7 +141,8 @@ pub(super) fn placed(buf: &XdrBuf, len: u32) -> Result<usize> {
 
 /// Delivers a Reply of `len` octets that the peer wrote into the Reply buffer, which is `pages`.
 ///
-/// What is longer than the upper layer expects is cut off, as by [`inline`].
+/// What is longer than the upper layer expects is cut off, as by [`inline`]. Nothing is added to
+/// what does not end with a whole XDR unit, as to any other Reply in a chunk.
 ///
 /// # Errors
 ///
@@ -153,13 +154,11 @@ pub(super) fn placed(buf: &XdrBuf, len: u32) -> Result<usize> {
 pub(super) unsafe fn buffered(bufs: [&XdrBuf; 2], pages: &FreshPages, len: u32) -> Result<usize> {
     let [buf, _] = bufs;
     let len = num::u32_as_usize(len);
-    let whole = len.checked_next_multiple_of(XDR_UNIT).ok_or(EIO)?;
-    if whole > pages.len() * PAGE_SIZE {
+    if len > pages.len() * PAGE_SIZE {
         return Err(EIO);
     }
     let mut at = 0;
-    // The buffer was zeroed, so the last unit is filled up with zeroes.
-    while let Some(fragment) = pages.fragment(at, whole - at) {
+    while let Some(fragment) = pages.fragment(at, len - at) {
         // SAFETY: The list has a reference to the page, which is always mapped (64 bits).
         let page = unsafe { sys::page_address(fragment.page()) }.cast::<u8>();
         let from = page.wrapping_add(num::u32_as_usize(fragment.offset()));
@@ -167,10 +166,10 @@ pub(super) unsafe fn buffered(bufs: [&XdrBuf; 2], pages: &FreshPages, len: u32) 
         let put = unsafe { buf.write_at(at, from, num::u32_as_usize(fragment.len())) };
         at += put;
         if put < num::u32_as_usize(fragment.len()) {
-            break;
+            return Ok(at - at % XDR_UNIT);
         }
     }
-    Ok(at - at % XDR_UNIT)
+    Ok(at)
 }
 
 /// Delivers a Reply whose payload of `written` octets went to the pages by a Write chunk, and the
@@ -460,7 +459,7 @@ mod tests {
 
     /// `len` octets of a Reply in a Reply buffer.
     fn reply_buffer(len: usize) -> Result<FreshPages> {
-        let mut pages = FreshPages::allocate((len + XDR_UNIT).div_ceil(PAGE_SIZE))?;
+        let mut pages = FreshPages::allocate(len.div_ceil(PAGE_SIZE))?;
         pages.write(0, &reply(0, len)?)?;
         Ok(pages)
     }
@@ -476,13 +475,15 @@ mod tests {
                 let pages = reply_buffer(len)?;
                 // SAFETY: The message is the test's own, as are the pages.
                 let got = unsafe { buffered(m.bufs(), &pages, u32::try_from(len)?) }?;
-                let whole = len.next_multiple_of(XDR_UNIT);
-                assert_eq!(got, whole.min(s.total() - s.total() % XDR_UNIT));
-                for at in 0..s.total() {
-                    let expected = match at {
-                        at if at < len => pattern(at),
-                        at if at < whole => 0,
-                        _ => UNTOUCHED,
+                let expected = match len > total {
+                    true => total - total % XDR_UNIT,
+                    false => len,
+                };
+                assert_eq!(got, expected);
+                for at in 0..total {
+                    let expected = match at < len {
+                        true => pattern(at),
+                        false => UNTOUCHED,
                     };
                     assert_eq!(m.get(at)?, expected);
                 }

@@ -66,13 +66,14 @@ STARVING, STARVED = {"credits_none_for_ever", "credits_behind", "credits_too_far
 ONCE = {"write_error_9", "write_error_10"}
 #: Cases through which the connection lasts, with what is done afterwards.
 LASTS = {"credits_none_for_a_while"}
+#: Cases in which the error is a certain one.
+ERRORS = {"reply_longer_than_memory": "ENAMETOOLONG"}
 #: Cases in which an error makes the client choose another form for the same Call: what the second
 #: Call has, and has not.
 FORMS = {
     "refuse_read_chunks": ({"call-chunk"}, {"read-chunk"}),
     "refuse_write_chunks": ({"reply-chunk"}, {"write-chunk"}),
     "refuse_padding": ({"reply-chunk"}, {"write-chunk"}),
-    "refuse_long_reply": ({"reply-chunk"}, set()),
     "refuse_call_segments": ({"many segments", "call in parts"}, {"read-chunk"}),
     "refuse_reply_segments": ({"many segments"}, {"write-chunk"}),
 }
@@ -143,6 +144,8 @@ def one(name, case, path, problems):
         problems.append(f"{name}: {outcome}, but the Reply was usable")
     if case.expect in ("error", "at once") and outcome == "ok":
         problems.append(f"{name}: accepted")
+    if outcome != ERRORS.get(name, outcome):
+        problems.append(f"{name}: {outcome} in place of {ERRORS[name]}")
     # A busy machine may take that long to answer.
     if case.expect == "at once" and is_timed() and took >= FAILS_AFTER and state["hits"] > 1:
         problems.append(f"{name}: failed after {took:.2f} s only, asked {state['hits']} times")

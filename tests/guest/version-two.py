@@ -19,6 +19,7 @@ so. A server may be replaced by another one at any time.
 """
 
 import ctypes
+import errno
 import mmap
 import os
 import sys
@@ -107,7 +108,7 @@ SIZES = (100, 4096, 8192)
 #: An extended attribute that takes two messages, since nothing in it may go into a chunk of its own.
 XATTR_SIZE = 16 << 10
 
-#: How many Calls are answered by an error, and how many at a time.
+#: How many Calls find too little room, and how many at a time.
 ERRORS, ASKERS = 400, 16
 
 #: One that is longer than what comes in parts.
@@ -130,20 +131,21 @@ def direct(path, flags, length, data=None):
 
 
 def too_long(path):
-    """Who asks for less of an attribute than there is gets an error, and nobody else anything: the Reply fits neither
-    what was offered for it nor what may come in parts."""
+    """A program that asks for less of an attribute than there is gets ERANGE: the Reply fits what was offered for it, but
+    not the memory for it, nor what may come in parts."""
     value = pattern("long", LONG_XATTR)
     os.setxattr(path, "user.long", value)
 
     def ask(size):
         buffer = ctypes.create_string_buffer(size)
         got = LIBC.getxattr(path.encode(), b"user.long", buffer, size)
-        reason = os.strerror(ctypes.get_errno()) if got < 0 else f"{got} octets"
-        check(got == (LONG_XATTR if size > LONG_XATTR else -1), reason)
+        error = ctypes.get_errno() if got < 0 else 0
+        check((got, error) == ((LONG_XATTR, 0) if size > LONG_XATTR else (-1, errno.ERANGE)),
+              f"{got} octets, {os.strerror(error)}")
         check(got < 0 or buffer.raw[:got] == value, "another attribute read than written")
 
     drop_caches()
-    # Many at a time: one task sends the Calls of others, so errors come before these wait for a Reply.
+    # Many at a time, each with a buffer of its own.
     with ThreadPoolExecutor(ASKERS) as pool:
         list(pool.map(ask, [128] * ERRORS))
     ask(65536)

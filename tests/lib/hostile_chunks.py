@@ -5,6 +5,7 @@ import struct
 import time
 
 from common import slow
+from hostile_operations import LINK
 from hostile_reply import case
 
 # ---- Write chunks: READ -----------------------------------------------------
@@ -288,6 +289,19 @@ def reply_chunk_garbage(r):
     r.prepare()
     h, n, o = r.call.reply[0]
     r.connection.rdma_write(h, o, bytes(range(256)) * 8)
+    r.send()
+
+
+@case("READLINK", "error")
+def reply_longer_than_memory(r):
+    """A target of 20,000 octets: there is room in the Reply chunk, but not behind it."""
+    whole = r.answer.inline()
+    target = 20_000
+    body = whole[:-(4 + LINK + -LINK % 4)] + struct.pack(">I", target) + b"t" * target
+    r.reply, fits = r.connection.fill(r.call.reply, body)
+    if not fits:
+        r.note("wrong: no room")
+    r.proc, r.body = 1, b""
     r.send()
 
 

@@ -437,7 +437,6 @@ once("refuse_read_chunks", "WRITE", lambda r: (READ_CHUNKS, 0), "ok")
 once("refuse_write_chunks", "READ", lambda r: (WRITE_CHUNKS, 0), "ok")
 once("refuse_padding", "READ", lambda r: (WRITE_RESOURCE, 1, r.call.writes[0][0][1] + 3
                                           if r.call.writes else 0), "ok")
-once("refuse_long_reply", "READLINK", lambda r: (REPLY_RESOURCE, 4000), "ok")
 
 
 def stepwise(name, procedure, first):
@@ -473,6 +472,8 @@ once("write_unknown", "READ", lambda r: (WRITE_RESOURCE, 0, 0), "error")
 once("write_too_long", "READ", lambda r: (WRITE_RESOURCE, 1, 1 << 30), "error")
 once("reply_unknown", "READLINK", lambda r: (REPLY_RESOURCE, 0), "error")
 once("reply_too_long", "READLINK", lambda r: (REPLY_RESOURCE, 1 << 30), "error")
+# There was a Reply chunk with more room than that.
+once("reply_refused", "READLINK", lambda r: (REPLY_RESOURCE, 4000), "error")
 once("reply_chunk_refused", "READDIR", lambda r: (REPLY_RESOURCE, 8000), "error")
 once("chunks_of_getattr", "GETATTR", lambda r: (READ_CHUNKS, 0), "error")
 for code, rest in ((BAD_XDR, ()), (BAD_PROPVAL, ()), (INVAL_CONT, ()), (SYSTEM, ())):

@@ -123,8 +123,8 @@ mod tests {
         };
         assert!(is_open(1, false));
         assert!(is_open(4096, false));
-        assert!(is_open(OPEN_REPLY - 204, false));
-        assert!(!is_open(OPEN_REPLY - 203, false));
+        assert!(is_open(OPEN_REPLY.saturating_sub(204), false));
+        assert!(!is_open(OPEN_REPLY.saturating_sub(203), false));
         assert!(!is_open(u32::MAX, false));
         assert!(!is_open(4096, true));
         assert!(!is_open(0, false));
