@@ -71,7 +71,10 @@ use crate::endpoint::{
 };
 use crate::kext::completion::Completion;
 use crate::kext::prelude::*;
-use crate::kext::time::HZ;
+use crate::kext::time::{
+    jiffies,
+    HZ, //
+};
 use crate::link::assembly::{
     self,
     Assembly,
@@ -241,6 +244,11 @@ pub(crate) struct Channel {
     local: AddressText,
     /// Set if Version Two may be spoken.
     may_speak_two: bool,
+    /// Set if Replies of Version One get their credit value when they are posted, so that one which
+    /// grants more never comes behind one that grants fewer: those of a server.
+    stamps_replies: bool,
+    /// When the minute began in which it is counted what the peer uses, in jiffies.
+    minute: Atomic<usize>,
     /// Set if there is host authentication.
     authenticates: bool,
     /// The authentication of the peer.
@@ -336,6 +344,8 @@ impl Channel {
                     Role::Server => parameters.auth.server,
                 },
                 may_speak_two,
+                stamps_replies: parameters.role == Role::Server,
+                minute: Atomic::new(jiffies()),
                 authenticates: on,
                 auth <- Auth::new(parameters.role, &parameters.auth, on, share.clone()),
                 settled: Atomic::new(settled),
@@ -711,7 +721,9 @@ impl Channel {
     ) -> Result<Sending<'_>, Refusal> {
         let rules = self.rules();
         let counts_messages = rules.counts_messages;
-        if !counts_messages && message.direction == Direction::Reply && !rules.has_optional {
+        let is_reply = message.direction == Direction::Reply;
+        let stamps = self.stamps_replies && self.version().is_some();
+        if !counts_messages && is_reply && !rules.has_optional && !stamps {
             // It carries its credits already, and takes none.
             return Ok(Sending {
                 state: None,
