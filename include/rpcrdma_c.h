@@ -123,6 +123,7 @@ extern unsigned int rpcrdma_sysctl_svc_max_req_size;
 extern unsigned int rpcrdma_sysctl_svc_max_outbound_reads;
 extern unsigned int rpcrdma_sysctl_svc_transfer_memory;
 extern unsigned int rpcrdma_sysctl_svc_send_buffers;
+extern unsigned int rpcrdma_sysctl_svc_receive_memory;
 int rpcrdma_sysctl_svc_register(void);
 void rpcrdma_sysctl_svc_unregister(void);
 void rpcrdma_sysctl_svc_count(enum rpcrdma_svc_stat which, u64 count);
@@ -133,9 +134,12 @@ int rpcrdma_sysctl_svc_show(enum rpcrdma_svc_stat which, char *buffer,
  * struct rpcrdma_debugfs_file - a file in debugfs
  * @show: writes the contents; may sleep. It is given this structure, which is
  *	part of a larger one.
+ * @reset: called when something is written into the file, which is only for
+ *	reading if this is %NULL
  */
 struct rpcrdma_debugfs_file {
 	void (*show)(struct seq_file *m, const struct rpcrdma_debugfs_file *file);
+	void (*reset)(const struct rpcrdma_debugfs_file *file);
 };
 
 /* rust/sys/debugfs.c */

@@ -37,8 +37,8 @@ module! {
             description: "Pages per memory region at most; 0 for what the device can do",
         },
         shared_receives: u32 {
-            default: 4294967295,
-            description: "Most Receives that connections share on a device (default by memory)",
+            default: 0,
+            description: "Most Receives that connections share on a device; 0 for each its own",
         },
         shared_receives_iwarp: u32 {
             default: 0,
@@ -62,7 +62,6 @@ impl Drop for RpcRdma {
     fn drop(&mut self) {
         // An administrator may still set another one; so this may be in vain.
         kext::host_key::forget();
-        rdma::cm::absent::forget();
     }
 }
 

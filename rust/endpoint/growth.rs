@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Larger Receive buffers that take the places of shorter ones.
+//! Larger Receive buffers that take the places of shorter ones, where connections share them.
 //!
 //! A Receive that is posted can't be taken back. So a larger buffer is posted in the place of a
 //! shorter one when that comes back, which each does that a message arrives in. As long as there is

@@ -3,6 +3,7 @@
 //! The lines about an endpoint in files of debugfs.
 
 use crate::endpoint::{
+    receive_memory,
     Endpoint,
     EndpointEvents, //
 };
@@ -27,10 +28,22 @@ impl<H: EndpointEvents> Endpoint<H> {
         );
     }
 
-    /// Writes whether Receives are shared, how many the peer may use, and the use of the pool.
+    /// Writes whether Receives are shared, how many the peer may use, and the use of the pool; or
+    /// how many buffers there are, how many Receives the peer may count on and how many are posted
+    /// or in use, their size in octets and the number of those that still have another one, and the
+    /// octets of the Receives of all connections.
     pub(crate) fn show_receives(&self, m: &SeqFile) {
         let Some(pool) = &self.shared else {
-            lines!(m, "shared": 0, "own": self.sizes.receives);
+            let gate = self.receive.lock();
+            lines!(m,
+                "shared": 0,
+                "own": gate.stock.made(),
+                "target": gate.stock.target(),
+                "there": gate.there(),
+                "size": gate.stock.size(),
+                "other_size": gate.stock.unfit(),
+                "all_octets": receive_memory(),
+            );
             return;
         };
         lines!(m, "shared": 1, "asked": self.asked.load(Relaxed));

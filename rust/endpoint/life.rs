@@ -5,7 +5,10 @@
 use crate::kext::prelude::*;
 use crate::{
     endpoint::{
-        quota::SENDS,
+        quota::{
+            RECEIVES,
+            SENDS, //
+        },
         receive_pool::{
             ReceivePool,
             ReceivePools, //
@@ -29,7 +32,8 @@ use crate::{
             CmId,
             QueuePairEvents,
             QueuePairParameters,
-            ReceiveSource, //
+            ReceiveSource,
+            RnrTimer, //
         },
         protection_domain::ProtectionDomain,
         send_queue::OpenQueue, //
@@ -54,7 +58,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             send_depth: self.sizes.send_queue,
             send_sges: self.sizes.transfer_sges,
             receives,
-            postings: self.sizes.postings(),
+            postings: self.sizes.postings(self.shares_receives()),
         };
         if let Some(pool) = &self.shared {
             let srq = pool.queue()?;
@@ -75,17 +79,11 @@ impl<H: EndpointEvents> Endpoint<H> {
         self.send.lock().queue.open(open);
         self.make_send_buffers(&qp, self.sizes.first_sends, None)?;
 
-        for _ in 0..self.sizes.own_receives(self.shares_receives()) {
-            let buffer = qp.receive_buffer(self, self.sizes.receive_size)?;
-            // There is room for all.
-            let _ = self.receive.lock().idle.push_within_capacity(buffer);
+        self.receive.lock().qp = Some(qp.clone());
+        if self.shares_receives() {
+            return Ok(());
         }
-        let mut gate = self.receive.lock();
-        gate.qp = Some(qp);
-        while !gate.idle.is_empty() {
-            gate.post()?;
-        }
-        Ok(())
+        self.fill(&qp)
     }
 
     /// The peer has sent something. A server's end has so far waited for the message of the CM that
@@ -216,6 +214,8 @@ impl<H: EndpointEvents> Endpoint<H> {
         gate.settle_pages();
         drop(gate);
         SENDS.sub(counted.into());
+        let counted = self.receive.lock().take_counted();
+        RECEIVES.sub(counted);
         if let Some(mut objects) = objects {
             if let Some(pool) = &self.shared {
                 pool.release(self.asked.xchg(0, Relaxed));
@@ -277,7 +277,7 @@ impl<H: EndpointEvents> DelayedWorkItem for Endpoint<H> {
             this.hang_up();
         }
         if this.short.xchg(false, Full) {
-            this.fill_pool();
+            this.fill_now();
         }
         if this.heard.xchg(false, Full) {
             this.heard_of_peer();
@@ -294,7 +294,7 @@ pub(crate) struct EndpointOwner<H: EndpointEvents> {
 }
 
 impl<H: EndpointEvents> EndpointOwner<H> {
-    /// Makes an endpoint on a CM id whose route is resolved. All Receives are posted.
+    /// Makes an endpoint on a CM id whose route is resolved. Its first Receives are posted.
     ///
     /// With `sharing`, it shares Receives with others of these pools, at most the number given for
     /// each device. There are none for it yet, see [`Endpoint::ask_for_receives`]. Where the device
@@ -348,10 +348,14 @@ impl<H: EndpointEvents> EndpointOwner<H> {
     pub(crate) fn accept(&self, private_data: &[u8], read_depth: u8, answer_depth: u8) -> Result {
         let mut objects = self.endpoint.objects.lock();
         let objects = (*objects).as_mut().ok_or(ENOTCONN)?;
-        let shared = self.endpoint.shares_receives();
+        let timer = if self.endpoint.shares_receives() {
+            RnrTimer::Shared
+        } else {
+            RnrTimer::Own
+        };
         objects
             .cm
-            .accept(private_data, read_depth, answer_depth, shared)?;
+            .accept(private_data, read_depth, answer_depth, timer)?;
         self.endpoint.receiving.store(true, Relaxed);
         Ok(())
     }

@@ -8,10 +8,10 @@
 //! registrations that the message speaks of, as one chain. The buffer comes back with the
 //! completion of a signaled Send; only some are signaled.
 //!
-//! Receiving: an endpoint has Receive buffers of its own, all posted from the start, or shares a
-//! pool of them with others, of which it asks for as many as its peer may make use of. A message
-//! that arrives is lent out as [`Received`]; when that is dropped, the buffer is posted again, a
-//! batch at a time.
+//! Receiving: an endpoint has Receive buffers of its own, or shares a pool of them with others.
+//! Either way it asks for as many as its peer may make use of. A message that arrives is lent out
+//! as [`Received`]; when that is dropped, the buffer is posted again, a batch at a time, unless it
+//! is not wanted any more.
 //!
 //! Regions: [`Endpoint::region`] lends one out of the pool. The code that drops a [`RegionHandle`]
 //! need not care how far it has come: what is still registered is deregistered, which fences it.
@@ -28,9 +28,8 @@
 //!   [`SendBuffer`], or posted: then it is the [`SendQueue`](crate::rdma::send_queue::SendQueue)'s.
 //! - A Receive buffer is in the list of idle ones, which the spinlock `receive` protects (or in
 //!   that of the pool that the `Endpoint` shares with others, see [`receive_pool`]), or posted, or
-//!   lent out as [`Received`]. While larger ones take the places of all, those wait in a list of
-//!   their own (see [`growth`]), which the same lock protects; what they replace is freed as it
-//!   comes back.
+//!   lent out as [`Received`]. One that is not wanted any more is freed when it comes back (see
+//!   [`receive_stock`]).
 //! - A [`Region`](crate::rdma::region::Region) is in the pool, which a spinlock protects, or held
 //!   by exactly one [`RegionHandle`]. `EndpointOwner::shutdown` deregisters it, after every handle
 //!   came back.
@@ -51,6 +50,7 @@ mod quota;
 mod receive;
 mod receive_gate;
 pub(crate) mod receive_pool;
+mod receive_stock;
 mod region_pool;
 mod regions;
 mod reply;
@@ -64,6 +64,7 @@ pub(crate) use events::{
 };
 pub(crate) use life::EndpointOwner;
 pub(crate) use quota::{
+    receive_memory,
     Kept,
     Quota, //
 };
@@ -71,6 +72,7 @@ pub(crate) use receive::{
     Received,
     RECEIVE_BATCH, //
 };
+pub(crate) use receive_stock::REPLACEMENTS;
 pub(crate) use regions::{
     FencedRegion,
     RegionHandle, //
@@ -113,7 +115,6 @@ use crate::{
     }, //
 };
 use gate::SendGate;
-use growth::Growth;
 use kernel::sync::{
     new_condvar,
     CondVar, //
@@ -169,7 +170,8 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     cut: Atomic<bool>,
     /// To be told to the peer, that it was.
     hang_up: Atomic<bool>,
-    /// To be made: Receives that were asked for by [`Endpoint::replace_receive`].
+    /// To be made: Receives that were asked for by [`Endpoint::replace_receive`], or that take the
+    /// places of those of another size.
     short: Atomic<bool>,
     /// Completed when the device tells that the QP, which is in error, uses no more of the Receives
     /// that it shares.
@@ -187,15 +189,9 @@ impl<H: EndpointEvents> Endpoint<H> {
         membership: Option<Membership<Self>>,
     ) -> Result<Arc<Self>> {
         let shared = membership.as_ref().map(|member| member.pool().clone());
-        let own_receives = sizes.own_receives(shared.is_some());
-        let idle = KVVec::with_capacity(usize::try_from(own_receives)?, GFP_KERNEL)?;
         let pool = Pool::new(sizes.regions)?;
         let send = SendGate::new(&sizes)?;
-        let receive = ReceiveGate {
-            qp: None,
-            idle,
-            growth: Growth::new(sizes.receive_size),
-        };
+        let receive = ReceiveGate::new(&sizes, shared.is_some())?;
         let context = cm.context().clone();
         let device_name = cm.device().ok_or(ENODEV)?.name();
         let objects = Objects {

@@ -28,6 +28,10 @@
 //! needed them for a while, or the connection ends. When there may be no more of them it goes on
 //! with those that it has, which come back.
 //!
+//! The octets of Receives are only summed up here. Nobody waits for them: the more there are the
+//! fewer credits all are granted, see [`free_share`](crate::proto::credits::free_share). What a
+//! connection has at first, and for Replies to callbacks, is counted and never refused.
+//!
 //! The sums are the module's, over all devices: it is one memory that they take. They are not
 //! locked. All connections would write that of pages for each transfer, and a line of the cache can
 //! move from CPU to CPU only so often. So a connection adds and gives back in lots while there is
@@ -71,7 +75,7 @@ impl Sum {
     }
 
     /// Adds `count`.
-    fn add(&self, count: u64) {
+    pub(super) fn add(&self, count: u64) {
         let now = self.now.fetch_add(count, Relaxed).wrapping_add(count);
         self.note(now);
     }
@@ -176,6 +180,15 @@ static PAGES: Sum = Sum::new();
 
 /// Send buffers that were made after their connections.
 pub(super) static SENDS: Sum = Sum::new();
+
+/// Octets of the Receives that connections of the server have for themselves.
+pub(super) static RECEIVES: Sum = Sum::new();
+
+/// Returns the octets that the Receives of all connections of the server take, where they are not
+/// shared.
+pub(crate) fn receive_memory() -> u64 {
+    RECEIVES.seen().0
+}
 
 /// With how many pages of RDMA Reads and Writes no further Call with chunks is taken in.
 #[derive(Clone, Copy, Debug)]

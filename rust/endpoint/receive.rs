@@ -19,6 +19,7 @@ use crate::{
     },
     observe::trace,
     rdma::{
+        cm::QueuePairUser,
         completion::Completion,
         receive_buffer::{
             Own,
@@ -64,7 +65,7 @@ impl<H: EndpointEvents> PoolMember for Endpoint<H> {
 
 impl<H: EndpointEvents> Endpoint<H> {
     /// Takes a buffer back that the device or a [`Received`] is done with.
-    fn recycle(&self, buffer: ReceivedIn<H>) {
+    fn recycle(self: &Arc<Self>, buffer: ReceivedIn<H>) {
         let buffer = match buffer {
             ReceivedIn::Own(buffer) => buffer,
             ReceivedIn::Shared(buffer) => {
@@ -75,22 +76,31 @@ impl<H: EndpointEvents> Endpoint<H> {
             }
         };
         let mut gate = self.receive.lock();
-        let former = gate.put(buffer);
-        let qp = former.as_ref().and_then(|_| gate.qp.clone());
-        let is_due = gate.qp.is_some() && gate.idle.len() >= RECEIVE_BATCH as usize;
-        let failed = is_due && gate.post().is_err();
+        let surplus = gate.put(buffer);
+        let qp = surplus.as_ref().and_then(|_| gate.qp.clone());
+        let failed = gate.post_batch().is_err();
+        let wants_more = gate.qp.is_some() && gate.stock.wants_more();
         drop(gate);
         if let Some(qp) = qp {
-            qp.release_receives(former.into_iter());
+            qp.release_receives(surplus.into_iter());
         }
         if failed {
             self.context.lost();
         }
+        if wants_more {
+            self.fill_later();
+        }
+    }
+
+    /// Has the work item make the buffers that are missing. Any context.
+    fn fill_later(self: &Arc<Self>) {
+        if !self.short.xchg(true, Relaxed) {
+            DelayedWork::schedule(self, 0);
+        }
     }
 
     /// Has Receives of `size` octets take the places of all, one by one as those come back: only
-    /// messages that arrive use them up. Of the endpoint's own all of the memory is there
-    /// before the first is replaced. Those that it shares are replaced as there is memory. Sleeps.
+    /// messages that arrive use them up. They are made as there is memory. Sleeps.
     ///
     /// # Errors
     ///
@@ -103,42 +113,38 @@ impl<H: EndpointEvents> Endpoint<H> {
         }
         // Writeback may wait for this very connection.
         let _scope = NoFs::enter();
-        let objects = self.objects.lock();
-        let objects = (*objects).as_ref().ok_or(ENOTCONN)?;
-        if let Some(pool) = &self.shared {
-            return pool.enlarge(size as usize);
+        if self.objects.lock().is_none() {
+            return Err(ENOTCONN);
         }
-        let qp = objects.cm.queue_pair().ok_or(ENOTCONN)?;
-        if !self.receive.lock().growth.may_begin() {
-            return Err(EBUSY);
+        match &self.shared {
+            Some(pool) => pool.enlarge(size as usize),
+            None if self.resize_receives(size) => Ok(()),
+            None => Err(EBUSY),
         }
-        let count = self.sizes.receives;
-        let mut former = KVVec::with_capacity(RECEIVE_BATCH as usize, GFP_KERNEL)?;
-        let mut larger = KVVec::with_capacity(usize::try_from(count)?, GFP_KERNEL)?;
-        for _ in 0..count {
-            match qp.receive_buffer(self, size as usize) {
-                // There is room for all.
-                Ok(buffer) => drop(larger.push_within_capacity(buffer)),
-                Err(error) => {
-                    qp.release_receives(larger.into_iter());
-                    return Err(error);
-                }
-            }
+    }
+
+    /// Has Receives of `size` octets take the places of its own, if it has such, one by one as
+    /// those come back. Any context. Returns false, and does nothing, while another such change has
+    /// not ended.
+    pub(crate) fn resize_receives(self: &Arc<Self>, size: u32) -> bool {
+        if self.shares_receives() {
+            return false;
         }
         let mut gate = self.receive.lock();
-        let stock = gate.growth.begin(size as usize, count, larger);
-        gate.replace_idle(&mut former);
+        let resizes = gate.stock.resize(size as usize);
+        let wants_more = gate.stock.wants_more();
         drop(gate);
-        drop(stock);
-        qp.release_receives(former.into_iter());
-        Ok(())
+        if wants_more {
+            self.fill_later();
+        }
+        resizes
     }
 
     /// Returns the number of the endpoint's Receives that larger ones will replace.
     pub(crate) fn shorter_receives(&self) -> u32 {
         match &self.shared {
             Some(pool) => pool.shorter(),
-            None => self.receive.lock().growth.shorter(),
+            None => self.receive.lock().stock.unfit(),
         }
     }
 
@@ -149,17 +155,14 @@ impl<H: EndpointEvents> Endpoint<H> {
             return pool.enlarged();
         }
         let gate = self.receive.lock();
-        let size = u32::try_from(gate.growth.size()).ok();
-        size.filter(|_| gate.growth.is_over())
+        let size = u32::try_from(gate.stock.size()).ok();
+        size.filter(|_| gate.stock.unfit() == 0)
     }
 
     /// Takes a buffer back whose QP is in error.
-    fn keep_back(&self, buffer: ReceivedIn<H>) {
+    fn keep_back(self: &Arc<Self>, buffer: ReceivedIn<H>) {
         match buffer {
-            // To post it again would only have it flushed again.
-            ReceivedIn::Own(buffer) => {
-                let _ = self.receive.lock().idle.push_within_capacity(buffer);
-            }
+            ReceivedIn::Own(buffer) => self.receive.lock().put_back(buffer),
             shared @ ReceivedIn::Shared(_) => self.recycle(shared),
         }
     }
@@ -174,19 +177,20 @@ impl<H: EndpointEvents> Endpoint<H> {
             if !completion.ok() && !completion.flushed() {
                 this.trace_error(completion, trace::Work::Receive);
             }
+            let this = Arc::from(this);
             this.keep_back(buffer);
             // If the QP is in order no credits stop an RDMA Write with immediate data: its peer
             // would go on taking Receives that others share. It can come again with what is too
             // long as well.
             let offends = completion.ok() || completion.is_refused();
-            if offends && Arc::from(this).cut_off() {
+            if offends && this.cut_off() {
                 this.context.handler().offended();
             }
             this.context.lost();
             return;
         }
         if this.is_cut_off() {
-            this.keep_back(buffer);
+            Arc::from(this).keep_back(buffer);
             return;
         }
         let len = completion.byte_len();
@@ -202,29 +206,73 @@ impl<H: EndpointEvents> Endpoint<H> {
     }
 
     /// Has `count` Receives more kept posted for the peer. Sleeps, but not in a handler of a
-    /// completion. Where the endpoint has Receives of its own they are all posted already.
+    /// completion.
     ///
     /// # Errors
     ///
-    /// `ENOTCONN` after shutdown, `ENOSPC` if the connections that share Receives may not have that
-    /// many, `ENOMEM`, or what the device reports.
-    pub(crate) fn ask_for_receives(&self, count: u32, need: Need) -> Result {
-        let Some(pool) = &self.shared else {
-            return Ok(());
-        };
+    /// `ENOTCONN` after shutdown, `ENOSPC` if there may not be that many, `ENOMEM`, or what the
+    /// device reports.
+    pub(crate) fn ask_for_receives(self: &Arc<Self>, count: u32, need: Need) -> Result {
         // Excludes the end of the device, for which writeback may wait.
-        let scope = NoFs::enter();
+        let _scope = NoFs::enter();
         let objects = self.objects.lock();
-        if objects.is_none() {
+        let Some(objects) = &*objects else {
             return Err(ENOTCONN);
+        };
+        let Some(pool) = &self.shared else {
+            let qp = objects.cm.queue_pair().ok_or(ENOTCONN)?;
+            return self.add_receives(&qp, count);
+        };
+        pool.ask(count, need)?;
+        self.asked.fetch_add(count, Relaxed);
+        Ok(())
+    }
+
+    /// Has `count` more of the endpoint's own kept posted. The lock of the verbs objects is held.
+    fn add_receives(self: &Arc<Self>, qp: &QueuePairUser, count: u32) -> Result {
+        if !self.receive.lock().stock.raise(count) {
+            return Err(ENOSPC);
         }
-        let asked = pool.ask(count, need);
-        if asked.is_ok() {
-            self.asked.fetch_add(count, Relaxed);
+        let filled = self.fill(qp);
+        if filled.is_err() {
+            self.receive.lock().stock.lower(count);
         }
+        filled
+    }
+
+    /// Makes the buffers of the endpoint's own that are missing, and posts them. Sleeps. The lock
+    /// of the verbs objects is held, so nobody else does, and the gate stays open.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, or what the device reports.
+    pub(super) fn fill(self: &Arc<Self>, qp: &QueuePairUser) -> Result {
+        loop {
+            let Some(size) = self.receive.lock().claim() else {
+                break;
+            };
+            let buffer = qp.receive_buffer(self, size);
+            let error = buffer.as_ref().err().copied();
+            self.receive.lock().claimed(size, buffer.ok());
+            if let Some(error) = error {
+                self.receive.lock().post()?;
+                return Err(error);
+            }
+        }
+        self.receive.lock().post()
+    }
+
+    /// Returns whether there are as many of its own Receives as the peer may count on. If not, one
+    /// was lost, and the peer would wait for it for ever. Sleeps.
+    pub(crate) fn has_receives(&self) -> bool {
+        // While it is held nobody adds any.
+        let objects = self.objects.lock();
+        let gate = self.receive.lock();
+        let is_open = gate.qp.is_some() && !self.shares_receives();
+        let is_short = is_open && gate.there() < gate.stock.target();
+        drop(gate);
         drop(objects);
-        drop(scope);
-        asked
+        !is_short
     }
 
     /// Has one Receive more kept posted, in place of one that the peer has taken without having
@@ -245,19 +293,22 @@ impl<H: EndpointEvents> Endpoint<H> {
         Ok(())
     }
 
-    /// Makes what [`Self::replace_receive`] has asked for. Sleeps.
-    pub(super) fn fill_pool(&self) {
-        let Some(pool) = &self.shared else { return };
+    /// Makes the buffers that are missing. What there is no memory for is tried again when the next
+    /// message has come. Sleeps.
+    pub(super) fn fill_now(self: &Arc<Self>) {
+        // The end of the endpoint waits for this, and writeback may wait for that.
+        let _scope = NoFs::enter();
         // Excludes the end of the device.
         let objects = self.objects.lock();
-        if objects.is_none() {
-            return;
+        let Some(objects) = &*objects else { return };
+        if let Some(pool) = &self.shared {
+            pool.fill_at_last();
+        } else if let Some(qp) = objects.cm.queue_pair() {
+            // A device that takes no Receives has those missing that the peer counts on.
+            if self.fill(&qp).is_err_and(|error| error != ENOMEM) {
+                self.context.lost();
+            }
         }
-        // The end of the endpoint waits for this, and writeback may wait for that.
-        let scope = NoFs::enter();
-        pool.fill_at_last();
-        drop(scope);
-        drop(objects);
     }
 
     /// Returns the number of Receives that it has to make do with, if there were too few for all
@@ -275,7 +326,9 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// Takes back what [`Self::ask_for_receives`] was asked for, of which the peer was not told, or
     /// which it has used; unless the end of the endpoint, which takes all of it back, was first.
     pub(crate) fn return_receives(&self, count: u32) {
-        let Some(pool) = &self.shared else { return };
+        let Some(pool) = &self.shared else {
+            return self.receive.lock().stock.lower(count);
+        };
         let mut asked = self.asked.load(Relaxed);
         loop {
             let returned = count.min(asked);
@@ -286,6 +339,15 @@ impl<H: EndpointEvents> Endpoint<H> {
                 Ok(_) => return pool.release(returned),
                 Err(now) => asked = now,
             }
+        }
+    }
+
+    /// Returns the number of Receives that serve this many credits.
+    pub(crate) fn receives_for(&self, credits: u32) -> u32 {
+        if self.shares_receives() {
+            credits
+        } else {
+            credits.saturating_mul(self.sizes.receives_per_credit)
         }
     }
 

@@ -18,10 +18,9 @@
 //! `CmId::accept`. iWARP knows no such thing.
 //!
 //! A quarter of what there may be is not for connections that want more than they began with, so
-//! that new ones find some. What is kept for clients that had a connection
-//! ([`absent`](crate::rdma::cm::absent)) is not for others, up to a half of what there may be.
-//! Where one was denied more a short while ago, all make do with the same share: one that has more
-//! gives back what it can, which is what its peer was not promised yet or has used.
+//! that new ones find some. Where one was denied more a short while ago, all make do with the same
+//! share: one that has more gives back what it can, which is what its peer was not promised yet or
+//! has used.
 //!
 //! If a device takes no Receives, those are missing that were promised, and nobody can tell whose
 //! they are. So all connections of the pool end; the next ones have another pool.
@@ -153,7 +152,6 @@ impl<M: PoolMember> ReceivePools<M> {
                 // none.
                 tells: !limits.iwarp,
                 group,
-                groups: groups.count(),
                 vector: groups.vector(group),
             };
             ReceivePool::new(device, parameters)
@@ -169,10 +167,7 @@ impl<M: PoolMember> ReceivePools<M> {
         } else {
             let known = pools.iter_mut().filter(|entry| fits(entry));
             // One that has no room would take nobody in, now or at the next attempt.
-            let least = known.min_by_key(|entry| {
-                let is_full = |need| entry.pool.is_full(need);
-                (is_full(Need::Vital), is_full(Need::First), entry.members)
-            });
+            let least = known.min_by_key(|entry| (entry.pool.is_full(Need::First), entry.members));
             match (least, made) {
                 // Also if there should be one more, which can't be made now.
                 (Some(entry), _) => {

@@ -7,12 +7,19 @@ use crate::rdma::send_queue::postings;
 /// The size of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
-    /// Receive buffers, all of them posted but for one batch. Not used where Receives are shared.
+    /// Receive buffers at most. Not used where Receives are shared.
     pub(crate) receives: u32,
+    /// Receives that are kept posted to begin with. Not used where they are shared.
+    pub(crate) first_receives: u32,
+    /// Set if the Receives count for all connections of the server.
+    pub(crate) counts_receives: bool,
+    /// Receives that are kept posted for each credit, where they are not shared.
+    pub(crate) receives_per_credit: u32,
     /// Octets of each, to begin with.
     pub(crate) receive_size: usize,
     /// Set if larger ones may take their places, see
-    /// [`Endpoint::enlarge_receives`](super::Endpoint::enlarge_receives).
+    /// [`Endpoint::enlarge_receives`](super::Endpoint::enlarge_receives). Then
+    /// [`REPLACEMENTS`](super::REPLACEMENTS) of them are among the most that there are.
     pub(crate) may_enlarge: bool,
     /// Send buffers at most.
     pub(crate) sends: u32,
@@ -41,19 +48,11 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Returns the number of Receives of an endpoint of its own, if it shares Receives or not.
-    pub(super) fn own_receives(&self, shares: bool) -> u32 {
-        if shares {
-            0
-        } else {
-            self.receives
-        }
-    }
-
-    /// Returns the number of buffers, regions and others that are made for the QP at most.
-    pub(super) fn postings(&self) -> u32 {
-        let larger = if self.may_enlarge { self.receives } else { 0 };
-        [self.receives, larger, self.sends, self.regions]
+    /// Returns the number of buffers, regions and others that are made for the QP at most, which
+    /// perhaps shares its Receives.
+    pub(super) fn postings(&self, shares: bool) -> u32 {
+        let receives = if shares { 0 } else { self.receives };
+        [receives, self.sends, self.regions]
             .into_iter()
             .fold(postings(self.pulls), u32::saturating_add)
     }

@@ -24,12 +24,14 @@ macro_rules! lines {
     };
 }
 
-/// Makes the list of an object's files. Each has the name of the function that writes it.
+/// Makes the list of an object's files. Each has the name of the function that writes it, and
+/// perhaps another function, which is called when something is written into it.
 macro_rules! files {
-    ($($show:ident),* $(,)?) => {
+    ($($show:ident $(=> $reset:ident)?),* $(,)?) => {
         &[$($crate::kext::debugfs::File {
             name: kernel::c_str!(stringify!($show)),
             show: $show,
+            reset: [$(Some($reset as fn(&Self)),)? None][0],
         },)*]
     };
 }
@@ -62,6 +64,9 @@ pub(crate) trait Inspect: Send + Sync + Sized + 'static {
     const FILES: &'static [File<Self>];
 }
 
+/// C's pointer to [`Directory::reset_callback`].
+type ResetCallback = unsafe extern "C" fn(*const sys::rpcrdma_debugfs_file);
+
 /// A file in a [`Directory`].
 pub(crate) struct File<T> {
     /// The name of the file.
@@ -69,6 +74,8 @@ pub(crate) struct File<T> {
     /// Writes the contents of the file. May sleep, but must not wait for a thread that drops a
     /// [`Directory`].
     pub(crate) show: fn(&T, &SeqFile),
+    /// Called when something is written into the file, whatever that is. The same holds for it.
+    pub(crate) reset: Option<fn(&T)>,
 }
 
 /// The data of a file, to which C has a pointer.
@@ -77,6 +84,7 @@ struct Entry<T> {
     /// The part that C knows. It is first, so that C's pointer is one to the whole entry.
     raw: sys::rpcrdma_debugfs_file,
     show: fn(&T, &SeqFile),
+    reset: Option<fn(&T)>,
     object: *const T,
 }
 
@@ -112,8 +120,10 @@ impl<T: Inspect> Directory<T> {
             let entry = Entry {
                 raw: sys::rpcrdma_debugfs_file {
                     show: Some(Self::show_callback),
+                    reset: file.reset.map(|_| Self::reset_callback as ResetCallback),
                 },
                 show: file.show,
+                reset: file.reset,
                 object: Arc::as_ptr(&object),
             };
             entries.push(entry, GFP_KERNEL)?;
@@ -157,6 +167,19 @@ impl<T: Inspect> Directory<T> {
         // SAFETY: The caller guarantees that the `seq_file` is live.
         let m = unsafe { SeqFile::from_raw(m) };
         (entry.show)(object, m);
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Self::show_callback`], called by `rpcrdma_debugfs_write`.
+    unsafe extern "C" fn reset_callback(file: *const sys::rpcrdma_debugfs_file) {
+        // SAFETY: As in `show_callback`.
+        let entry = unsafe { &*file.cast::<Entry<T>>() };
+        // SAFETY: As in `show_callback`.
+        let object = unsafe { &*entry.object };
+        if let Some(reset) = entry.reset {
+            reset(object);
+        }
     }
 }
 

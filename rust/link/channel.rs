@@ -72,7 +72,10 @@ use crate::endpoint::{
 };
 use crate::kext::completion::Completion;
 use crate::kext::prelude::*;
-use crate::kext::time::HZ;
+use crate::kext::time::{
+    jiffies,
+    HZ, //
+};
 use crate::link::assembly::{
     self,
     Assembly,
@@ -127,7 +130,10 @@ use crate::proto::session::{
     Role,
     Timer, //
 };
-use crate::proto::v2::RdmaError;
+use crate::proto::v2::{
+    Direction,
+    RdmaError, //
+};
 use crate::proto::v2_2016::props::{
     Values,
     Wishes, //
@@ -240,6 +246,11 @@ pub(crate) struct Channel {
     local: AddressText,
     /// Set if Version Two may be spoken.
     may_speak_two: bool,
+    /// Set if Replies of Version One get their credit value when they are posted, so that one which
+    /// grants more never comes behind one that grants fewer: those of a server.
+    stamps_replies: bool,
+    /// When the minute began in which it is counted what the peer uses, in jiffies.
+    minute: Atomic<usize>,
     /// Set if there is host authentication.
     authenticates: bool,
     /// The authentication of the peer.
@@ -337,6 +348,8 @@ impl Channel {
                     Role::Server => parameters.auth.server,
                 },
                 may_speak_two,
+                stamps_replies: parameters.role == Role::Server,
+                minute: Atomic::new(jiffies()),
                 authenticates: on,
                 auth <- Auth::new(parameters.role, &parameters.auth, on, share.clone()),
                 settled: Atomic::new(settled),
@@ -712,7 +725,8 @@ impl Channel {
     ) -> Result<Sending<'_>, Refusal> {
         let version = self.version();
         let is_free = |version: Version| version.rules().is_free(self.role, message.direction);
-        if version.is_some_and(is_free) {
+        let stamps = self.stamps_replies && message.direction == Direction::Reply;
+        if !stamps && version.is_some_and(is_free) {
             // It carries its credits already, and nothing is known by it.
             return Ok(Sending {
                 state: None,

@@ -25,7 +25,7 @@ use crate::endpoint::{
     PostError,
     RegionHandle,
     SendBuffer,
-    RECEIVE_BATCH, //
+    REPLACEMENTS, //
 };
 use crate::kext::net::{
     Net,
@@ -236,9 +236,13 @@ impl<H: EndpointEvents> Link<H> {
             sizes.pulls = REVERSE_RECEIVES;
             sizes.transfers = transfers;
             sizes.may_enlarge = parameters.version == Version::Earlier;
+            if sizes.may_enlarge {
+                let most = limits.queue_depth.saturating_sub(1);
+                sizes.receives = (sizes.receives + REPLACEMENTS).min(most);
+            }
             read_depth = limits.outbound_reads.min(REVERSE_READS);
         }
-        let (segments, receives) = (sizes.segments, sizes.receives);
+        let (segments, receives) = (sizes.segments, sizes.first_receives);
         let owner = EndpointOwner::new(cm, sizes, None)?;
         let left = Msecs::try_from(until.saturating_sub(milliseconds()))?;
         let accepted = owner.connect(&own.encode(), read_depth, left)?;
@@ -268,8 +272,7 @@ impl<H: EndpointEvents> Link<H> {
                 peer: CmPrivate::decode(accepted.private_data()),
                 calls: wanted.credits,
             },
-            // Up to a batch may be idle.
-            receives: Receives::fixed(receives.saturating_sub(RECEIVE_BATCH)),
+            receives: Receives::fixed(receives),
             credits_in_one: REVERSE_CREDITS,
             read_chunks: REVERSE_CHUNKS,
             write_chunks: REVERSE_CHUNKS,

@@ -160,6 +160,10 @@ pub(crate) fn choose(
 
     let sizes = Sizes {
         receives: credits + receives_beside,
+        // Up to a batch of all may be idle.
+        first_receives: credits + REVERSE_RECEIVES,
+        counts_receives: false,
+        receives_per_credit: 1,
         receive_size: wanted.inline_receive as usize,
         may_enlarge: false,
         sends: credits + REVERSE_CREDITS,

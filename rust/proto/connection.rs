@@ -491,8 +491,15 @@ impl Connection {
         if version.rules().has_optional {
             return self.begin_earlier(message.direction);
         }
-        // Others count the Calls that have no Reply.
-        Ok(None)
+        // Others count the Calls that have no Reply. What was granted when a Reply was made may be
+        // more than what another one has told since.
+        let is_grant = message.direction == Direction::Reply && self.is_server();
+        Ok(is_grant.then(|| self.receives.allowance().granted()))
+    }
+
+    /// Returns whether this is the end that a client has connected to.
+    fn is_server(&self) -> bool {
+        self.session.role() == Role::Server
     }
 
     /// Does the same in the earlier protocol, where what was asked for before may have changed: the
@@ -514,6 +521,8 @@ impl Connection {
             self.session.commit_send(message.parts.max(1));
         } else if message.direction == Direction::Call {
             self.due.called();
+        } else if self.version == Some(Version::One) && self.is_server() {
+            self.receives.replied();
         }
     }
 
@@ -620,7 +629,7 @@ impl Connection {
     /// Begins to renew the peer's credits, see [`Receives::begin_renewal`].
     pub(crate) fn begin_renewal(&mut self, share: Option<u32>) -> Renewal {
         let withdrawal = match self.version() {
-            Some(Version::One) => Withdrawal::ByTime,
+            Some(Version::One) => self.receives.withdrawal_in_one(),
             Some(version) if version.rules().counts_messages => Withdrawal::ByUse,
             _ => Withdrawal::Never,
         };
@@ -633,6 +642,9 @@ impl Connection {
     pub(crate) fn settle(&mut self, held: u32) -> u32 {
         if self.has_optional() {
             return self.settle_told(held);
+        }
+        if self.version() == Some(Version::One) {
+            return self.receives.settle_replied();
         }
         // A message is counted as held before the session sees it, so none is in neither of them.
         let promised = self.session.windows().1.must_be_posted();
@@ -788,7 +800,9 @@ mod tests {
             assert!(end.takes_calls() && end.may_invalidate() && !end.needs_check());
             assert!(end.admits(&one(Direction::Call)));
             for direction in [Direction::Reply, Direction::Call] {
-                assert_eq!(end.begin(&one(direction)), Ok(None));
+                let is_grant = (role, direction) == (Role::Server, Direction::Reply);
+                let credits = is_grant.then(|| end.receives().allowance().granted());
+                assert_eq!(end.begin(&one(direction)), Ok(credits));
                 end.commit(&one(direction));
             }
             assert_eq!(replies(&end), 33);

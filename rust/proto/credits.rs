@@ -48,6 +48,20 @@ impl Grant {
     }
 }
 
+/// Returns how many credits a peer may have, of `most` that it has while nothing is used: as large
+/// a part of them as of the memory is free. All peers use `used` KiB of that, and should use
+/// `limit` at most. It is the same for all peers that may have as many credits.
+///
+/// So a little less memory takes a little from each peer: there is no point at which a new one gets
+/// nothing, or at which the others lose much at once.
+pub(crate) fn free_share(most: u32, used: u64, limit: u64) -> u32 {
+    let limit = limit.max(1);
+    let free = limit.saturating_sub(used);
+    let share = u64::from(most).saturating_mul(free).div_ceil(limit);
+    // It is never more than that.
+    u32::try_from(share).unwrap_or(most)
+}
+
 /// The promise of a Responder to one peer.
 ///
 /// A peer of Version One keeps its last grant as long as it likes and may then use all of it at
@@ -82,6 +96,9 @@ pub(crate) struct Allowance {
     /// Credits that were withdrawn, and of which it is not certain that the peer has heard. The
     /// caller is not ready for them, but does not hold them against the peer.
     unheard: u32,
+    /// The number of Replies sent since credits were withdrawn, as far as they are not
+    /// [settled](Self::settle_replied): `withdrawn` at most.
+    replied: u32,
 }
 
 /// A peer has more Calls unanswered than it was granted (RFC 8166, 3.3.1), or answers more than it
@@ -104,6 +121,7 @@ impl Allowance {
             growing: false,
             withdrawn: 0,
             unheard: 0,
+            replied: 0,
         }
     }
 
@@ -233,12 +251,49 @@ impl Allowance {
         self.limit = limit.min(self.most).max(self.granted);
     }
 
+    /// Grants withdrawn credits again, for which the caller is still ready, if the peer has used
+    /// all that it has and there may be `most`. Returns whether there are more now.
+    pub(crate) fn regain(&mut self, most: u32) -> bool {
+        let left = self.withdrawn.saturating_sub(self.replied);
+        let credits = if self.growing {
+            0
+        } else {
+            self.wanted(most).min(left)
+        };
+        if credits == 0 {
+            return false;
+        }
+        // INVARIANT: `wanted` does not exceed `limit`.
+        self.granted = self.granted.saturating_add(credits);
+        self.withdrawn = self.withdrawn.saturating_sub(credits);
+        self.used_up = false;
+        true
+    }
+
+    /// Notes a Reply of Version One that was sent with the credit value.
+    pub(crate) fn replied(&mut self) {
+        self.replied = self.replied.saturating_add(1).min(self.withdrawn);
+    }
+
+    /// Settles a withdrawn credit for each Reply that was sent since, and returns their number.
+    ///
+    /// Replies arrive in the order in which they are sent. When the first one arrives that grants
+    /// fewer credits, the peer has as many Calls unanswered as it was granted, at most, and each
+    /// Reply takes one of them. It sends no other Call before they are fewer than it is granted
+    /// now. So for each of these Replies it needs one Receive less.
+    pub(crate) fn settle_replied(&mut self) -> u32 {
+        let settled = core::mem::take(&mut self.replied);
+        self.withdrawn = self.withdrawn.saturating_sub(settled);
+        settled
+    }
+
     /// Grants again what was withdrawn: the peer can't be told so.
     pub(crate) fn restore(&mut self) {
         // INVARIANT: It was granted before, and nothing was added since: see `begin_growth`.
         self.granted = self.promised().min(self.most);
         self.limit = self.limit.max(self.granted);
         self.withdrawn = 0;
+        self.replied = 0;
     }
 
     /// Returns how many credits were withdrawn that the caller is still ready for.
@@ -262,6 +317,7 @@ impl Allowance {
     /// these credits all the same that is no overrun. Returns their number.
     pub(crate) fn settle_unheard(&mut self) -> u32 {
         let settled = core::mem::take(&mut self.withdrawn);
+        self.replied = 0;
         self.unheard = self.unheard.saturating_add(settled);
         settled
     }
@@ -334,6 +390,59 @@ mod tests {
         }
         assert_eq!(allowance.overdraft(), 2);
         assert_eq!(allowance.put_up(), Err(Overrun));
+    }
+
+    /// All of the credits while nothing is used, and a part of them as large as of the memory.
+    #[test]
+    fn the_share_is_linear() {
+        for (used, share) in [
+            (0, 64),
+            (1, 64),
+            (16, 63),
+            (500, 32),
+            (984, 2),
+            (999, 1),
+            (1000, 0),
+            (u64::MAX, 0),
+        ] {
+            assert_eq!(free_share(64, used, 1000), share);
+        }
+        assert_eq!(free_share(64, 0, 0), 64);
+        assert_eq!(free_share(u32::MAX, 1 << 29, 1 << 30), 1 << 31);
+    }
+
+    /// RFC 8166, section 3.3.1: a Receive less for each Reply that grants fewer credits.
+    #[test]
+    fn each_reply_settles_a_credit() {
+        let mut allowance = Allowance::new(16, 64);
+        allowance.replied();
+        assert!(allowance.withdraw(13));
+        assert_eq!(allowance.settle_replied(), 0);
+        for settled in [2, 1, 0] {
+            for _ in 0..2 {
+                allowance.replied();
+            }
+            assert_eq!(allowance.settle_replied(), settled);
+        }
+        assert_eq!((allowance.granted(), allowance.withdrawn()), (13, 0));
+    }
+
+    /// What is still there needs no new Receives; what a Reply has settled does.
+    #[test]
+    fn withdrawn_credits_are_granted_again() {
+        let mut allowance = Allowance::new(16, 64);
+        assert!(allowance.withdraw(4));
+        assert!(!allowance.regain(64));
+        assert_eq!(allowance.arrived(4), Ok(()));
+        allowance.replied();
+        assert!(allowance.regain(64));
+        assert_eq!((allowance.granted(), allowance.withdrawn()), (8, 8));
+        assert_eq!(allowance.arrived(8), Ok(()));
+        assert!(!allowance.regain(8));
+        assert!(allowance.regain(64));
+        assert_eq!((allowance.granted(), allowance.withdrawn()), (15, 1));
+        assert_eq!(allowance.settle_replied(), 1);
+        assert_eq!(allowance.withdrawn(), 0);
     }
 
     /// RFC 8166, section 3.3.3: one Call until its Reply tells the grant.

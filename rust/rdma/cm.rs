@@ -5,7 +5,6 @@
 //!
 //! C header: [`include/rdma/rdma_cm.h`](srctree/include/rdma/rdma_cm.h)
 
-pub(crate) mod absent;
 mod context;
 mod host;
 mod id;
@@ -29,7 +28,8 @@ pub(crate) use self::{
         ConnectRequest,
         ConnectionRequests,
         Listener,
-        RequestId, //
+        RequestId,
+        RnrTimer, //
     },
     queue_pair::{
         Drained,

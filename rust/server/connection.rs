@@ -8,6 +8,7 @@ pub(super) mod inspect;
 
 use crate::endpoint::receive_pool::Need;
 use crate::endpoint::{
+    receive_memory,
     Endpoint,
     EndpointOwner,
     Quota,
@@ -45,10 +46,7 @@ use crate::proto::message::{
     Version, //
 };
 use crate::proto::session::Reason;
-use crate::rdma::cm::{
-    absent,
-    Host, //
-};
+use crate::rdma::cm::Host;
 use crate::requester::fences::Fences;
 use crate::responder::call::{
     self,
@@ -134,6 +132,8 @@ pub(crate) struct Connection {
     /// The times from when a thread had a Call until its Reply was handed to the device, or left to
     /// be.
     latencies: Latencies,
+    /// The fewest credits that it was granted, since that was last reset.
+    least_granted: Atomic<u32>,
     /// The files in debugfs. They refer back to us, so `free` takes them away.
     #[pin]
     directory: Mutex<Option<Directory<Connection>>>,
@@ -150,10 +150,6 @@ pub(crate) struct Connection {
     withheld: Withheld,
     /// Where the client is.
     host: Host,
-    /// The shared Receives without which the connection is of no use.
-    vital: Atomic<u32>,
-    /// Those of them that were kept for its host, see [`absent`].
-    claimed: Atomic<u32>,
     /// The record of the offences of this host and of others.
     offenders: Arc<Offenders>,
     /// Checks whether the client makes progress.
@@ -178,12 +174,21 @@ impl ReceiveOwner for Connection {
 
     fn granted(&self, credits: u32) {
         self.stats.granted(credits);
+        if credits < self.least_granted.load(Relaxed) {
+            self.least_granted.store(credits, Relaxed);
+        }
         // There may be Receives to take back, if they are fewer than before.
         self.upkeep.begin();
     }
 
     fn grant_denied(&self) {
         self.stats.grant_denied();
+    }
+
+    #[inline]
+    fn receive_memory(&self) -> (u64, u64) {
+        let limit = u64::from(tunables::receive_megabytes()) << 10;
+        (receive_memory() >> 10, limit)
     }
 }
 
@@ -301,64 +306,18 @@ impl Connection {
         self.patience.wake_all();
     }
 
-    /// Asks for Receives without which the connection is of no use: for those that are kept for its
-    /// host, if there are as many.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Endpoint::ask_for_receives`].
-    fn ask_for_vital(&self, endpoint: &Arc<Endpoint<Self>>, count: u32) -> Result {
-        if !endpoint.shares_receives() {
-            return Ok(());
-        }
-        let is_kept = absent::claim(self.host, count);
-        let need = if is_kept { Need::Vital } else { Need::First };
-        if let Err(error) = endpoint.ask_for_receives(count, need) {
-            if is_kept {
-                absent::keep(self.host, count);
-            }
-            return Err(error);
-        }
-        let claimed = if is_kept { count } else { 0 };
-        self.claimed.fetch_add(claimed, Relaxed);
-        self.vital.fetch_add(count, Relaxed);
-        Ok(())
-    }
-
-    /// Gives back what [`Self::ask_for_vital`] was asked for. It is not kept for the client.
-    fn return_vital(&self, endpoint: &Endpoint<Self>, count: u32) {
-        if endpoint.shares_receives() {
-            self.vital.fetch_sub(count, Relaxed);
-            endpoint.return_receives(count);
-        }
-    }
-
-    /// Keeps Receives for the client, which may come again: all that it needed if it has used a
-    /// file, else those that were kept for it before. Called once, at the end. Sleeps.
-    fn keep_place(&self) {
-        let receives = if self.xprt.is_peer_valid() {
-            &self.vital
-        } else {
-            &self.claimed
-        };
-        match receives.load(Relaxed) {
-            0 => {}
-            receives => absent::keep(self.host, receives),
-        }
-    }
-
     /// Makes what a callback needs of the connection, see [`CallbackWire::begin_callback`].
     fn prepare_callback(&self, endpoint: &Arc<Endpoint<Self>>) -> Result {
         // Completion handlers may wait for what is held meanwhile, and writeback for them.
         let _scope = NoFs::enter();
         // Replies need them, and not those that the peer was promised for its Calls.
-        self.ask_for_vital(endpoint, callback::SLOTS)?;
+        endpoint.ask_for_receives(callback::SLOTS, Need::First)?;
         // Where credits are not for one direction or the other, Calls may come instead. A Call that
         // finds no Send buffer waits for one to come back, so there must be some.
         let room = self.inbox.add_room(callback::SLOTS);
         let begun = room.and_then(|()| endpoint.add_send_buffers(callback::SLOTS, u64::MAX));
         if begun.is_err() {
-            self.return_vital(endpoint, callback::SLOTS);
+            endpoint.return_receives(callback::SLOTS);
         }
         begun.map(drop)
     }
@@ -376,7 +335,7 @@ impl Connection {
     }
 
     /// Returns what to grant in a message that is about to be sent.
-    fn grant(&self, endpoint: &Endpoint<Self>) -> u32 {
+    fn grant(&self, endpoint: &Arc<Endpoint<Self>>) -> u32 {
         self.channel.grant(endpoint, self)
     }
 
@@ -619,6 +578,19 @@ impl Connection {
         })
     }
 
+    /// Ends the connection if there are fewer Receives than the client may count on: it would wait
+    /// for ever.
+    fn check_receives(&self) {
+        let is_short = self
+            .link()
+            .is_some_and(|link| !link.endpoint().has_receives());
+        if is_short && !self.xprt.is_closing() {
+            let client = self.addresses.0;
+            pr_warn_ratelimited!("client {client} has lost a Receive: disconnected\n");
+            self.close();
+        }
+    }
+
     /// Ends the connection if the client holds up the fence of a Call to it, and its endpoint at
     /// once: all threads may wait for that, and none be there to do it. Returns whether to look
     /// again.
@@ -807,6 +779,7 @@ impl DelayedWorkItem for Connection {
         let again = this.take_back() || again;
         let again = Self::check_fences(&this) || again;
         let is_growing = this.grow_receives();
+        this.check_receives();
         this.act();
         if waits {
             // For want of Send buffers, which could not be made then?

@@ -2,17 +2,17 @@
 
 //! Limits of the server that follow the memory of the machine, unless an administrator sets them.
 //!
-//! What all clients together can take is at most an eighth of the memory so, on machines with 6 GiB
-//! or more: a 32nd for the shared Receives of one device and one size, a 16th for the pages of RDMA
-//! Reads and Writes, a 32nd for Send buffers. Smaller machines have the least of each, which a
-//! server needs to be of use.
+//! What all clients together should take is at most 5/32 of the memory so, on machines with 6 GiB
+//! or more: a 16th for Receives, a 16th for the pages of RDMA Reads and Writes, a 32nd for Send
+//! buffers. Smaller machines have the least of each, which a server needs to be of use. Beyond that
+//! each client has its first credits. Where the administrator has Receives shared they take a 32nd
+//! at most for one device and one size.
 
 use crate::endpoint::receive_pool::FEWEST;
 use crate::kext::machine;
 use crate::kext::prelude::*;
 use crate::link::channel::MESSAGE_SIZE;
 use crate::module_parameters;
-use crate::rdma::cm::absent;
 use crate::sunrpc::tunables;
 
 /// A limit that follows the memory.
@@ -56,6 +56,15 @@ const TRANSFER_MEGABYTES: ByMemory = ByMemory {
     most: 16_384,
 };
 
+/// MiB that Receives should take at most, where they are not shared. The smallest machine has
+/// enough for half of the credits of 300 clients of Version One.
+const RECEIVE_MEGABYTES: ByMemory = ByMemory {
+    part: 16,
+    unit: 1 << 20,
+    least: 96,
+    most: 16_384,
+};
+
 /// Send buffers that all connections may have, beyond their first ones.
 const SEND_BUFFERS: ByMemory = ByMemory {
     part: 32,
@@ -78,11 +87,11 @@ fn parameter(iwarp: bool) -> u32 {
 }
 
 /// Returns the most Receives of `size` octets that connections share on a device; zero if they do
-/// not. A device may allow fewer.
+/// not, which is the default. A device may allow fewer.
 ///
-/// Over iWARP they do not unless the administrator says so. A message that finds no Receive ends
-/// its connection there, whichever connection has taken what there was; and the memory that RDMA
-/// Reads fill is open to RDMA Writes of all connections in the same protection domain.
+/// Over iWARP there is a parameter of its own. A message that finds no Receive ends its connection
+/// there, whichever connection has taken what there was; and the memory that RDMA Reads fill is
+/// open to RDMA Writes of all connections in the same protection domain.
 pub(super) fn shared_receives(iwarp: bool, size: u32) -> u32 {
     match parameter(iwarp) {
         0 => 0,
@@ -101,10 +110,10 @@ pub(crate) fn prepare() {
             pr_warn!("{name}={asked} is too few to be shared, {FEWEST} is used\n");
         }
     }
-    absent::prepare();
     let memory = machine::memory();
     tunables::set_transfer_megabytes(TRANSFER_MEGABYTES.on(memory));
     tunables::set_send_buffers(SEND_BUFFERS.on(memory));
+    tunables::set_receive_megabytes(RECEIVE_MEGABYTES.on(memory));
 }
 
 #[cfg(rpcrdma_kunit)]
@@ -132,25 +141,28 @@ mod tests {
 
     #[test]
     fn what_is_transferred_follows_the_memory() {
-        for (memory, megabytes, buffers) in [
-            (0, 256, 16_384),
-            (2 * GIB, 256, 16_384),
-            (16 * GIB, 1024, 43_690),
-            (256 * GIB, 16_384, 699_050),
-            (u64::MAX, 16_384, 1 << 20),
+        for (memory, megabytes, buffers, receives) in [
+            (0, 256, 16_384, 96),
+            (2 * GIB, 256, 16_384, 128),
+            (16 * GIB, 1024, 43_690, 1024),
+            (256 * GIB, 16_384, 699_050, 16_384),
+            (u64::MAX, 16_384, 1 << 20, 16_384),
         ] {
             assert_eq!(TRANSFER_MEGABYTES.on(memory), megabytes);
+            assert_eq!(RECEIVE_MEGABYTES.on(memory), receives);
             assert_eq!(SEND_BUFFERS.on(memory), buffers);
         }
     }
 
     #[test]
-    fn no_more_than_an_eighth_of_a_machine() {
+    fn no_more_than_a_part_of_a_machine() {
         for memory in [6 * GIB, 16 * GIB, 64 * GIB, 1024 * GIB] {
-            let sum = u64::from(receives(12_288).on(memory)) * 12_288
+            let sum = (u64::from(RECEIVE_MEGABYTES.on(memory)) << 20)
                 + (u64::from(TRANSFER_MEGABYTES.on(memory)) << 20)
                 + u64::from(SEND_BUFFERS.on(memory)) * 12_288;
-            assert!(sum <= memory / 8);
+            assert!(sum <= memory / 32 * 5);
+            let shared = u64::from(receives(12_288).on(memory)) * 12_288;
+            assert!(shared <= memory / 32);
         }
     }
 }

@@ -41,6 +41,8 @@ struct Queue<H: EndpointEvents> {
     /// Set if the oldest message found no buffer for its answer, and no younger one could be taken
     /// in its place.
     held_up: bool,
+    /// The most messages that waited while that was so, itself included.
+    most_parked: usize,
 }
 
 /// The messages and Calls that wait for a thread.
@@ -72,6 +74,7 @@ impl<H: EndpointEvents> Inbox<H> {
             pulled: Fifo::new(),
             room: 0,
             held_up: false,
+            most_parked: 0,
         };
         Ok(pin_init!(Self {
             queue <- new_spinlock!(queue, "rpcrdma::Inbox::queue"),
@@ -134,6 +137,9 @@ impl<H: EndpointEvents> Inbox<H> {
             self.may_pass.xchg(true, Full);
         }
         let refused = queue.arrived.push(arrived).err();
+        if queue.held_up {
+            queue.most_parked = queue.most_parked.max(queue.arrived.len());
+        }
         xprt.set_data();
         drop(queue);
         Self::announce(xprt, refused.is_some());
@@ -154,6 +160,7 @@ impl<H: EndpointEvents> Inbox<H> {
         self.may_pass.xchg(may_pass, Full);
         // Its place is still there, since it has not given its Receive back.
         let refused = queue.arrived.push_oldest(arrived).err();
+        queue.most_parked = queue.most_parked.max(queue.arrived.len());
         xprt.set_data();
         drop(queue);
         Self::announce(xprt, refused.is_some());
@@ -273,6 +280,17 @@ impl<H: EndpointEvents> Inbox<H> {
     pub(super) fn len(&self) -> (usize, usize) {
         let queue = self.queue.lock();
         (queue.arrived.len(), queue.pulled.len())
+    }
+
+    /// Returns the most messages that waited at a time for a buffer, or for transfers to end, since
+    /// that was last forgotten.
+    pub(super) fn most_parked(&self) -> usize {
+        self.queue.lock().most_parked
+    }
+
+    /// Forgets it.
+    pub(super) fn forget_parked(&self) {
+        self.queue.lock().most_parked = 0;
     }
 
     /// The transaction ID of the message that waits longest; zero if there is none.

@@ -26,7 +26,6 @@ use crate::observe::trace::{
     Number, //
 };
 use crate::rdma::cm::{
-    absent,
     ConnectRequest,
     ConnectionRequests,
     Host,
@@ -425,7 +424,6 @@ impl ListenTransport for Listening {
 
     fn create(server: Server<'_>, address: SockAddr<'_>) -> Result<Arc<Self>> {
         let requests = Requests::new(MAX_REQUESTS)?;
-        absent::make_room()?;
         let this = Arc::pin_init(
             try_pin_init!(Self {
                 xprt <- SvcXprt::new(server),

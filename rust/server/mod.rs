@@ -9,7 +9,6 @@
 //! | [`Listening`], [`Connection`] | SUNRPC, see [`crate::sunrpc::svc`] | - | `free` |
 //! | the listening CM id | the listener | mutex `place` | replaced, see below; or `detach` |
 //! | a request to connect | the listener | spinlock `requests` | accepted, device gone, `detach` |
-//! | what is kept for absent clients | the module ([`absent`]) | its mutex | claimed, two hours |
 //! | the [`offenders`] | the listener, shared with its connections | its spinlock | dropped |
 //! | the endpoint | the connection | mutex `owner` | `free`: drained, then destroyed |
 //! | the [`Link`](crate::link::Link) | the connection, shared with its callback | `link` | `free` |
@@ -39,8 +38,6 @@
 //!
 //! What SUNRPC has put off ([`SvcXprt::has_deferred`](crate::sunrpc::svc::SvcXprt::has_deferred))
 //! has its Send buffer, and others may wait for that: it may always go on.
-//!
-//! [`absent`]: crate::rdma::cm::absent
 //!
 //! Replies to Calls of ours take Receives, but no credits; [`Due`](crate::proto::credits::Due)
 //! bounds them by the Calls.

@@ -114,6 +114,10 @@ tunables! {
     /// beyond the first ones of each.
     pub(crate) fn send_buffers = rpcrdma_sysctl_svc_send_buffers;
 
+    /// Returns the memory that the Receives of all connections of the server should take at most,
+    /// where they are not shared: one MiB or more.
+    pub(crate) fn receive_megabytes = rpcrdma_sysctl_svc_receive_memory;
+
     /// Returns the number of RDMA Reads that a new connection of the server may have under way at
     /// once: 1 to 255.
     pub(crate) fn max_outbound_reads = rpcrdma_sysctl_svc_max_outbound_reads;
@@ -155,4 +159,7 @@ defaults! {
 
     /// Sets what [`send_buffers`] returns until an administrator sets something else.
     pub(crate) fn set_send_buffers = rpcrdma_sysctl_svc_send_buffers;
+
+    /// Sets what [`receive_megabytes`] returns until an administrator sets something else.
+    pub(crate) fn set_receive_megabytes = rpcrdma_sysctl_svc_receive_memory;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * debugfs: one directory per transport of the client, one per connection of
- * the server; files to read.
+ * the server; files to read, and some with counters that a write resets.
  *
  * The files refer to the module, which kernel::debugfs cannot make them do. They
  * have to: a file that is still open when its transport has gone is closed by
@@ -24,7 +24,31 @@ static int rpcrdma_debugfs_show(struct seq_file *m, void *unused)
 	file->show(m, file);
 	return 0;
 }
-DEFINE_SHOW_ATTRIBUTE(rpcrdma_debugfs);
+
+static int rpcrdma_debugfs_open(struct inode *inode, struct file *f)
+{
+	return single_open(f, rpcrdma_debugfs_show, inode->i_private);
+}
+
+static ssize_t rpcrdma_debugfs_write(struct file *f, const char __user *text,
+				     size_t len, loff_t *pos)
+{
+	const struct rpcrdma_debugfs_file *file = file_inode(f)->i_private;
+
+	if (!file->reset)
+		return -EPERM;
+	file->reset(file);
+	return len;
+}
+
+static const struct file_operations rpcrdma_debugfs_fops = {
+	.owner		= THIS_MODULE,
+	.open		= rpcrdma_debugfs_open,
+	.read		= seq_read,
+	.write		= rpcrdma_debugfs_write,
+	.llseek		= seq_lseek,
+	.release	= single_release,
+};
 
 /**
  * rpcrdma_debugfs_init - make the directory of all transports
@@ -71,12 +95,13 @@ struct dentry *rpcrdma_debugfs_add_dir(bool server, unsigned int id)
  * rpcrdma_debugfs_add_file - make a file
  * @dir: result of rpcrdma_debugfs_add_dir()
  * @name: name of the file
- * @file: called for each read, until rpcrdma_debugfs_remove_dir() returns
+ * @file: called for each read, and for writes if it resets anything, until
+ *	rpcrdma_debugfs_remove_dir() returns
  */
 void rpcrdma_debugfs_add_file(struct dentry *dir, const char *name,
 			      const struct rpcrdma_debugfs_file *file)
 {
-	debugfs_create_file(name, 0400, dir, (void *)file,
+	debugfs_create_file(name, file->reset ? 0600 : 0400, dir, (void *)file,
 			    &rpcrdma_debugfs_fops);
 }
 

@@ -14,9 +14,11 @@
 unsigned int rpcrdma_sysctl_svc_max_requests = 64;
 unsigned int rpcrdma_sysctl_svc_max_req_size = 4096;
 unsigned int rpcrdma_sysctl_svc_max_outbound_reads = 16;
-/* In MiB. This and the next one are set by the memory of the machine. */
+/* In MiB. This and the next two are set by the memory of the machine. */
 unsigned int rpcrdma_sysctl_svc_transfer_memory;
 unsigned int rpcrdma_sysctl_svc_send_buffers;
+/* In MiB. */
+unsigned int rpcrdma_sysctl_svc_receive_memory;
 
 #ifdef CONFIG_SYSCTL
 
@@ -101,6 +103,8 @@ static const struct ctl_table table[] = {
 			min_transfer_memory, max_transfer_memory),
 	RPCRDMA_TUNABLE("send_buffers", rpcrdma_sysctl_svc_send_buffers,
 			min_send_buffers, max_send_buffers),
+	RPCRDMA_TUNABLE("receive_memory", rpcrdma_sysctl_svc_receive_memory,
+			min_transfer_memory, max_transfer_memory),
 };
 
 /**

@@ -19,8 +19,8 @@
 
 Each uses all credits that it gets, up to `BUSY` Calls at once, and then does nothing but what an idle
 mount of NFSv4 does: a Call now and then, here every 15 s. Send buffers that the busy time has taken are
-given back within a minute; Receives are, for credits, when others want them. Then the service stops and
-starts again, and all ask for a connection at the same moment.
+given back within a minute, and a Receive with each Call after that. Then the service stops and starts
+again, and all ask for a connection at the same moment.
 """
 
 import functools
@@ -34,7 +34,7 @@ from common import (Gone, check, children, fabric, figure, log, queue_pairs, rem
                     rounds, wait_for)
 from crowd import PATIENCE, Steps, come, make, served  # noqa: E402
 from memory import server_memory  # noqa: E402
-from server_credits import restart  # noqa: E402
+from server_credits import restart, set_memory  # noqa: E402
 
 TWO = os.environ["VARIANT"] == "two"
 #: Connections of each process.
@@ -43,8 +43,8 @@ EACH = 40
 BUSY = 16
 #: How long each is busy at most, in seconds.
 WORK = 2
-#: Shared Receives on a machine with 16 GiB.
-RECEIVES = 32_768
+#: MiB of Receives on a machine with 16 GiB.
+RECEIVES = 1024
 #: How long all are idle, in seconds, and how often each does a Call meanwhile.
 REST, RENEWAL = 65, 15
 
@@ -155,7 +155,8 @@ def conduct(steps):
 
 def client():
     """As many processes as it takes."""
-    restart(RECEIVES)
+    restart()
+    set_memory(RECEIVES)
     steps = Steps(rounds() // EACH)
     children(*(functools.partial(one_process, steps, n) for n in range(steps.count)),
              functools.partial(conduct, steps), limit=28 * PATIENCE)

@@ -87,4 +87,4 @@ def client():
         load.stop()
 
 
-main(client)
+main(client, rnr="the client does not count the Calls of processes that were killed")

@@ -13,13 +13,13 @@
 # timeout: 90 300
 # rounds: 6 60
 # soak: only
-"""A flood that breaks the connections of those who flood, and no other one.
+"""A flood that breaks the connections of those who flood, or waits there, and breaks no other one.
 
 Four processes connect, post 600 Sends at once, drop the connection and come again, for `$ROUNDS`
 seconds. In the variant `two` every second of them speaks Version Two. In the variant `unread` they use
 the server's Receives up with what is no message: it is too long, or where the fabric has that RDMA
-Writes with immediate data. After a while the server has all of them wait for their connections, so
-that most of its time is for others.
+Writes with immediate data. After a while the server has those that it ends wait for their connections,
+so that most of its time is for others.
 
 The stock server has Receives for each connection, and ends none: with it the figures are only shown.
 """
@@ -128,7 +128,9 @@ def flood(number, two, seconds, counts):
         f"server; {sent} {what} posted; {refused} times no connection")
     check(connected > 0, "never connected")
     check(sent >= MESSAGES, "there was no flood")
-    check(ended > 0 or not ENDS, "the server has tolerated it")
+    # In Version One what comes beyond the Receives of its connection waits there.
+    tolerated = VARIANT != "unread" and not two and fabric() != "siw"
+    check(ended > 0 or tolerated or not ENDS, "the server has tolerated it")
 
 
 def watch(load, mount, seconds):

@@ -45,9 +45,7 @@ def replace_module(which):
     # Connections may still be about to end.
     wait_for("removal of the server's module", 60, lambda: remote(
         "rmmod rpcrdma 2>/dev/null; ! grep -q '^rpcrdma ' /proc/modules && echo gone || true"), 0.5)
-    # Over iWARP ours shares Receives only when it is told to.
-    shared = " shared_receives_iwarp=8192" if (which, fabric()) == ("OURS", "siw") else ""
-    remote(f"insmod ${which}_KO{shared}")
+    remote(f"insmod ${which}_KO")
     remote_call("nfsd_start")
 
 

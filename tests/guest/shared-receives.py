@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-# shared_receives: the server has no more Receives than that, at least 33; with 0 each connection its own.
+# shared_receives: the server has no more Receives than that, at least 33; by default each connection has its own.
 # mode: pair
 # fabrics: rxe
 # server: ours
@@ -137,12 +137,11 @@ def others(room):
 
 
 def own(mount):
-    """Nothing is shared: all is there, and granted, from the start."""
+    """Nothing is shared, and nothing is denied."""
     credits, receives = show("credits"), show("receives")
-    check(credits["granted"] == credits["limit"] == MOST, f"{credits}")
-    # One for each credit, one for each Call in work, and those that are asked for else.
-    check(receives == {"shared": 0, "own": 2 * MOST + OTHERS - 1 + BATCH}, f"{receives}")
-    use_all(mount)
+    check(FIRST <= credits["granted"] < credits["limit"] == MOST, f"{credits}")
+    check(receives["shared"] == 0, f"{receives}")
+    wait_for("all credits", 60, lambda: use_all(mount) or show("credits")["granted"] == MOST)
     check(show("counters")["grants_denied"] == 0, "denied")
 
 

@@ -26,6 +26,7 @@ import versions  # noqa: E402
 from case import broken_credits, main  # noqa: E402
 from common import (Mount, check, children, drop_caches, fabric, log, pattern, rdmadev, read,  # noqa: E402
                     remote, remote_call, run, wait_for, write)  # noqa: E402
+from server_credits import PARAMETER  # noqa: E402
 
 DEBUGFS = "/sys/kernel/debug/rpcrdma"
 SYSCTL = "/proc/sys/sunrpc/svc_rdma"
@@ -122,12 +123,11 @@ def client():
     # Small regions, so that a Call has more than one segment to read or to write.
     run("rmmod", "rpcrdma")
     run("insmod", os.environ["MODULE_KO"], "max_region_pages=32", *versions.parameters())
-    if fabric() == "siw":
-        # Where Receives are not shared by default.
-        remote_call("nfsd_stop")
-        remote(f"rmmod rpcrdma && insmod {os.environ['OURS_KO']} shared_receives_iwarp=8192 "
-               + " ".join(versions.parameters()))
-        remote_call("nfsd_start")
+    # There are events for Receives that are shared.
+    remote_call("nfsd_stop")
+    remote(f"rmmod rpcrdma && insmod {os.environ['OURS_KO']} {PARAMETER}=8192 "
+           + " ".join(versions.parameters()))
+    remote_call("nfsd_start")
     remote("mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing")
     remote("mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug")
     # Readers all along: whatever comes and goes, they find whole files or none.

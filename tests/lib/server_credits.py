@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The credits that our server grants, and the Receives that its connections share."""
+"""The credits that our server grants, and the Receives that its connections have or share."""
 
 import concurrent.futures
 import mmap
@@ -27,14 +27,19 @@ def connections():
     return set(remote(f"ls {DEBUGFS}").split())
 
 
-def restart(receives):
-    """Loads the server's module with that parameter."""
+def restart(receives=None):
+    """Loads the server's module, with so many Receives to be shared; by default connections have their own."""
     remote_call("nfsd_stop")
-    remote(f"rmmod rpcrdma && insmod {os.environ['OURS_KO']} "
-           f"{PARAMETER}={receives} {' '.join(versions.parameters())}")
+    shared = [] if receives is None else [f"{PARAMETER}={receives}"]
+    remote(f"rmmod rpcrdma && insmod {os.environ['OURS_KO']} {' '.join(shared + versions.parameters())}")
     remote("mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug")
     remote_call("nfsd_start")
     remote("echo Y >/proc/fs/nfsd/v4_end_grace", ok=None)
+
+
+def set_memory(megabytes):
+    """Sets what the Receives of all connections should take at most."""
+    remote(f"echo {megabytes} > /proc/sys/sunrpc/svc_rdma/receive_memory")
 
 
 def use_all(mount, name="file", connections=1):

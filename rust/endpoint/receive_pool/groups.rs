@@ -61,11 +61,6 @@ impl Groups {
         }
     }
 
-    /// Returns their number, at least one.
-    pub(super) fn count(&self) -> u32 {
-        self.count
-    }
-
     /// Returns the most Receives of each.
     pub(super) fn limit(&self) -> u32 {
         self.limit

@@ -30,7 +30,6 @@ use crate::{
     },
     observe::trace,
     rdma::{
-        cm::absent,
         completion::{
             Completion,
             Vector, //
@@ -99,8 +98,6 @@ pub(super) struct PoolParameters {
     pub(super) tells: bool,
     /// The group of connections that it is for.
     pub(super) group: u32,
-    /// How many groups there are.
-    pub(super) groups: u32,
     /// The completion vector of that group.
     pub(super) vector: Vector,
 }
@@ -117,8 +114,6 @@ pub(crate) struct ReceivePool<M: PoolMember> {
     device_name: DeviceName,
     /// The group of connections that it is for.
     group: u32,
-    /// How many groups there are.
-    groups: u32,
     /// The experience with the device, if it may tell when a QP has used its last Receive.
     tells: Option<Patience>,
     /// Set when the device takes no more Receives for the queue.
@@ -207,7 +202,6 @@ impl<M: PoolMember> ReceivePool<M> {
             limit,
             tells,
             group,
-            groups,
             vector,
         } = parameters;
         let state = State {
@@ -226,7 +220,6 @@ impl<M: PoolMember> ReceivePool<M> {
                 device: device.as_ptr().addr(),
                 device_name,
                 group,
-                groups,
                 tells: tells.then(Patience::new),
                 broken: Atomic::new(false),
                 ending <- new_delayed_work_ext!("rpcrdma::ReceivePool::ending"),
@@ -265,7 +258,7 @@ impl<M: PoolMember> ReceivePool<M> {
     /// Returns whether a further connection with that need may find no Receives.
     pub(super) fn is_full(&self, need: Need) -> bool {
         let state = self.state.lock();
-        state.demand.is_full(need, state.lost(), self.kept())
+        state.demand.is_full(need, state.lost())
     }
 
     /// Returns whether all buffers have that size in octets.
@@ -354,7 +347,6 @@ impl<M: PoolMember> ReceivePool<M> {
             "pool_asked": state.demand.wanted,
             "pool_buffers": state.demand.made,
             "pool_limit": state.demand.limit,
-            "pool_kept": state.demand.kept(self.kept()),
             "pool_posted": queue.map_or(0, |queue| queue.posted()),
             "pool_lost": queue.map_or(0, |queue| queue.lost()),
             "pool_refills": state.refills,
@@ -432,7 +424,7 @@ impl<M: PoolMember> ReceivePool<M> {
         let asked = {
             let mut state = self.state.lock();
             let lost = state.lost();
-            state.demand.ask(count, need, lost, self.kept())
+            state.demand.ask(count, need, lost)
         };
         if asked.is_err() {
             self.short_until
@@ -451,13 +443,7 @@ impl<M: PoolMember> ReceivePool<M> {
         }
         let state = self.state.lock();
         let members = state.queue.as_ref().map_or(0, |queue| queue.members());
-        Some(state.demand.share(members, state.lost(), self.kept()))
-    }
-
-    /// Returns how many Receives would have to be kept for clients to come, which may join any
-    /// group.
-    fn kept(&self) -> u32 {
-        absent::kept().div_ceil(self.groups)
+        Some(state.demand.share(members, state.lost()))
     }
 
     /// Asks for `count` Receives less.

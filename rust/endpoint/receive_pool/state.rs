@@ -9,13 +9,9 @@ use kernel::prelude::*;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Without them a connection is of no use.
-    Vital,
-    /// The same, for a client that may do without the connection: what is kept for others that
-    /// had one, and will have it again, is not for this. No more than a half of all is.
     First,
     /// The peer would get on faster with them. A quarter of all is not for this, so that
-    /// connections that have many leave some to new ones; nor what is kept, and an eighth beside
-    /// it.
+    /// connections that have many leave some to new ones.
     More,
 }
 
@@ -66,44 +62,33 @@ impl Demand {
     }
 
     /// Returns whether there may not be a batch more for a need.
-    pub(super) fn is_full(&self, need: Need, lost: u32, kept: u32) -> bool {
-        let limit = self.limit - self.reserve(need, kept);
+    pub(super) fn is_full(&self, need: Need, lost: u32) -> bool {
+        let limit = self.limit - self.reserve(need);
         self.target(lost).saturating_add(RECEIVE_BATCH) > limit
     }
 
-    /// Returns how many Receives are kept of those that `kept` asks for.
-    pub(super) fn kept(&self, kept: u32) -> u32 {
-        self.reserve(Need::First, kept)
-    }
-
-    /// Returns the number of Receives that are not for a need, if `kept` are kept for clients to
-    /// come.
-    fn reserve(&self, need: Need, kept: u32) -> u32 {
-        let most = self.limit.saturating_sub(RECEIVE_BATCH);
-        let kept = kept.min(most / 2);
+    /// Returns the number of Receives that are not for a need.
+    fn reserve(&self, need: Need) -> u32 {
         match need {
-            Need::Vital => 0,
-            Need::First => kept,
-            Need::More => (kept + most / 8).max(most / 4),
+            Need::First => 0,
+            Need::More => self.limit.saturating_sub(RECEIVE_BATCH) / 4,
         }
     }
 
-    /// Returns the number of Receives that each of `members` may ask for if all have the same, and
-    /// `kept` are kept.
-    pub(super) fn share(&self, members: u32, lost: u32, kept: u32) -> u32 {
-        let others = self.reserve(Need::More, kept) + RECEIVE_BATCH;
+    /// Returns the number of Receives that each of `members` may ask for if all have the same.
+    pub(super) fn share(&self, members: u32, lost: u32) -> u32 {
+        let others = self.reserve(Need::More) + RECEIVE_BATCH;
         let all = self.limit.saturating_sub(others);
         all.saturating_sub(lost) / members.max(1)
     }
 
-    /// Asks for `count` Receives more, if there may be that many buffers, `kept` of which are kept
-    /// for clients to come.
+    /// Asks for `count` Receives more, if there may be that many buffers.
     ///
     /// # Errors
     ///
     /// `ENOSPC`. Then nothing has changed, so a caller that asks for less gets it.
-    pub(super) fn ask(&mut self, count: u32, need: Need, lost: u32, kept: u32) -> Result {
-        let limit = self.limit - self.reserve(need, kept);
+    pub(super) fn ask(&mut self, count: u32, need: Need, lost: u32) -> Result {
+        let limit = self.limit - self.reserve(need);
         let before = self.wanted;
         self.wanted = before.checked_add(count).ok_or(ENOSPC)?;
         if self.target(lost) > limit {
@@ -134,13 +119,13 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_not_asked_for() -> Result {
         let mut demand = Demand::new(RECEIVE_BATCH + 10);
-        demand.ask(4, Need::Vital, 0, 0)?;
-        assert_eq!(demand.ask(7, Need::Vital, 0, 0), Err(ENOSPC));
-        assert_eq!(demand.ask(u32::MAX, Need::Vital, 0, 0), Err(ENOSPC));
+        demand.ask(4, Need::First, 0)?;
+        assert_eq!(demand.ask(7, Need::First, 0), Err(ENOSPC));
+        assert_eq!(demand.ask(u32::MAX, Need::First, 0), Err(ENOSPC));
         assert_eq!(demand.wanted, 4);
-        assert_eq!(demand.ask(6, Need::Vital, 1, 0), Err(ENOSPC));
-        demand.ask(6, Need::Vital, 0, 0)?;
-        assert_eq!(demand.ask(1, Need::Vital, 0, 0), Err(ENOSPC));
+        assert_eq!(demand.ask(6, Need::First, 1), Err(ENOSPC));
+        demand.ask(6, Need::First, 0)?;
+        assert_eq!(demand.ask(1, Need::First, 0), Err(ENOSPC));
         assert_eq!(demand.wanted, 10);
         Ok(())
     }
@@ -148,12 +133,11 @@ mod tests {
     #[test]
     fn it_is_full_without_room_for_a_batch() -> Result {
         let mut demand = Demand::new(3 * RECEIVE_BATCH);
-        demand.ask(RECEIVE_BATCH, Need::Vital, 0, 0)?;
-        assert!(!demand.is_full(Need::Vital, 0, 0));
-        assert!(demand.is_full(Need::Vital, 1, 0));
-        assert!(demand.is_full(Need::First, 0, 1));
-        demand.ask(1, Need::Vital, 0, 0)?;
-        assert!(demand.is_full(Need::Vital, 0, 0));
+        demand.ask(RECEIVE_BATCH, Need::First, 0)?;
+        assert!(!demand.is_full(Need::First, 0));
+        assert!(demand.is_full(Need::First, 1));
+        demand.ask(1, Need::First, 0)?;
+        assert!(demand.is_full(Need::First, 0));
         Ok(())
     }
 
@@ -161,7 +145,7 @@ mod tests {
     #[test]
     fn the_last_place_is_claimed_once() -> Result {
         let mut demand = Demand::new(RECEIVE_BATCH + 2);
-        demand.ask(2, Need::Vital, 0, 0)?;
+        demand.ask(2, Need::First, 0)?;
         demand.made = RECEIVE_BATCH + 1;
         assert!(demand.claim(0));
         assert!(!demand.claim(0));
@@ -179,43 +163,23 @@ mod tests {
     #[test]
     fn a_quarter_is_for_what_is_vital() -> Result {
         let mut demand = Demand::new(RECEIVE_BATCH + 40);
-        assert_eq!(demand.share(3, 0, 0), 10);
-        demand.ask(30, Need::More, 0, 0)?;
-        assert_eq!(demand.ask(1, Need::More, 0, 0), Err(ENOSPC));
-        demand.ask(10, Need::Vital, 0, 0)?;
-        assert_eq!(demand.ask(1, Need::Vital, 0, 0), Err(ENOSPC));
+        assert_eq!(demand.share(3, 0), 10);
+        demand.ask(30, Need::More, 0)?;
+        assert_eq!(demand.ask(1, Need::More, 0), Err(ENOSPC));
+        demand.ask(10, Need::First, 0)?;
+        assert_eq!(demand.ask(1, Need::First, 0), Err(ENOSPC));
         // A connection that comes leaves the others as much to ask for again.
         demand.wanted -= 11;
-        demand.ask(1, Need::More, 0, 0)?;
-        assert_eq!(demand.ask(1, Need::More, 0, 0), Err(ENOSPC));
-        Ok(())
-    }
-
-    /// Clients to come find what is kept for them, and new ones an eighth beside it; or all that
-    /// is not kept, if others leave it.
-    #[test]
-    fn what_is_kept_is_for_those_who_come_again() -> Result {
-        let mut demand = Demand::new(RECEIVE_BATCH + 40);
-        assert_eq!(demand.share(1, 0, 12), 23);
-        assert_eq!(demand.ask(24, Need::More, 0, 12), Err(ENOSPC));
-        demand.ask(23, Need::More, 0, 12)?;
-        demand.ask(5, Need::First, 0, 12)?;
-        assert_eq!(demand.ask(1, Need::First, 0, 12), Err(ENOSPC));
-        demand.ask(12, Need::Vital, 0, 12)?;
-        demand.wanted = 0;
-        demand.ask(28, Need::First, 0, 12)?;
-        assert_eq!(demand.ask(1, Need::First, 0, 12), Err(ENOSPC));
-        demand.wanted = 0;
-        demand.ask(20, Need::First, 0, 1000)?;
-        assert_eq!(demand.ask(1, Need::First, 0, 1000), Err(ENOSPC));
+        demand.ask(1, Need::More, 0)?;
+        assert_eq!(demand.ask(1, Need::More, 0), Err(ENOSPC));
         Ok(())
     }
 
     #[test]
     fn nobody_has_a_share_of_what_is_lost() {
         let demand = Demand::new(RECEIVE_BATCH + 40);
-        assert_eq!(demand.share(2, 2, 0), 14);
-        assert_eq!(demand.share(0, 4, 0), 26);
-        assert_eq!(demand.share(1, 100, 0), 0);
+        assert_eq!(demand.share(2, 2), 14);
+        assert_eq!(demand.share(0, 4), 26);
+        assert_eq!(demand.share(1, 100), 0);
     }
 }

@@ -17,14 +17,17 @@ use crate::{
         Endpoint,
         EndpointEvents, //
     },
-    kext::memalloc::NoFs,
+    kext::{
+        memalloc::NoFs,
+        time::{
+            jiffies,
+            HZ, //
+        }, //
+    },
     link::middles::most_parts,
     proto::{
         connection::{
-            receives::{
-                Receives,
-                Renewal, //
-            },
+            receives::Renewal,
             Terms, //
         },
         credits::{
@@ -38,6 +41,9 @@ use kernel::sync::lock::{
     spinlock::SpinLockBackend,
     Guard, //
 };
+
+/// Jiffies in which it is counted what a peer uses of its credits.
+const MINUTE: usize = 60 * HZ;
 
 /// The owner of the messages that arrive.
 pub(crate) trait ReceiveOwner {
@@ -53,6 +59,10 @@ pub(crate) trait ReceiveOwner {
 
     /// Notes that there were no Receives for more credits.
     fn grant_denied(&self);
+
+    /// Returns the KiB that the Receives of all connections use, where they are not shared, and as
+    /// many as they should use at most.
+    fn receive_memory(&self) -> (u64, u64);
 }
 
 /// The terms that bind a Reply.
@@ -96,12 +106,10 @@ impl Channel {
     /// [`Self::grant`]. Sleeps.
     pub(crate) fn reply_terms<H: EndpointEvents>(
         &self,
-        endpoint: &Endpoint<H>,
+        endpoint: &Arc<Endpoint<H>>,
         owner: &impl ReceiveOwner,
     ) -> ReplyTerms {
-        let share = endpoint.receive_share();
-        let mut state = self.state.lock();
-        let renewal = state.connection.begin_renewal(share);
+        let (state, renewal) = self.begin_renewal(endpoint, owner);
         let mut terms = if self.rules().has_properties {
             ReplyTerms::new(&state.connection.terms(), renewal.granted)
         } else {
@@ -118,13 +126,39 @@ impl Channel {
     /// too few for all connections that share them. Sleeps.
     pub(crate) fn grant<H: EndpointEvents>(
         &self,
-        endpoint: &Endpoint<H>,
+        endpoint: &Arc<Endpoint<H>>,
         owner: &impl ReceiveOwner,
     ) -> u32 {
+        let (state, renewal) = self.begin_renewal(endpoint, owner);
+        self.renew(state, endpoint, owner, &renewal)
+    }
+
+    /// Begins to renew the peer's credits, under the lock that is returned.
+    #[inline]
+    fn begin_renewal<H: EndpointEvents>(
+        &self,
+        endpoint: &Endpoint<H>,
+        owner: &impl ReceiveOwner,
+    ) -> (Guard<'_, State, SpinLockBackend>, Renewal) {
         let share = endpoint.receive_share();
         let mut state = self.state.lock();
+        if !endpoint.shares_receives() {
+            self.bound(&mut state, owner);
+        }
         let renewal = state.connection.begin_renewal(share);
-        self.renew(state, endpoint, owner, &renewal)
+        (state, renewal)
+    }
+
+    /// Bounds the credits of a connection with Receives of its own.
+    fn bound(&self, state: &mut State, owner: &impl ReceiveOwner) {
+        let receives = state.connection.receives_mut();
+        let (used, limit) = owner.receive_memory();
+        receives.set_memory(used, limit);
+        let now = jiffies();
+        if now.wrapping_sub(self.minute.load(Relaxed)) >= MINUTE {
+            self.minute.store(now, Relaxed);
+            receives.minute_over();
+        }
     }
 
     /// Does the work of a renewal, which was begun under the lock that is held. Returns the credit
@@ -133,14 +167,14 @@ impl Channel {
     fn renew<H: EndpointEvents>(
         &self,
         state: Guard<'_, State, SpinLockBackend>,
-        endpoint: &Endpoint<H>,
+        endpoint: &Arc<Endpoint<H>>,
         owner: &impl ReceiveOwner,
         renewal: &Renewal,
     ) -> u32 {
         if renewal.has_work() {
             self.is_quiet.store(false, Relaxed);
         }
-        if renewal.is_less {
+        if renewal.is_new {
             owner.granted(renewal.granted);
         }
         drop(state);
@@ -176,6 +210,9 @@ impl Channel {
         }
         let (share, held) = (endpoint.receive_share(), endpoint.held());
         let mut state = self.change();
+        if !endpoint.shares_receives() {
+            self.bound(&mut state, owner);
+        }
         let changed = state.connection.review_credits(share, limit, held);
         if let Some(granted) = changed {
             owner.granted(granted);
@@ -192,7 +229,7 @@ impl Channel {
         let settled = state.connection.settle(endpoint.held());
         drop(state);
         if settled > 0 {
-            endpoint.return_receives(settled);
+            endpoint.return_receives(endpoint.receives_for(settled));
         }
     }
 
@@ -236,15 +273,21 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// [`Overrun`] if it should not have been sent.
-    pub(crate) fn arrived(&self, unanswered: u32) -> Result<(), Overrun> {
+    /// [`Overrun`] if it should not have been sent, and has taken a Receive that others share.
+    pub(crate) fn arrived<H: EndpointEvents>(
+        &self,
+        endpoint: &Endpoint<H>,
+        unanswered: u32,
+    ) -> Result<(), Overrun> {
         let mut state = self.state.lock();
-        state.connection.receives_mut().arrived(unanswered)
-    }
-
-    /// Sets the Receives of a connection on which nothing has been sent.
-    pub(crate) fn set_receives(&self, receives: Receives) {
-        *self.change().connection.receives_mut() = receives;
+        let receives = state.connection.receives_mut();
+        if !endpoint.shares_receives() {
+            // What comes beyond the peer's own Receives waits at the peer. Over iWARP it ends the
+            // connection.
+            receives.used(unanswered);
+            return Ok(());
+        }
+        receives.arrived(unanswered)
     }
 
     /// Sets how many Receives there are beside those for credits. They are posted before.
@@ -266,10 +309,11 @@ impl Channel {
 
 /// Makes Receives ready for `wanted` credits. Returns whether they are.
 fn make_ready<H: EndpointEvents>(
-    endpoint: &Endpoint<H>,
+    endpoint: &Arc<Endpoint<H>>,
     owner: &impl ReceiveOwner,
     wanted: u32,
 ) -> bool {
+    let wanted = endpoint.receives_for(wanted);
     if endpoint.ask_for_receives(wanted, Need::More).is_err() {
         owner.grant_denied();
         return false;

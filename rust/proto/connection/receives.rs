@@ -5,7 +5,10 @@
 //! [`Allowance`] counts credits. Each of them stands for a Receive, and there are others beside:
 //! one that is promised to nobody (see [`window`]), and one for each Reply to a Call of ours. Where
 //! Receives are shared with other connections, credits are added when the peer has used all that it
-//! has, and in Version Two withdrawn when there are too few for all.
+//! has, and in Version Two withdrawn when there are too few for all. Where each connection has
+//! Receives of its own, all are granted the same part of what they may have at most, which follows
+//! from the memory that all Receives take ([`Receives::set_memory`]); one that does not use its
+//! credits is granted fewer ([`Receives::minute_over`]).
 //!
 //! Growth takes two steps, since to make Receives ready may sleep and may fail:
 //! [`Receives::begin_renewal`] says how many to make ready, [`Receives::end_growth`] is told what
@@ -13,18 +16,20 @@
 //! credits that were withdrawn are not renewed any more, and their Receives are kept until
 //! [`Receives::settle`] finds that the peer has used what it was promised. In the earlier protocol
 //! with number two [`Receives::review`] withdraws them, and they are kept until the peer is known
-//! to have heard of it. In Version One they are kept for a while, see
+//! to have heard of it. In Version One each Reply gives one of them back, see
+//! [`Allowance::settle_replied`]; where Receives are shared they are kept for a while, see
 //! [`Receives::settle_by_time`].
 
 use super::super::{
     credits::{
+        free_share,
         Allowance,
         Overrun, //
     },
     window, //
 };
 
-/// The credits of a new connection that shares its Receives, and the least that a shortage leaves.
+/// The credits of a new connection, and the least that a shortage leaves.
 pub(crate) const FIRST_CREDITS: u32 = 4;
 
 /// The least number of messages that are on their way from a client to a server that is short of
@@ -48,6 +53,9 @@ pub(crate) enum Withdrawal {
     Never,
     /// By what it sends: it uses what it was promised before, see [`Receives::settle`].
     ByUse,
+    /// By what it is sent: each Reply is for a Call that it had unanswered before, see
+    /// [`Allowance::settle_replied`].
+    ByReply,
     /// By the time that has gone by, see [`Receives::settle_by_time`].
     ByTime,
 }
@@ -72,6 +80,14 @@ pub(crate) struct Receives {
     optional: u32,
     /// The number of looks since credits were withdrawn, by time.
     looks: u32,
+    /// The bound of the credits where Receives are not shared, see [`Self::set_memory`].
+    bound: Option<u32>,
+    /// The bound of the credits of a peer that does not use them, see [`Self::minute_over`].
+    idle_bound: u32,
+    /// The number of Calls in this minute.
+    calls: u32,
+    /// The largest number of them that were unanswered at a time.
+    peak: u32,
 }
 
 /// The work before a message is sent that tells the peer its credits.
@@ -80,8 +96,8 @@ pub(crate) struct Receives {
 pub(crate) struct Renewal {
     /// The credit value.
     pub(crate) granted: u32,
-    /// Set if it has just been made smaller.
-    pub(crate) is_less: bool,
+    /// Set if it has just been made another one, for which there are Receives.
+    pub(crate) is_new: bool,
     /// The number of Receives to make ready for more credits. If there are any,
     /// [`Receives::end_growth`] has to follow, whatever comes of it.
     pub(crate) wanted: u32,
@@ -93,7 +109,7 @@ impl Renewal {
     /// Returns whether there is anything to do but to send the credit value. If not, the renewal
     /// has changed nothing.
     pub(crate) const fn has_work(&self) -> bool {
-        self.is_less || self.wanted > 0 || self.settles
+        self.is_new || self.wanted > 0 || self.settles
     }
 }
 
@@ -116,6 +132,10 @@ impl Receives {
             beside: 1,
             optional: 0,
             looks: 0,
+            bound: None,
+            idle_bound: u32::MAX,
+            calls: 0,
+            peak: 0,
         }
     }
 
@@ -165,7 +185,63 @@ impl Receives {
     ///
     /// [`Overrun`] if it should not have been sent.
     pub(crate) fn arrived(&mut self, unanswered: u32) -> core::result::Result<(), Overrun> {
+        self.note_call(unanswered);
         self.allowance.arrived(unanswered)
+    }
+
+    /// Counts a Call with which `unanswered` ones are with us.
+    fn note_call(&mut self, unanswered: u32) {
+        self.calls = self.calls.saturating_add(1);
+        self.peak = self.peak.max(unanswered);
+        if unanswered >= self.allowance.granted() {
+            self.idle_bound = u32::MAX;
+        }
+    }
+
+    /// To be called once a minute, or later: a peer that is idle is granted fewer credits, twice as
+    /// many as it had Calls unanswered at a time. As soon as it uses all of them it may have more.
+    ///
+    /// It is idle if it has used less than half of its credits at a time, and had fewer Calls in
+    /// the minute than it has credits. The Calls that are with us at a time do not say enough: of
+    /// a peer that is far away most are always on their way.
+    pub(crate) fn minute_over(&mut self) {
+        let granted = self.allowance.granted();
+        let (calls, peak) = (
+            core::mem::take(&mut self.calls),
+            core::mem::take(&mut self.peak),
+        );
+        let used = peak.saturating_mul(2);
+        self.idle_bound = if calls < granted && used < granted {
+            used
+        } else {
+            u32::MAX
+        };
+    }
+
+    /// Bounds the credits of a connection with Receives of its own. All such connections use `used`
+    /// KiB for theirs, and should use `limit` at most, see [`free_share`].
+    pub(crate) fn set_memory(&mut self, used: u64, limit: u64) {
+        self.bound = Some(free_share(self.allowance.limit(), used, limit));
+    }
+
+    /// Notes a Reply of Version One that was sent with the credit value.
+    pub(crate) fn replied(&mut self) {
+        self.allowance.replied();
+    }
+
+    /// Returns how many Receives the Replies make needless that were sent since credits were
+    /// withdrawn, and forgets them: the caller gives them back.
+    pub(crate) fn settle_replied(&mut self) -> u32 {
+        self.allowance.settle_replied()
+    }
+
+    /// Returns how it is known in Version One that a peer has heard of fewer credits.
+    pub(crate) const fn withdrawal_in_one(&self) -> Withdrawal {
+        if self.bound.is_some() {
+            Withdrawal::ByReply
+        } else {
+            Withdrawal::ByTime
+        }
     }
 
     /// Tolerates one Call more than so far, for which a Receive is about to be made ready.
@@ -181,14 +257,29 @@ impl Receives {
     /// It has not used more: the session counts messages.
     pub(crate) fn used(&mut self, receives: u32) {
         let receives = receives.min(self.allowance.granted());
+        self.note_call(receives);
         let _ = self.allowance.arrived(receives);
     }
 
     /// Returns how many credits there may be if the connection has to do with `share` Receives.
     fn most(&self, share: Option<u32>) -> u32 {
-        share.map_or(u32::MAX, |share| {
-            share.saturating_sub(self.beside()).max(FIRST_CREDITS)
-        })
+        let share = share.map_or(u32::MAX, |share| share.saturating_sub(self.beside()));
+        share
+            .min(self.bound.unwrap_or(u32::MAX))
+            .min(self.idle_bound)
+            .max(FIRST_CREDITS)
+    }
+
+    /// Returns up to how many credits they may grow, if there may be `most`. A little more than
+    /// there are is not worth its Receives, since it may be less again a moment later.
+    fn growth_bound(&self, most: u32) -> u32 {
+        let granted = self.allowance.granted();
+        let worth = granted.saturating_add(granted >> 3);
+        if self.bound.is_some() && most < worth.min(self.allowance.limit()) {
+            granted
+        } else {
+            most
+        }
     }
 
     /// Withdraws credits from a peer that is told so and says when it has heard of it: if there are
@@ -222,11 +313,14 @@ impl Receives {
         if is_less {
             self.looks = 0;
         }
+        let most = self.growth_bound(most);
+        let keeps = matches!(withdrawal, Withdrawal::ByUse | Withdrawal::ByReply);
+        let is_more = keeps && self.allowance.regain(most);
         Renewal {
             granted: self.allowance.granted(),
-            is_less,
+            is_new: is_less || is_more,
             wanted: self.allowance.begin_growth(most),
-            settles: withdrawal != Withdrawal::ByTime && self.allowance.withdrawn() > 0,
+            settles: keeps && self.allowance.withdrawn() > 0,
         }
     }
 
@@ -335,14 +429,14 @@ mod tests {
     fn receives_are_made_ready_or_given_back() {
         let idle = Renewal {
             granted: 4,
-            is_less: false,
+            is_new: false,
             wanted: 0,
             settles: false,
         };
         assert!(!idle.has_work());
         for renewal in [
             Renewal {
-                is_less: true,
+                is_new: true,
                 ..idle
             },
             Renewal { wanted: 1, ..idle },
@@ -377,7 +471,7 @@ mod tests {
         let renewal = receives.begin_renewal(Some(9), Withdrawal::Never);
         let expected = Renewal {
             granted: 16,
-            is_less: false,
+            is_new: false,
             wanted: 0,
             settles: false,
         };
@@ -397,7 +491,7 @@ mod tests {
         let renewal = receives.begin_renewal(Some(9), Withdrawal::ByTime);
         let expected = Renewal {
             granted: 8,
-            is_less: true,
+            is_new: true,
             wanted: 0,
             settles: false,
         };
@@ -439,7 +533,7 @@ mod tests {
             assert!(
                 receives
                     .begin_renewal(Some(share), Withdrawal::ByTime)
-                    .is_less
+                    .is_new
             );
             for _ in 0..LOOKS {
                 assert!(receives.settle_by_time(0).again);
@@ -455,7 +549,7 @@ mod tests {
         let renewal = receives.begin_renewal(Some(9), Withdrawal::ByUse);
         let expected = Renewal {
             granted: 8,
-            is_less: true,
+            is_new: true,
             wanted: 0,
             settles: true,
         };
@@ -502,6 +596,74 @@ mod tests {
         assert!(receives.review(None, 8));
         assert!(receives.restore());
         assert_eq!(receives.capacity(), 17);
+    }
+
+    /// Each Reply gives a Receive back while there are too few, and what is left is granted again.
+    #[test]
+    fn a_shortage_with_receives_of_its_own() {
+        let mut receives = Receives::new(16, 64);
+        receives.set_memory(920, 1000);
+        assert_eq!(receives.withdrawal_in_one(), Withdrawal::ByReply);
+        let expected = Renewal {
+            granted: 6,
+            is_new: true,
+            wanted: 0,
+            settles: true,
+        };
+        assert_eq!(receives.begin_renewal(None, Withdrawal::ByReply), expected);
+        for left in (0..10_u32).rev() {
+            receives.replied();
+            assert_eq!(receives.settle_replied(), 1);
+            assert_eq!(receives.posted(), left.saturating_add(7));
+        }
+        receives.replied();
+        assert_eq!(receives.settle_replied(), 0);
+        receives.set_memory(2000, 1000);
+        let renewal = receives.begin_renewal(None, Withdrawal::ByReply);
+        assert_eq!(renewal.granted, FIRST_CREDITS);
+        // Two of them have not been given back.
+        receives.used(4);
+        receives.set_memory(0, 1000);
+        let renewal = receives.begin_renewal(None, Withdrawal::ByReply);
+        assert_eq!(
+            (renewal.granted, renewal.is_new, renewal.wanted),
+            (6, true, 0)
+        );
+        receives.used(6);
+        assert_eq!(receives.begin_renewal(None, Withdrawal::ByReply).wanted, 6);
+    }
+
+    /// What others do from one moment to the next does not make Receives come and go.
+    #[test]
+    fn a_little_more_is_not_asked_for() {
+        let mut receives = Receives::new(32, 64);
+        receives.used(32);
+        for (used, wanted) in [(500, 0), (460, 0), (430, 5)] {
+            receives.set_memory(used, 1000);
+            let renewal = receives.begin_renewal(None, Withdrawal::ByUse);
+            assert_eq!((renewal.granted, renewal.wanted), (32, wanted));
+        }
+        let mut receives = Receives::new(62, 64);
+        receives.used(62);
+        receives.set_memory(0, 1000);
+        assert_eq!(receives.begin_renewal(None, Withdrawal::ByUse).wanted, 2);
+    }
+
+    /// A peer that is idle has twice what it uses; one that is far away keeps all.
+    #[test]
+    fn idle_credits_are_withdrawn() {
+        let mut receives = Receives::new(32, 64);
+        for (calls, unanswered, granted) in [(31, 16, 32), (32, 1, 32), (31, 3, 6), (1, 1, 4)] {
+            for _ in 0..calls {
+                receives.used(unanswered);
+            }
+            receives.minute_over();
+            let renewal = receives.begin_renewal(None, Withdrawal::ByReply);
+            assert_eq!(renewal.granted, granted);
+        }
+        assert_eq!(receives.posted(), 33);
+        receives.used(4);
+        assert_eq!(receives.begin_renewal(None, Withdrawal::ByReply).granted, 8);
     }
 
     /// However great the shortage is, a connection can go on.

@@ -211,11 +211,8 @@ impl<H: CmEvents> CmId<H> {
     /// Accepts the connection, on which up to `read_depth` RDMA Reads may be under way at once, and
     /// up to `answer_depth` of the peer's. The QP must exist, with its Receives posted.
     ///
-    /// With `shared`, others may take the Receive that the peer was promised, before they are cut
-    /// off. Then the peer's device tries again, as often as it takes: a Receive that is missing
-    /// for a moment delays the message by a third of a millisecond or more, and does not end the
-    /// connection. Without, only we can be wrong, and the first attempt is the last one. Either
-    /// way devices count it. There is no such thing in iWARP.
+    /// Where a message finds no Receive the peer's device tries again after the time of `timer`, as
+    /// often as it takes, and both devices count it. There is no such thing in iWARP.
     ///
     /// # Errors
     ///
@@ -225,15 +222,11 @@ impl<H: CmEvents> CmId<H> {
         private_data: &[u8],
         read_depth: u8,
         answer_depth: u8,
-        shared: bool,
+        timer: RnrTimer,
     ) -> Result {
         let len = u8::try_from(private_data.len()).map_err(|_| EINVAL)?;
-        if shared {
-            let timer = sys::ib_rnr_timeout_IB_RNR_TIMER_000_32 as u8;
-            // SAFETY: The id is live. The CM takes its own lock, and sets the timer when it
-            // accepts.
-            to_result(unsafe { sys::rdma_set_min_rnr_timer(self.id.as_ptr(), timer) })?;
-        }
+        // SAFETY: The id is live. The CM takes its own lock, and sets the timer when it accepts.
+        to_result(unsafe { sys::rdma_set_min_rnr_timer(self.id.as_ptr(), timer.code()) })?;
         let mut parameters = sys::rdma_conn_param {
             private_data: private_data.as_ptr().cast(),
             private_data_len: len,
@@ -243,7 +236,7 @@ impl<H: CmEvents> CmId<H> {
             initiator_depth: read_depth,
             flow_control: 0,
             // For the peer's Sends.
-            rnr_retry_count: if shared { RETRY_FOR_EVER } else { 0 },
+            rnr_retry_count: RETRY_FOR_EVER,
             ..pin_init::zeroed()
         };
         // SAFETY: The id is live; `rdma_accept` wants the lock held; parameters and private data
@@ -254,6 +247,29 @@ impl<H: CmEvents> CmId<H> {
             sys::rdma_unlock_handler(self.id.as_ptr());
             to_result(status)
         }
+    }
+}
+
+/// The time after which a peer's device tries again to send what found no Receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RnrTimer {
+    /// Others may have taken the Receive that the peer was promised, before they are cut off. It is
+    /// back in a moment.
+    Shared,
+    /// The queue is the peer's own. One that keeps to its credits always finds a Receive there; one
+    /// that does not waits for what it has sent before, and asks 800 times a second at most.
+    Own,
+}
+
+impl RnrTimer {
+    /// Returns its code: 0.32 ms or 1.28 ms. The CM would have 655 ms.
+    fn code(self) -> u8 {
+        let code = match self {
+            Self::Shared => sys::ib_rnr_timeout_IB_RNR_TIMER_000_32,
+            Self::Own => sys::ib_rnr_timeout_IB_RNR_TIMER_001_28,
+        };
+        // CAST: The codes have five bits.
+        code as u8
     }
 }
 

@@ -215,10 +215,10 @@ impl Drained<'_> {
 
 /// The CQ places and the PD of a QP, and where its Receives are posted.
 struct Queues<R: SharedReceives> {
-    /// The CQ places of what is posted to the Send Queue.
-    send: CompletionQueue,
-    /// The CQ places of Receives of its own, and their number.
-    receive: Option<(CompletionQueue, u32)>,
+    /// The CQ places of what is posted to it.
+    queue: CompletionQueue,
+    /// Receives of its own, with one more for the marker of a drain.
+    receives: u32,
     /// The queue of Receives that are shared.
     srq: Option<Arc<SharedReceiveQueue<R>>>,
     /// The PD.
@@ -227,7 +227,9 @@ struct Queues<R: SharedReceives> {
 
 impl<R: SharedReceives> Queues<R> {
     /// Takes the places, one more in each direction than work requests may be posted, for the
-    /// marker of a drain. What completes is handled where the Receives are that it shares.
+    /// marker of a drain. All completions are handled in one place: in the CQ of its own Receives,
+    /// so that a run of the handler mostly finds the completion of a Reply with the next Call; or
+    /// where the Receives are that it shares.
     ///
     /// # Errors
     ///
@@ -241,43 +243,31 @@ impl<R: SharedReceives> Queues<R> {
             ReceiveSource::Own(..) => Vector::Any,
             ReceiveSource::Shared(srq) => srq.vector(),
         };
-        // SAFETY: The caller guarantees it.
-        let shared = |places| unsafe { CompletionQueue::shared(device, places, vector) };
-        let send = shared(send_places)?;
-        Ok(match receives {
-            ReceiveSource::Own(pd, depth) => {
-                let places = depth.checked_add(1).ok_or(EINVAL)?;
-                Self {
-                    send,
-                    receive: Some((shared(places)?, places)),
-                    srq: None,
-                    pd,
-                }
-            }
-            ReceiveSource::Shared(srq) => Self {
-                send,
-                receive: None,
-                pd: srq.pd().clone(),
-                srq: Some(srq),
-            },
+        let (receives, srq, pd) = match receives {
+            ReceiveSource::Own(pd, depth) => (depth.checked_add(1).ok_or(EINVAL)?, None, pd),
+            ReceiveSource::Shared(srq) => (0, Some(srq.clone()), srq.pd().clone()),
+        };
+        let places = send_places.checked_add(receives).ok_or(EINVAL)?;
+        Ok(Self {
+            // SAFETY: The caller guarantees it.
+            queue: unsafe { CompletionQueue::shared(device, places, vector) }?,
+            receives,
+            srq,
+            pd,
         })
     }
 
     /// Returns the attributes of a QP that uses them.
-    fn attributes(&self, send_places: u32, send_sges: u32) -> Result<sys::ib_qp_init_attr> {
-        let (recv_cq, max_recv_wr) = match (&self.receive, &self.srq) {
-            (Some((queue, places)), _) => (queue.as_ptr(), *places),
-            (None, Some(srq)) => (srq.queue().as_ptr(), 0),
-            (None, None) => return Err(EINVAL),
-        };
+    fn attributes(&self, send_places: u32, send_sges: u32) -> sys::ib_qp_init_attr {
         let srq = self.srq.as_ref();
-        Ok(sys::ib_qp_init_attr {
-            send_cq: self.send.as_ptr(),
-            recv_cq,
+        let recv_cq = srq.map_or(&self.queue, |srq| srq.queue());
+        sys::ib_qp_init_attr {
+            send_cq: self.queue.as_ptr(),
+            recv_cq: recv_cq.as_ptr(),
             srq: srq.map_or(ptr::null_mut(), |srq| srq.as_ptr()),
             cap: sys::ib_qp_cap {
                 max_send_wr: send_places,
-                max_recv_wr,
+                max_recv_wr: self.receives,
                 max_send_sge: send_sges,
                 max_recv_sge: 1,
                 // No memory regions of the core's `rdma_rw`: they are made when they are needed.
@@ -287,7 +277,7 @@ impl<R: SharedReceives> Queues<R> {
             sq_sig_type: sys::ib_sig_type_IB_SIGNAL_REQ_WR,
             qp_type: sys::ib_qp_type_IB_QPT_RC,
             ..pin_init::zeroed()
-        })
+        }
     }
 }
 
@@ -295,8 +285,8 @@ impl<R: SharedReceives> Queues<R> {
 ///
 /// # Invariants
 ///
-/// `id` is live, and has the QP of `user`, whose completions go to `send_queue` and `receive_queue`
-/// (or that of `srq`), and its events to `events`.
+/// `id` is live, and has the QP of `user`, whose completions go to `queue` (those of Receives that
+/// are shared to that of `srq`), and its events to `events`.
 pub(super) struct QueuePair {
     /// The CM id.
     id: *mut sys::rdma_cm_id,
@@ -304,10 +294,8 @@ pub(super) struct QueuePair {
     user: Option<QueuePairUser>,
     /// Completed when there is no user any more.
     unused: Arc<Completion>,
-    /// The CQ places of what is posted to the Send Queue.
-    _send_queue: CompletionQueue,
-    /// The CQ places of Receives that are not shared.
-    _receive_queue: Option<(CompletionQueue, u32)>,
+    /// The CQ places of what is posted to it.
+    _queue: CompletionQueue,
     /// The postings. They end when the handlers have done with them.
     end: EndOfQueue,
     /// The queue of Receives that are shared, and the place of the QP there.
@@ -362,14 +350,9 @@ impl QueuePair {
             port_num: port,
             event_handler: Some(event_callback::<O>),
             qp_context: Arc::as_ptr(&events).cast_mut().cast(),
-            ..queues.attributes(send_places, parameters.send_sges)?
+            ..queues.attributes(send_places, parameters.send_sges)
         };
-        let Queues {
-            send,
-            receive,
-            srq,
-            pd,
-        } = queues;
+        let Queues { queue, srq, pd, .. } = queues;
         let mut create = || {
             // SAFETY: The id exists, as do PD, CQs and SRQ, which the `QueuePair` keeps as long as
             // the QP exists. The core checks that the PD is of the id's device.
@@ -405,8 +388,7 @@ impl QueuePair {
             id,
             user: Some(QueuePairUser(used)),
             unused,
-            _send_queue: send,
-            _receive_queue: receive,
+            _queue: queue,
             end,
             srq,
             _pd: pd,

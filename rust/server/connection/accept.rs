@@ -8,12 +8,16 @@ use super::{
     LEAVE_WORK,
     SEND_STEP, //
 };
-use crate::endpoint::receive_pool::ReceivePools;
+use crate::endpoint::receive_pool::{
+    Need,
+    ReceivePools, //
+};
 use crate::endpoint::{
     Endpoint,
     EndpointOwner,
     Sizes,
-    RECEIVE_BATCH, //
+    RECEIVE_BATCH,
+    REPLACEMENTS, //
 };
 use crate::kext::delayed_work::{
     new_delayed_work_ext,
@@ -41,7 +45,8 @@ use crate::observe::trace::Number;
 use crate::proto::cm_private::CmPrivate;
 use crate::proto::connection::receives::{
     Receives,
-    FIRST_CREDITS, //
+    FIRST_CREDITS,
+    FOR_OPTIONAL, //
 };
 use crate::proto::connection::InOne;
 use crate::proto::message::Version;
@@ -74,13 +79,25 @@ use crate::sunrpc::{
     AddressText, //
 };
 
-/// Receives that are not for Calls: one for each Reply to a Call of ours, and a batch that is not
-/// posted.
-const OTHER_RECEIVES: u32 = callback::SLOTS + RECEIVE_BATCH;
+/// Receives that are not for Calls: one for each Reply to a Call of ours, one that is promised to
+/// nobody, those for OPTIONAL messages, a batch that is not posted, and those that wait for the
+/// places of others.
+const OTHER_RECEIVES: u32 = callback::SLOTS + 1 + FOR_OPTIONAL + RECEIVE_BATCH - 1 + REPLACEMENTS;
 
-/// Receives: beside those one for each credit, and one for each Call that a thread has.
-const fn receives(credits: u32) -> u32 {
-    2 * credits + OTHER_RECEIVES
+/// The Receives for each credit where they are not shared. Clients of Linux forget the Calls of a
+/// process that is killed, and send others in their place. Over iWARP a message without a Receive
+/// ends its connection; elsewhere it waits at the client.
+const fn per_credit(iwarp: bool) -> u32 {
+    if iwarp {
+        2
+    } else {
+        1
+    }
+}
+
+/// Receives at most: beside those [`per_credit`] for each.
+const fn receives(credits: u32, per_credit: u32) -> u32 {
+    per_credit * credits + OTHER_RECEIVES
 }
 
 /// Send buffers: one for each Call that is taken in, as many again whose completion has not come,
@@ -166,7 +183,8 @@ impl Connection {
         let this = Arc::pin_init(
             try_pin_init!(Self {
                 xprt <- SvcXprt::new(server),
-                inbox <- Inbox::new(receives(credits))?,
+                // As many Calls again may come that are not expected where Receives are shared.
+                inbox <- Inbox::new(receives(credits, 2))?,
                 owner <- new_mutex!(None, "rpcrdma::Connection::owner"),
                 established: Atomic::new(false),
                 backlog <- Backlog::new(sends(credits), stats.clone())?,
@@ -179,6 +197,7 @@ impl Connection {
                 addresses,
                 stats,
                 latencies: Latencies::new(),
+                least_granted: Atomic::new(u32::MAX),
                 directory <- new_mutex!(None, "rpcrdma::Connection::directory"),
                 has_callback: Atomic::new(false),
                 callback_taken: Atomic::new(false),
@@ -186,8 +205,6 @@ impl Connection {
                 upkeep: Upkeep::new(),
                 withheld: Withheld::new(),
                 host,
-                vital: Atomic::new(0),
-                claimed: Atomic::new(0),
                 offenders: common.offenders.clone(),
                 check <- new_delayed_work_ext!("rpcrdma_check"),
                 device_gone: Atomic::new(false),
@@ -206,7 +223,6 @@ impl Connection {
                 DelayedWork::<Self>::disable_sync(&this);
                 DelayedWork::<Self, LEAVE_WORK>::disable_sync(&this);
                 this.inbox.empty();
-                this.keep_place();
                 return Err(error);
             }
         };
@@ -236,7 +252,7 @@ impl Connection {
         let sharing = (plan.shared > 0).then_some((pools, plan.shared));
         let owner = EndpointOwner::new(cm, plan.sizes, sharing)?;
         let told = plan.in_one.own.encode();
-        self.prepare(&owner, plan.credits)
+        self.prepare(&owner)
             .and_then(|()| owner.accept(&told, plan.read_depth, plan.answer_depth))
             // It has a reference to the endpoint, which has one to the connection.
             .inspect_err(|_| self.set_link(None))?;
@@ -248,15 +264,16 @@ impl Connection {
     /// # Errors
     ///
     /// `ENOMEM`, or `ENOSPC` if all connections have too many Receives.
-    fn prepare(&self, owner: &EndpointOwner<Self>, credits: u32) -> Result {
+    fn prepare(&self, owner: &EndpointOwner<Self>) -> Result {
         let endpoint = owner.endpoint();
-        if !endpoint.shares_receives() {
-            // All that may ever be needed is posted already.
-            self.channel.set_receives(Receives::new(credits, credits));
+        if endpoint.shares_receives() {
+            let wanted = self.channel.capacity();
+            endpoint.ask_for_receives(wanted, Need::First)?;
+            self.inbox.add_room(wanted)?;
+        } else {
+            // They are posted.
+            self.inbox.add_room(endpoint.sizes().first_receives)?;
         }
-        let wanted = self.channel.capacity();
-        self.ask_for_vital(endpoint, wanted)?;
-        self.inbox.add_room(wanted)?;
         let link = Link::new(endpoint.clone(), self.channel.clone())?;
         self.set_link(Some(link));
         Ok(())
@@ -336,6 +353,9 @@ impl Plan {
         // which perhaps may not be sent before one of those: our properties, if a client begins
         // with Calls, or errors, which come first.
         let kept_sends = u32::from(rules.has_properties);
+        let per_credit = per_credit(limits.iwarp);
+        let optional = if has_optional { FOR_OPTIONAL } else { 0 };
+        let first_receives = per_credit * FIRST_CREDITS.min(credits) + 1 + optional;
         Ok(Self {
             highest,
             auth,
@@ -356,7 +376,10 @@ impl Plan {
                 .min(limits.inbound_reads)
                 .min(most_answers),
             sizes: Sizes {
-                receives: receives(credits),
+                receives: receives(credits, per_credit),
+                first_receives,
+                counts_receives: true,
+                receives_per_credit: per_credit,
                 receive_size: size as usize,
                 may_enlarge: has_optional,
                 sends: sends(credits) + kept_sends,

@@ -135,7 +135,8 @@ impl Connection {
     /// Takes a Call in that takes a credit of its own, or what can't be decoded and is no Reply.
     fn take_counted_call(&self, mut message: Received<Self>) {
         let unanswered = message.count();
-        let overrun = self.channel.arrived(unanswered).is_err();
+        let endpoint = message.endpoint();
+        let overrun = self.channel.arrived(endpoint, unanswered).is_err();
         if overrun && self.channel.tolerate(message.endpoint(), self).is_err() {
             self.cut_off_for(&message);
             return;
@@ -361,7 +362,6 @@ impl ServerTransport for Connection {
             owner.disconnect();
         }
         this.wake_all();
-        this.keep_place();
         DelayedWork::<Self, LEAVE_WORK>::schedule(this, 0);
     }
 

@@ -22,6 +22,7 @@ use crate::observe::trace::{
     self,
     Number, //
 };
+use crate::proto::message::Version;
 use crate::sunrpc::AddressText;
 use kernel::seq_file::SeqFile;
 
@@ -39,8 +40,8 @@ pub(super) fn accepted(number: Number, peer: &AddressText, accepted: &Result<Arc
         Err(error) => {
             if *error == ENOSPC {
                 pr_warn_ratelimited!(
-                    "client {peer} is refused: all Receives are in use or kept for clients that \
-                     had a connection, see shared_receives\n"
+                    "client {peer} is refused: all shared Receives are in use, see \
+                     shared_receives\n"
                 );
             }
             return refused(number, peer, *error);
@@ -75,8 +76,14 @@ impl Connection {
         owner.as_ref().map(|owner| owner.endpoint().clone())
     }
 
-    /// Says what was agreed on.
+    /// Says what was agreed on. The first Receives may be longer than a message of Version One.
     pub(in crate::server) fn tell_agreement(&self) {
+        if self.channel.version() == Some(Version::One) {
+            if let Some(link) = self.link() {
+                let size = self.channel.in_one().own.receive_size;
+                link.endpoint().resize_receives(size);
+            }
+        }
         self.channel
             .agreement()
             .tell(self.number, &self.addresses.0);
@@ -85,7 +92,8 @@ impl Connection {
 
 impl Inspect for Connection {
     const FILES: &'static [File<Self>] = files![
-        state, limits, credits, receives, send_queue, transfers, callback, counters, latency,
+        state, limits, credits => reset_credits, receives, send_queue, transfers, callback,
+        counters, latency,
     ];
 }
 
@@ -132,14 +140,22 @@ fn credits(connection: &Connection, m: &SeqFile) {
     let allowance = connection.channel.allowance();
     lines!(m,
         "granted": allowance.granted(),
+        "least_granted": connection.least_granted.load(Relaxed).min(allowance.granted()),
         "limit": allowance.limit(),
         "overdraft": allowance.overdraft(),
         "withdrawn": allowance.withdrawn(),
         "in_work": connection.stats.in_work(),
         "arrived": arrived,
         "pulled": pulled,
+        "most_parked": connection.inbox.most_parked(),
     );
     connection.channel.show_windows(m);
+}
+
+/// Forgets the fewest credits and the most Calls behind one that waits.
+fn reset_credits(connection: &Connection) {
+    connection.least_granted.store(u32::MAX, Relaxed);
+    connection.inbox.forget_parked();
 }
 
 /// Prints the Receives that are posted for the peer: those of the connection's own, or what it has

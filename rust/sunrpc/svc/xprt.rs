@@ -272,12 +272,6 @@ impl SvcXprt {
         self.has_any([sys::XPT_CLOSE, sys::XPT_DEAD])
     }
 
-    /// Returns whether the peer has shown a file handle that it may use, if the service looks at
-    /// that.
-    pub(crate) fn is_peer_valid(&self) -> bool {
-        self.has_any([sys::XPT_PEER_VALID])
-    }
-
     /// Returns whether SUNRPC may have deferred Calls that it wants to go on with. It defers a Call
     /// that waits for an answer from user space.
     pub(crate) fn has_deferred(&self) -> bool {

@@ -184,7 +184,7 @@ impl End {
     fn renew_credits(&mut self) -> Seen {
         let mut seen = Seen::default();
         let renewal = self.connection.begin_renewal(self.patience.share);
-        seen.withdrawn += u32::from(renewal.is_less);
+        seen.withdrawn += u32::from(renewal.is_new);
         if renewal.settles {
             self.update_offer();
             let settled = self.connection.settle(self.patience.held);
