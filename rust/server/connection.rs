@@ -45,6 +45,7 @@ use crate::proto::message::{
     Version, //
 };
 use crate::proto::session::Reason;
+use crate::proto::v2_2016::props::Told;
 use crate::rdma::cm::{
     absent,
     Host, //
@@ -556,6 +557,14 @@ impl Connection {
         }
     }
 
+    /// Asks the client for the callback service that an administrator wants, where it can be asked.
+    fn request_callbacks(&self) {
+        self.channel.request(&Told {
+            reverse: tunables::server_request_callbacks().checked_sub(1),
+            ..Told::default()
+        });
+    }
+
     /// Has larger Receives posted, and the client told of them, if an administrator wants such by
     /// now. Returns whether to look again soon.
     fn grow_receives(&self) -> bool {
@@ -792,6 +801,7 @@ impl DelayedWorkItem for Connection {
     fn run(this: Arc<Self>) {
         let waits = this.waits();
         this.review_credits();
+        this.request_callbacks();
         let again = this.channel.check(waits);
         let again = this.take_back() || again;
         let again = Self::check_fences(&this) || again;
