@@ -134,8 +134,8 @@ pub(crate) struct Terms {
     pub(crate) version: Version,
     /// The largest message that we send, header included, in octets.
     pub(crate) send_size: u32,
-    /// The same of a Reply. The peer's Call may rely on what the peer has told, even if it was asked
-    /// for less since.
+    /// The same of a Reply. The peer's Call may rely on what the peer has told, even if it was
+    /// asked for less since.
     pub(crate) reply_size: u32,
     /// The largest message that the peer sends, header included, in octets.
     pub(crate) receive_size: u32,

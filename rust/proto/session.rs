@@ -482,8 +482,8 @@ impl Session {
         }
     }
 
-    /// Returns the size of the longest Reply in the earlier protocol. A Call of the peer may rely on
-    /// what the peer has told, even if it was asked for less since.
+    /// Returns the size of the longest Reply in the earlier protocol. A Call of the peer may rely
+    /// on what the peer has told, even if it was asked for less since.
     pub(crate) fn reply_size(&self) -> u32 {
         let peer = self.exchange.peer().receive_size;
         self.config.own.send_size.min(peer)

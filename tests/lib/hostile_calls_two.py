@@ -14,8 +14,8 @@ from hostile_calls_data import CANARY, SCRATCH, untouched, used
 from hostile_qp import MR, WINDOWS
 from hostile_two_caller import TwoCaller
 from nfs_server import EXPORT
-from rpc_message import (compound, getattr_, null_call, null_rpc, read, read_result, to_file,
-                         write)
+from rpc_message import (GARBAGE_ARGS, compound, getattr_, null_call, null_rpc, read, read_result, rpc_call,
+                         to_file, write)
 from rpcrdma2_header import (BAD_PROPVAL, BAD_XDR, CALL_MIDDLE, ERROR, GRANT, INVAL_CONT, INVAL_HTYPE,
                              READ_CHUNKS, RECEIVE_SIZE, REPLY_EXTERNAL, REPLY_INLINE, REPLY_MIDDLE,
                              REPLY_RESOURCE, SEGMENT_COUNT, SEGMENTS, SYSTEM,
@@ -606,6 +606,19 @@ def interrupted(t):
             ("an unknown type", lambda c, x: prefix(x, c.credit(), 99),
              {f"error {INVAL_HTYPE}, reply"})):
         attempt(t, label, between(make), allowed)
+
+
+@case
+def garbage_args(t):
+    """Arguments that the upper layer cannot parse, in a header that is right: a Reply says so (7.2)."""
+    connection = opened()
+    answer = attempt(t, "GETATTR of no file handle", lambda c, x: [call(x, c.credit(), rpc_call(
+        x, 3, 1, struct.pack(">I", 0xFFFFFFFF) + bytes(64)))], {"reply"}, connection)
+    if answer and (answer.header.htype, answer.accepted()[0]) != (REPLY_INLINE, GARBAGE_ARGS):
+        t.problem(f"GETATTR of no file handle: {answer.header.htype}, accept status {answer.accepted()[0]}")
+    if not connection.null():
+        t.problem("no answers any more")
+    connection.close()
 
 
 @case

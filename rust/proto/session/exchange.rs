@@ -126,8 +126,8 @@ pub(crate) struct Exchange {
     first_xid: u32,
     /// The values that this end wants the peer to have.
     requested: Told,
-    /// The answers about them. No property is asked for again until the peer or this end changes its
-    /// mind.
+    /// The answers about them. No property is asked for again until the peer or this end changes
+    /// its mind.
     answered: Each<Option<Answered>>,
     /// Those of them that nobody has been shown.
     news: Each<bool>,
