@@ -14,6 +14,8 @@ import sys
 import draft_texts
 
 LIST = pathlib.Path(__file__).with_name("statements.txt")
+#: The page that shows how many there are.
+PAGE = "Documentation/conformance.rst"
 #: The list that has the rows of a document, and what the sections have in front there.
 DOCUMENTS = {
     "draft-ietf-nfsv4-rpcrdma-version-two-07": ("conformance.rst", ""),
@@ -104,6 +106,12 @@ def check(document, listed, directory):
         wrong += [f"{document} says {one}, and the list does not" for one in found if one not in ours]
         wrong += [f"{document} does not say {one}" for one in ours if one not in found]
     print(f"{document}: {len(listed)} statements, {len(listed) - named} with a row, {named} not in the table")
+    # The page shows the same.
+    title = document.replace("rfc", "RFC ")
+    shown = re.search(rf"^{title} +(\d+) +(\d+) +(\d+)$", pathlib.Path(PAGE).read_text(), re.MULTILINE)
+    counts = (len(listed), len(listed) - named, named)
+    if not shown or tuple(map(int, shown.groups())) != counts:
+        wrong.append(f"{PAGE} does not show {counts} for {title}")
     return wrong
 
 
