@@ -775,6 +775,9 @@ impl Channel {
     /// Sets the values that this end wants the peer to have, where it can be asked for them.
     /// [`Self::act`] asks.
     pub(crate) fn request(&self, wanted: &Told) {
+        if !self.rules().has_optional {
+            return;
+        }
         let mut state = self.change();
         state.connection.request(wanted);
         // A smaller size is obeyed at once.
