@@ -54,6 +54,9 @@ extern unsigned int rpcrdma_parameter_client_version_set;
 extern unsigned int rpcrdma_parameter_client_dialect;
 extern unsigned int rpcrdma_parameter_server_2016;
 extern unsigned int rpcrdma_parameter_client_remote_invalidation;
+extern unsigned int rpcrdma_parameter_client_request_receive_size;
+extern unsigned int rpcrdma_parameter_client_request_remote_invalidation;
+extern unsigned int rpcrdma_parameter_server_request_callbacks;
 extern unsigned int rpcrdma_parameter_keep_alive;
 extern unsigned int rpcrdma_parameter_server_version;
 

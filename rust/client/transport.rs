@@ -20,7 +20,10 @@ use crate::kext::ratelimit::pr_warn_ratelimited;
 use crate::link::channel::CHECK_INTERVAL;
 use crate::link::GROWTH_INTERVAL;
 use crate::observe::trace;
-use crate::proto::v2_2016::props::Wishes;
+use crate::proto::v2_2016::props::{
+    Told,
+    Wishes, //
+};
 use crate::requester::{
     self,
     fences::Fences,
@@ -150,6 +153,7 @@ impl Client {
         };
         if link.channel().rules().has_optional {
             link.channel().wish(&self.wishes());
+            link.channel().request(&requests());
             requester::reply::act(self, &link);
         }
     }
@@ -174,5 +178,15 @@ impl Client {
         this.disconnect_link(reason);
         this.xprt.bump_connect_cookie();
         this.xprt.disconnect_done();
+    }
+}
+
+/// Returns the values that an administrator wants a server to have, where it can be asked.
+fn requests() -> Told {
+    let size = tunables::client_request_receive_size();
+    Told {
+        receive_size: (size != 0).then_some(size),
+        invalidation: tunables::client_request_remote_invalidation().checked_sub(1),
+        reverse: None,
     }
 }

@@ -12,10 +12,14 @@ use crate::observe::trace::{
 use crate::proto::connection::Agreement;
 use crate::proto::props::AgreedTerms;
 use crate::proto::session::exchange::Said;
-use crate::proto::v2_2016::props;
+use crate::proto::v2_2016::props::{
+    self,
+    Property, //
+};
 use crate::sunrpc::AddressText;
 use kernel::fmt;
 use kernel::seq_file::SeqFile;
+use kernel::seq_print;
 
 impl Agreement {
     /// Says so: once for each connection, when it is known what is spoken and what the peer has
@@ -63,6 +67,17 @@ impl Agreement {
             "own_reverse_direction": level(said.own.reverse),
             "request_unanswered": u32::from(said.is_asked),
         );
+        for property in Property::ALL {
+            let name = property.name().to_str().unwrap_or("?");
+            let Some(wanted) = said.requested.get(property) else {
+                continue;
+            };
+            // What the peer has already is not asked for.
+            let answer = said.answered.get(property);
+            let outcome = answer.map_or(c"-", |answer| answer.outcome());
+            let outcome = outcome.to_str().unwrap_or("?");
+            seq_print!(m, "requested_{name}: {wanted} {outcome}\n");
+        }
         let Some(peer) = &said.peer else { return };
         let constant = said.peer_constant;
         lines!(m,

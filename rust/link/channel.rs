@@ -135,6 +135,7 @@ use crate::proto::v2::{
     RdmaError, //
 };
 use crate::proto::v2_2016::props::{
+    Told,
     Values,
     Wishes, //
 };
@@ -784,6 +785,18 @@ impl Channel {
     /// Has the peer told what this end wants now, where that can be told. [`Self::act`] sends it.
     pub(crate) fn wish(&self, wishes: &Wishes) {
         self.change().connection.wish(wishes);
+    }
+
+    /// Sets the values that this end wants the peer to have, where it can be asked for them.
+    /// [`Self::act`] asks.
+    pub(crate) fn request(&self, wanted: &Told) {
+        if !self.rules().has_optional {
+            return;
+        }
+        let mut state = self.change();
+        state.connection.request(wanted);
+        // A smaller size is obeyed at once.
+        self.publish_thresholds(&state.connection);
     }
 
     /// Returns whether the peer can be told of Receives of `size` octets, and has not been.

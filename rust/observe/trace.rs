@@ -176,6 +176,10 @@ events! {
         sent: bool,
     );
 
+    /// Reports what the peer has answered to a request for another value of a property, and the
+    /// value that it has then; the one that was asked for if the request was rejected.
+    fn answered(xprt: Number, property: &CStr, asked: u32, outcome: &CStr, value: u32);
+
     /// Reports that the session of Version Two ends the connection.
     fn closing(xprt: Number, reason: Reason);
 
@@ -388,6 +392,7 @@ mod tests {
         closing(XPRT, Reason::Stalled);
         host_auth(XPRT, auth::AuthVerdict::Refuse(auth::AuthFailure::WrongKey));
         optional(XPRT, 0x1122_334d, c"UPDPROP", 8192, 1, 2, true);
+        answered(XPRT, c"receive_size", 65536, c"other", 32768);
         agreed(
             XPRT,
             2,

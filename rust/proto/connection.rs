@@ -76,7 +76,10 @@ use super::{
     },
     v2_2016::{
         option,
-        props::Wishes, //
+        props::{
+            Told,
+            Wishes, //
+        }, //
     },
     window::most_parts, //
 };
@@ -131,6 +134,9 @@ pub(crate) struct Terms {
     pub(crate) version: Version,
     /// The largest message that we send, header included, in octets.
     pub(crate) send_size: u32,
+    /// The same of a Reply. The peer's Call may rely on what the peer has told, even if it was
+    /// asked for less since.
+    pub(crate) reply_size: u32,
     /// The largest message that the peer sends, header included, in octets.
     pub(crate) receive_size: u32,
     /// The length in octets of the largest segment in a Call of ours.
@@ -160,6 +166,7 @@ impl Terms {
         Self {
             version: Version::One,
             send_size: agreed.send_inline,
+            reply_size: agreed.send_inline,
             receive_size: agreed.receive_inline,
             segment_size: u32::MAX,
             segment_count: u32::MAX,
@@ -392,6 +399,7 @@ impl Connection {
             return Terms {
                 version,
                 send_size: agreed.send_size,
+                reply_size: self.session.reply_size(),
                 receive_size: agreed.receive_size,
                 has_chunks: level >= ReverseLevel::General,
                 may_invalidate: self.in_one.own.remote_invalidation
@@ -403,6 +411,7 @@ impl Connection {
         Terms {
             version,
             send_size: agreed.send_size,
+            reply_size: agreed.send_size,
             receive_size: agreed.receive_size,
             segment_size: agreed.segment_size,
             segment_count: agreed.segment_count,
@@ -465,6 +474,11 @@ impl Connection {
         let level = ReverseLevel::from_code(self.session.own().reverse);
         // The size of Receives does not change by that.
         self.session.exchange.change(&wishes.values(0, level));
+    }
+
+    /// Sets the values that this end wants the peer to have, where it can be asked for them.
+    pub(crate) fn request(&mut self, wanted: &Told) {
+        self.session.exchange.request(wanted);
     }
 
     /// Returns whether a Reply that is posted now may invalidate, if it was meant to.

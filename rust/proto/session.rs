@@ -475,11 +475,18 @@ impl Session {
     fn terms_in_earlier(&self) -> AgreedTerms {
         let peer = self.exchange.peer().receive_size;
         AgreedTerms {
-            send_size: self.config.own.send_size.min(peer),
+            send_size: self.config.own.send_size.min(self.exchange.send_size()),
             receive_size: self.exchange.receive_size().min(peer),
             segment_size: 0,
             segment_count: 0,
         }
+    }
+
+    /// Returns the size of the longest Reply in the earlier protocol. A Call of the peer may rely
+    /// on what the peer has told, even if it was asked for less since.
+    pub(crate) fn reply_size(&self) -> u32 {
+        let peer = self.exchange.peer().receive_size;
+        self.config.own.send_size.min(peer)
     }
 
     /// Returns what the peer has told, as far as it has; the defaults for the rest.

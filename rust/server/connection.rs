@@ -46,6 +46,7 @@ use crate::proto::message::{
     Version, //
 };
 use crate::proto::session::Reason;
+use crate::proto::v2_2016::props::Told;
 use crate::rdma::cm::Host;
 use crate::requester::fences::Fences;
 use crate::responder::call::{
@@ -524,6 +525,14 @@ impl Connection {
         }
     }
 
+    /// Asks the client for the callback service that an administrator wants, where it can be asked.
+    fn request_callbacks(&self) {
+        self.channel.request(&Told {
+            reverse: tunables::server_request_callbacks().checked_sub(1),
+            ..Told::default()
+        });
+    }
+
     /// Has larger Receives posted, and the client told of them, if an administrator wants such by
     /// now. Returns whether to look again soon.
     fn grow_receives(&self) -> bool {
@@ -773,6 +782,7 @@ impl DelayedWorkItem for Connection {
     fn run(this: Arc<Self>) {
         let waits = this.waits();
         this.review_credits();
+        this.request_callbacks();
         let again = this.channel.check(waits);
         // Credits are taken back from those that are idle, above all.
         let again = again || this.channel.rules().has_optional;

@@ -14,6 +14,10 @@ unsigned int rpcrdma_parameter_server_version = 2;
 unsigned int rpcrdma_parameter_client_dialect = 7;
 unsigned int rpcrdma_parameter_server_2016;
 unsigned int rpcrdma_parameter_client_remote_invalidation = 1;
+unsigned int rpcrdma_parameter_client_request_receive_size;
+/* What peers are asked for: 0 for nothing, or the value and one. */
+unsigned int rpcrdma_parameter_client_request_remote_invalidation;
+unsigned int rpcrdma_parameter_server_request_callbacks;
 unsigned int rpcrdma_parameter_keep_alive;
 /* The number of times that client_version or client_dialect was set. */
 unsigned int rpcrdma_parameter_client_version_set;
@@ -73,6 +77,68 @@ static int get_switch(char *buffer, const struct kernel_param *kp)
 	return sysfs_emit(buffer, "%c\n", *(unsigned int *)kp->arg ? 'Y' : 'N');
 }
 
+/* Every receiver takes messages of 4096 bytes, so nobody is asked for less. */
+static int set_request_size(const char *val, const struct kernel_param *kp)
+{
+	unsigned int size;
+	int error = kstrtouint(val, 0, &size);
+
+	if (error)
+		return error;
+	if (size && (size < 4096 || size > 1048576))
+		return -EINVAL;
+	WRITE_ONCE(*(unsigned int *)kp->arg, size);
+	return 0;
+}
+
+static const char * const request_switches[] = { "any", "N", "Y" };
+static const char * const request_levels[] = { "any", "none", "simple", "general" };
+
+static int set_request_switch(const char *val, const struct kernel_param *kp)
+{
+	int value = __sysfs_match_string(request_switches, ARRAY_SIZE(request_switches), val);
+
+	if (value < 0)
+		return value;
+	WRITE_ONCE(*(unsigned int *)kp->arg, value);
+	return 0;
+}
+
+static int get_request_switch(char *buffer, const struct kernel_param *kp)
+{
+	return sysfs_emit(buffer, "%s\n", request_switches[*(unsigned int *)kp->arg]);
+}
+
+static int set_request_level(const char *val, const struct kernel_param *kp)
+{
+	int value = __sysfs_match_string(request_levels, ARRAY_SIZE(request_levels), val);
+
+	if (value < 0)
+		return value;
+	WRITE_ONCE(*(unsigned int *)kp->arg, value);
+	return 0;
+}
+
+static int get_request_level(char *buffer, const struct kernel_param *kp)
+{
+	return sysfs_emit(buffer, "%s\n", request_levels[*(unsigned int *)kp->arg]);
+}
+
+static const struct kernel_param_ops request_size_ops = {
+	.set	= set_request_size,
+	.get	= param_get_uint,
+};
+
+static const struct kernel_param_ops request_switch_ops = {
+	.set	= set_request_switch,
+	.get	= get_request_switch,
+};
+
+static const struct kernel_param_ops request_level_ops = {
+	.set	= set_request_level,
+	.get	= get_request_level,
+};
+
 /* A day at most. */
 static int set_keep_alive(const char *val, const struct kernel_param *kp)
 {
@@ -124,6 +190,21 @@ module_param_cb(client_remote_invalidation, &switch_ops,
 		&rpcrdma_parameter_client_remote_invalidation, 0644);
 MODULE_PARM_DESC(client_remote_invalidation,
 		 "In the protocol of 2016, Replies may invalidate handles: Y or N");
+
+module_param_cb(client_request_receive_size, &request_size_ops,
+		&rpcrdma_parameter_client_request_receive_size, 0644);
+MODULE_PARM_DESC(client_request_receive_size,
+		 "In the protocol of 2016, size in bytes of the Receives that servers are asked for: 4096 to 1048576, or 0 for any");
+
+module_param_cb(client_request_remote_invalidation, &request_switch_ops,
+		&rpcrdma_parameter_client_request_remote_invalidation, 0644);
+MODULE_PARM_DESC(client_request_remote_invalidation,
+		 "In the protocol of 2016, whether servers are asked to accept Send with Invalidate for their callbacks: Y, N or any");
+
+module_param_cb(server_request_callbacks, &request_level_ops,
+		&rpcrdma_parameter_server_request_callbacks, 0644);
+MODULE_PARM_DESC(server_request_callbacks,
+		 "In the protocol of 2016, the callback service that clients are asked for: none, simple, general or any");
 
 module_param_cb(keep_alive, &keep_alive_ops, &rpcrdma_parameter_keep_alive, 0644);
 MODULE_PARM_DESC(keep_alive,

@@ -215,9 +215,28 @@ def host_authentication(mode):
 
 def versions():
     """What the transports there are speak, as debugfs shows it."""
-    states = glob.glob("/sys/kernel/debug/rpcrdma/[0-9]*/state")
-    lines = [line for f in states for line in read_file(f).splitlines()]
-    return [line.partition(": ")[2] for line in lines if line.startswith("version: ")]
+    return [line.partition(": ")[2] for line in states() if line.startswith("version: ")]
+
+
+def asks(name):
+    """What the next mounts ask the server for in the protocol of 2016; returns what they have to show of it.
+
+    They could send longer messages than there are Receives.
+    """
+    if os.environ.get("VARIANT") != "2016":
+        return None
+    from hostile_2016 import ASKED
+    size, line = ASKED.get(name, (0, None))
+    for path, value in (("/sys/module/rpcrdma/parameters/client_request_receive_size", size),
+                        ("/proc/sys/sunrpc/rdma_max_inline_write", 16384 if size else 4096)):
+        with open(path, "w", encoding="ascii") as f:
+            f.write(str(value))
+    return line and f"requested_receive_size: {line}"
+
+
+def states():
+    """The lines of what the transports there are show."""
+    return [line for f in glob.glob("/sys/kernel/debug/rpcrdma/[0-9]*/state") for line in read_file(f).splitlines()]
 
 
 def forget():
@@ -233,6 +252,7 @@ def first_message(name, case, path, before, problems):
     # The server has no key, so nothing that it says is a proof.
     required = name.startswith("first_required_")
     host_authentication("require" if required else "off")
+    shown = asks(name)
     forget()
     began = time.monotonic()
     try:
@@ -243,10 +263,15 @@ def first_message(name, case, path, before, problems):
         outcome = str(e).rsplit(" ", 1)[-1]
     took = time.monotonic() - began
     operations, seen = SHORT.get(name, (SEGMENTS.get(name, ()), set()))
+    if shown:
+        operations = ("SMALL WRITE", "WRITE", "READ")
     for wanted in operations:
         got = attempt(OPERATIONS[wanted], path)[0] if outcome == "ok" else outcome
         if got != "ok":
             problems.append(f"{name}: {wanted}: {got}")
+    if shown and shown not in states():
+        problems.append(f"{name}: {[line for line in states() if line.startswith('requested')]}, not {shown}")
+    asks("")
     # Without a mount the transport may be about to go, and its files with it.
     spoken = versions() if os.path.ismount(path) else []
     if case.expect != "any" and outcome != case.expect and (case.expect, outcome == "ok") != ("error", False):

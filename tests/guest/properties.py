@@ -27,9 +27,10 @@ sys.path.insert(0, "tests/lib")
 import delegations  # noqa: E402
 import versions  # noqa: E402
 from case import main  # noqa: E402
-from common import (Mount, TRACING, check, drop_caches, log, pattern, read, remote,  # noqa: E402
-                    rnr_events, rounds, run, slowness, watchdog, wait_for, write, xprt_stats)
+from common import (Mount, TRACING, check, drop_caches, log, pattern, read,  # noqa: E402
+                    rnr_events, rounds, run, slowness, wait_for, watchdog, write, xprt_stats)
 from faults import Load  # noqa: E402
+from versions import server_states, state  # noqa: E402
 
 #: The client's setting.
 SWITCH = f"{versions.PARAMETERS}/client_remote_invalidation"
@@ -45,17 +46,6 @@ READS, LENGTH = 100, 64 << 10
 def is_2016():
     """Whether the draft of 2016 is spoken."""
     return versions.expected() == "2016"
-
-
-def state(end=versions.connections):
-    """What an end shows of its latest connection."""
-    return end()[-1]
-
-
-def server_states():
-    """What the server shows, a dictionary for each connection."""
-    text = remote(f"cd {versions.DEBUGFS}/server && for n in *; do cat $n/state; echo; done", ok=None)
-    return [dict(line.split(": ", 1) for line in one.splitlines()) for one in text.split("\n\n") if one.strip()]
 
 
 def counters():

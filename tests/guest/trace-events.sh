@@ -40,6 +40,7 @@ expected() {
 	closing: reason=stalled
 	host_auth: verdict=refused-wrong-key
 	optional: xid=0x1122334d operation=UPDPROP receive_size=8192 remote_invalidation=1 reverse=2 sent=1
+	answered: property=receive_size asked=65536 outcome=other value=32768
 	agreed: version=2 dialect=draft-07 send_size=4096 receive_size=8192 segment_size=1048576 segment_count=64 reverse=general send_window=31 receive_window=15
 	reverse_call: xid=0x1122334a len=108
 	reverse_reply: xid=0x1122334b len=92

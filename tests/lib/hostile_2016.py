@@ -14,7 +14,7 @@ import hostile_cases
 from common import Gone, slowness, watchdog
 from hostile_reply import Case
 from rpcrdma2016_header import turned_back
-from rpcrdma2016_words import ERROR, INLINE, MSG, NOMSG, OPTIONAL, is_like, octets, shown
+from rpcrdma2016_words import ASK, ERROR, INLINE, MSG, NOMSG, OPTIONAL, is_like, octets, shown
 from rpcrdma_header import Header
 
 #: Cases about Replies by name, see `hostile_reply`; and those about the first message of a connection, which get the
@@ -67,6 +67,9 @@ class Earlier:
         self.knows, self.told = True, False
         #: The size of the client's Receives, once it has told it.
         self.size = INLINE
+        #: The request for changes that the client has to make once, the answer to it if it gets one, and how long its
+        #: messages may be from then on. Set when it has come.
+        self.request, self.response, self.afterwards, self.was_asked = None, None, INLINE, False
 
     def say(self, text, xid=None, payload=b"", **names):
         """Sends a message of words, as it is; returns its transaction ID."""
@@ -124,6 +127,14 @@ class Earlier:
             return
         if not self.knows or not self.told:
             connection.wrong(f"an OPTIONAL message to who has none: {shown(data)}")
+        elif operation == 2 and direction == 0 and not is_like(data, ASK.replace("20", "c"), xid):
+            # X 4.2: what an administrator of the client wants, and only once.
+            if self.was_asked or not self.request or not is_like(data, self.request, xid):
+                connection.wrong(f"{shown(data)}, not the request {self.request}, once")
+            self.was_asked = True
+            if self.response:
+                self.longest = self.afterwards
+                self.say(self.response, xid)
         elif operation == 2 and direction == 0:
             self.say("X 2 20 5 1 3 c  0 0 0", xid)
         elif (operation, direction) not in ((3, 1), (4, 0)):
@@ -244,6 +255,40 @@ def first_changes(earlier, xid):
     for _ in range(200):
         earlier.say("X 2 20 5 1 4 4  0")
     return False
+
+
+#: The sizes of Receives that an administrator has the client ask for, and what it shows in the end, by case.
+ASKED = {}
+
+
+def asked(name, size, response, shown_line, doc, afterwards=INLINE, own=INLINE):
+    """A case in which the client asks for Receives of another size, and is answered so, or not at all (X 4.2, 4.3).
+
+    The server's Receives have `own` octets; until the client is answered it sends no more than it has asked for (X 3.1).
+    """
+    def run(earlier, xid):
+        earlier.told = True
+        earlier.request = f"X 2 c 5 0 2 10  1 1 4 {size:x}"
+        earlier.response, earlier.afterwards = response, afterwards
+        earlier.longest = min(own, size)
+        earlier.say(PROPERTIES.replace("1000", f"{own:x}"), xid)
+        return False
+    run.__name__, run.__doc__ = f"first_asked_{name}", doc
+    first("ok", 2)(run)
+    ASKED[run.__name__] = (size, shown_line)
+
+
+MORE, LESS = 0x2000, 0x1400
+asked("done", MORE, "X 2 20 5 1 3 10  1 1 0 0", "8192 done", "Larger Receives, which there are.", MORE)
+asked("other", MORE, "X 2 20 5 1 3 18  0 0 1 1 4 1800", "8192 other", "There are others, larger too.", 0x1800)
+asked("rejected", MORE, "X 2 20 5 1 3 10  0 1 1 0", "8192 rejected", "There are none.")
+asked("overlapping", MORE, "X 2 20 5 1 3 14  1 1 1 1 0", "8192 rejected", "Both done and rejected is rejected (X 4.3).")
+asked("foreign", MORE, "X 2 20 5 1 3 18  0 0 1 3 4 2", "8192 rejected", "An answer about something else.")
+asked("unreadable", MORE, "X 2 20 5 1 3 c  7 0 0", "8192 rejected", "An answer that cannot be read.")
+asked("in_vain", MORE, None, "8192 -", "No answer.")
+asked("less", LESS, "X 2 20 5 1 3 10  1 1 0 0", "5120 done", "Smaller Receives.", LESS, MORE)
+asked("less_rejected", LESS, "X 2 20 5 1 3 10  0 1 1 0", "5120 rejected", "Not smaller ones.", MORE, MORE)
+asked("less_in_vain", LESS, None, "5120 -", "No answer: it sends no more than it has asked for.", LESS, MORE)
 
 
 # ---- Beside an RPC ------------------------------------------------------

@@ -2,12 +2,14 @@
 """Cases of the hostile client in the protocol of 2016 (draft-cel-nfsv4-rpcrdma-version-two-01, called B below, and
 draft-dnoveck-nfsv4-rpcrdma-xcharext-03, called X)."""
 
+import collections
 import os
+import re
 import struct
 import time
 
 import callback_setup
-from common import Gone, check, log, remote, slow, slowness, watchdog, wait_for
+from common import Failure, Gone, check, log, remote, slow, slowness, wait_for, watchdog
 from hostile_2016_caller import EarlierCaller
 from hostile_attack import FILE, contents
 from hostile_caller import XIDS
@@ -16,7 +18,7 @@ from hostile_qp import MR, WINDOWS
 from nfs41_session import Session
 from nfs_server import EXPORT
 from rpc_message import compound, getattr_, read, read_result, to_file
-from rpcrdma2016_words import (ANSWERED, ASK, BAD_HEADER, CALL, INLINE, INVAL_OPTION, REPLY, TELL, TOLD, is_like,
+from rpcrdma2016_words import (ANSWERED, ASK, BAD_HEADER, CALL, INLINE, INVAL_OPTION, OPTIONAL, REPLY, TELL, TOLD, is_like,
                                octets, shown)
 
 #: Every case by name, in the order in which they are run.
@@ -422,6 +424,60 @@ def withdrawn_credits(t):
     finally:
         remote(f"echo 64 > {setting}")
     finish(t, "withdrawn credits", connection)
+
+
+@case
+def asked(t):
+    """X 4.2 and 4.3: an administrator has the server ask clients for another callback service. It takes what they answer,
+    and asks again only when a client has told another value."""
+    setting = "/sys/module/rpcrdma/parameters/server_request_callbacks"
+    # All of these clients take Calls without chunks.
+    tells = "X 2 20 5 0 1 2c  3 1 4 3000 2 4 1 3 4 1  0"
+    wanted = "X 2 c 5 0 2 10  1 3 4 0"
+    answers = {"done": "X 2 20 5 1 3 10  1 1 0 0", "rejected": "X 2 20 5 1 3 10  0 1 1 0",
+               "other": "X 2 20 5 1 3 18  0 0 1 3 4 2", "overlapping": "X 2 20 5 1 3 14  1 1 1 1 0",
+               "unreadable": "X 2 20 5 1 3 c  7 0 0", "nothing": None}
+    connections = {name: EarlierCaller().open(tells) for name in answers}
+
+    def requests(connection):
+        """The transaction IDs of the requests for something that have come."""
+        connection.take()
+        return [m.xid for m in connection.answers if m.proc == OPTIONAL and m.data[16:24] == struct.pack(">II", 0, 2)
+                and not is_like(m.data, ASK.replace("20", "c"), m.xid)]
+
+    try:
+        remote(f"echo none > {setting}")
+        for name, connection in connections.items():
+            try:
+                wait_for("a request", 30 * slowness(), lambda c=connection: requests(c))
+            except Failure as x:
+                t.problem(f"{name}: {x}")
+                continue
+            (xid,) = requests(connection)
+            message = next(m for m in connection.answers if m.xid == xid)
+            if not is_like(message.data, wanted, xid):
+                t.problem(f"{name}: asked {shown(message.data)}, not {wanted}")
+            if answers[name]:
+                connection.send_message(octets(answers[name], xid))
+            check(connection.null(), f"{name}: no answers any more")
+        # The server shows what it has asked for, and what it believes of the client.
+        states = remote("cat /sys/kernel/debug/rpcrdma/server/*/state", ok=None)
+        seen = collections.Counter(f"{word} {level}" for word, level in re.findall(
+            r"requested_reverse_direction: 0 (\S+)\n(?:.*\n)*?peer_reverse_direction: (\S+)", states))
+        log(f"  {dict(seen)}")
+        # Other clients have been asked too.
+        if not collections.Counter(["- simple", "done none", "other general", *["rejected simple"] * 3]) <= seen:
+            t.problem(f"asked for no callbacks: {dict(seen)}")
+        # Whoever has told another value is asked again, nobody else.
+        connections["rejected"].say("X 2 20 5 0 4 10  1 3 4 2")
+        wait_for("another request", 30 * slowness(), lambda: len(requests(connections["rejected"])) == 2)
+        for name, connection in connections.items():
+            if len(requests(connection)) != 1 + (name == "rejected"):
+                t.problem(f"{name}: asked {len(requests(connection))} times")
+    finally:
+        remote(f"echo any > {setting}")
+    for name, connection in connections.items():
+        finish(t, f"asked, {name}", connection)
 
 
 @case

@@ -168,6 +168,8 @@ def recalls(t):
             continue
         check(call.vers == 1 and 1 <= call.credit <= 1024, f"a wrong Call: {call.data[:28].hex()}")
         check(call.rpc[:4] == call.data[:4], "another transaction ID in the RPC header")
+        # The drafts of RFC 8167: RDMA_MSG (see `reverse_call`), and all three lists are empty.
+        check(not (call.reads or call.writes) and call.reply is None, f"chunks: {call.data[:64].hex()}")
         outcome = "taken"
         try:
             for message in wrong_answers(call.xid)[name]:

@@ -7,7 +7,7 @@ import struct
 from hostile_attack import FILE, case, fresh
 from hostile_caller import Caller, CHUNKS, PRIVATE, Refused, XIDS
 from hostile_judge import TWO, judge
-from rpc_message import compound, null_call, read, rpc_call, to_file
+from rpc_message import GARBAGE_ARGS, compound, null_call, read, rpc_call, to_file
 from rpcrdma_header import DONE, ERROR, MSG, MSGP, NOMSG, encode
 
 #: Values that a word of a header may be changed to.
@@ -160,6 +160,17 @@ def rpc_garbage(t):
         data = encode(xid) + struct.pack(">II", xid, 0) + body
         t.alone(f"RPC garbage {i}", data, {"reply", "denied", "nothing", "lost"}, t.current(), 0.1)
         t.alive()
+
+
+@case
+def garbage_args(t):
+    """Arguments that the upper layer cannot parse, in a header that is right: a Reply says so (RFC 8166, 4.5.2)."""
+    xid = next(XIDS)
+    rpc = rpc_call(xid, 3, 1, struct.pack(">I", 0xFFFFFFFF) + bytes(64))
+    answer = t.alone("GETATTR of no file handle", encode(xid) + rpc, {"reply"}, t.current())
+    if answer and answer.accepted()[0] != GARBAGE_ARGS:
+        t.problem(f"GETATTR of no file handle: accept status {answer.accepted()[0]}")
+    t.alive()
 
 
 @case

@@ -14,8 +14,8 @@ from hostile_calls_data import CANARY, SCRATCH, untouched, used
 from hostile_qp import MR, WINDOWS
 from hostile_two_caller import TwoCaller
 from nfs_server import EXPORT
-from rpc_message import (compound, getattr_, null_call, null_rpc, read, read_result, to_file,
-                         write)
+from rpc_message import (GARBAGE_ARGS, compound, getattr_, null_call, null_rpc, read, read_result, rpc_call,
+                         to_file, write)
 from rpcrdma2_header import (BAD_PROPVAL, BAD_XDR, CALL_MIDDLE, ERROR, GRANT, INVAL_CONT, INVAL_HTYPE,
                              READ_CHUNKS, RECEIVE_SIZE, REPLY_EXTERNAL, REPLY_INLINE, REPLY_MIDDLE,
                              REPLY_RESOURCE, SEGMENT_COUNT, SEGMENTS, SYSTEM,
@@ -56,7 +56,11 @@ def finish(t, label, connection, xid, allowed, alive=True):
             connection.take()
             time.sleep(0.0005)
         if answer:
-            outcome = answer.kind
+            if answer.kind.startswith("error"):
+                # What is answered with an error is discarded: no Reply follows.
+                connection.null(20)
+            # A GRANT has the transaction ID zero, as properties do.
+            outcome = ", ".join(a.kind for a in connection.answers if a.xid == xid and a.kind != "grant")
     except Gone as x:
         answer = next((a for a in connection.answers if a.xid == xid), None)
         outcome = f"{answer.kind}, lost" if answer else "lost"
@@ -565,30 +569,56 @@ def parts_in_disorder(t):
 @case
 def interrupted(t):
     """Messages between the parts of a Call: they are errors, and the Call goes on or the connection ends."""
+    other = 0x1000000
+
     def between(make):
         def messages(c, xid):
             parts = c.in_parts(xid, null_rpc(xid), 24)
             return [parts[0], make(c, xid), *parts[1:]]
         return messages
 
+    # The Call goes on; what has come between is answered by its own transaction ID, and dropped.
+    for label, make, own in (
+            ("a GRANT", lambda c, x: prefix(0, c.credit(), GRANT), lambda x: 0),
+            ("properties", lambda c, x: properties(c.credit(), [(1, 50)]), lambda x: 0),
+            ("another Call", lambda c, x: call(x ^ other, c.credit(), null_rpc(x ^ other)),
+             lambda x: x ^ other),
+            ("a part of another", lambda c, x: middle(x ^ other, c.credit(), CALL_MIDDLE, 400,
+                                                      struct.pack(">II", x ^ other, 0)),
+             lambda x: x ^ other)):
+        connection = opened()
+        answer = attempt(t, label, between(make), {"reply"}, connection)
+        if answer:
+            connection.null(20)
+            told = [a.kind for a in connection.answers if a.xid == own(answer.xid) and a.kind != "grant"
+                    and a.kind != "properties"]
+            if told != [f"error {INVAL_CONT}"]:
+                t.problem(f"{label}: answered with {told}")
+        connection.close()
     for label, make, allowed in (
-            ("a GRANT", lambda c, x: prefix(0, c.credit(), GRANT), {"reply"}),
-            ("properties", lambda c, x: properties(c.credit(), [(1, 50)]), {"reply"}),
-            ("another Call", lambda c, x: call(x ^ 0x1000000, c.credit(), null_rpc(x ^ 0x1000000)),
-             {"reply"}),
-            ("a part of another", lambda c, x: middle(x ^ 0x1000000, c.credit(), CALL_MIDDLE, 400,
-                                                      struct.pack(">II", x ^ 0x1000000, 0)),
-             {"reply"}),
             ("a Call chunk", lambda c, x: call_external(x, c.credit(), [(FOREIGN, 64, 0)]),
-             {f"error {INVAL_CONT}"}),
+             {f"error {INVAL_CONT}, reply"}),
             ("a Reply", lambda c, x: reply(x, c.credit(), struct.pack(">II", x, 1)), {"lost"}),
             ("a part of a Reply", lambda c, x: middle(x, c.credit(), REPLY_MIDDLE, 400,
                                                       struct.pack(">II", x, 1)), {"lost"}),
             ("an error", lambda c, x: error(x, c.credit(), SYSTEM), {"lost"}),
-            ("another version", lambda c, x: prefix(x, c.credit(), 10, vers=9), {"error 1"}),
+            ("another version", lambda c, x: prefix(x, c.credit(), 10, vers=9), {"error 1, reply"}),
             ("an unknown type", lambda c, x: prefix(x, c.credit(), 99),
-             {f"error {INVAL_HTYPE}"})):
+             {f"error {INVAL_HTYPE}, reply"})):
         attempt(t, label, between(make), allowed)
+
+
+@case
+def garbage_args(t):
+    """Arguments that the upper layer cannot parse, in a header that is right: a Reply says so (7.2)."""
+    connection = opened()
+    answer = attempt(t, "GETATTR of no file handle", lambda c, x: [call(x, c.credit(), rpc_call(
+        x, 3, 1, struct.pack(">I", 0xFFFFFFFF) + bytes(64)))], {"reply"}, connection)
+    if answer and (answer.header.htype, answer.accepted()[0]) != (REPLY_INLINE, GARBAGE_ARGS):
+        t.problem(f"GETATTR of no file handle: {answer.header.htype}, accept status {answer.accepted()[0]}")
+    if not connection.null():
+        t.problem("no answers any more")
+    connection.close()
 
 
 @case

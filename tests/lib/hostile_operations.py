@@ -82,7 +82,12 @@ def write_few(path):
     return write(path, FEW)
 
 
-OPERATIONS = {"GETATTR": getattr_, "READ": read, "WRITE": write, "READDIR": readdir,
+def small_write(path):
+    """A WRITE that needs a Receive of more than 6000 octets, or a chunk."""
+    return write(path, 6000)
+
+
+OPERATIONS = {"GETATTR": getattr_, "SMALL WRITE": small_write, "READ": read, "WRITE": write, "READDIR": readdir,
               "READLINK": readlink, "SHORT WRITE": short_write}
 
 

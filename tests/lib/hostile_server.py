@@ -156,6 +156,8 @@ class Connection(QueuePair):
         answer = self.server.nfs.answer(bytes(rpc))
         if answer is None:
             return
+        if misfit := answer.misfit(call.writes):
+            self.wrong(misfit)
         reply = hostile_cases.Reply(self, call, answer)
         name, procedure = self.server.case
         # A client that has gone over to Version One gets good answers.

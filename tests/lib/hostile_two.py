@@ -256,6 +256,8 @@ class Two:
         answer = server.nfs.answer(bytes(rpc))
         if answer is None:
             return
+        if misfit := answer.misfit(header.writes):
+            connection.wrong(misfit)
         name, procedure = server.case
         out = Reply(connection, header, answer)
         if self.watch:

@@ -6,10 +6,10 @@ import time
 
 import hostile_padding
 import hostile_two_short  # noqa: F401 - it enters its cases
-from common import Gone
+from common import Gone, slowness
 from hostile_chunks import never_received
 from hostile_two import CASES, FIRST, case, first
-from rpcrdma2_header import (BAD_PROPVAL, BAD_XDR, CALL_INLINE, CONNPROP_MIDDLE, GRANT, HOST_AUTH,
+from rpcrdma2_header import (BAD_PROPVAL, BAD_XDR, CALL_INLINE, CONNPROP_MIDDLE, ERROR, GRANT, HOST_AUTH, Header,
                              INVAL_CONT, INVAL_HTYPE, READ_CHUNKS, REPLY_INLINE, REPLY_MIDDLE,
                              REPLY_RESOURCE, SEGMENT_COUNT, SEGMENT_SIZE, SEGMENTS, SYSTEM, VERS, VERS_MISMATCH, WRITE_CHUNKS,
                              WRITE_RESOURCE, call, error, middle, prefix, properties, reply, reply_external)
@@ -251,11 +251,21 @@ def last_with_chunk(r):
     r.send(*parts[:-1], reply(r.xid, r.credit, last[20:], [[(0x1234, 4096, 0x10000)]]))
 
 
-@case("GETATTR")
+@case("GETATTR", "ok")
 def grant_between(r):
-    """A GRANT between two parts."""
+    """A GRANT between two parts: it is dropped with an error that has its transaction ID (6.3.9)."""
     parts = r.parts(size=24)
-    r.send(parts[0], prefix(0, r.credit, GRANT), *parts[1:])
+    r.send(parts[0], prefix(0, r.credit, GRANT))
+    connection, deadline = r.connection, time.monotonic() + 10 * slowness()
+    answers = []
+    while not answers and time.monotonic() < deadline:
+        connection.poll()
+        answers = [data for data in connection.arrived if Header(data).htype == ERROR]
+        time.sleep(0.001)
+    told = [(Header(data).xid, *Header(data).error) for data in answers]
+    if told != [(0, INVAL_CONT)]:
+        connection.wrong(f"{told} is the answer to a GRANT between parts")
+    r.send(*parts[1:])
 
 
 @case("GETATTR")

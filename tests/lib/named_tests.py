@@ -118,6 +118,8 @@ METHODS = {"problem", "wrong", "refused", "expect_silence"}
 #: What a case raises where a connection does not work: no opinion of its own.
 HARMLESS = {"Gone", "Refused", "Skip"}
 LIB = "tests/lib"
+#: What registers a case; the latter is for those of the hostile server about the first message.
+REGISTERS = {"case", "first"}
 
 
 def name_of(node):
@@ -210,7 +212,9 @@ def demands(call):
     """Whether a case of the hostile server is registered with an outcome that it must have."""
     if not isinstance(call, ast.Call) or not call.args:
         return False
-    outcome = call.args[1] if len(call.args) > 1 else ast.Constant("any")
+    # Cases about the first message concern no procedure.
+    which = 0 if name_of(call) == "first" else 1
+    outcome = call.args[which] if len(call.args) > which else ast.Constant("any")
     return not (isinstance(outcome, ast.Constant) and outcome.value == "any")
 
 
@@ -222,8 +226,8 @@ def registered(tree):
     for node in scope[0].values():
         made = [part.func for part in ast.walk(node)
                 if isinstance(part, ast.Call) and isinstance(part.func, ast.Call)
-                and name_of(part) == "case"]
-        how = [d for d in node.decorator_list if name_of(d) == "case"]
+                and name_of(part) in REGISTERS]
+        how = [d for d in node.decorator_list if name_of(d) in REGISTERS]
         if not how and not (made and node.name in called):
             continue
         if any(map(demands, how + made)) or can_fail(node, scope):
@@ -308,6 +312,11 @@ def good_note(r): r.connection.wrong("x")
 def good_makes(name, expect):
     case("GETATTR", expect)(print)
 good_makes("x", "ok")
+def good_makes_first(name):
+    first("ok", 2)(print)
+good_makes_first("x")
+@first("any")
+def bad_first(r): r.send()
 def helper_alone(t): t.problem("x")
 @case
 def bad(t):

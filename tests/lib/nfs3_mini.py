@@ -31,11 +31,23 @@ class Answer:
     """The result of a Call.
 
     `head` is the RPC header and the results up to the payload, `payload` what may
-    move through a Write chunk, and the results end with its XDR pad.
+    move through a Write chunk, and the results end with its XDR pad. `most` is the
+    longest payload that the Call may have as its result.
     """
 
-    def __init__(self, procedure, head, payload=None):
-        self.procedure, self.head, self.payload = procedure, head, payload
+    def __init__(self, procedure, head, payload=None, most=None):
+        self.procedure, self.head, self.payload, self.most = procedure, head, payload, most
+
+    def misfit(self, writes):
+        """What is wrong with the Write chunk that is offered for the payload, or nothing.
+
+        It has room for the longest one (RFC 8166 3.4.6; version-two-07 4.5.2), and none for padding
+        (3.4.6.2; 4.5.2.4).
+        """
+        if self.most is None or not writes:
+            return ""
+        room = sum(length for _, length, _ in writes[0])
+        return "" if room == self.most else f"a Write chunk of {room} octets for {self.most}"
 
     def inline(self):
         """The whole message."""
@@ -85,8 +97,8 @@ class Nfs3:
         handle, at = self.take(message, at)
         name_of = "" if handle == ROOT_HANDLE else handle.decode()
         results = getattr(self, "do_" + name.lower())(name_of, message, at)
-        body, payload = results if isinstance(results, tuple) else (results, None)
-        return Answer(name, head + body, payload)
+        return Answer(name, head + results[0], *results[1:]) if isinstance(results, tuple) else Answer(
+            name, head + results)
 
     @staticmethod
     def take(message, at):
@@ -124,7 +136,7 @@ class Nfs3:
         data = whole[offset:offset + count]
         return (struct.pack(">I", 0) + self.post(name)
                 + struct.pack(">III", len(data), int(offset + count >= len(whole)), len(data)),
-                data)
+                data, count)
 
     def do_write(self, name, message, at):
         """WRITE: remembers what it got."""

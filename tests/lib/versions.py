@@ -61,6 +61,17 @@ def connections():
     return [state for state in states if "version" in state]
 
 
+def server_states():
+    """What our server shows, a dictionary for each connection."""
+    text = remote(f"cd {DEBUGFS}/server && for n in *; do cat $n/state; echo; done", ok=None)
+    return [dict(line.split(": ", 1) for line in one.splitlines()) for one in text.split("\n\n") if one.strip()]
+
+
+def state(end=connections):
+    """What an end shows of its latest connection."""
+    return end()[-1]
+
+
 def check_version():
     """Fails unless each connection speaks what is expected. The stock module cannot be asked."""
     if "ours" not in (os.environ["MODULE"], os.environ["PEER_MODULE"]):

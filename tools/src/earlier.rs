@@ -89,6 +89,8 @@ struct End {
     posted: u32,
     /// The size of the larger ones, and how many shorter ones there are still.
     growth: (u32, u32),
+    /// The size of its Receives that it has told last.
+    told_size: u32,
     /// Messages of the session the Sends of which have not completed.
     in_transit: u32,
     /// Calls of its own that have a credit and are not sent: how long they and their Replies are.
@@ -195,6 +197,7 @@ impl End {
             wire: VecDeque::new(),
             posted,
             growth: (0, 0),
+            told_size: 0,
             in_transit: 0,
             waiting: VecDeque::new(),
             receives: receives.allowance().granted(),
@@ -295,6 +298,26 @@ impl End {
         is_grown
     }
 
+    /// Checks the size that it tells: it is smaller than before only if the peer has asked for that
+    /// (X 3.1).
+    fn note_size(&mut self, content: &Content) {
+        match content {
+            Content::Connect { own, .. } => self.told_size = own.receive_size,
+            Content::Update(told) => {
+                if let Some(size) = told.receive_size {
+                    assert!(size > self.told_size, "a smaller size, unasked");
+                    self.told_size = size;
+                }
+            }
+            Content::Respond(response) => {
+                if let Some((_, change)) = response.verdicts.receive_size {
+                    self.told_size = change.value();
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Checks how many OPTIONAL messages are on their way to it: one that is not answered and one
     /// request that nobody has asked for, and as many answers as there were of those.
     fn check_optional(&self) {
@@ -353,6 +376,7 @@ impl Pair {
                 if let Control::Optional(message) = &control {
                     self.seen.changes += u32::from(matches!(message.content, Content::Update(_)));
                     self.seen.requests += u32::from(matches!(message.content, Content::Request(_)));
+                    end.note_size(&message.content);
                 }
                 let mut buf = vec![0; 512];
                 let len = control.encode(&mut buf).expect("it fits");
@@ -532,7 +556,7 @@ impl Pair {
             return false;
         };
         let inline = message::reply_header_len(version, None, None).expect("it is short");
-        let is_inline = inline + len as usize <= terms.send_size as usize;
+        let is_inline = inline + len as usize <= terms.reply_size as usize;
         assert!(is_inline || chunk, "a Reply of {len} octets has no way");
         let placed = [segment(len)];
         let credits = match end.role {
@@ -569,12 +593,12 @@ impl Pair {
                 invalidation: what & 4 != 0,
                 takes_calls: what & 8 != 0,
             }),
-            2 => end.connection.session.exchange.ask(&Told {
+            2 => end.connection.session.exchange.request(&Told {
                 receive_size: (what & 4 != 0).then_some(what * 64),
                 invalidation: (what & 8 != 0).then_some((what >> 4) & 1),
                 reverse: (what & 16 != 0).then_some((what >> 5) & 1),
             }),
-            _ => end.connection.session.exchange.ask(&Told::default()),
+            _ => end.connection.session.exchange.probe(),
         }
     }
 

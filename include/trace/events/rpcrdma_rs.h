@@ -811,6 +811,44 @@ TRACE_EVENT(rpcrdma_rs_optional,
 	)
 );
 
+/*
+ * The peer has answered a request for another value of one of its properties, in
+ * the protocol of 2016: done, other (the value is another new one) or rejected
+ * (nothing has changed).
+ */
+TRACE_EVENT(rpcrdma_rs_answered,
+	TP_PROTO(
+		u32 xprt,
+		const char *property,
+		u32 asked,
+		const char *outcome,
+		u32 value
+	),
+
+	TP_ARGS(xprt, property, asked, outcome, value),
+
+	TP_STRUCT__entry(
+		RPCRDMA_RS_XPRT_FIELDS
+		__string(property, property)
+		__field(u32, asked)
+		__string(outcome, outcome)
+		__field(u32, value)
+	),
+
+	TP_fast_assign(
+		RPCRDMA_RS_XPRT_ASSIGN(xprt);
+		__assign_str(property);
+		__entry->asked = asked;
+		__assign_str(outcome);
+		__entry->value = value;
+	),
+
+	TP_printk(RPCRDMA_RS_XPRT_FORMAT " property=%s asked=%u outcome=%s value=%u",
+		RPCRDMA_RS_XPRT_ARGS, __get_str(property), __entry->asked,
+		__get_str(outcome), __entry->value
+	)
+);
+
 /* The protocol does not permit the session to go on; the connection ends. */
 TRACE_EVENT(rpcrdma_rs_closing,
 	TP_PROTO(

@@ -246,6 +246,11 @@ impl Channel {
         if let Incoming::Optional { xid, name, .. } = &incoming {
             let peer = state.connection.session.exchange.peer();
             trace_optional(self.number, *xid, name, peer, false);
+            for (property, answer) in state.connection.session.exchange.take_answers() {
+                let value = answer.set.unwrap_or(answer.asked);
+                let (name, outcome) = (property.name(), answer.outcome());
+                trace::answered(self.number, name, answer.asked, outcome, value);
+            }
         }
         drop(state);
         if let Incoming::Answer(Answer {

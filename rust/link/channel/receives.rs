@@ -86,7 +86,7 @@ impl ReplyTerms {
     pub(crate) fn new(terms: &Terms, credits: u32) -> Self {
         Self {
             version: terms.version,
-            inline_max: terms.send_size as usize,
+            inline_max: terms.reply_size as usize,
             may_invalidate: terms.may_invalidate,
             max_parts: terms.max_parts,
             credits,

@@ -8,12 +8,9 @@
 //! [`CHECK_INTERVAL`] seconds while there is something to watch, and each check compares what it
 //! finds with the one before. So a limit of `n` checks lasts at most `n + 1` intervals.
 
-use super::super::{
-    session::{
-        Session,
-        Timer, //
-    },
-    v2_2016::props::Told, //
+use super::super::session::{
+    Session,
+    Timer, //
 };
 
 /// Seconds between two checks. A sequence may stand still for as long, and less than twice as long
@@ -114,7 +111,7 @@ impl Watchdog {
         if !exchange.is_asked() {
             // From now on it is asked.
             self.silent_checks = patience;
-            exchange.ask(&Told::default());
+            exchange.probe();
             return false;
         }
         self.silent_checks > patience.saturating_add(SILENT_CHECKS)

@@ -10,8 +10,8 @@
 //! These messages take no credit. So that they always find a Receive, an end has at most one
 //! message on its way that is not answered, and one request. A request proves when it is answered
 //! that the peer has received all before it, since the messages of a connection are handled in
-//! their order: before another message that is not answered, a request of nothing is sent, a
-//! *barrier*.
+//! their order: before another message that is not answered, a request is sent, a *barrier*. It
+//! asks for what this end wants of the peer, which mostly is nothing.
 
 use super::{
     super::{
@@ -38,6 +38,7 @@ use super::{
     },
     role::Role, //
 };
+use core::ffi::CStr;
 
 /// The most answers that wait to be sent. A peer that makes more of them is disconnected.
 pub(super) const MAX_ANSWERS: usize = 4;
@@ -62,6 +63,26 @@ struct Question {
     revokes: bool,
     /// Set if the peer was told before it of its credits, which were not made fewer since.
     lowers: bool,
+}
+
+/// What has become of a property that the peer was asked to change (X 4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answered {
+    /// The value that was asked for.
+    pub(crate) asked: u32,
+    /// The value that the peer has set; [`None`] if it has rejected the request.
+    pub(crate) set: Option<u32>,
+}
+
+impl Answered {
+    /// Returns what the answer says, for display.
+    pub(crate) const fn outcome(&self) -> &'static CStr {
+        match self.set {
+            None => c"rejected",
+            Some(value) if value == self.asked => c"done",
+            Some(_) => c"other",
+        }
+    }
 }
 
 /// There are more answers to be sent than may wait.
@@ -103,8 +124,15 @@ pub(crate) struct Exchange {
     next_xid: u32,
     /// The transaction ID of the client's first message, which that of its answer has as well.
     first_xid: u32,
-    /// The values to ask for.
-    wanted: Option<Told>,
+    /// The values that this end wants the peer to have.
+    requested: Told,
+    /// The answers about them. No property is asked for again until the peer or this end changes
+    /// its mind.
+    answered: Each<Option<Answered>>,
+    /// Those of them that nobody has been shown.
+    news: Each<bool>,
+    /// Set if the peer is to be asked for an answer, whatever it is about.
+    is_probing: bool,
     /// The request that is not answered.
     question: Option<Question>,
     /// Set if a message is on its way that is not answered.
@@ -136,6 +164,10 @@ pub(crate) struct Said {
     pub(crate) peer_constant: Each<bool>,
     /// Set if there is a request that the peer has not answered.
     pub(crate) is_asked: bool,
+    /// The values that this end wants the peer to have.
+    pub(crate) requested: Told,
+    /// What the peer has answered to that.
+    pub(crate) answered: Each<Option<Answered>>,
 }
 
 impl Exchange {
@@ -157,7 +189,10 @@ impl Exchange {
             is_unknown: false,
             next_xid: 0,
             first_xid: 0,
-            wanted: None,
+            requested: Told::default(),
+            answered: Each::default(),
+            news: Each::default(),
+            is_probing: false,
             question: None,
             is_unproved: false,
             is_revoking: false,
@@ -232,6 +267,8 @@ impl Exchange {
             peer: self.peer_told.map(|_| self.peer),
             peer_constant: self.peer_constant,
             is_asked: self.is_asked(),
+            requested: self.requested,
+            answered: self.answered,
         }
     }
 
@@ -273,7 +310,18 @@ impl Exchange {
 
     /// Returns whether there is a request that is not answered, or is about to be sent.
     pub(crate) const fn is_asked(&self) -> bool {
-        self.question.is_some() || self.wanted.is_some()
+        self.question.is_some() || self.is_probing
+    }
+
+    /// Returns the size in octets of the longest message that may be sent to the peer: what it has
+    /// told, or less if it was asked for less and has not answered (X 3.1).
+    pub(crate) fn send_size(&self) -> u32 {
+        let asked = self
+            .question
+            .and_then(|question| question.asked.receive_size);
+        let sizes = [asked, self.due_requests().receive_size];
+        let sizes = sizes.into_iter().flatten();
+        sizes.fold(self.peer.receive_size, u32::min)
     }
 
     /// Handles a message. Returns whether the peer has told its properties for the first time.
@@ -296,7 +344,14 @@ impl Exchange {
                 return Ok(true);
             }
             // One that comes again tells changes.
-            Operation::Connect { set, .. } | Operation::Update(set) => self.apply(&set.told),
+            Operation::Connect { set, .. } | Operation::Update(set) => {
+                // What the peer has answered before was about other values.
+                let told = set.told;
+                self.answered = self
+                    .answered
+                    .map(|property, answer| answer.filter(|_| told.get(property).is_none()));
+                self.apply(&told);
+            }
             Operation::Request(set) => {
                 let response = self.decide(set);
                 self.answer(message.xid, Content::Respond(response))?;
@@ -348,7 +403,7 @@ impl Exchange {
         let is_first = self.has_told && xid == self.first_xid;
         if is_first || xid < self.next_xid {
             self.is_unknown = true;
-            self.wanted = None;
+            self.is_probing = false;
             self.question = None;
             self.is_unproved = false;
             // Fewer credits stay untold.
@@ -370,7 +425,30 @@ impl Exchange {
         self.is_unproved &= !question.proves;
         self.is_revoking &= !question.revokes;
         self.is_lowering &= !question.lowers;
-        self.apply(&answer.changes(&question.asked));
+        let changes = answer.changes(&question.asked);
+        self.apply(&changes);
+        // This end may want something else by now.
+        let requested = self.requested;
+        self.answered = self.answered.map(|property, before| {
+            let asked = requested.get(property)?;
+            match question.asked.get(property) {
+                Some(value) if value == asked => Some(Answered {
+                    asked,
+                    set: changes.get(property),
+                }),
+                _ => before,
+            }
+        });
+        self.news = question.asked.map(|_, asked| asked.is_some());
+    }
+
+    /// Returns the answers that have come since the last call.
+    pub(crate) fn take_answers(&mut self) -> impl Iterator<Item = (Property, Answered)> {
+        let (news, answered) = (core::mem::take(&mut self.news), self.answered);
+        let of = move |property| Some((property, answered.get(property)?));
+        let all = Property::ALL.into_iter();
+        all.filter(move |property| news.get(*property))
+            .filter_map(of)
     }
 
     /// Takes over what the peer says of itself, as far as it may change.
@@ -419,11 +497,14 @@ impl Exchange {
     }
 
     /// Has the peer told that this end can have other values now, but for the size of its Receives.
+    /// What does not change stays as the peer has asked for it.
     pub(crate) fn change(&mut self, most: &Values) {
         let before = self.own.invalidation;
         for property in [Property::Invalidation, Property::Reverse] {
-            self.most.set(property, most.get(property));
-            self.own.set(property, most.get(property));
+            if self.most.get(property) != most.get(property) {
+                self.most.set(property, most.get(property));
+                self.own.set(property, most.get(property));
+            }
         }
         self.note_revoked(before);
     }
@@ -458,11 +539,31 @@ impl Exchange {
         self.own.receive_size = size;
     }
 
-    /// Has the peer asked for values; if for none at all, its answer proves that it has received
-    /// all that was sent before. Later than a request that has not been sent yet, or is not
-    /// answered.
-    pub(crate) fn ask(&mut self, wanted: &Told) {
-        self.wanted = Some(*wanted);
+    /// Has the peer asked for an answer, behind a request that is not answered. The answer proves
+    /// that the peer has received all that was sent before.
+    pub(crate) fn probe(&mut self) {
+        self.is_probing = true;
+    }
+
+    /// Sets the values that this end wants the peer to have from now on (X 1.2, 4.2). The peer is
+    /// asked for those that it does not have, once for each value, and may reject it.
+    pub(crate) fn request(&mut self, wanted: &Told) {
+        self.answered = self.answered.map(|property, answer| {
+            answer.filter(|answer| wanted.get(property) == Some(answer.asked))
+        });
+        self.requested = *wanted;
+    }
+
+    /// Returns the values that the peer is still to be asked for. It changes only what it has told
+    /// first (X 4.1).
+    fn due_requests(&self) -> Told {
+        let Some(known) = self.peer_told.filter(|_| !self.is_unknown) else {
+            return Told::default();
+        };
+        self.requested.map(|property, wanted| {
+            let is_due = known.get(property) && self.answered.get(property).is_none();
+            wanted.filter(|value| is_due && self.peer.get(property) != *value)
+        })
     }
 
     /// Returns whether messages of our own may be sent: both ends have told their properties.
@@ -484,14 +585,16 @@ impl Exchange {
         });
         let is_due = self.tells_credits || due != Told::default();
         let needs_proof = is_due || self.is_revoking || self.is_lowering || self.asks_for_growth();
+        let requests = self.due_requests();
+        let is_asking = self.is_probing || needs_proof || requests != Told::default();
         let content = if self.role == Role::Client && !self.has_told {
             self.first()
         } else if !self.is_open() {
             return None;
         } else if is_due && !self.is_unproved() {
             Content::Update(due)
-        } else if self.question.is_none() && (self.wanted.is_some() || needs_proof) {
-            Content::Request(self.wanted.unwrap_or_default())
+        } else if self.question.is_none() && is_asking {
+            Content::Request(requests)
         } else {
             return None;
         };
@@ -542,7 +645,7 @@ impl Exchange {
                     revokes: self.is_revoking && self.told.invalidation == self.own.invalidation,
                     lowers: self.is_lowering && !self.tells_credits,
                 });
-                self.wanted = None;
+                self.is_probing = false;
                 self.growth_requests = self.growth_requests.saturating_sub(1);
             }
             Content::Respond(response) => {
@@ -654,7 +757,7 @@ mod tests {
             invalidation: 0,
             ..EARLIER
         });
-        session.exchange.ask(&Told::default());
+        session.exchange.probe();
         assert_eq!(settle(&mut session), 0);
         let mut answer = PROPERTIES;
         if let Some(word) = answer.get_mut(13) {
@@ -717,6 +820,27 @@ mod tests {
         let other = [X, 2, 32, 5, 1, 3, 24, 0, 0, 1, 1, 4, 8192];
         assert!(is_answered(&mut session, &more, &other)?);
         assert_eq!(session.terms().receive_size, 8192);
+        Ok(())
+    }
+
+    /// What the peer has asked for lasts until this end can have something else.
+    #[test]
+    fn what_was_asked_for_lasts() -> Result {
+        let mut session = speaking(Role::Client)?;
+        let none = [X, 2, 9, 5, 0, 2, 16, 1, 3, 4, 0];
+        assert!(is_answered(
+            &mut session,
+            &none,
+            &[X, 2, 32, 5, 1, 3, 16, 1, 1, 0, 0]
+        )?);
+        session.exchange.change(&EARLIER);
+        assert_eq!(settle(&mut session), 0);
+        assert_eq!(session.exchange.own().reverse, 0);
+        session.exchange.change(&Values {
+            reverse: 1,
+            ..EARLIER
+        });
+        assert!(message(&mut session)?.is_words(&[1, 2, 32, 5, 0, 4, 16, 1, 3, 4, 1]));
         Ok(())
     }
 
@@ -979,16 +1103,92 @@ mod tests {
             (&[1, 2, 9, 5, 1, 3, 12, 5, 0, 0], 8192, 2),
         ] {
             let mut session = speaking(Role::Client)?;
-            session.exchange.ask(&asked);
+            session.exchange.request(&asked);
             let request = [1, 2, 32, 5, 0, 2, 28, 2, 1, 4, 9000, 3, 4, 0];
             assert!(message(&mut session)?.is_words(&request));
             receive(&mut session, answer)?;
             let peer = session.exchange.peer();
             assert_eq!((peer.receive_size, peer.reverse), (size, reverse));
-            // It is over.
-            session.exchange.ask(&Told::default());
+            let answered = session.exchange.view().answered.receive_size;
+            assert_eq!(
+                answered,
+                Some(Answered {
+                    asked: 9000,
+                    set: (size != 8192).then_some(size),
+                })
+            );
+            // It is over, and is not asked for again.
+            assert_eq!(settle(&mut session), 0);
+            session.exchange.probe();
             assert_eq!(settle(&mut session), 1);
         }
+        Ok(())
+    }
+
+    /// Section 4.2: a value is asked for once, until the peer tells another one or something else is
+    /// wanted; what the peer has, or has never told, is not asked for.
+    #[test]
+    fn a_request_is_made_once() -> Result {
+        let mut session = speaking(Role::Server)?;
+        let wants = |reverse| Told {
+            invalidation: Some(EARLIER.invalidation),
+            reverse: Some(reverse),
+            ..Told::default()
+        };
+        session.exchange.request(&wants(1));
+        assert!(message(&mut session)?.is_words(&[1, 2, 32, 5, 0, 2, 16, 1, 3, 4, 1]));
+        // It is rejected, and then the client takes no Calls at all any more.
+        receive(&mut session, &[1, 2, 9, 5, 1, 3, 16, 0, 1, 1, 0])?;
+        session.exchange.request(&wants(1));
+        assert_eq!(settle(&mut session), 0);
+        receive(&mut session, &[X, 2, 9, 5, 0, 4, 16, 1, 3, 4, 0])?;
+        assert!(message(&mut session)?.is_words(&[2, 2, 32, 5, 0, 2, 16, 1, 3, 4, 1]));
+        // Something else is wanted before the answer, which counts for nothing then.
+        session.exchange.request(&wants(2));
+        receive(&mut session, &[2, 2, 9, 5, 1, 3, 16, 0, 1, 1, 0])?;
+        assert!(message(&mut session)?.is_words(&[3, 2, 32, 5, 0, 2, 16, 1, 3, 4, 2]));
+        receive(&mut session, &[3, 2, 9, 5, 1, 3, 16, 1, 1, 0, 0])?;
+        assert_eq!(settle(&mut session), 0);
+        assert_eq!(session.exchange.peer().reverse, 2);
+        // A client that has told one property is asked for no other one.
+        let mut session = Session::new(&Config {
+            earlier: Some(EARLIER),
+            ..config(Role::Server)
+        });
+        receive(&mut session, &[X, 2, 9, 5, 0, 1, 20, 1, 2, 4, 1, 0])?;
+        settle(&mut session);
+        session.exchange.request(&wants(2));
+        assert_eq!(settle(&mut session), 0);
+        Ok(())
+    }
+
+    /// Section 3.1: an end that has asked for shorter Receives sends no longer messages until it is
+    /// answered; and one that has asked for longer ones not before it has them.
+    #[test]
+    fn a_smaller_size_counts_when_it_is_asked_for() -> Result {
+        let wants = |size| Told {
+            receive_size: Some(size),
+            ..Told::default()
+        };
+        for (answer, size) in [
+            // Rejected, done, and something between.
+            (&[1, 2, 9, 5, 1, 3, 16, 0, 1, 1, 0][..], 8192),
+            (&[1, 2, 9, 5, 1, 3, 16, 1, 1, 0, 0], 5000),
+            (&[1, 2, 9, 5, 1, 3, 24, 0, 0, 1, 1, 4, 6000], 6000),
+        ] {
+            let mut session = speaking(Role::Client)?;
+            assert_eq!(session.terms().send_size, 8192);
+            session.exchange.request(&wants(5000));
+            assert_eq!(session.terms().send_size, 5000);
+            assert!(message(&mut session)?.is_words(&[1, 2, 32, 5, 0, 2, 16, 1, 1, 4, 5000]));
+            assert_eq!(session.terms().send_size, 5000);
+            receive(&mut session, answer)?;
+            assert_eq!(session.terms().send_size, size);
+        }
+        let mut session = speaking(Role::Client)?;
+        session.exchange.request(&wants(9000));
+        settle(&mut session);
+        assert_eq!(session.terms().send_size, 8192);
         Ok(())
     }
 
@@ -999,7 +1199,7 @@ mod tests {
         for (error, is_known) in [([0, 2, 9, 4, 3], false), ([X, 2, 9, 4, 3], true)] {
             let mut session = speaking(Role::Client)?;
             assert!(is_answered(&mut session, &error, &[])?);
-            session.exchange.ask(&Told::default());
+            session.exchange.probe();
             assert_eq!(settle(&mut session), u32::from(is_known));
             let request = [X, 2, 9, 5, 0, 2, 4, 0];
             let answer = [X, 2, 32, 5, 1, 3, 12, 0, 0, 0];

@@ -14,6 +14,7 @@ use super::super::{
         Writer, //
     }, //
 };
+use core::ffi::CStr;
 
 /// A property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,15 @@ pub(crate) enum Property {
 impl Property {
     /// All of them, in the order in which we tell them.
     pub(crate) const ALL: [Self; 3] = [Self::ReceiveSize, Self::Invalidation, Self::Reverse];
+
+    /// Returns its name, for display.
+    pub(crate) const fn name(self) -> &'static CStr {
+        match self {
+            Self::ReceiveSize => c"receive_size",
+            Self::Invalidation => c"remote_invalidation",
+            Self::Reverse => c"reverse_direction",
+        }
+    }
 
     /// Returns its number.
     pub(crate) const fn code(self) -> u32 {

@@ -301,6 +301,8 @@ struct Lonely {
     sent: u32,
     /// How many messages of its own have not completed.
     in_transit: u32,
+    /// Whether its peer has told its last properties.
+    has_final: bool,
 }
 
 impl Lonely {
@@ -427,6 +429,7 @@ pub fn session(bytes: &[u8]) {
         told: None,
         sent: start,
         in_transit: 0,
+        has_final: false,
     };
 
     while let Ok([what, amount]) = reader.array::<2>() {
@@ -522,9 +525,25 @@ pub fn session(bytes: &[u8]) {
 
 /// Hands a message to a session, and checks what it makes of it.
 fn received(end: &mut Lonely, bytes: &[u8]) {
+    // What is answered with an error, or ends the connection, is discarded as well: nothing but the
+    // next part is handed on within a sequence, nothing that cannot be decoded, and no Call or Reply
+    // with another transaction ID than the RPC message in it.
+    let is_in_sequence = end.session.is_peer_in_sequence();
     let event = end.session.handle_received(bytes);
+    if let Event::Properties { last, .. } = event {
+        assert!(!end.has_final, "properties behind the final ones");
+        end.has_final = last;
+    }
     if let Event::Message { header, extent } = event {
         assert_eq!(v2::decode(bytes, &Limits::DEFAULT), Ok(header));
+        let is_later = matches!(
+            extent,
+            crate::proto::session::Extent::Part(_) | crate::proto::session::Extent::Last(_)
+        );
+        assert_eq!(is_in_sequence, is_later, "between two parts");
+        if !is_later && !header.payload().is_empty() {
+            assert!(header.payload().starts_with(&header.xid.to_be_bytes()));
+        }
         let is_rpc = matches!(
             header.purpose(),
             MessagePurpose::Call | MessagePurpose::Reply

@@ -43,28 +43,42 @@ pub(super) struct Plan {
     pub(super) is_told: bool,
 }
 
-impl Display for Plan {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+impl Plan {
+    /// Describes the plan of an end with such rules. It has all its Receives posted.
+    pub(super) fn shown(&self, rules: Rules) -> String {
         let list = |of: &[u32], between: &str| {
             let words: Vec<_> = of.iter().map(u32::to_string).collect();
             words.join(between)
         };
-        write!(f, "{} Receives", list(&self.receives, ", then "))?;
-        if self.calls > 0 {
+        let posted: Vec<_> = self
+            .receives
+            .iter()
+            .map(|all| posted(*all, rules).max(1))
+            .collect();
+        let plural = if posted == [1] { "" } else { "s" };
+        let receives = format!("{} Receive{plural}", list(&posted, ", then "));
+        let todo = if self.calls > 0 {
             let plural = if self.calls == 1 { "" } else { "s" };
             let (calls, slots) = (self.calls, self.slots);
-            write!(f, ", {calls} Call{plural} to make, {slots} at a time")
+            format!("{calls} Call{plural} to make, {slots} at a time")
         } else if self.messages.is_empty() {
-            write!(f, ", nothing to send")
+            "nothing to send".to_string()
         } else if self.messages.contains(&BAD) {
-            write!(f, ", a message with an error to send")
+            "a message with an error to send".to_string()
         } else if self.messages.iter().all(|parts| *parts == 1) {
-            write!(f, ", {} to send", self.messages.len())
+            format!("{} to send", self.messages.len())
         } else {
             let parts = list(&self.messages, ", ");
-            write!(f, ", messages in {parts} parts to send")
-        }
+            format!("messages in {parts} parts to send")
+        };
+        format!("{receives}, {todo}")
     }
+}
+
+/// Returns how many Receives are posted if all but one are advertised with all rules: without the
+/// rule about it, the one that is not advertised is missing. There is always one in the beginning.
+fn posted(receives: u32, rules: Rules) -> u32 {
+    receives - u32::from(!rules.has(Rule::OneMore))
 }
 
 /// One end.
@@ -181,7 +195,7 @@ impl End {
 
     /// Returns how many Receives are posted.
     fn free(&self, rules: Rules) -> u32 {
-        let all = self.receives - u32::from(!rules.has(Rule::OneMore));
+        let all = posted(self.receives, rules);
         let kept = self.kept.saturating_sub(self.peer.received);
         all.saturating_sub(self.held()).max(kept)
     }
@@ -291,7 +305,9 @@ impl Pair {
             let mut next = self.clone();
             if let Some(receives) = next.ends[at].changes.pop_front() {
                 next.ends[at].change(rules, receives);
-                all.push(self.step(at, &format!("has {receives} Receives"), next));
+                let shown = posted(receives, rules).max(1);
+                let plural = if shown == 1 { "" } else { "s" };
+                all.push(self.step(at, &format!("has {shown} Receive{plural}"), next));
             }
         }
         all
