@@ -12,6 +12,8 @@ mod generate;
 mod held;
 mod literal;
 mod messages;
+mod million;
+mod million_codec;
 mod pairs;
 mod rpc;
 mod two;
