@@ -132,11 +132,11 @@ usual_time() {
 	case $1 in
 	"kernel source") echo "half a minute" ;;
 	"kernel uml") echo "5 minutes" ;;
-	"kernel uml-sanitize") echo "10 minutes" ;;
+	"kernel uml-kasan") echo "8 minutes" ;;
 	"kernel debian" | "kernel arm64" | "kernel arm64-16k") echo "2 minutes" ;;
 	"kernel debug" | "kernel cfi") echo "20 minutes" ;;
 	kernel*) echo "8 minutes" ;;
-	"module for uml-sanitize") echo "2 minutes" ;;
+	"module for uml-kasan") echo "2 minutes" ;;
 	module*) echo "1 minute" ;;
 	*) echo "2 minutes and the time of the downloads" ;;
 	esac

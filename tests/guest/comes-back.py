@@ -6,7 +6,7 @@
 # fabrics: rxe
 # variants: one two
 # soak-fabrics: rxe siw
-# soak-smoke: uml-sanitize
+# soak-smoke: uml-kasan uml-lockdep
 # soak-smoke-variants: one two
 # timeout: 120 300
 """The service stops and starts again while the mount has nothing to do and its lease is long.

@@ -10,7 +10,7 @@
 # soak-variants: one two
 # soak-variants-hca: one@ours-ours two@ours-ours
 # kernels: uml
-# soak-smoke: uml-sanitize
+# soak-smoke: uml-kasan
 # memory: 2560M
 # timeout: 150 600
 # rounds: 320 1000

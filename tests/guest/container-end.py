@@ -6,7 +6,7 @@
 # variants: move@ours-ours
 # soak-variants: move move@ours-ours unlink@ours-ours reset@ours-ours
 # kernels: uml
-# soak-smoke: uml-sanitize
+# soak-smoke: uml-kasan uml-lockdep
 # soak-smoke-variants: move@ours-ours unlink@ours-ours
 # light: yes
 # timeout: 240 600

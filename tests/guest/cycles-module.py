@@ -8,7 +8,7 @@
 # variants-hca: mount@ours-ours
 # soak-variants: mount mount@ours-ours
 # kernels: uml
-# soak-smoke: uml-sanitize
+# soak-smoke: uml-kasan uml-lockdep
 # soak-smoke-variants: mount mount@ours-ours
 # timeout: 300 1800
 # rounds: 4 100

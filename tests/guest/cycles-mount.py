@@ -8,7 +8,7 @@
 # device-variants: 4.2@ours-ours 4.2@ours-ours-one
 # kernels: uml
 # soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one
-# soak-smoke: uml-sanitize
+# soak-smoke: uml-kasan uml-lockdep
 # soak-smoke-variants: 4.2 4.2@ours-ours
 # timeout: 300 1800
 # rounds: 10 200

@@ -6,7 +6,7 @@
 # fabrics: rxe
 # kernels: uml
 # soak-fabrics: rxe siw
-# soak-smoke: uml-sanitize
+# soak-smoke: uml-kasan uml-lockdep
 # timeout: 120 300
 """SUNRPC puts Calls off while mountd does not say whose they are. Others of the connection wait for what they have."""
 

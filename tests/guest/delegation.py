@@ -10,9 +10,9 @@
 # kernels: uml
 # soak-variants: 4.1 4.2 4.1@ours-ours 4.2@ours-ours 4.1@ours-ours-one 4.1@stock-ours
 # soak-variants: 4.1@ours-ours-2016 4.2@ours-ours-2016
-# smoke: uml-sanitize
+# smoke: uml-kasan uml-lockdep
 # smoke-variants: 4.1@ours-ours
-# soak-smoke: uml-sanitize debug
+# soak-smoke: uml-kasan uml-lockdep debug
 # soak-smoke-variants: 4.1 4.1@ours-ours
 # timeout: 300 1800
 # rounds: 2 100 1 5

@@ -5,8 +5,8 @@
 # fabrics: rxe
 # insert: yes
 # kernels: uml
-# smoke: uml-sanitize
-# soak-smoke: uml-sanitize debug
+# smoke: uml-lockdep
+# soak-smoke: uml-kasan uml-lockdep debug
 # timeout: 120
 set -eu
 exec bash tools/guest.d/demo

@@ -7,7 +7,7 @@
 # soak-variants: neighbour neighbour@ours-ours neighbour@ours-ours-one
 # soak-variants: namespace@ours-ours silent@ours-ours
 # kernels: uml
-# soak-smoke: uml-sanitize
+# soak-smoke: uml-kasan uml-lockdep
 # soak-smoke-variants: neighbour@ours-ours
 # light: yes
 # timeout: 200 400

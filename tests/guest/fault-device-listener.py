@@ -7,7 +7,7 @@
 # soak-fabrics: rxe siw
 # soak-variants: two one
 # kernels: uml
-# soak-smoke: uml-sanitize
+# soak-smoke: uml-kasan uml-lockdep
 # timeout: 300 1800
 # rounds: 2 20
 """Nothing of the server keeps the device from going, and it serves again when the device is back: where it

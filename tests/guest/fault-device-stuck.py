@@ -5,7 +5,7 @@
 # server: ours
 # fabrics: rxe siw
 # kernels: uml
-# soak-smoke: uml-sanitize debug
+# soak-smoke: uml-kasan uml-lockdep debug
 # soak-smoke-fabrics: rxe
 # timeout: 120 300
 # rounds: 1 5

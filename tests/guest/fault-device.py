@@ -6,10 +6,10 @@
 # variants-rxe: 4.2@ours-ours
 # variants-siw: 4.2
 # kernels: uml
-# smoke: uml-sanitize
+# smoke: uml-kasan
 # smoke-variants: 4.2@ours-ours-2016
 # soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@ours-ours-2016
-# soak-smoke: uml-sanitize debug cfi
+# soak-smoke: uml-kasan uml-lockdep debug cfi
 # soak-smoke-variants: 4.2 4.2@ours-ours 4.2@ours-ours-2016
 # timeout: 300 3600
 # rounds: 1 20 1 3

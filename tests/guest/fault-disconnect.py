@@ -7,9 +7,9 @@
 # variants-siw: 3@ours-ours-2016
 # variants-rxe: 4.2
 # kernels: uml
-# smoke: uml-sanitize
+# smoke: uml-kasan uml-lockdep
 # soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@ours-ours-2016
-# soak-smoke: uml-sanitize debug
+# soak-smoke: uml-kasan uml-lockdep debug
 # soak-smoke-variants: 4.2 4.2@ours-ours 4.2@ours-ours-2016
 # timeout: 300 1800
 # rounds: 2 20 1 3

@@ -7,7 +7,7 @@
 # variants-siw: 3
 # kernels: uml
 # soak-variants: 3 4.2 3@ours-ours 4.2@ours-ours 3@ours-ours-one 3@ours-ours-2016
-# soak-smoke: uml-sanitize debug
+# soak-smoke: uml-kasan uml-lockdep debug
 # soak-smoke-variants: 3 3@ours-ours 3@ours-ours-2016
 # timeout: 300 1800
 # rounds: 3 200 1 10

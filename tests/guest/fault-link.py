@@ -5,7 +5,7 @@
 # fabrics: rxe siw
 # variants: 4.2@ours-ours
 # kernels: uml
-# soak-smoke: uml-sanitize
+# soak-smoke: uml-kasan uml-lockdep
 # soak-variants: 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@ours-ours-2016
 # soak-smoke-variants: 4.2 4.2@ours-ours 4.2@ours-ours-2016
 # timeout: 300 3600

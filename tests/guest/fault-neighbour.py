@@ -6,7 +6,7 @@
 # soak-fabrics: rxe siw
 # variants: 4.2@ours-ours
 # kernels: uml
-# soak-smoke: uml-sanitize
+# soak-smoke: uml-kasan uml-lockdep
 # soak-variants: 4.2 4.2@ours-ours 4.2@ours-ours-one
 # soak-smoke-variants: 4.2@ours-ours 4.2@ours-ours-one
 # timeout: 300 1800

@@ -7,7 +7,7 @@
 # variants-siw: 4.2
 # kernels: uml
 # soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@ours-ours-2016
-# soak-smoke: uml-sanitize debug
+# soak-smoke: uml-kasan uml-lockdep debug
 # soak-smoke-variants: 4.2 4.2@ours-ours 4.2@ours-ours-2016
 # timeout: 300 3600
 # rounds: 1 20 1 3

@@ -7,7 +7,7 @@
 # variants: one two unread
 # control-variants: one@stock-stock
 # kernels: uml
-# soak-smoke: uml-sanitize debug
+# soak-smoke: uml-kasan uml-lockdep debug
 # soak-smoke-fabrics: rxe siw
 # soak-smoke-variants: one two unread
 # timeout: 90 300

@@ -9,7 +9,7 @@
 # soak-fabrics: rxe siw
 # soak-variants: 4.2 3
 # kernels: uml
-# soak-smoke: uml-sanitize debug
+# soak-smoke: uml-kasan uml-lockdep debug
 # timeout: 400 900
 """Mounts with every combination of keys and wishes; a client of its own that computes for itself,
 and lies; a key that is changed under a mount, and before a further connection of it."""

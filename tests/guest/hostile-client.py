@@ -8,7 +8,7 @@
 # soak-fabrics: rxe siw hca
 # soak-variants: one two 2016 default
 # kernels: uml
-# soak-smoke: uml-sanitize debug
+# soak-smoke: uml-kasan uml-lockdep debug
 # soak-smoke-variants: one two 2016
 # timeout: 400 1800
 """The server answers, drops the message or the connection; other clients lose nothing.

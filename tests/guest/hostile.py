@@ -12,8 +12,8 @@
 # soak-variants: one two 2016
 # soak-variants-hca: one@ours-ours two@ours-ours 2016@ours-ours
 # kernels: uml
-# smoke: uml-sanitize
-# soak-smoke: uml-sanitize debug
+# smoke: uml-kasan
+# soak-smoke: uml-kasan uml-lockdep debug
 # timeout: 400 1800
 # rounds: 1 2
 """Every case ends in an error for its RPC or in a dropped connection, never in a hang.

@@ -6,7 +6,7 @@
 # fabrics: rxe
 # version: 2016
 # kernels: uml
-# soak-smoke: uml-sanitize
+# soak-smoke: uml-kasan uml-lockdep
 # light: yes
 # timeout: 300 600
 """Nobody has anything to send, so nothing else would show that a peer has gone, or that its software hangs.

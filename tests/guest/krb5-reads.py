@@ -8,7 +8,7 @@
 # variants: 1 8
 # kernels: uml
 # soak-fabrics: rxe siw
-# soak-smoke: uml-sanitize
+# soak-smoke: uml-kasan uml-lockdep
 # timeout: 200 900
 # rounds: 12 100
 # See krb5.py.

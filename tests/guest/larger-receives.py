@@ -7,7 +7,7 @@
 # server: ours
 # variants: 4.2@ours-ours-2016 4.2@ours-ours-one
 # kernels: uml
-# soak-smoke: uml-sanitize debug
+# soak-smoke: uml-kasan uml-lockdep debug
 # soak-smoke-variants: 4.2@ours-ours-2016
 # timeout: 240 900
 # rounds: 1 10

@@ -8,7 +8,7 @@
 # variants-hca: two
 # soak-variants: one two
 # kernels: uml
-# soak-smoke: uml-sanitize
+# soak-smoke: uml-kasan uml-lockdep
 # soak-smoke-variants: one two
 # timeout: 120 900
 # rounds: 200 3000

@@ -6,7 +6,7 @@
 # variants: 4.2@ours-ours
 # kernels: uml
 # soak-fabrics: rxe siw
-# soak-smoke: uml-sanitize
+# soak-smoke: uml-kasan uml-lockdep
 # soak-variants: 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@ours-ours-2016 4.2@stock-ours
 # soak-smoke-variants: 4.2@ours-ours
 # timeout: 120 300

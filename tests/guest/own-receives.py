@@ -6,7 +6,7 @@
 # fabrics: rxe siw
 # variants: one two
 # soak-fabrics: rxe siw
-# soak-smoke: uml-sanitize
+# soak-smoke: uml-kasan uml-lockdep
 # soak-smoke-variants: one two
 # timeout: 240 600
 """The same part of its credits for each connection, which follows from the memory that all Receives take.

@@ -7,7 +7,7 @@
 # fabrics: rxe
 # variants: one two
 # kernels: uml
-# soak-smoke: uml-sanitize
+# soak-smoke: uml-kasan uml-lockdep
 # timeout: 240 900
 # rounds: 20 200
 """SUNRPC counts connections of all transports whose peers have not shown a file handle, and ends the

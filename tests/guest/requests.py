@@ -8,7 +8,7 @@
 # variants: 4.2@ours-ours-2016
 # soak-variants: 4.2@ours-ours-2016 4.2@ours-ours-one
 # kernels: uml
-# soak-smoke: uml-sanitize debug
+# soak-smoke: uml-kasan uml-lockdep debug
 # soak-smoke-variants: 4.2@ours-ours-2016
 # timeout: 300 900
 # rounds: 1 10

@@ -7,7 +7,7 @@
 # soak-fabrics: rxe siw
 # variants: two
 # kernels: uml
-# soak-smoke: uml-sanitize debug
+# soak-smoke: uml-kasan uml-lockdep debug
 # timeout: 300 900
 # rounds: 1 5
 """A server in user space calls its client back, beyond a page, and looks at how it is answered."""

@@ -6,7 +6,7 @@
 # fabrics: rxe
 # variants: 3
 # soak-variants: 3 3@ours-ours-one 3@ours-stock
-# soak-smoke: uml-sanitize
+# soak-smoke: uml-kasan uml-lockdep
 # kernels: uml
 # light: yes
 # timeout: 120 240

@@ -8,7 +8,7 @@
 # variants: one
 # soak-variants: one two
 # kernels: uml
-# soak-smoke: uml-sanitize
+# soak-smoke: uml-kasan uml-lockdep
 # soak-smoke-variants: one two
 # timeout: 160 400
 """Some clients without credentials send as many Calls with Read chunks as they may, and are gone then.

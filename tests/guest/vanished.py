@@ -5,7 +5,7 @@
 # server: ours
 # fabrics: rxe
 # kernels: uml
-# soak-smoke: uml-sanitize
+# soak-smoke: uml-kasan uml-lockdep
 # light: yes
 # timeout: 200 400
 """Nobody tells the server that the client has gone, and what is idle it leaves alone.

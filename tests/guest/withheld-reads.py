@@ -5,7 +5,7 @@
 # server: ours
 # fabrics: siw
 # kernels: uml
-# soak-smoke: uml-sanitize
+# soak-smoke: uml-kasan uml-lockdep
 # timeout: 120 300
 """Calls of one client want more memory regions than there are, and the client is out of reach meanwhile.
 

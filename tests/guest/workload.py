@@ -10,8 +10,8 @@
 # device-variants: 4.2@ours-ours 3@ours-ours-one 4.0@ours-ours 4.2@ours-ours-one
 # kernels: uml
 # kernel-options: dma_debug=off
-# smoke: uml-sanitize debian
-# soak-smoke: uml-sanitize uml-versions debug debian cfi
+# smoke: uml-kasan uml-lockdep debian
+# soak-smoke: uml-kasan uml-lockdep uml-versions debug debian cfi
 # smoke-fabrics: rxe
 # smoke-variants: 4.2@ours-ours
 # soak-smoke-fabrics: rxe siw
