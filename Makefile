@@ -15,7 +15,7 @@ KFLAGS := $(if $(call config_has,CONFIG_CC_IS_CLANG),LLVM=1) \
 
 .DEFAULT_GOAL := modules
 .PHONY: modules modules_install check-kdir clean help setup demo demo-pair check soak bench
-.PHONY: guest check-interop check-oldest check-unstable check-arm64 bench-two bench-instructions deb
+.PHONY: htmldocs guest check-interop check-oldest check-unstable check-arm64 bench-two bench-instructions deb
 
 # The oldest kernel that the module is for.
 OLDEST := 7.2.12
@@ -49,7 +49,7 @@ deb:
 	@scripts/deb
 
 setup:
-	@scripts/setup all
+	@tools/check --set-up
 
 demo:
 	@tools/demo
@@ -100,34 +100,41 @@ bench-instructions:
 guest:
 	@tools/guest shell
 
+# In htmldocs/, with the tools of the root `docs`.
+htmldocs:
+	@scripts/setup docs
+	@scripts/run --root docs sphinx-build -q -W --keep-going -b html Documentation htmldocs
+	@echo htmldocs/index.html
+
 help:
 	@echo 'Module, with the kernel build directory KDIR (default: the running kernel):'
 	@echo '  make [KDIR=DIR]                  build rpcrdma.ko'
 	@echo '  make [KDIR=DIR] modules_install  install it under updates/ (and INSTALL_MOD_PATH)'
-	@echo '  make clean                       remove what was built in this directory'
+	@echo '  make clean                       remove the build products in this directory'
 	@echo
-	@echo 'With kernels and guests of its own; as root on Debian 12 or 13, x86-64. All'
-	@echo 'set-up is done once, in the directory $$RPCRDMA_CACHE (~/.cache/rpcrdma):'
+	@echo 'In guests, with kernels built for them; as root on Debian 12 or 13, x86-64. The'
+	@echo 'set-up is done once, in the directory $$RPCRDMA_CACHE (default ~/.cache/rpcrdma):'
 	@echo '  make demo       a mount over Version Two in one guest, with this module at both ends:'
 	@echo '                  write, read, compare'
 	@echo '  make demo-pair  the same in two guests, through this module from a stock NFS server'
-	@echo '  make check      the tests, with small counts (tools/check PATTERN for some of them)'
+	@echo '  make check      the tests, with small counts (tools/check PATTERN runs some of them)'
 	@echo '  make check-interop'
-	@echo '                  our client and server with each other and with the stock ones'
+	@echo '                  client and server of this module with each other and with the stock ones'
 	@echo '  make check-oldest'
-	@echo '                  the workload with the oldest kernel that the module is for ($(OLDEST))'
+	@echo '                  the workload with the oldest supported kernel ($(OLDEST))'
 	@echo '  make check-unstable'
 	@echo '                  the workload with the compilers and the kernel of Debian unstable'
 	@echo '  make check-arm64'
 	@echo '                  on emulated arm64 machines with pages of 4, 16 and 64 KiB'
-	@echo '  make soak       make check with full counts, and those tests that take too long for it;'
+	@echo '  make soak       make check with full counts, and the tests that are too long for it;'
 	@echo '                  then check-interop, check-oldest, check-unstable and'
 	@echo '                  check-arm64; takes hours'
 	@echo '  make bench      compare with the stock module, as client and as server, and in Version Two:'
 	@echo '                  throughput, latency, work requests, instructions'
-	@echo '  make bench-two  only the part of it that goes operation by operation'
+	@echo '  make bench-two  the latency of single operations only'
 	@echo '  make bench-instructions'
-	@echo '                  only the part that counts instructions, and tells whose they are'
-	@echo '  make guest      a shell in a guest with an RDMA device and an NFS server beside it'
+	@echo '                  count instructions only, attributed to modules'
+	@echo '  make guest      a shell in a guest with an RDMA device, next to a guest with an NFS server'
 	@echo '  make deb        the packages rpcrdma-dkms and rpcrdma-tools for Debian, in deb/'
-	@echo '  make setup      only the set-up of everything'
+	@echo '  make htmldocs   build Documentation/ with Sphinx, into htmldocs/'
+	@echo '  make setup      build the set-up for make check without running it'

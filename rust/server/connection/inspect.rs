@@ -39,8 +39,8 @@ pub(super) fn accepted(number: Number, peer: &AddressText, accepted: &Result<Arc
         Err(error) => {
             if *error == ENOSPC {
                 pr_warn_ratelimited!(
-                    "client {peer} is refused: all Receives are in use or kept for clients that \
-                     had a connection, see shared_receives\n"
+                    "client {peer}: rejected, out of shared Receives; raise shared_receives \
+                     (iWARP: shared_receives_iwarp)\n"
                 );
             }
             return refused(number, peer, *error);
