@@ -312,8 +312,8 @@ impl Listening {
         drop(place);
         if !told {
             pr_warn!(
-                "cannot listen on {}: no RDMA device has this address ({error:?}); retrying every 2 \
-                 s\n",
+                "cannot listen on {} ({error:?}); retrying every 2 s; check that an RDMA device has \
+                 this address\n",
                 address.text()
             );
         }
