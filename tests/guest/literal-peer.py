@@ -11,7 +11,7 @@
 """Whatever the peer has read in the draft, each RPC ends well, and at most one connection is lost.
 
 In the variant `client` the peer is a client of our server, in `server` a server of our client. The readings
-are those of Documentation/readings.rst; `make check` takes a sample of them, `make soak` all. What the page
+are those of Documentation/protocol/readings.rst; `make check` takes a sample of them, `make soak` all. What the page
 says is not served is told apart: it has to end as it is said there.
 """
 

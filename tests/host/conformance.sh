@@ -55,7 +55,7 @@ check() {
 }
 
 bad=0
-check Documentation/conformance.rst 124 || bad=1
-check Documentation/conformance-one.rst 89 || bad=1
-check Documentation/conformance-2016.rst 55 || bad=1
+check Documentation/protocol/conformance.rst 124 || bad=1
+check Documentation/protocol/conformance-one.rst 89 || bad=1
+check Documentation/protocol/conformance-2016.rst 55 || bad=1
 exit $bad
