@@ -103,7 +103,7 @@ guest:
 # In htmldocs/, with the tools of the root `docs`.
 htmldocs:
 	@scripts/setup docs
-	@scripts/run --root docs sphinx-build -q -W --keep-going -b html Documentation htmldocs
+	@scripts/run --root docs sphinx-build -q -E -W --keep-going -b html Documentation htmldocs
 	@echo htmldocs/index.html
 
 help:
