@@ -16,7 +16,7 @@ project = "rpcrdma"
 author = "The rpcrdma authors"
 copyright = "2026, " + author  # noqa: A001 - Sphinx wants this name
 with open(os.path.join(os.path.dirname(__file__), "../dkms.conf"), encoding="utf-8") as f:
-    version = release = re.search(r'^PACKAGE_VERSION="(.*)"$', f.read(), re.M).group(1)
+    version = release = re.findall(r'^PACKAGE_VERSION="(.*)"$', f.read(), re.M)[0]
 master_doc = "index"
 html_theme = "alabaster"
 html_theme_options = {"page_width": "1100px", "sidebar_width": "240px", "fixed_sidebar": True}

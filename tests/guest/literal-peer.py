@@ -26,10 +26,10 @@ import time
 sys.path.insert(0, "tests/lib")
 import nfs_server  # noqa: E402
 from case import broken_credits, main  # noqa: E402
-from common import (ROOT, Failure, check, drop_caches, is_errno, log, module_refs,  # noqa: E402
+from common import (ROOT, Failure, check, is_errno, log, module_refs,  # noqa: E402
                     mount_raw, pattern, remote, remote_call, rounds, slowness, soak, wait_for, write)
 from hostile_operations import getattr_, mount_options, readdir  # noqa: E402
-from literal_reading import Reading, readings, refused  # noqa: E402
+from literal_reading import readings, refused  # noqa: E402
 from versions import PARAMETERS, connections  # noqa: E402
 
 #: Which sample `make check` takes, and of how many readings.

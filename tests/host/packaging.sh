@@ -171,7 +171,7 @@ done
 # Two modules without a version are the same to DKMS: it would keep the stock one.
 [ "$(modinfo -F version "$MODULE_DIR/rpcrdma.ko")" = "$PACKAGE_VERSION" ] ||
 	fail "the module's version is not that of dkms.conf"
-[ "$BUILT_MODULE_NAME" = rpcrdma ] || fail "dkms.conf: $BUILT_MODULE_NAME"
+[ "${BUILT_MODULE_NAME[0]}" = rpcrdma ] || fail "dkms.conf: ${BUILT_MODULE_NAME[0]}"
 
 # What dkms runs first: a kernel that cannot have the module has the reason left for it, and
 # the status is the one that lets dkms go on.
