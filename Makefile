@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# The module on a kernel of your own:   make KDIR=/path/to/build
+# The module for your kernel:           make KDIR=/path/to/build
 # The demonstration and the tests:      make demo, make check
 #
 # Kbuild has what the kernel's build system reads.
@@ -8,7 +8,7 @@
 KDIR ?= /lib/modules/$(shell uname -r)/build
 M := $(CURDIR)
 
-# What the build directory was configured with, where that shows in flags.
+# Configuration of the build directory that affects flags.
 config_has = $(shell grep -qs '^$(1)=y' $(KDIR)/.config && echo y)
 KFLAGS := $(if $(call config_has,CONFIG_CC_IS_CLANG),LLVM=1) \
 	$(if $(call config_has,CONFIG_UML),ARCH=um)
@@ -40,7 +40,7 @@ clean:
 	@rm -rf rpcrdma.o rpcrdma.ko rpcrdma.mod rpcrdma.mod.c rpcrdma.mod.o .*.cmd \
 		.module-common.o Module.symvers modules.order .tmp_versions
 
-# Says what is missing, before compilers say it in their way.
+# Reports missing requirements before a compiler fails.
 check-kdir $(KDIR)/.config:
 	@scripts/check-kdir $(KDIR)
 
@@ -60,16 +60,16 @@ demo-pair:
 check:
 	@tools/check
 
-# All that our clients and servers have to do with each other, and with the stock ones.
+# Clients and servers of this module with each other, and with the stock ones.
 check-interop:
 	@tools/check --interop
 
-# A smoke test, with kernels and modules of their own in the cache.
+# A smoke test, with another kernel and module in the cache.
 check-oldest:
 	@RPCRDMA_KERNEL=$(OLDEST) tools/check 'uml/kunit*' 'uml/workload/rxe/*' 'uml/workload/siw/*' \
 		'uml/fault-disconnect/*'
 
-# The compilers that Debian's next release is to have, and a kernel that was built with them.
+# The compilers of Debian unstable, and a kernel that was built with them.
 check-unstable:
 	@RPCRDMA_SUITE=unstable tools/check 'uml/kunit*' 'uml/workload/rxe/*' 'debian/workload/*'
 
@@ -77,7 +77,7 @@ check-unstable:
 check-arm64:
 	@tools/check --arm64
 
-# And the strict device must see what is wrong with a module that was spoilt on purpose.
+# At the end the strict device must notice modules that were broken on purpose.
 soak:
 	@tools/check --soak
 	@$(MAKE) --no-print-directory check-interop
@@ -86,7 +86,7 @@ soak:
 	@$(MAKE) --no-print-directory check-arm64
 	@tools/sabotage
 
-# What a clock can tell, and what only instructions can.
+# Times, then instructions.
 bench:
 	@tools/bench
 	@tools/bench --instructions --rounds 2

@@ -149,6 +149,8 @@ cp "$KDIR/.config" "$KDIR/Module.symvers" "$work/kernel/"
 ln -s "$KDIR/rust" "$work/kernel/rust"
 called=$work/called
 printf 'modules:\n\t@echo $(CURDIR) $(M) $(RUSTC) $(KERNELRELEASE) >%s\n' "$called" >"$work/kernel/Makefile"
+# dkms.conf reads both.
+# shellcheck disable=SC2034
 kernelver=$release kernel_source_dir=$work/kernel
 export RPCRDMA_STATE=$work/state
 . ./dkms.conf

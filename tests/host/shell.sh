@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
-# shellcheck passes for every shell script, and the kernel's checkpatch for every C file.
+# Every shell script passes shellcheck, and every C file the kernel's checkpatch.
 # setup: docs source
 # root: docs
 # timeout: 300
