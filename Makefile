@@ -37,7 +37,7 @@ clean:
 		\( -name '*.o' -o -name '*.ko' -o -name '*.mod' -o -name '*.mod.c' \
 		-o -name '.*.cmd' -o -name '*.o.d' -o -name '*_generated.rs' -o -name '*_generated.h' \) \
 		-type f -exec rm -f {} +
-	@rm -rf rpcrdma.o rpcrdma.ko rpcrdma.mod rpcrdma.mod.c rpcrdma.mod.o .*.cmd \
+	@rm -rf htmldocs rpcrdma.o rpcrdma.ko rpcrdma.mod rpcrdma.mod.c rpcrdma.mod.o .*.cmd \
 		.module-common.o Module.symvers modules.order .tmp_versions
 
 # Reports missing requirements before a compiler fails.

@@ -143,6 +143,9 @@ def check_parameters():
                 default[1].endswith("memory") and table[name][0] == "by memory"):
             wrong(f"{page}: the default of {name} is {default[1]}, not {table[name][0]}")
     same("parameter", set(code) | check_sysctls(), set(table), page)
+    manual = "debian/rpcrdma.4"
+    named = read(manual).partition("PARAMETERS")[2].partition(".SH")[0]
+    same("parameter", set(code), set(re.findall(r"\b[a-z]+_\w+", re.sub(r"(?m)^[^.].*$", "", named))), manual)
 
 
 # ---- debugfs, trace events ------------------------------------------------
