@@ -14,7 +14,7 @@ KFLAGS := $(if $(call config_has,CONFIG_CC_IS_CLANG),LLVM=1) \
 	$(if $(call config_has,CONFIG_UML),ARCH=um)
 
 .DEFAULT_GOAL := modules
-.PHONY: modules modules_install check-kdir clean help setup demo demo-pair check soak bench
+.PHONY: modules modules_install check-kdir clean help setup demo demo-pair check soak soak-fairness bench
 .PHONY: htmldocs guest check-interop check-oldest check-unstable check-arm64 bench-two bench-instructions deb
 
 # The oldest kernel that the module is for.
@@ -86,6 +86,10 @@ soak:
 	@$(MAKE) --no-print-directory check-arm64
 	@tools/sabotage
 
+# Fairness of the server, compared with the previous commit, or with BASE.
+soak-fairness:
+	@tools/fairness $(if $(BASE),--base $(BASE))
+
 # Times, then instructions.
 bench:
 	@tools/bench
@@ -129,6 +133,8 @@ help:
 	@echo '  make soak       make check with full counts, and the tests that are too long for it;'
 	@echo '                  then check-interop, check-oldest, check-unstable and'
 	@echo '                  check-arm64; takes hours'
+	@echo '  make soak-fairness [BASE=COMMIT]'
+	@echo '                  fairness of the server to its clients, compared with another commit'
 	@echo '  make bench      compare with the stock module, as client and as server, and in Version Two:'
 	@echo '                  throughput, latency, work requests, instructions'
 	@echo '  make bench-two  the latency of single operations only'

@@ -34,18 +34,19 @@ case $TREE in
 *[[:space:],:]*) die "the path of the tree contains a blank, comma or colon: $TREE; move it to another directory" ;;
 esac
 
-# Dies if the working directory is one that the sysroot and guests have of their
-# own: they see it at the same path, where it would hide theirs.
+# Dies if one of some directories, or the working directory, is one that the sysroot and
+# guests have of their own: they see it at the same path, where it would hide theirs.
 need_own_directory() {
 	local directory
 
-	for directory in "$PWD" "$(pwd -P)"; do
+	[ $# -gt 0 ] || set -- "$PWD" "$(pwd -P)"
+	for directory; do
 		case $directory in
 		/dev/shm/* | /usr/src/* | /usr/local/src/*) ;;
 		/ | /bin | /bin/* | /dev | /dev/* | /etc | /etc/* | /lib | /lib/* | /lib[0-9x]* | /mnt | /proc | /proc/* | \
 			/run | /sbin | /sbin/* | /srv | /sys | /sys/* | /tmp | /usr | /usr/* | \
 			/var | /var/lib | /var/lib/nfs | /var/lib/nfs/* | /var/tmp)
-			die "cannot run from $directory: the sysroot and the guests mount their own directory there; run it from the tree, or from another directory"
+			die "cannot use $directory: the sysroot and the guests mount their own directory there; move the tree (or RPCRDMA_CACHE) to another directory, such as one below /root or /home, and run it from there"
 			;;
 		esac
 	done
@@ -126,6 +127,21 @@ clock() {
 	printf '%d:%02d' $(($1 / 60)) $(($1 % 60))
 }
 
+# Prints about how long a step takes on two CPUs with nothing else to do.
+usual_time() {
+	case $1 in
+	"kernel source") echo "half a minute" ;;
+	"kernel uml") echo "5 minutes" ;;
+	"kernel uml-sanitize") echo "10 minutes" ;;
+	"kernel debian" | "kernel arm64" | "kernel arm64-16k") echo "2 minutes" ;;
+	"kernel debug" | "kernel cfi") echo "20 minutes" ;;
+	kernel*) echo "8 minutes" ;;
+	"module for uml-sanitize") echo "2 minutes" ;;
+	module*) echo "1 minute" ;;
+	*) echo "2 minutes and the time of the downloads" ;;
+	esac
+}
+
 # step NAME RESULT GIB FUNCTION
 #
 # Runs FUNCTION, which makes RESULT, unless it is there already. RESULT is a
@@ -146,7 +162,7 @@ step() {
 	fi
 	if [ ! -e "$result.ok" ]; then
 		need_space "$gib" "$name"
-		say "$name: started, log in $log"
+		say "$name: takes about $(usual_time "$name"), log in $log"
 		setpriv --pdeathsig KILL "$SCRIPTS/setup" --do "$function" "$result" \
 			>"$log" 2>&1 </dev/null &
 		pid=$!

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-# Test kernels that are built here: uml, uml-kasan, uml-lockdep, uml-versions, debug, cfi,
+# Test kernels that are built here: uml, uml-sanitize, uml-versions, debug, cfi,
 # arm64-64k.
 # Sourced, never run.
 #
@@ -10,15 +10,14 @@
 #   image     what is booted: the UML program or a bzImage
 #   release   what uname -r says
 
-KERNELS="uml, uml-kasan, uml-lockdep, uml-versions, debug, cfi, debian, arm64, arm64-16k, arm64-64k"
+KERNELS="uml, uml-sanitize, uml-versions, debug, cfi, debian, arm64, arm64-16k, arm64-64k"
 ARM64_FLAGS="ARCH=arm64 CROSS_COMPILE=aarch64-linux-gnu-"
 
 # Prints the fragments of a kernel.
 kernel_fragments() {
 	case $1 in
 	uml) echo common uml fail speed ;;
-	uml-kasan) echo common uml sanitize uml-kasan ;;
-	uml-lockdep) echo common uml fail lockdep uml-lockdep ;;
+	uml-sanitize) echo common uml sanitize lockdep uml-sanitize ;;
 	uml-versions) echo common uml versions ;;
 	debug) echo common qemu x86 sanitize lockdep ;;
 	cfi) echo common qemu x86 versions cfi ;;
@@ -30,8 +29,8 @@ kernel_fragments() {
 # Prints the make variables of a kernel.
 kernel_make_flags() {
 	case $1 in
-	uml | uml-lockdep | uml-versions) echo ARCH=um ;;
-	uml-kasan) echo ARCH=um LLVM=1 ;;
+	uml | uml-versions) echo ARCH=um ;;
+	uml-sanitize) echo ARCH=um LLVM=1 ;;
 	debug | cfi) echo ARCH=x86_64 LLVM=1 ;;
 	arm64-64k) echo "$ARM64_FLAGS" ;;
 	debian | arm64*)
@@ -185,8 +184,7 @@ take_stock_module() {
 }
 
 make_kernel_uml() { make_kernel uml "$1"; }
-make_kernel_uml_kasan() { make_kernel uml-kasan "$1"; }
-make_kernel_uml_lockdep() { make_kernel uml-lockdep "$1"; }
+make_kernel_uml_sanitize() { make_kernel uml-sanitize "$1"; }
 make_kernel_uml_versions() { make_kernel uml-versions "$1"; }
 make_kernel_debug() { make_kernel debug "$1"; }
 make_kernel_cfi() { make_kernel cfi "$1"; }
@@ -200,8 +198,7 @@ setup_kernel() {
 	[[ " uml-versions cfi " != *" $name "* ]] || setup_tools
 	case $name in
 	uml) step "kernel uml" "$(kernel_dir uml)" 3 make_kernel_uml ;;
-	uml-kasan) step "kernel uml-kasan" "$(kernel_dir uml-kasan)" 5 make_kernel_uml_kasan ;;
-	uml-lockdep) step "kernel uml-lockdep" "$(kernel_dir uml-lockdep)" 5 make_kernel_uml_lockdep ;;
+	uml-sanitize) step "kernel uml-sanitize" "$(kernel_dir uml-sanitize)" 6 make_kernel_uml_sanitize ;;
 	uml-versions) step "kernel uml-versions" "$(kernel_dir uml-versions)" 4 make_kernel_uml_versions ;;
 	debug) step "kernel debug" "$(kernel_dir debug)" 5 make_kernel_debug ;;
 	debian) step "kernel debian" "$(kernel_dir debian)" 3 make_kernel_debian ;;

@@ -106,8 +106,7 @@ make_device() {
 }
 
 make_module_uml() { make_module uml "$1"; }
-make_module_uml_kasan() { make_module uml-kasan "$1"; }
-make_module_uml_lockdep() { make_module uml-lockdep "$1"; }
+make_module_uml_sanitize() { make_module uml-sanitize "$1"; }
 make_module_uml_versions() { make_module uml-versions "$1"; }
 make_module_debug() { make_module debug "$1"; }
 make_module_cfi() { make_module cfi "$1"; }

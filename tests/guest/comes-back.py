@@ -6,7 +6,7 @@
 # fabrics: rxe
 # variants: one two
 # soak-fabrics: rxe siw
-# soak-smoke: uml-kasan uml-lockdep
+# soak-smoke: uml-sanitize
 # soak-smoke-variants: one two
 # timeout: 120 300
 """The server keeps for a mount what its connection had.
@@ -22,7 +22,7 @@ import time
 
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
-from common import Mount, check, child, log, netdev, remote, remote_call, run, slowness, wait_for  # noqa: E402
+from common import Mount, check, child, log, netdev, remote, remote_call, run, watchdog, wait_for  # noqa: E402
 from server_credits import BATCH, FIRST, OTHERS, connections, restart, show  # noqa: E402
 
 #: Clients that come first, in so many connections.
@@ -82,7 +82,7 @@ def client():
             taken = int(f.read())
         check(taken == STRANGERS, f"{taken} others are connected, not {STRANGERS}")
         began = time.monotonic()
-        run("dd", "if=/dev/zero", f"of={mount.path}/file", "bs=4096", "count=1", timeout=30 * slowness())
+        run("dd", "if=/dev/zero", f"of={mount.path}/file", "bs=4096", "count=1", timeout=30 * watchdog())
         log(f"the mount was back after {time.monotonic() - began:.1f} s")
         check(len(connections()) == STRANGERS + 1, f"{connections()}")
         pool = show("receives", min(connections()))

@@ -5,10 +5,12 @@
 # server: ours
 # client: none
 # fabrics: rxe hca
-# variants: one two
-# variants-hca: one@ours-ours two@ours-ours
+# variants-rxe: one
+# variants-hca: two@ours-ours
+# soak-variants: one two
+# soak-variants-hca: one@ours-ours two@ours-ours
 # kernels: uml
-# soak-smoke: uml-kasan
+# soak-smoke: uml-sanitize
 # memory: 2560M
 # timeout: 150 600
 # rounds: 320 1000

@@ -7,7 +7,7 @@
 # fabrics: rxe
 # soak-fabrics: rxe siw
 # kernels: uml
-# soak-smoke: uml-kasan uml-lockdep
+# soak-smoke: uml-sanitize
 # memory: 1536M
 # timeout: 120 1800
 # rounds: 1 10

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: GPL-2.0
 # The module is inserted and removed, again and again, with and without a mount in between.
 # mode: pair
-# fabrics: rxe siw hca
+# fabrics: rxe hca
+# soak-fabrics: rxe siw hca
 # variants-rxe: mount@ours-ours
 # variants-hca: mount@ours-ours
-# variants-siw: mount
 # soak-variants: mount mount@ours-ours
 # kernels: uml
-# soak-smoke: uml-kasan uml-lockdep
+# soak-smoke: uml-sanitize
 # soak-smoke-variants: mount mount@ours-ours
 # timeout: 300 1800
 # rounds: 4 100

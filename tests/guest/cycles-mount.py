@@ -2,14 +2,13 @@
 # SPDX-License-Identifier: GPL-2.0
 # Mount and unmount, again and again; memory and references come back.
 # mode: pair
-# fabrics: rxe siw
+# fabrics: siw
 # soak-fabrics: rxe siw hca
-# variants-rxe: 4.2@ours-ours
-# variants-siw: 4.2
+# variants: 4.2
 # device-variants: 4.2@ours-ours 4.2@ours-ours-one
 # kernels: uml
 # soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one
-# soak-smoke: uml-kasan uml-lockdep
+# soak-smoke: uml-sanitize
 # soak-smoke-variants: 4.2 4.2@ours-ours
 # timeout: 300 1800
 # rounds: 10 200

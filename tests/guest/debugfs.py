@@ -6,7 +6,7 @@
 # variants: 4.2@ours-ours
 # soak-variants: 4.2 4.2@ours-ours
 # kernels: uml
-# soak-smoke: uml-kasan uml-lockdep
+# soak-smoke: uml-sanitize
 # soak-smoke-variants: 4.2 4.2@ours-ours
 # timeout: 300 1800
 # rounds: 3 200

@@ -6,7 +6,7 @@
 # fabrics: rxe
 # kernels: uml
 # soak-fabrics: rxe siw
-# soak-smoke: uml-kasan uml-lockdep
+# soak-smoke: uml-sanitize
 # timeout: 120 300
 """SUNRPC puts Calls off while mountd does not say whose they are. Others of the connection wait for what they have."""
 
@@ -15,7 +15,7 @@ import time
 
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
-from common import check, children, log, remote, slowness  # noqa: E402
+from common import check, children, log, remote, watchdog  # noqa: E402
 
 #: How many Calls there are. A connection has two Send buffers when there may be no more.
 CALLS = 4
@@ -41,7 +41,7 @@ def defer():
         for xid, rpc in calls:
             connection.send_message(encode(xid) + rpc)
         # SUNRPC's threads wait for five seconds before they put a Call off.
-        deadline = time.monotonic() + 20 * slowness()
+        deadline = time.monotonic() + 20 * watchdog()
         while (deferred := int(remote(f"grep -c svc_defer: {TRACING}/trace", ok=(0, 1)))) < 2:
             check(time.monotonic() < deadline, f"{deferred} Calls were put off")
             time.sleep(0.5)

@@ -3,15 +3,16 @@
 # NFSv4 callbacks over the mount: delegations are granted, and recalled by the server.
 # variants-rxe: 4.1@ours-ours-2016
 # mode: pair
-# fabrics: rxe siw
+# fabrics: rxe
+# soak-fabrics: rxe siw
 # variants: 4.1@ours-ours
 # variants-rxe: 4.1 4.1@ours-ours-one
 # kernels: uml
 # soak-variants: 4.1 4.2 4.1@ours-ours 4.2@ours-ours 4.1@ours-ours-one 4.1@stock-ours
 # soak-variants: 4.1@ours-ours-2016 4.2@ours-ours-2016
-# smoke: uml-kasan uml-lockdep
+# smoke: uml-sanitize
 # smoke-variants: 4.1@ours-ours
-# soak-smoke: uml-kasan uml-lockdep debug
+# soak-smoke: uml-sanitize debug
 # soak-smoke-variants: 4.1 4.1@ours-ours
 # timeout: 300 1800
 # rounds: 2 100 1 5

@@ -6,7 +6,7 @@
 # variants: late@ours-ours
 # soak-variants: prompt@ours-ours late@ours-ours never@ours-ours
 # soak-variants: late@ours-ours-one never@ours-ours-one
-# soak-smoke: uml-kasan uml-lockdep debug
+# soak-smoke: uml-sanitize debug
 # soak-smoke-variants: late@ours-ours never@ours-ours
 # kernels: uml
 # timeout: 200 900

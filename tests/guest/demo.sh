@@ -5,8 +5,8 @@
 # fabrics: rxe
 # insert: yes
 # kernels: uml
-# smoke: uml-lockdep
-# soak-smoke: uml-kasan uml-lockdep debug
+# smoke: uml-sanitize
+# soak-smoke: uml-sanitize debug
 # timeout: 120
 set -eu
 exec bash tools/guest.d/demo

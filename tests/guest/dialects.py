@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 # Each setting of a client with each setting of a server: what they speak, on the first connection.
 # mode: pair
-# fabrics: rxe siw
+# fabrics: rxe
+# soak-fabrics: rxe siw
 # server: ours
-# variants-rxe: 4.2
-# variants-siw: 3
+# variants: 4.2
 # soak-variants: 3 4.0 4.1 4.2
 # timeout: 300 600
 """Version One, the draft of 2016 and -07, at either end.

@@ -5,12 +5,12 @@
 # fabrics: hca
 # kernels: debian
 # kernel-options: swiotlb=force,track_hiwater
-# variants: slot@ours-ours-one iwarp-slot@ours-ours
+# variants: slot@ours-ours-one
 # soak-variants: swiotlb@ours-ours swiotlb@ours-ours-one iwarp-swiotlb@ours-ours
 # soak-variants: bounce@ours-ours slot@ours-ours granule@ours-ours
 # soak-variants: bounce@ours-ours-one slot@ours-ours-one granule@ours-ours-one
 # soak-variants: iwarp-bounce@ours-ours iwarp-granule@ours-ours
-# soak-variants: iwarp-slot@ours-ours-one
+# soak-variants: iwarp-slot@ours-ours iwarp-slot@ours-ours-one
 # soak-smoke: debug
 # soak-smoke-variants: bounce@ours-ours slot@ours-ours granule@ours-ours-one
 # soak-smoke-variants: iwarp-slot@ours-ours-one iwarp-granule@ours-ours

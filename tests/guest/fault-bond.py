@@ -22,7 +22,7 @@ import time
 sys.path.insert(0, "tests/lib")
 import hca  # noqa: E402
 from case import main  # noqa: E402
-from common import Mount, check, log, rdmadev, rounds, run, slowness  # noqa: E402
+from common import Mount, check, log, rdmadev, rounds, run, watchdog  # noqa: E402
 from faults import Load, connects, unchanged_memory  # noqa: E402
 
 #: Of `Documentation/networking/bonding.rst`: the bond has the address of its active member.
@@ -54,7 +54,7 @@ def take_over(mount, load, member):
     took = load.wait_progress(f"{member} is active")
     log(f"{member} is active: progress after {took:.1f} s, {connects(mount) - before} new connections")
     check(connects(mount) > before, "the connection with the old address has not ended")
-    check(took < LIMIT * slowness(), "the mount has waited")
+    check(took < LIMIT * watchdog(), "the mount has waited")
 
 
 def client():

@@ -3,10 +3,11 @@
 # The device of a server goes away under a listener at one address, with and without threads, and under connects.
 # mode: pair
 # server: ours
-# fabrics: rxe siw
+# fabrics: rxe
+# soak-fabrics: rxe siw
 # soak-variants: two one
 # kernels: uml
-# soak-smoke: uml-kasan uml-lockdep
+# soak-smoke: uml-sanitize
 # timeout: 300 1800
 # rounds: 2 20
 """Nothing of the server keeps the device from going, and it serves again when the device is back: where it

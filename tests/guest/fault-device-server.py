@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 # The server's RDMA device is removed and comes back under I/O load.
-# variants-rxe: 4.2@ours-ours-2016
 # mode: pair
 # fabrics: rxe siw
 # variants: 4.2@ours-ours
 # kernels: uml
-# smoke: uml-kasan
-# soak-smoke: uml-kasan uml-lockdep
+# smoke: uml-sanitize
+# soak-smoke: uml-sanitize
 # soak-variants: 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@ours-ours-2016
 # soak-smoke-variants: 4.2 4.2@ours-ours 4.2@ours-ours-2016
 # timeout: 300 3600

@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 # Injected disconnects under I/O load: no octet is lost, no RPC hangs.
-# variants-rxe: 4.2@ours-ours-2016
 # mode: pair
 # fabrics: rxe siw
-# variants: 4.2@ours-ours
+# variants-rxe: 4.2@ours-ours
 # variants-siw: 3@ours-ours-2016
 # variants-rxe: 4.2
 # kernels: uml
-# smoke: uml-kasan uml-lockdep
+# smoke: uml-sanitize
 # soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@ours-ours-2016
-# soak-smoke: uml-kasan uml-lockdep debug
+# soak-smoke: uml-sanitize debug
 # soak-smoke-variants: 4.2 4.2@ours-ours 4.2@ours-ours-2016
 # timeout: 300 1800
 # rounds: 2 20 1 3

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 # Processes killed in mid-I/O: they die at once, their memory is safe, the mount goes on.
-# variants-rxe: 3@ours-ours-2016
 # mode: pair
 # fabrics: rxe siw
-# variants: 3@ours-ours
+# variants-rxe: 3@ours-ours
 # variants-siw: 3
 # kernels: uml
 # soak-variants: 3 4.2 3@ours-ours 4.2@ours-ours 3@ours-ours-one 3@ours-ours-2016
-# soak-smoke: uml-kasan uml-lockdep debug
+# soak-smoke: uml-sanitize debug
 # soak-smoke-variants: 3 3@ours-ours 3@ours-ours-2016
 # timeout: 300 1800
 # rounds: 3 200 1 10
@@ -23,7 +22,7 @@ import time
 
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
-from common import Failure, Mount, log, pattern, rounds, slow, slowness  # noqa: E402
+from common import Failure, Mount, log, pattern, rounds, slow, watchdog  # noqa: E402
 from faults import Load, stacks, unchanged_memory  # noqa: E402
 
 #: How much the victim has in flight at a time.
@@ -71,7 +70,7 @@ def client():
                     done, st = os.waitpid(pid, os.WNOHANG)
                     if done:
                         break
-                    if time.monotonic() - began > 20 * slowness():
+                    if time.monotonic() - began > 20 * watchdog():
                         raise Failure(f"a killed process does not end\n{stacks([pid])}")
                     time.sleep(0.002)
                 if not os.WIFSIGNALED(st):

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 # The network goes down and comes up, at either end, under I/O load.
-# variants-rxe: 4.2@ours-ours-2016
 # mode: pair
 # fabrics: rxe siw
 # variants: 4.2@ours-ours
 # kernels: uml
-# soak-smoke: uml-kasan uml-lockdep
+# soak-smoke: uml-sanitize
 # soak-variants: 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@ours-ours-2016
 # soak-smoke-variants: 4.2 4.2@ours-ours 4.2@ours-ours-2016
 # timeout: 300 3600

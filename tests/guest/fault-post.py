@@ -7,7 +7,7 @@
 # fabrics: rxe
 # variants: 4.2 two
 # kernels: uml
-# soak-smoke: uml-kasan
+# soak-smoke: uml-sanitize
 # timeout: 150 300
 # rounds: 1 20
 """RFC 8166, 4.5.4, and 7.4 of the draft of Version Two: who can't do it ends the connection."""

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 # The NFS server is stopped and started under I/O load.
-# variants-rxe: 4.2@ours-ours-2016
 # mode: pair
 # fabrics: rxe siw
-# variants: 4.2@ours-ours
-# variants-rxe: 4.2
+# variants-rxe: 4.2@ours-ours
+# variants-siw: 4.2
 # kernels: uml
 # soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@ours-ours-2016
-# soak-smoke: uml-kasan uml-lockdep debug
+# soak-smoke: uml-sanitize debug
 # soak-smoke-variants: 4.2 4.2@ours-ours 4.2@ours-ours-2016
 # timeout: 300 3600
 # rounds: 1 20 1 3

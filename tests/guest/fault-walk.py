@@ -8,7 +8,7 @@
 # soak-variants: iwarp-4.2@ours-ours iwarp-4.2@ours-ours-one irdma-iwarp-3@ours-ours
 # soak-variants: bnxt_re-4.2@ours-ours small-4.2@ours-ours small-4.2@ours-ours-one
 # soak-variants: 4.2@ours-ours-2016
-# soak-smoke: uml-kasan uml-lockdep debug
+# soak-smoke: uml-sanitize debug
 # soak-smoke-variants: slot-4.2@ours-ours granule-4.2@ours-ours-one iwarp-slot-4.2@ours-ours
 # soak-smoke-variants: iwarp-granule-4.2@ours-ours-one
 # kernels: uml

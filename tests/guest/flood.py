@@ -7,11 +7,12 @@
 # variants: one two unread
 # control-variants: one@stock-stock
 # kernels: uml
-# soak-smoke: uml-kasan uml-lockdep debug
+# soak-smoke: uml-sanitize debug
 # soak-smoke-fabrics: rxe siw
 # soak-smoke-variants: one two unread
 # timeout: 90 300
 # rounds: 6 60
+# soak: only
 """A flood that breaks the connections of those who flood, and no other one.
 
 Four processes connect, post 600 Sends at once, drop the connection and come again, for `$ROUNDS`
@@ -33,7 +34,7 @@ import time
 sys.path.insert(0, "tests/lib")
 import versions  # noqa: E402
 from case import broken_credits, main  # noqa: E402
-from common import (Gone, Mount, check, child, children, fabric, log, remote, rnr_counters,  # noqa: E402
+from common import (Gone, Mount, check, child, children, fabric, figure, log, remote, rnr_counters,  # noqa: E402
                     rounds, slowness, xprt_stats)
 from faults import Load, connects  # noqa: E402
 
@@ -176,7 +177,7 @@ def client():
         load.stop()
         log(f"{connected} connections of the flooders; {most:.0f} if the server holds all but the first")
         share = during[0] / before[0]
-        log(f"{share:.2f} of the load is left")
+        figure("share of the load that is left", share)
         if not ENDS:
             return
         if VARIANT == "unread":

@@ -21,7 +21,7 @@ import time
 
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
-from common import (ROOT, Failure, Mount, check, log, remote, slowness, wait_for,  # noqa: E402
+from common import (ROOT, Failure, Mount, check, log, remote, watchdog, wait_for,  # noqa: E402
                     xprt_stats)
 
 DEBUGFS = "/sys/kernel/debug/rpcrdma/server"
@@ -51,7 +51,7 @@ def freeze():
     What had been read just before may have been written, and no thread is left that would read more.
     """
     for _ in range(20):
-        wait_for("memory to be short", 30 * slowness(), short, 0.01)
+        wait_for("memory to be short", 30, short, 0.01)
         remote(f"fsfreeze -f {DISK}")
         time.sleep(1)
         if short():
@@ -82,7 +82,7 @@ def client():
                 time.sleep(5)
         finally:
             remote(f"fsfreeze -u {DISK}")
-        check(load.wait(100 * slowness()) == 0, "who writes has failed")
+        check(load.wait(100 * watchdog()) == 0, "who writes has failed")
         transports = xprt_stats(mount.path, total=False)
         log(f"connected {[t['connect_count'] for t in transports]}, sends {[t['sends'] for t in transports]}")
         check(len(transports) == CONNECTIONS, "not all connections")

@@ -8,7 +8,7 @@
 # soak-fabrics: rxe siw hca
 # soak-variants: one two 2016 default
 # kernels: uml
-# soak-smoke: uml-kasan uml-lockdep debug
+# soak-smoke: uml-sanitize debug
 # soak-smoke-variants: one two 2016
 # timeout: 400 1800
 """The server answers, drops the message or the connection; other clients lose nothing.
@@ -22,7 +22,7 @@ import time
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
 from common import (Failure, Mount, log, pattern, queue_pairs, remote, remote_call,  # noqa: E402
-                    rounds, slowness, soak)
+                    rounds, watchdog, soak)
 from nfs_server import EXPORT  # noqa: E402
 from faults import Load, connects  # noqa: E402
 
@@ -105,11 +105,11 @@ def client():
         if more > SLAB + left * CONNECTION:
             t.problem(f"{more} KiB of unreclaimable slab more than before:\n"
                       + remote("sort -rnk3 /proc/slabinfo | head -20", ok=None))
-        if t.slowest > PATIENCE * slowness():
+        if t.slowest > PATIENCE * watchdog():
             t.problem(f"a well-behaved client had to wait for {t.slowest:.0f} s")
     # The others end with the service, whatever they were in the middle of.
     remote_call("nfsd_stop")
-    deadline = time.monotonic() + 30 * slowness()
+    deadline = time.monotonic() + 30 * watchdog()
     while queue_pairs() and time.monotonic() < deadline:
         time.sleep(0.5)
     if queue_pairs():

@@ -4,17 +4,16 @@
 # mode: pair
 # light: yes
 # server: none
-# fabrics: rxe siw
+# fabrics: rxe
 # variants-rxe: one two 2016
-# variants-siw: two
 # soak-fabrics: rxe siw hca
 # smoke-variants: one
 # soak-smoke-variants: one two 2016
 # soak-variants: one two 2016
 # soak-variants-hca: one@ours-ours two@ours-ours 2016@ours-ours
 # kernels: uml
-# smoke: uml-kasan
-# soak-smoke: uml-kasan uml-lockdep debug
+# smoke: uml-sanitize
+# soak-smoke: uml-sanitize debug
 # timeout: 400 1800
 # rounds: 1 2
 """Every case ends in an error for its RPC or in a dropped connection, never in a hang.
@@ -37,7 +36,7 @@ import nfs_server  # noqa: E402,F401 - the frame imports it
 from case import main  # noqa: E402
 from common import (Failure, LIBC, ROOT, check, drop_caches, fabric, is_errno,  # noqa: E402
                     log, module_refs, mount_raw, pattern, read as read_file, remote_call,
-                    rnr_counters, rounds, slow, slowness, wait_for)
+                    is_timed, rnr_counters, rounds, slow, slowness, wait_for, watchdog)
 from hostile_operations import (OPERATIONS, READ, attempt, getattr_, mount_options,  # noqa: E402
                                 read, read_few, readdir, write_few)
 
@@ -52,7 +51,10 @@ FAILS_AFTER = 2 * TIMEOUT / 10
 
 
 #: Cases much like others, which need the client's patience: for `make soak`.
-THOROUGH = {f"cut_at_{n}" for n in (1, 4, 12, 16, 18, 24, 32, 36, 51)} | {
+THOROUGH = {f"cut_at_{n}" for n in (1, 4, 12, 15, 16, 18, 20, 24, 32, 36, 51)} | {
+    *(f"type_{n}" for n in (4, 6, 7, 9, 10, 11, 12)), "version_3", "xid_header_differs", "closed",
+    "rdma_write_foreign", "rdma_read_foreign", "rest_less", "rest_changes", "part_twice",
+    "error_between", "error_cut",
     "version_0", "version_9", "invalidate_zero", "reply_chunk_short", "rdma_write_beyond_reply",
     "credits_none_for_ever", "credits_too_far", "version_4294967295", "type_1", "type_8", "type_14", "type_4294967295",
     "rest_odd", "rest_all", "rest_long", "parts_turned", "part_empty", "credits_behind",
@@ -123,8 +125,8 @@ def one(name, case, path, problems):
     """One case, and a correct operation after it."""
     operation = SPECIAL.get(name, OPERATIONS[case.procedure])
     before = remote_call("set_case", name=name, procedure=case.procedure)
-    # On a slow kernel the mount, which is a soft one, may give a good Reply up before it is there.
-    tries = 3 if slow() and case.expect == "ok" else 1
+    # The mount is a soft one: on a slow or busy machine it may give up before a good Reply arrives.
+    tries = 3 if (slow() or not is_timed()) and case.expect == "ok" else 1
     try:
         outcome, took = attempt(operation, path)
         while outcome == "EIO" and (tries := tries - 1):
@@ -141,16 +143,17 @@ def one(name, case, path, problems):
         problems.append(f"{name}: {outcome}, but the Reply was usable")
     if case.expect in ("error", "at once") and outcome == "ok":
         problems.append(f"{name}: accepted")
-    if case.expect == "at once" and took >= FAILS_AFTER and state["hits"] > 1:
+    # A busy machine may take that long to answer.
+    if case.expect == "at once" and is_timed() and took >= FAILS_AFTER and state["hits"] > 1:
         problems.append(f"{name}: failed after {took:.2f} s only, asked {state['hits']} times")
     if case.expect == "data" and outcome not in ("ok", "short"):
         problems.append(f"{name}: {outcome}, but there were data")
-    # On a slow kernel the mount may have given the answer up, and sent the Call again elsewhere.
-    if name in ONCE and state["hits"] != 1 and not slow():
+    # There it may also have sent the Call again on another connection.
+    if name in ONCE and state["hits"] != 1 and is_timed() and not slow():
         problems.append(f"{name}: the Call came {state['hits']} times")
     problems += [f"before {name}: {note}" for note in before["notes"] if note.startswith("wrong")]
     problems += [f"{name}: {note}" for note in state["notes"] if note.startswith("wrong")]
-    if took > BOUND * slowness():
+    if took > BOUND * watchdog():
         problems.append(f"{name}: took {took:.0f} s")
     wanted, unwanted = FORMS.get(name, (set(), set()))
     seen = set(state["notes"])
@@ -165,7 +168,7 @@ def one(name, case, path, problems):
     elif "accepted" in state["notes"]:
         problems.append(f"{name}: the client's memory was open")
     began = time.monotonic()
-    bound = STARVED if name in STARVING else BOUND * slowness()
+    bound = (STARVED if name in STARVING else BOUND) * watchdog()
     while True:
         try:
             again, _ = attempt(operation, path)
@@ -253,7 +256,7 @@ def first_message(name, case, path, before, problems):
         problems.append(f"{name}: the server has seen {set(state['notes'])}")
     if not state["hits"]:
         problems.append(f"{name}: the server was never asked")
-    if took > QUICK.get(name, 2 * BOUND) * slowness():
+    if took > QUICK.get(name, 2 * BOUND) * watchdog():
         problems.append(f"{name}: took {took:.1f} s")
     if required and (outcome == "ok" or os.path.ismount(path)):
         problems.append(f"{name}: mounted, {outcome}")
@@ -279,14 +282,14 @@ def hard(path, before, problems):
     began = time.monotonic()
     with subprocess.Popen(["stat", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            if process.wait(BOUND * slowness()) == 0:
+            if process.wait(BOUND * watchdog()) == 0:
                 problems.append("a hard mount: accepted")
         except subprocess.TimeoutExpired:
             process.kill()
             problems.append("a hard mount: the RPC does not end")
     took = time.monotonic() - began
     hits = remote_call("set_case", name="", procedure="")["hits"]
-    wait_for("recovery of the hard mount", BOUND * slowness(), lambda: attempt(getattr_, path)[0] == "ok")
+    wait_for("recovery of the hard mount", BOUND, lambda: attempt(getattr_, path)[0] == "ok")
     umount(path, before, problems)
     log(f"a hard mount: the RPC ended after {took:.2f} s and {hits} Calls")
 
@@ -316,8 +319,8 @@ def never_received(path, before, problems):
     wait_for("a message without a Receive", BOUND, lambda: rnr_counters()[0] > missing)
     os.kill(pid, signal.SIGKILL)
     began = time.monotonic()
-    is_gone = select.select([os.pidfd_open(pid)], [], [], HELD * slowness())[0]
-    check(is_gone, f"{name}: the process is not gone after {HELD * slowness()} s")
+    is_gone = select.select([os.pidfd_open(pid)], [], [], HELD * watchdog())[0]
+    check(is_gone, f"{name}: the process is not gone after {HELD * watchdog()} s")
     took = time.monotonic() - began
     _, how = os.waitpid(pid, 0)
     state = remote_call("set_case", name="", procedure="")
@@ -361,10 +364,10 @@ def crowd(path, problems):
             outcomes = list(threads.map(reads, [count] * 8))
         state = remote_call("set_case", name="", procedure="")
         log(f"eight times {name}: {', '.join(outcomes)}, {state['hits']} Calls")
-        if state["hits"] < 2 or (name == "credits_few" and outcomes != ["ok"] * 8 and not slow()):
+        if state["hits"] < 2 or (name == "credits_few" and outcomes != ["ok"] * 8 and is_timed() and not slow()):
             problems.append(f"eight times {name}: {state['hits']} Calls: {outcomes}")
         problems += [f"eight times {name}: {note}" for note in state["notes"]]
-        wait_for("recovery", BOUND * slowness(), lambda: attempt(read, path)[0] == "ok")
+        wait_for("recovery", BOUND, lambda: attempt(read, path)[0] == "ok")
     os.close(fd)
 
 
@@ -387,7 +390,7 @@ def killed(path, problems):
         problems.append(f"{name}: the process was not killed while it waited")
     if "refused" not in state["notes"] or "accepted" in state["notes"]:
         problems.append(f"{name}: the memory of a process that was killed was open")
-    wait_for("recovery", BOUND * slowness(), lambda: attempt(read, path)[0] == "ok")
+    wait_for("recovery", BOUND, lambda: attempt(read, path)[0] == "ok")
 
 
 def client():

@@ -7,7 +7,7 @@
 # server: ours
 # variants: 4.2@ours-ours-2016 4.2@ours-ours-one
 # kernels: uml
-# soak-smoke: uml-kasan uml-lockdep debug
+# soak-smoke: uml-sanitize debug
 # soak-smoke-variants: 4.2@ours-ours-2016
 # timeout: 300 900
 # rounds: 1 20
@@ -26,7 +26,7 @@ import time
 sys.path.insert(0, "tests/lib")
 import versions  # noqa: E402
 from case import main  # noqa: E402
-from common import Mount, check, log, remote, rnr_events, rounds, slowness, wait_for, xprt_stats  # noqa: E402
+from common import Mount, check, log, remote, rnr_events, rounds, wait_for, xprt_stats  # noqa: E402
 from server_credits import BATCH, FIRST, MOST, OTHERS, connections, restart, show, use_all  # noqa: E402
 
 #: All credits of one connection fit into three quarters of this, and nobody else gets more than at first.
@@ -69,7 +69,7 @@ def use_until(what, mount, done, connections=1, idle=None, others=1):
             os.statvfs(idle.path)
         return done()
 
-    wait_for(what, 120 * slowness(), step)
+    wait_for(what, 120, step)
 
 
 def alone(mount):
@@ -86,7 +86,7 @@ def fewer():
         before = show("receives", number)["asked"]
         allow(FEW)
         if is_2016():
-            wait_for("fewer credits", LIMIT * slowness(), lambda: is_granted(FEW, number))
+            wait_for("fewer credits", LIMIT, lambda: is_granted(FEW, number))
         else:
             time.sleep(LIMIT)
         credits, asked = show("credits", number), show("receives", number)["asked"]
@@ -184,7 +184,7 @@ def under_load():
             for _ in range(rounds()):
                 for credits in (FEW, MOST):
                     allow(credits)
-                    wait_for(f"{credits} credits", 2 * LIMIT * slowness(), lambda: is_granted(credits, number))
+                    wait_for(f"{credits} credits", 2 * LIMIT, lambda: is_granted(credits, number))
         finally:
             running.clear()
             thread.join()

@@ -6,7 +6,7 @@
 # fabrics: rxe
 # version: 2016
 # kernels: uml
-# soak-smoke: uml-kasan uml-lockdep
+# soak-smoke: uml-sanitize
 # light: yes
 # timeout: 300 600
 """Nobody has anything to send, so nothing else would show that a peer has gone, or that its software hangs.
@@ -22,7 +22,7 @@ import time
 sys.path.insert(0, "tests/lib")
 import versions  # noqa: E402
 from case import main  # noqa: E402
-from common import Gone, Mount, TRACING, check, log, read, remote, slowness, wait_for, write, xprt_stats  # noqa: E402
+from common import Gone, Mount, TRACING, check, log, read, remote, slowness, watchdog, wait_for, write, xprt_stats  # noqa: E402
 
 SETTING = f"{versions.PARAMETERS}/keep_alive"
 #: Seconds of silence after which a peer is asked: the time between two looks.
@@ -98,7 +98,7 @@ def idle(mount):
         time.sleep(0.05)
     log(f"asked: {raw.asked}; ended: {raw.ended}")
     check(list(raw.ended) == ["is silent"], f"ended: {raw.ended}")
-    check(2 * SILENCE <= raw.ended["is silent"] <= LIMIT * slowness(), f"after {raw.ended}")
+    check(2 * SILENCE <= raw.ended["is silent"] <= LIMIT * watchdog(), f"after {raw.ended}")
     check(raw.asked["is silent"] == raw.asked["knows no requests"] == 1, f"asked: {raw.asked}")
     check(raw.asked["answers"] >= 2 and raw.asked["has told nothing"] == 0, f"asked: {raw.asked}")
     for name in ("answers", "knows no requests", "has told nothing"):
@@ -130,10 +130,10 @@ def vanished(mount, ends):
     began = time.monotonic()
     try:
         if ends:
-            wait_for("the end of the client's connection", LIMIT * slowness(),
+            wait_for("the end of the client's connection", LIMIT,
                      lambda: not versions.connections(), 0.2)
             log(f"the client has noticed after {time.monotonic() - began:.1f} s")
-            wait_for("the end of the server's connection", (LIMIT + 10) * slowness(),
+            wait_for("the end of the server's connection", (LIMIT + 10) * watchdog(),
                      lambda: connected()[0] == 0, 0.2)
             log(f"the server has noticed after {time.monotonic() - began:.1f} s")
         else:

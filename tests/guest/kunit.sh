@@ -3,8 +3,8 @@
 # The protocol core's tests run when the module is inserted, and all pass.
 # mode: run
 # kernels: uml
-# smoke: uml-kasan uml-lockdep
-# soak-smoke: uml-kasan uml-lockdep debug cfi
+# smoke: uml-sanitize
+# soak-smoke: uml-sanitize debug cfi
 # arm64: arm64-64k
 # timeout: 60
 set -eu

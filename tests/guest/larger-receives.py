@@ -7,7 +7,7 @@
 # server: ours
 # variants: 4.2@ours-ours-2016 4.2@ours-ours-one
 # kernels: uml
-# soak-smoke: uml-kasan uml-lockdep debug
+# soak-smoke: uml-sanitize debug
 # soak-smoke-variants: 4.2@ours-ours-2016
 # timeout: 240 900
 # rounds: 1 10
@@ -90,7 +90,7 @@ def server_has_told(size, before=":"):
     """Has the server take longer messages, and waits until the client was told so."""
     began = time.monotonic()
     remote(f"{before}; echo {size} > {SERVER_SIZE}")
-    wait_for("the server's larger size", 60 * slowness(),
+    wait_for("the server's larger size", 60,
              lambda: shown("peer_receive_size") == str(size))
     log(f"  the server has told {size} after {time.monotonic() - began:.1f} s")
 
@@ -100,7 +100,7 @@ def enlarge(size):
     run("sh", "-c", TRACE)
     began = time.monotonic()
     write(READ_SIZE, str(size))
-    wait_for("the larger size", 60 * slowness(), lambda: shown("own_receive_size") == str(size))
+    wait_for("the larger size", 60, lambda: shown("own_receive_size") == str(size))
     told = [int(size) for size in EVENT.findall(read(f"{TRACING}/trace"))]
     log(f"  told {told} after {time.monotonic() - began:.1f} s")
     return told

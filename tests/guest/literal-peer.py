@@ -27,7 +27,7 @@ sys.path.insert(0, "tests/lib")
 import nfs_server  # noqa: E402
 from case import broken_credits, main  # noqa: E402
 from common import (ROOT, Failure, check, is_errno, log, module_refs,  # noqa: E402
-                    mount_raw, pattern, remote, remote_call, rounds, slowness, soak, wait_for, write)
+                    mount_raw, pattern, remote, remote_call, rounds, watchdog, soak, wait_for, write)
 from hostile_operations import getattr_, mount_options, readdir  # noqa: E402
 from literal_reading import readings, refused  # noqa: E402
 from versions import PARAMETERS, connections  # noqa: E402
@@ -107,7 +107,7 @@ class Callers:
                 elif len(self.stalled) == STALLED:
                     self.wait()
                 return
-            if time.monotonic() - began > 40 * slowness():
+            if time.monotonic() - began > 40 * watchdog():
                 run.fate.problems.append(f"{len(run.pending)} RPCs do not end, {run.connection.sent} sent, "
                                          f"{run.connection.limit} allowed, {run.connection.received} received")
                 break
@@ -133,7 +133,7 @@ class Callers:
                 run.turn()
                 if run.fate.lost and not run.fate.stalled:
                     run.fate.stalled = time.monotonic() - since
-                if time.monotonic() - since > STALL * slowness() + 60:
+                if time.monotonic() - since > STALL * watchdog() + 60:
                     run.fate.problems.append("it does not go on")
                     break
                 time.sleep(0.001 if run.fate.lost else 0.05)

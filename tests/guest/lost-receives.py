@@ -4,9 +4,11 @@
 # mode: pair
 # server: ours
 # fabrics: rxe hca
-# variants: one two
+# variants-rxe: one
+# variants-hca: two
+# soak-variants: one two
 # kernels: uml
-# soak-smoke: uml-kasan uml-lockdep
+# soak-smoke: uml-sanitize
 # soak-smoke-variants: one two
 # timeout: 120 900
 # rounds: 200 3000

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 # A mount with eight connections: all of them carry I/O, and all go with the mount.
-# variants-rxe: 4.2@ours-ours-2016
 # mode: pair
 # fabrics: rxe siw
 # variants-rxe: 4.2@ours-ours

@@ -10,7 +10,7 @@
 # control-variants: 4.2@stock-stock
 # kernels: uml
 # soak-variants: 4.2@ours-ours 3@ours-ours 4.2@ours-ours-one 4.2@stock-ours
-# soak-smoke: uml-kasan uml-lockdep
+# soak-smoke: uml-sanitize
 # soak-smoke-variants: 4.2@ours-ours
 # timeout: 300 300
 """All of the server's processes are in a namespace of their own: it listens there, takes its

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 # The server copies a file, and tells when that is done: CB_OFFLOAD over the mount's connection.
-# variants: 4.2@ours-ours-2016
 # mode: pair
 # fabrics: rxe
 # variants: 4.2@ours-ours
 # kernels: uml
 # soak-fabrics: rxe siw
-# soak-smoke: uml-kasan uml-lockdep
+# soak-smoke: uml-sanitize
 # soak-variants: 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@ours-ours-2016 4.2@stock-ours
 # soak-smoke-variants: 4.2@ours-ours
 # timeout: 120 300

@@ -32,7 +32,7 @@ sys.path.insert(0, "tests/lib")
 import links  # noqa: E402
 import nfs_server  # noqa: E402
 from case import main  # noqa: E402
-from common import (Failure, Mount, check, log, read, rounds, run, slowness,  # noqa: E402
+from common import (Failure, Mount, check, log, read, rounds, run, watchdog,  # noqa: E402
                     soak, wait_for, write, xprt_stats)
 from faults import Load  # noqa: E402
 
@@ -165,7 +165,7 @@ def cut(mount, load, what, link, break_it, mend):
         lead("all transports on the other link", [SERVER[1 - link]] * 2, LIMIT)
     log(f"{what}: a standstill of {still.worst:.1f} s")
     if ours():
-        check(still.worst < LIMIT * slowness(), f"the load has waited for {still.worst:.1f} s")
+        check(still.worst < LIMIT * watchdog(), f"the load has waited for {still.worst:.1f} s")
         wait_for("its connections", 10, lambda: sources() == [links.address(1 - link, 2)] * 2)
     mend()
     back(mount, load, what)

@@ -14,7 +14,7 @@
 # soak-variants: cxgb4@ours-ours-one erdma@ours-ours-one iwarp@stock-stock
 # kernels: uml
 # kernel-options: dma_debug=off
-# soak-smoke: uml-kasan uml-lockdep debug
+# soak-smoke: uml-sanitize debug
 # soak-smoke-variants: small@ours-ours ocrdma@ours-ours-one hns@ours-ours iwarp@ours-ours
 # timeout: 300 900
 # rounds: 1 5 1 2

@@ -6,7 +6,7 @@
 # fabrics: rxe
 # soak-fabrics: rxe siw
 # kernels: uml
-# soak-smoke: uml-kasan uml-lockdep
+# soak-smoke: uml-sanitize
 # timeout: 120 300
 """nfsd's cache of Replies knows a client by its address and port, and a client that connects anew
 has another port: the server leaves that out."""

@@ -3,10 +3,11 @@
 # Calls to the client in every form of Version Two: in parts, with chunks, with the same transaction ID.
 # mode: pair
 # light: yes
-# fabrics: rxe siw
+# fabrics: rxe
+# soak-fabrics: rxe siw
 # variants: two
 # kernels: uml
-# soak-smoke: uml-kasan uml-lockdep debug
+# soak-smoke: uml-sanitize debug
 # timeout: 300 900
 # rounds: 1 5
 """A server in user space calls its client back, beyond a page, and looks at how it is answered."""

@@ -6,7 +6,7 @@
 # server: ours
 # variants: one two
 # soak-fabrics: rxe siw
-# soak-smoke: uml-kasan uml-lockdep
+# soak-smoke: uml-sanitize
 # soak-smoke-variants: one two
 # timeout: 120 300
 """What the connections of a server share is bounded, and what they are granted with it."""

@@ -4,7 +4,7 @@
 # fabrics: hca
 # module: none
 # kernels: uml
-# soak-smoke: uml-kasan uml-lockdep debug debian
+# soak-smoke: uml-sanitize debug debian
 # arm64: arm64 arm64-16k arm64-64k
 # timeout: 120 120
 """The device's own test, in the kernel, in each model of DMA that the kernel can have."""

@@ -6,7 +6,7 @@
 # variants: 4.2@ours-stock
 # kernels: uml
 # soak-variants: 3@ours-ours 4.2@ours-ours 4.2@ours-stock 4.2@stock-ours
-# soak-smoke: uml-kasan uml-lockdep
+# soak-smoke: uml-sanitize
 # soak-smoke-variants: 4.2@ours-stock
 # memory: 512M
 # timeout: 300 900

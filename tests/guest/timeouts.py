@@ -6,7 +6,7 @@
 # fabrics: rxe
 # variants: 3
 # soak-variants: 3 3@ours-ours-one 3@ours-stock
-# soak-smoke: uml-kasan uml-lockdep
+# soak-smoke: uml-sanitize
 # kernels: uml
 # light: yes
 # timeout: 120 240
@@ -24,7 +24,7 @@ import time
 
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
-from common import (ROOT, Mount, check, drop_caches, log, pattern, remote, slowness,  # noqa: E402
+from common import (ROOT, Mount, check, drop_caches, log, pattern, remote, slowness, watchdog,  # noqa: E402
                     xprt_stats)
 
 #: The timeout, in tenths of a second, and how long nothing is written, in seconds.
@@ -70,7 +70,7 @@ def client():
         finally:
             remote(f"fsfreeze -u {DISK}")
         for writer in writers:
-            writer.join(60 * slowness())
+            writer.join(60 * watchdog())
         check(not any(writer.is_alive() for writer in writers), "a WRITE does not end")
         check(not failed, "; ".join(failed))
         drop_caches()

@@ -5,7 +5,7 @@
 # fabrics: rxe
 # variants: 4.1
 # kernels: uml
-# smoke: debian
+# soak-smoke: debian
 # soak-fabrics: rxe siw
 # timeout: 300 600
 """Events of a mount, of I/O, of a lost connection and of the end, with their values."""

@@ -7,7 +7,7 @@
 # version: one
 # kernels: uml
 # soak-fabrics: rxe siw
-# soak-smoke: uml-kasan uml-lockdep debug
+# soak-smoke: uml-sanitize debug
 # timeout: 300 600
 """A connection of the server from listen to close: its events, files and counters."""
 

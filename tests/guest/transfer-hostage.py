@@ -3,11 +3,12 @@
 # Clients that answer no RDMA Reads keep memory of the server: a mount beside them is served nearly as before.
 # mode: pair
 # server: ours
-# fabrics: siw hca
+# fabrics: hca
+# soak-fabrics: siw hca
 # variants: one
 # soak-variants: one two
 # kernels: uml
-# soak-smoke: uml-kasan uml-lockdep
+# soak-smoke: uml-sanitize
 # soak-smoke-variants: one two
 # timeout: 160 400
 """Some clients without credentials send as many Calls with Read chunks as they may, and are gone then.
@@ -32,8 +33,8 @@ sys.path.insert(0, "tests/lib")
 import hca  # noqa: E402
 import versions  # noqa: E402
 from case import main  # noqa: E402
-from common import (Mount, check, child, children, fabric, log, remote, run, slow, slowness,  # noqa: E402
-                    wait_for, write)
+from common import (Mount, check, child, children, fabric, figure, is_timed, log,  # noqa: E402
+                    remote, run, slow, wait_for, watchdog, write)
 
 DEBUGFS = "/sys/kernel/debug/rpcrdma/server"
 #: Of the strict device: for how many seconds it waits for an answer.
@@ -170,7 +171,7 @@ def best(mount, before):
         found = measure(mount)
         log(f"turn {turn}: {found[0]:.0f} Reads, {found[1]:.0f} GETATTRs per second")
         most = tuple(map(max, most, found))
-        if all(now > former / 2 for now, former in zip(most, before)):
+        if not is_timed() or all(now > former / 2 for now, former in zip(most, before)):
             break
     return most
 
@@ -208,7 +209,7 @@ def client():
         two = [versions.wanted() != "1" and n % 2 == 1 for n in range(CLIENTS)]
         hostages = [functools.partial(hostage, n, two[n]) for n in range(CLIENTS)]
         pid = child(functools.partial(children, *hostages, limit=110), "hostages")
-        wait_for("all to be connected", 40 * slowness(), lambda: all(
+        wait_for("all to be connected", 40, lambda: all(
             os.path.exists(f"{READY}-{n}") for n in range(CLIENTS)))
         with out_of_reach():
             answered = nulls()
@@ -219,7 +220,7 @@ def client():
             # to wait for these. They are in nobody else's way.
             own = PLAIN if fabric() == "siw" else 0
             plain = answered + sum(1 if speaks_two else PLAIN for speaks_two in two) - own
-            patience = time.monotonic() + 20 * slowness()
+            patience = time.monotonic() + 20 * watchdog()
             while (nulls() < plain or transfers()["all_pages"] <= MEMORY << 7) and time.monotonic() < patience:
                 time.sleep(0.2)
             kept, answered, plain = transfers(), nulls() - answered, plain - answered
@@ -239,11 +240,13 @@ def client():
             f"{during[0]:.0f} and {during[1]:.0f} meanwhile: {during[0] / before[0]:.2f} and "
             f"{during[1] / before[1]:.2f}")
         log(f"taken back {took:.0f} s later")
+        figure("share of Reads", during[0] / before[0])
+        figure("share of GETATTRs", during[1] / before[1])
         check(kept["all_pages"] > MEMORY << 7, "the others keep too little to be in the way")
         check(plain <= answered <= plain + own, f"{answered} Calls without chunks of {plain} were answered")
         # One Call with chunks at a time there always is, and this machine may be busy with others.
-        check(during[0] > before[0] / 4, "Reads had to wait")
-        check(during[1] > before[1] / 2, "GETATTRs had to wait")
+        check(during[0] > before[0] / 4 or not is_timed(), "Reads had to wait")
+        check(during[1] > before[1] / 2 or not is_timed(), "GETATTRs had to wait")
 
 
 main(client)

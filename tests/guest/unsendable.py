@@ -7,7 +7,7 @@
 # fabrics: rxe
 # variants: one two
 # kernels: uml
-# soak-smoke: uml-kasan
+# soak-smoke: uml-sanitize
 # timeout: 150 600
 # rounds: 2 20
 """A task sends what others have queued before it; what is wrong with one Call is no other's concern.

@@ -5,7 +5,7 @@
 # server: ours
 # fabrics: rxe
 # kernels: uml
-# soak-smoke: uml-kasan uml-lockdep
+# soak-smoke: uml-sanitize
 # light: yes
 # timeout: 200 400
 """Nobody tells the server that the client has gone, and what is idle it leaves alone.
@@ -20,7 +20,7 @@ import time
 
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
-from common import check, children, log, remote, slowness, wait_for  # noqa: E402
+from common import check, children, log, remote, watchdog, wait_for  # noqa: E402
 from nfs_server import EXPORT  # noqa: E402
 
 #: How often a device sends something again before it gives up. To rxe seven times are for ever.
@@ -72,14 +72,14 @@ def vanish():
             remote(f"exec 3<>{EXPORT}/{file} && touch /run/{file}.opened", wait=False)
         slowest = 0
         while left():
-            check(time.monotonic() - began < LIMIT * slowness(), f"{left()} connections go on")
+            check(time.monotonic() - began < LIMIT * watchdog(), f"{left()} connections go on")
             asked = time.monotonic()
             check(friend.null(20), "another client gets no answers")
             slowest = max(slowest, time.monotonic() - asked)
             time.sleep(0.1)
         log(f"ended within {time.monotonic() - began:.1f} s; the slowest NULL Call of another "
             f"client took {slowest:.3f} s")
-        check(slowest < 3 * slowness(), "another client had to wait")
+        check(slowest < 3 * watchdog(), "another client had to wait")
     finally:
         reach(True)
     # nfsd takes the delegations away when their leases have expired.

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 # Both ways in which nfsd makes the data of a READ: pages of the file itself, and copies in its own.
-# variants: 3@ours-ours-2016
 # mode: pair
 # server: ours
 # fabrics: rxe
 # variants: 4.2@ours-ours
 # kernels: uml
 # soak-fabrics: rxe siw
-# soak-smoke: uml-kasan uml-lockdep
+# soak-smoke: uml-sanitize
 # soak-variants: 3@ours-ours 4.2@ours-ours 3@ours-ours-one 4.2@ours-ours-one
 # soak-variants: 3@ours-ours-2016 4.2@ours-ours-2016 4.2@stock-ours
 # soak-smoke-variants: 4.2@ours-ours

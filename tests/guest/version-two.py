@@ -10,7 +10,7 @@
 # kernels: uml
 # smoke-fabrics: rxe
 # smoke-variants: 4.2@ours-ours
-# soak-smoke: uml-kasan uml-lockdep debug
+# soak-smoke: uml-sanitize debug
 # timeout: 300 1500
 """No setting is touched: two ends of ours speak Version Two with each other.
 

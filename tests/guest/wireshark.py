@@ -3,7 +3,8 @@
 # The dissector of tools/wireshark: what tshark shows of Version Two in captured frames.
 # mode: pair
 # server: ours
-# fabrics: rxe siw
+# fabrics: rxe
+# soak-fabrics: rxe siw
 # variants: two
 # variants-rxe: 2016
 # soak-variants: two 2016

@@ -6,14 +6,14 @@
 # variants: 4.2
 # variants-rxe: 3 4.2@ours-ours 3@ours-ours-one 4.2@stock-ours 4.2@ours-ours-2016 4.2@ours-stock-2016
 # variants-hca: 4.2@ours-ours 4.2@ours-ours-2016
-# variants-siw: 4.0 3@ours-ours 4.2@ours-ours-one 3@stock-ours 3@ours-ours-2016
+# variants-siw: 4.0 3@ours-ours 4.2@ours-ours-one 3@stock-ours
 # device-variants: 4.2@ours-ours 3@ours-ours-one 4.0@ours-ours 4.2@ours-ours-one
 # kernels: uml
 # kernel-options: dma_debug=off
-# smoke: uml-kasan uml-lockdep debian
-# soak-smoke: uml-kasan uml-lockdep uml-versions debug debian cfi
+# smoke: uml-sanitize debian
+# soak-smoke: uml-sanitize uml-versions debug debian cfi
 # smoke-fabrics: rxe
-# smoke-variants: 4.2 4.2@ours-ours
+# smoke-variants: 4.2@ours-ours
 # soak-smoke-fabrics: rxe siw
 # soak-smoke-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@ours-ours-2016
 # interop-variants: 3 4.0 4.1 4.2

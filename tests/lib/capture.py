@@ -11,7 +11,7 @@ import subprocess
 import time
 import xml.etree.ElementTree
 
-from common import Failure, NFS_PORT, check, log, netdev, slowness, wait_for
+from common import Failure, NFS_PORT, check, log, netdev, watchdog, wait_for
 
 #: The dissector.
 DISSECTOR = "tools/wireshark/rpcrdma2.lua"
@@ -50,7 +50,7 @@ class Capture:
         if kind is None:
             self.wait_for_last()
         self.process.send_signal(signal.SIGINT)
-        said = self.process.communicate(timeout=30 * slowness())[1]
+        said = self.process.communicate(timeout=30 * watchdog())[1]
         os.chmod(self.path, 0o644)
         if os.environ.get("CAPTURES"):
             # A directory that outlives the guest.
@@ -164,7 +164,7 @@ def tshark(path, *arguments, limit=120):
         ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", "HOME=/tmp",
          "tshark", "-2", "-n", "-X", f"lua_script:{script}", "-r", path, *arguments],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-        timeout=limit * slowness())
+        timeout=limit * watchdog())
     check(done.returncode == 0 and not done.stderr.strip(),
           f"tshark ends with {done.returncode}: {done.stderr.strip()}")
     log(f"tshark {' '.join(arguments[:2])} of {os.path.basename(path)}: {time.monotonic() - began:.1f} s")

@@ -79,7 +79,7 @@ def watch():
     shown = 0
     while shown < 2:
         time.sleep(1)
-        if time.monotonic() - LAST[0] > (40 + 40 * shown) * slowness():
+        if time.monotonic() - LAST[0] > (40 + 40 * shown) * watchdog():
             shown += 1
             print(f"no progress since {LAST[0] - START:.1f} s; the case itself:", flush=True)
             faulthandler.dump_traceback(sys.stdout)
@@ -136,14 +136,30 @@ def slowness():
     return 10 if slow() else 1
 
 
+def watchdog():
+    """A factor for limits that are there to end what hangs, and judge nothing: `tools/check` has
+    them at ten times the usual in `make check`, and more on a busy machine."""
+    return slowness() * float(os.environ.get("PATIENCE", "1"))
+
+
+def is_timed():
+    """Whether a case may judge by a clock: only in `make soak`."""
+    return soak()
+
+
+def figure(name, value, better="more"):
+    """Prints what `tools/fairness` compares between two builds; nothing judges by it alone."""
+    log(f"figure: {name} = {value:.2f}, {better} is better")
+
+
 def run(*argv, ok=(0,), timeout=60, quiet=False):
     """Runs a command and returns its output; fails unless the status is in `ok`."""
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, errors="replace",
-                              timeout=timeout * slowness())
+                              timeout=timeout * watchdog())
     except subprocess.TimeoutExpired as e:
-        raise Failure(f"{' '.join(argv)}: still running after {timeout * slowness()} s") from e
+        raise Failure(f"{' '.join(argv)}: still running after {timeout * watchdog()} s") from e
     if ok is not None and done.returncode not in ok:
         raise Failure(f"{' '.join(argv)}: status {done.returncode}: {done.stdout.strip()}")
     if not quiet and done.stdout.strip() and done.returncode:
@@ -155,7 +171,7 @@ def status(*argv, timeout=60):
     """Runs a command and returns its status and its output."""
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, errors="replace",
-                          timeout=timeout * slowness())
+                          timeout=timeout * watchdog())
     return done.returncode, done.stdout
 
 
@@ -178,8 +194,8 @@ def wait_for(what, limit, condition, step=0.05):
     """Waits until `condition()` is true; fails after `limit` seconds. Returns the wait."""
     began = time.monotonic()
     while not condition():
-        if time.monotonic() - began > limit * slowness():
-            raise Failure(f"{what}: not seen within {limit * slowness():.0f} s")
+        if time.monotonic() - began > limit * watchdog():
+            raise Failure(f"{what}: not seen within {limit * watchdog():.0f} s")
         time.sleep(step)
     return time.monotonic() - began
 
@@ -296,7 +312,7 @@ def remote(command, timeout=60, ok=(0,), wait=True):
     With `wait=False` it is only started, which is how the network of the server
     is taken away for a while: the command itself brings it back.
     """
-    reply = _control({"command": command, "wait": wait, "timeout": timeout * slowness()}, timeout)
+    reply = _control({"command": command, "wait": wait, "timeout": timeout * watchdog()}, timeout)
     if wait and ok is not None and reply["status"] not in ok:
         raise Failure(f"server: {command}: status {reply['status']}: {reply['output'].strip()}")
     return reply["output"]
@@ -320,8 +336,8 @@ def _control(request, timeout):
     address = os.environ["PEER_ADDR"]
     if os.environ.get("CONTROL_SECRET"):
         request["secret"] = os.environ["CONTROL_SECRET"]
-    with socket.create_connection((address, CONTROL_PORT), timeout=20 * slowness()) as s:
-        s.settimeout(timeout * slowness() + 20)
+    with socket.create_connection((address, CONTROL_PORT), timeout=20 * watchdog()) as s:
+        s.settimeout(timeout * watchdog() + 20)
         s.sendall(json.dumps(request).encode() + b"\n")
         with s.makefile("rb") as f:
             line = f.readline()
@@ -558,7 +574,7 @@ def child(function, name="child"):
 def children(*functions, limit=300):
     """Runs each function in a process of its own and fails if any of them does."""
     pids = {child(f): f for f in functions}
-    deadline = time.monotonic() + limit * slowness()
+    deadline = time.monotonic() + limit * watchdog()
     bad = []
     while pids:
         pid, st = os.waitpid(-1, os.WNOHANG)
@@ -569,7 +585,7 @@ def children(*functions, limit=300):
         elif time.monotonic() > deadline:
             for p in pids:
                 os.kill(p, signal.SIGKILL)
-            raise Failure(f"{len(pids)} processes still running after {limit * slowness():.0f} s")
+            raise Failure(f"{len(pids)} processes still running after {limit * watchdog():.0f} s")
         else:
             time.sleep(0.02)
     check(not bad, "; ".join(bad))

@@ -4,7 +4,7 @@
 import os
 import time
 
-from common import check, log, slowness, wait_for
+from common import check, log, watchdog, wait_for
 
 #: How long a client tries, in seconds.
 PATIENCE = 60
@@ -90,7 +90,7 @@ def come(callers, two, name, pause=0, patience=PATIENCE):
     for caller in waiting:
         caller.call_in()
     time.sleep(pause)
-    while waiting and time.monotonic() - began < patience * slowness():
+    while waiting and time.monotonic() - began < patience * watchdog():
         for caller in list(waiting):
             if not caller.events.pending():
                 continue

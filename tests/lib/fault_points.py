@@ -9,7 +9,7 @@ import time
 
 import hca
 import hca_device
-from common import Failure, check, slowness
+from common import Failure, check, watchdog
 
 #: What goes wrong, by kind of event.
 FAULTS = {
@@ -71,7 +71,7 @@ class Comeback:
             self.process.kill()
             self.process.communicate()
             return False
-        self.process.communicate(timeout=LIMIT * slowness())
+        self.process.communicate(timeout=LIMIT * watchdog())
         check(self.process.returncode == 0, "the device cannot be made again")
         return True
 
@@ -118,4 +118,4 @@ class Point:
         if self.stage == "again":
             # The second reconnect has a delay.
             limit = max(limit, 2 * LIMIT)
-        return self.took > limit * slowness() and f"took {self.took:.1f} s"
+        return self.took > limit * watchdog() and f"took {self.took:.1f} s"

@@ -12,7 +12,7 @@ import time
 
 import versions
 from common import (Failure, Mount, check, digest, drop_caches, log, module_refs, netdev, pattern,
-                    rdmadev, read, remote, remote_call, run, slow, slowness, status, wait_for,
+                    rdmadev, read, remote, remote_call, run, slow, watchdog, status, wait_for,
                     write, xprt_stats)
 from memory import both_memories, check_memories
 
@@ -148,9 +148,9 @@ class Load:
         began = healed = time.monotonic()
         while any(self.cell(job)[0] < n for job, n in target.items()):
             self.alive()
-            if time.monotonic() - began > limit * slowness():
+            if time.monotonic() - began > limit * watchdog():
                 stuck = [f"{j}: {self.cell(j)[0]} of {n}" for j, n in target.items()]
-                raise Failure(f"{what}: no progress within {limit * slowness()} s: "
+                raise Failure(f"{what}: no progress within {limit * watchdog()} s: "
                               + ", ".join(stuck) + "\n" + stacks(self.pids.values()))
             if heal and time.monotonic() > healed + 3:
                 heal()
@@ -160,7 +160,7 @@ class Load:
 
     def reap(self, limit):
         """Waits for the processes to end; returns their wait statuses."""
-        deadline = time.monotonic() + limit * slowness()
+        deadline = time.monotonic() + limit * watchdog()
         result = {}
         while self.pids:
             for job, pid in list(self.pids.items()):
@@ -210,7 +210,7 @@ class Load:
         os.kill(pid, signal.SIGKILL)
         began = time.monotonic()
         while not os.waitpid(pid, os.WNOHANG)[0]:
-            if time.monotonic() - began > 20 * slowness():
+            if time.monotonic() - began > 20 * watchdog():
                 raise Failure(f"killed process does not end:\n{stacks([pid])}")
             time.sleep(0.005)
         return time.monotonic() - began

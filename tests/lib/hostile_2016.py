@@ -11,7 +11,7 @@ import struct
 import time
 
 import hostile_cases
-from common import Gone, slowness
+from common import Gone, slowness, watchdog
 from hostile_reply import Case
 from rpcrdma2016_header import turned_back
 from rpcrdma2016_words import ERROR, INLINE, MSG, NOMSG, OPTIONAL, is_like, octets, shown
@@ -79,7 +79,7 @@ class Earlier:
         xid = self.say(text)
         # The client waits two seconds for its Reply on a slow kernel, and one case has three such silences.
         silence = 0.1 * min(slowness(), 4)
-        deadline = time.monotonic() + (limit * slowness() if expected else silence)
+        deadline = time.monotonic() + (limit * watchdog() if expected else silence)
         got = []
         while time.monotonic() < deadline and not (got and expected):
             self.connection.poll()

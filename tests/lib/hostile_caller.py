@@ -11,7 +11,7 @@ import pyverbs.enums as e
 from pyverbs.cmid import AddrInfo, CMID, ConnParam
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
-from common import Gone, NFS_PORT, slowness
+from common import Gone, NFS_PORT, slowness, watchdog
 from hostile_judge import TWO
 from hostile_qp import DEPTH, Events, Memory, QueuePair, SENDS
 from rpcrdma_header import ERROR, Header, encode
@@ -88,7 +88,7 @@ class Connection(QueuePair):
 
     def expect(self, *wanted):
         """Waits for an event of the connection manager, which must be one of `wanted`."""
-        if not self.events.pending(int(20_000 * slowness())):
+        if not self.events.pending(int(20_000 * watchdog())):
             raise Refused(f"no event {wanted}")
         event = self.events.take()
         kind = event.event_type
@@ -138,9 +138,9 @@ class Connection(QueuePair):
             for wr_id in ids:
                 self.wait(wr_id)
 
-    def answer(self, xid, limit=10):
-        """Waits for the answer to a Call."""
-        deadline = time.monotonic() + limit * slowness()
+    def answer(self, xid, limit=10, within=None):
+        """Waits for the answer to a Call; `within` a few seconds where none is to come."""
+        deadline = time.monotonic() + (within * slowness() if within else limit * watchdog())
         while True:
             for answer in self.answers:
                 if answer.xid == xid:
@@ -150,7 +150,7 @@ class Connection(QueuePair):
                 return None
             time.sleep(0.0005)
 
-    def earn(self, count, seconds=20):
+    def earn(self, count, seconds=None):
         """Uses all credits again and again, until the server grants `count`; raises `Gone` if it does not.
 
         A server grants few credits at first, and cuts off who sends many more Calls than that. It
@@ -158,7 +158,7 @@ class Connection(QueuePair):
         which the server reads and does not look at, so that they are with it for a while; how long
         depends on the machine all the same.
         """
-        until = time.monotonic() + seconds * slowness()
+        until = time.monotonic() + (seconds * slowness() if seconds else 20 * watchdog())
         while self.granted < count:
             if time.monotonic() > until:
                 raise Gone(f"{self.granted} credits, {count} wanted")
@@ -169,11 +169,11 @@ class Connection(QueuePair):
                 self.answer(xid)
             self.answers.clear()
 
-    def null(self, limit=10):
+    def null(self, limit=10, within=None):
         """Does a NULL Call; returns whether it was answered."""
         xid = next(XIDS)
         self.send_message(null_call(xid))
-        answer = self.answer(xid, limit)
+        answer = self.answer(xid, limit, within)
         return answer is not None and answer.kind == "reply"
 
     def call(self, message, xid, limit=20):
@@ -185,9 +185,9 @@ class Connection(QueuePair):
         """Sends the Call of an RPC, maybe with chunk lists, and waits for its answer."""
         return self.call(encode(xid, **lists) + rpc, xid)
 
-    def lost(self, limit=15):
+    def lost(self, limit=15, within=None):
         """Waits for the server to end the connection; returns whether it did."""
-        deadline = time.monotonic() + limit * slowness()
+        deadline = time.monotonic() + (within * slowness() if within else limit * watchdog())
         try:
             while time.monotonic() < deadline:
                 self.take()

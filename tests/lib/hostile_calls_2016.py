@@ -7,7 +7,7 @@ import struct
 import time
 
 import callback_setup
-from common import Gone, check, log, remote, slow, slowness, wait_for
+from common import Gone, check, log, remote, slow, slowness, watchdog, wait_for
 from hostile_2016_caller import EarlierCaller
 from hostile_attack import FILE, contents
 from hostile_caller import XIDS
@@ -52,7 +52,7 @@ def attempt(t, label, connection, text, expected, lost=False, alive=True, **name
         got = connection.said(xid)
     except Gone as x:
         # A Send may not have waited for what came back.
-        connection.lost(1)
+        connection.lost(within=1)
         got = [m for m in connection.answers if m.xid == xid]
         if not lost:
             t.problem(f"{label}: lost: {x}")
@@ -119,7 +119,7 @@ def other_dialects(t):
     """Who has begun with -07 gets no answer of this protocol, and the other way round."""
     connection = EarlierCaller()
     connection.send_message(octets("0 2 20 5", 0))
-    deadline = time.monotonic() + 10 * slowness()
+    deadline = time.monotonic() + 10 * watchdog()
     while not any(m.proc == 7 for m in connection.answers) and time.monotonic() < deadline:
         connection.take()
     check(connection.answers, "no properties of -07")
@@ -403,12 +403,12 @@ def withdrawn_credits(t):
 
     try:
         # It takes as many Calls with the server at a time as there are credits.
-        deadline = time.monotonic() + 30 * slowness()
+        deadline = time.monotonic() + 30 * watchdog()
         while connection.granted < 8 and time.monotonic() < deadline:
             check(at_once(8), "a Call is not answered")
         check(connection.granted >= 8, f"{connection.granted} credits")
         remote(f"echo 4 > {setting}")
-        deadline = time.monotonic() + 25 * slowness()
+        deadline = time.monotonic() + 25 * watchdog()
         while (told := asked()) is None and time.monotonic() < deadline:
             time.sleep(0.05)
         if told is None or told[0] != 4:
@@ -481,9 +481,10 @@ def endings(t):
     t.well()
 
 
-def reverse_call(connection, limit):
+def reverse_call(connection, limit=None):
     """Waits for a Call of the server's; returns it, or nothing."""
-    deadline = time.monotonic() + limit * slowness()
+    # Where none is to come the wait is short.
+    deadline = time.monotonic() + (limit * slowness() if limit else 5 * watchdog())
     while time.monotonic() < deadline:
         connection.take()
         for message in connection.answers:
@@ -504,7 +505,7 @@ def delegated(session, tries=3):
     for _ in range(tries):
         file = f"earlier{next(FILES)}"
         remote(f"echo x > {EXPORT}/{file}")
-        deadline = time.monotonic() + 3 * slowness()
+        deadline = time.monotonic() + 3 * watchdog()
         while time.monotonic() < deadline:
             if session.open(FILE[:-1], file):
                 return file
@@ -543,7 +544,7 @@ def recalls(t):
             continue
         # Waits until the delegation is given back or taken away.
         remote(f"exec 3<>{EXPORT}/{file}", wait=False)
-        call = reverse_call(connection, 5)
+        call = reverse_call(connection)
         if call is None:
             t.problem(f"{name}: no delegation is recalled")
             continue

@@ -5,7 +5,7 @@ import itertools
 import struct
 import time
 
-from common import Gone, check, log, remote, slowness, wait_for
+from common import Gone, check, log, remote, slowness, watchdog, wait_for
 from hostile_attack import FILE, case
 from hostile_calls_headers import unsolicited
 from hostile_caller import Caller, XIDS
@@ -54,9 +54,10 @@ def floods_with_backchannel(t):
         t.well()
 
 
-def reverse_call(connection, limit):
+def reverse_call(connection, limit=None):
     """Waits for a Call of the server's; returns its header, or nothing."""
-    deadline = time.monotonic() + limit * slowness()
+    # Where none is to come the wait is short.
+    deadline = time.monotonic() + (limit * slowness() if limit else 5 * watchdog())
     while time.monotonic() < deadline:
         connection.take()
         for answer in connection.answers:
@@ -101,7 +102,7 @@ def delegated(session):
         file = f"recalled{next(FILES)}"
         remote(f"echo x > {EXPORT}/{file}")
         # The server looks after its new backchannel in its own time.
-        deadline = time.monotonic() + 3 * slowness()
+        deadline = time.monotonic() + 3 * watchdog()
         while time.monotonic() < deadline:
             if session.open(FILE[:-1], file):
                 return file
@@ -122,7 +123,7 @@ def recall_moves(t, first, second, calls):
         return
     opened = f"/run/{file}.opened"
     remote(f"exec 3<>{EXPORT}/{file} && touch {opened}", wait=False)
-    deadline = time.monotonic() + 5 * slowness()
+    deadline = time.monotonic() + 5 * watchdog()
     lost = None
     while lost is None and time.monotonic() < deadline:
         lost = next((c for c in (second, first) if calls(c, 0.05)), None)
@@ -161,7 +162,7 @@ def recalls(t):
             continue
         # Waits until the delegation is given back or taken away.
         remote(f"exec 3<>{EXPORT}/{file}", wait=False)
-        call = reverse_call(connection, 5)
+        call = reverse_call(connection)
         if call is None:
             t.problem(f"{name}: no delegation is recalled")
             continue

@@ -11,7 +11,7 @@ import pyverbs.enums as e
 from pyverbs.wr import SGE, SendWR
 
 from case import broken_credits
-from common import Gone, NFS_PORT, check, fabric, log, queue_pairs, slow, slowness
+from common import Gone, NFS_PORT, check, fabric, log, queue_pairs, slow, slowness, watchdog
 from hostile_attack import FILE, case
 from hostile_caller import CHUNKS, Caller, XIDS
 from rpc_message import compound, null_call, read, to_file
@@ -98,7 +98,7 @@ def half_open(t):
         # What listens there speaks MPA over TCP.
         address = (os.environ["PEER_ADDR"], NFS_PORT)
         for data in (b"", b"GET / HTTP/1.0\r\n\r\n", bytes(4096), b"MPA ID Req Frame"):
-            with socket.create_connection(address, timeout=20 * slowness()) as s:
+            with socket.create_connection(address, timeout=20 * watchdog()) as s:
                 s.sendall(data)
                 t.well()
     for connection in incomplete + silent:
@@ -116,7 +116,7 @@ def gone_at_once(t):
                                         str(each), how], stdout=subprocess.PIPE, text=True)
                       for _ in range(4)]
             for process in doomed:
-                out = process.communicate(timeout=60 * slowness())[0].strip()
+                out = process.communicate(timeout=60 * watchdog())[0].strip()
                 check(process.returncode == -9, f"the doomed process ended otherwise: {out}")
                 log(f"  {how}: {out}")
             t.well()
@@ -167,7 +167,7 @@ def memory_of_server(t):
                 refused = True
             if not refused:
                 t.problem(f"{'read' if read_it else 'written'} by handle {handle:#x}")
-            deadline = time.monotonic() + 5 * slowness()
+            deadline = time.monotonic() + 5 * watchdog()
             while (left := queue_pairs()) > before and time.monotonic() < deadline:
                 time.sleep(0.1)
             if left > before:
@@ -184,7 +184,7 @@ def invalidations(t):
         try:
             connection.send_message(null_call(next(XIDS)), invalidate=handle)
             # Only Replies take handles away: RFC 8166, 3.3.2.
-            if connection.null(1) or not connection.lost():
+            if connection.null(within=1) or not connection.lost():
                 t.problem(f"handle {handle:#x}: the connection was not ended")
         except Gone:
             pass

@@ -7,7 +7,7 @@ import struct
 import time
 
 from case import broken_credits
-from common import Gone, digest, log, pattern, remote, slow, slowness
+from common import Gone, digest, log, pattern, remote, slow, slowness, watchdog
 from hostile_attack import FILE, FILE_SIZE, contents
 from hostile_caller import ARENA, CHUNKS, XIDS
 from hostile_calls_data import CANARY, SCRATCH, untouched, used
@@ -252,7 +252,7 @@ def version_one_after_all(t):
     connection = TwoCaller()
     xid = next(XIDS)
     connection.send_message(null_call(xid))
-    deadline = time.monotonic() + 10 * slowness()
+    deadline = time.monotonic() + 10 * watchdog()
     while not connection.arrived and time.monotonic() < deadline:
         connection.poll()
     if not connection.arrived or connection.arrived.pop()[4:8] != b"\0\0\0\1":

@@ -7,7 +7,7 @@ import time
 
 import callback_setup
 from case import broken_credits
-from common import Gone, fabric, log, remote, slowness
+from common import Gone, fabric, log, remote, slowness, watchdog
 from hostile_attack import FILE
 from hostile_caller import XIDS
 from hostile_calls_callback import recall_moves
@@ -30,9 +30,10 @@ FATAL = {"an error without a code", "another transaction", "a lie about the rest
 ODD = {"a huge verifier"}
 
 
-def reverse_call(connection, limit):
+def reverse_call(connection, limit=None):
     """Waits for a Call of the server's; returns its header, or nothing."""
-    deadline = time.monotonic() + limit * slowness()
+    # Where none is to come the wait is short.
+    deadline = time.monotonic() + (limit * slowness() if limit else 5 * watchdog())
     while time.monotonic() < deadline:
         connection.take()
         for answer in connection.answers:
@@ -90,7 +91,7 @@ def delegated(connection, name, limit):
     only: so there are several files to choose from.
     """
     session = Session(connection, XIDS)
-    deadline = time.monotonic() + limit * slowness()
+    deadline = time.monotonic() + limit * watchdog()
     for attempt in itertools.count():
         file = f"{name}.{attempt // 10}"
         if attempt % 10 == 0:
@@ -121,7 +122,7 @@ def recalls(t):
             continue
         # Waits until the delegation is given back or taken away.
         remote(f"exec 3<>{EXPORT}/{file}", wait=False)
-        header = reverse_call(connection, 5)
+        header = reverse_call(connection)
         if header is None:
             t.problem(f"{name}: no delegation is recalled")
             continue
@@ -149,9 +150,10 @@ def recalls(t):
         connection.close()
 
 
-def long_call(connection, limit):
+def long_call(connection, limit=None):
     """Waits for a Call of the server's that may not fit one message; returns its headers and the RPC message."""
-    deadline = time.monotonic() + limit * slowness()
+    # Where none is to come the wait is short.
+    deadline = time.monotonic() + (limit * slowness() if limit else 5 * watchdog())
     headers, rpc = [], b""
     while time.monotonic() < deadline:
         connection.take()
@@ -190,7 +192,7 @@ def forms(t):
                     t.problem(f"{name}: no answer to a NULL Call")
                     break
         remote(f"exec 3<>{EXPORT}/{file}", wait=False)
-        came = long_call(connection, 5)
+        came = long_call(connection)
         if starved:
             del connection.credit
         if came is None:
@@ -245,7 +247,7 @@ def without_receives(t, name, left):
 
 def answer_behind(t, name, connection):
     """Answers a recall, without an invalidation, behind a Call whose Reply finds no Receive."""
-    came = long_call(connection, 5)
+    came = long_call(connection)
     if came is None or came[0][-1].htype != CALL_EXTERNAL:
         t.problem(f"{name}: no recall in a chunk: {came}")
         return
@@ -272,7 +274,7 @@ def never_received(t):
             if left:
                 answer_behind(t, name, connection)
             held[name] = connection
-        began, limit = time.monotonic(), HELD * slowness()
+        began, limit = time.monotonic(), HELD * watchdog()
         while held and time.monotonic() - began < limit:
             for name, connection in list(held.items()):
                 try:
@@ -318,7 +320,7 @@ def levels(t):
         t.problem(f"a transport for callbacks was refused: {line}")
     # Each attempt takes a tenth of the lease, which is at least a second.
     attempts = callback_setup.attempts(remote)
-    if attempts > 20 * slowness():
+    if attempts > 20 * watchdog():
         t.problem(f"nfsd has called again {attempts} times")
 
 

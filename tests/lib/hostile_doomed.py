@@ -17,7 +17,7 @@ from pyverbs.cmid import AddrInfo, CMID, ConnParam  # noqa: E402
 from pyverbs.pyverbs_error import PyverbsRDMAError  # noqa: E402
 from hostile_caller import ARENA, PRIVATE  # noqa: E402
 from hostile_qp import GRAVEYARD, Events, Memory, QueuePair  # noqa: E402
-from common import NFS_PORT, slowness  # noqa: E402
+from common import NFS_PORT, watchdog  # noqa: E402
 from rpc_message import null_call  # noqa: E402
 
 
@@ -82,7 +82,7 @@ def main(count, how):
     address = AddrInfo(dst=os.environ["PEER_ADDR"], dst_service=str(NFS_PORT),
                        port_space=ce.RDMA_PS_TCP)
     all_of_them, memory = [Doomed(address) for _ in range(count)], []
-    deadline = time.monotonic() + 10 * slowness()
+    deadline = time.monotonic() + 10 * watchdog()
     wanted = {"address"} if how == "request" else {"address", "request"}
     while any(d.state in wanted for d in all_of_them) and time.monotonic() < deadline:
         for i, one in enumerate(all_of_them):

@@ -4,7 +4,7 @@
 import struct
 import time
 
-from common import Gone, slowness
+from common import Gone, watchdog
 from hostile_reply import case
 from rpcrdma_header import ERROR, Header, NOMSG, encode
 
@@ -391,7 +391,7 @@ def reverse_refused(name, make):
         xid = r.xid ^ 0x0C0DE000
         r.send(make(xid) + (struct.pack(">IIIIIIIIII", xid, 0, 2, 0x40000000, 1, 0, 0, 0, 0, 0)
                             if name != "nomsg" else b""))
-        connection, deadline = r.connection, time.monotonic() + 10 * slowness()
+        connection, deadline = r.connection, time.monotonic() + 10 * watchdog()
         while not connection.arrived and time.monotonic() < deadline:
             connection.poll()
             time.sleep(0.001)

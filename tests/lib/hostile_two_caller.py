@@ -4,7 +4,7 @@
 import struct
 import time
 
-from common import Gone, slowness
+from common import Gone, slowness, watchdog
 from hostile_caller import Connection, Refused, XIDS, accepted
 from pyverbs.pyverbs_error import PyverbsRDMAError
 from rpc_message import null_rpc
@@ -138,20 +138,20 @@ class TwoConnection(Connection):
 
     def wait_room(self, count, limit=20):
         """Waits until so many messages may be sent."""
-        deadline = time.monotonic() + limit * slowness()
+        deadline = time.monotonic() + limit * watchdog()
         while self.room() < count:
             self.take()
             if time.monotonic() > deadline:
                 raise Gone(f"no credits: {self.sent} sent, {self.limit} allowed")
             time.sleep(0.0005)
 
-    def widen(self, count, seconds=20):
+    def widen(self, count, seconds=None):
         """Gets a window of so many messages, which grows when all of it is used.
 
         As in `hostile_caller.Connection.earn`, a chunk keeps each Call at the server for a moment.
         """
         chunk = (len(null_rpc(0)), *self.segment(4096))
-        until = time.monotonic() + seconds * slowness()
+        until = time.monotonic() + (seconds * slowness() if seconds else 20 * watchdog())
         while self.room() < count:
             if time.monotonic() > until:
                 raise Gone(f"the window does not grow to {count}")
@@ -167,7 +167,7 @@ class TwoConnection(Connection):
     def open(self, values=()):
         """Tells properties and waits for those of the server."""
         self.post_message(properties(self.credit(), values))
-        deadline = time.monotonic() + 20 * slowness()
+        deadline = time.monotonic() + 20 * watchdog()
         while not any(a.kind == "properties" for a in self.answers):
             self.take()
             if time.monotonic() > deadline:

@@ -10,7 +10,7 @@ import random
 import struct
 import time
 
-from common import Gone, pattern, slowness
+from common import Gone, pattern, watchdog
 from hostile_caller import CHUNKS, XIDS, Refused, accepted
 from hostile_two_caller import TwoConnection
 from literal_reading import MAX_WHOLE, Literal, Sequence
@@ -273,7 +273,7 @@ class Run:
             return False
         for answer in answers:
             self.hear(answer)
-        return time.monotonic() - self.last > STUCK * slowness()
+        return time.monotonic() - self.last > STUCK * watchdog()
 
     def lose(self):
         """The connection has ended: another is made."""

@@ -6,7 +6,7 @@ import os
 import time
 
 from common import (LIBC, NFS_PORT, Failure, Mount, host, is_errno, is_v6, mount_raw,
-                    slowness)
+                    watchdog)
 
 
 #: Seconds for which a server may refuse a connection: mount(8) tries again for two minutes. A device
@@ -25,7 +25,7 @@ class QuickMount(Mount):
             options += f",mountaddr={peer},mountproto=tcp{six}"
         else:
             options += f",clientaddr={os.environ['OWN_ADDR']}"
-        end = time.monotonic() + REFUSED * slowness()
+        end = time.monotonic() + REFUSED * watchdog()
         while True:
             try:
                 return mount_raw(f"{host(peer)}:{self.export}", self.path, options)

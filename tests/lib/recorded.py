@@ -5,7 +5,7 @@ import os
 import struct
 import time
 
-from common import Gone, check, pattern, slowness
+from common import Gone, check, pattern, watchdog
 from hostile_caller import CHUNKS, XIDS
 from hostile_two_caller import TwoConnection
 from rpc_message import compound, getattr_, null_rpc, read, to_file, write
@@ -140,7 +140,7 @@ def session():
     ask(f"error {VERS}", prefix(x, 40, CALL_INLINE, vers=9) + bytes(40))
     c.post_politely(prefix(0, c.credit(), GRANT))
     # The server grants when half of its window is used and it has nothing else to send.
-    before, deadline = c.received, time.monotonic() + 5 * slowness()
+    before, deadline = c.received, time.monotonic() + 5 * watchdog()
     while not any(a.kind == "grant" for a in c.answers) and time.monotonic() < deadline:
         c.take()
         # Many at once: TCP puts them into one segment when it may send no more of those.

@@ -36,7 +36,7 @@ exec bash --rcfile "$GUEST_LIB" -i"""
 
 # Seconds that a guest has for its last checks and to power off. Half a minute of it is for the
 # end of a server, so that init can tell what that waits for.
-GRACE = {"uml": 60, "uml-versions": 60, "uml-lockdep": 80, "uml-kasan": 150, "debug": 270,
+GRACE = {"uml": 60, "uml-versions": 60, "uml-sanitize": 180, "debug": 270,
          "cfi": 90, "debian": 90, "arm64": 90, "arm64-16k": 90, "arm64-64k": 90}
 
 

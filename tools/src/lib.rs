@@ -22,6 +22,7 @@ mod host;
 pub mod literal;
 pub mod oracle;
 pub mod pair;
+pub mod targets;
 pub mod workload;
 
 #[cfg(test)]

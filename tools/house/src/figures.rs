@@ -75,10 +75,12 @@ pub(crate) fn all(of: &Crate) -> Vec<Figure> {
         .partition(|files| rooms_of(of, files).len() == 1);
     let without_traits = file_circles(of, &edges, false);
 
-    let mut figures = sum_by_room("code-lines", &sources, Line::Code);
-    figures.push(imports(&sources));
+    let code = |source: &Source| source.count(Line::Code);
+    let test = |source: &Source| source.count(Line::Test);
+    let mut figures = sum_by_room("code-lines", &sources, &code);
+    figures.extend(sum_by_room("import-lines", &sources, &Source::imports));
     figures.extend(
-        sum_by_room("test-lines", &sources, Line::Test)
+        sum_by_room("test-lines", &sources, &test)
             .into_iter()
             .take(1),
     );
@@ -108,9 +110,9 @@ pub(crate) fn all(of: &Crate) -> Vec<Figure> {
 }
 
 /// Returns how many lines are of a kind, in all and in each room.
-fn sum_by_room(name: &str, sources: &[&Source], kind: Line) -> Vec<Figure> {
+fn sum_by_room(name: &str, sources: &[&Source], count: &dyn Fn(&Source) -> usize) -> Vec<Figure> {
     let files = sources.iter().map(|source| {
-        let count = source.count(kind);
+        let count = count(source);
         let places = match count {
             0 => Vec::new(),
             _ => vec![format!("{}: {count}", source.path)],
@@ -118,21 +120,6 @@ fn sum_by_room(name: &str, sources: &[&Source], kind: Line) -> Vec<Figure> {
         (source.room.as_str(), count, places)
     });
     by_room(name, files)
-}
-
-/// Returns how many of the lines of code are imports.
-fn imports(sources: &[&Source]) -> Figure {
-    let numbers = sources.iter().map(|source| (source, source.imports()));
-    let numbers: Vec<_> = numbers.filter(|(_, number)| *number > 0).collect();
-    let sum: usize = numbers.iter().map(|(_, number)| number).sum();
-    let places = numbers.iter();
-    Figure {
-        name: "import-lines".into(),
-        value: sum.to_string(),
-        places: places
-            .map(|(source, number)| format!("{}: {number}", source.path))
-            .collect(),
-    }
 }
 
 /// Returns the blocks of unsafe code, in all and in each room.

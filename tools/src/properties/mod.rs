@@ -5,6 +5,7 @@
 mod auth;
 mod bytes;
 mod changes;
+mod corpus;
 mod earlier;
 mod format;
 mod generate;
