@@ -241,11 +241,11 @@ impl<T: Transport> Ops<T> {
         let (this, slot) = unsafe { (Self::state((*rqst).rq_xprt), Slot::of(rqst)) };
         T::buf_free(&this, &slot);
         if slot.leases().any() {
+            // SAFETY: The transport is valid; its setup made the strings.
+            let server = unsafe { AddressText::of((*rqst).rq_xprt) };
             kernel::pr_err_once!(
-                // SAFETY: The transport is valid; its setup made the strings.
-                "BUG: server {}: RPC freed while the device still uses its memory; waiting for \
-                 the device; please report\n",
-                unsafe { AddressText::of((*rqst).rq_xprt) }
+                "BUG: server {server}: RPC freed while the device still uses its memory; waiting \
+                 for the device; please report\n"
             );
             slot.leases().wait();
         }
@@ -386,11 +386,11 @@ impl<T: Transport> Ops<T> {
         if !last || !unsafe { XprtHandle::is_gone(rx) } {
             // There is still a reference to the state, or its handle. The memory stays, and with it
             // the reference to the module, so that its code stays too.
+            // SAFETY: The transport is valid; its setup made the strings.
+            let server = unsafe { AddressText::of(xprt) };
             kernel::pr_err_once!(
-                // SAFETY: The transport is valid; its setup made the strings.
-                "BUG: server {}: transport still referenced after its end; leaking it, the \
-                 module stays loaded; please report\n",
-                unsafe { AddressText::of(xprt) }
+                "BUG: server {server}: transport still referenced after its end; leaking it, the \
+                 module stays loaded; please report\n"
             );
             kernel::warn_on!(true);
             return false;
