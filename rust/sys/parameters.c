@@ -172,24 +172,24 @@ static const struct kernel_param_ops version_ops = {
 
 module_param_cb(client_version, &client_version_ops, &rpcrdma_parameter_client_version, 0644);
 MODULE_PARM_DESC(client_version,
-		 "Highest version that new connections of the client offer: 1 or 2");
+		 "Highest RPC-over-RDMA version offered to servers: 1 or 2 (default 2)");
 
 module_param_cb(server_version, &version_ops, &rpcrdma_parameter_server_version, 0644);
 MODULE_PARM_DESC(server_version,
-		 "Highest version that new connections of the server accept: 1 or 2");
+		 "Highest RPC-over-RDMA version accepted from clients: 1 or 2 (default 2)");
 
 module_param_cb(client_dialect, &client_dialect_ops, &rpcrdma_parameter_client_dialect, 0644);
 MODULE_PARM_DESC(client_dialect,
-		 "Protocol that new connections of the client offer as version two: 07 or 2016");
+		 "Version Two draft offered to servers: 07 or 2016 (default 07)");
 
 module_param_cb(server_2016, &switch_ops, &rpcrdma_parameter_server_2016, 0644);
 MODULE_PARM_DESC(server_2016,
-		 "New connections of the server accept the protocol of 2016 as well: Y or N");
+		 "Accept the 2016 draft of Version Two from clients (default N)");
 
 module_param_cb(client_remote_invalidation, &switch_ops,
 		&rpcrdma_parameter_client_remote_invalidation, 0644);
 MODULE_PARM_DESC(client_remote_invalidation,
-		 "In the protocol of 2016, Replies may invalidate handles: Y or N");
+		 "2016 draft: let servers invalidate memory handles (default Y)");
 
 module_param_cb(client_request_receive_size, &request_size_ops,
 		&rpcrdma_parameter_client_request_receive_size, 0644);
@@ -208,4 +208,4 @@ MODULE_PARM_DESC(server_request_callbacks,
 
 module_param_cb(keep_alive, &keep_alive_ops, &rpcrdma_parameter_keep_alive, 0644);
 MODULE_PARM_DESC(keep_alive,
-		 "In the protocol of 2016, seconds of silence after which a peer is asked whether it lives; 0 for never");
+		 "2016 draft: seconds of silence before the peer is probed; 0 = never, at most 86400 (default 0)");
