@@ -598,7 +598,9 @@ impl Connection {
             .is_some_and(|link| !link.endpoint().has_receives());
         if is_short && !self.xprt.is_closing() {
             let client = self.addresses.0;
-            pr_warn_ratelimited!("client {client} has lost a Receive: disconnected\n");
+            pr_warn_ratelimited!(
+                "client {client}: the device lost a Receive; disconnecting (driver defect?)\n"
+            );
             self.close();
         }
     }

@@ -194,17 +194,17 @@ MODULE_PARM_DESC(client_remote_invalidation,
 module_param_cb(client_request_receive_size, &request_size_ops,
 		&rpcrdma_parameter_client_request_receive_size, 0644);
 MODULE_PARM_DESC(client_request_receive_size,
-		 "In the protocol of 2016, size in bytes of the Receives that servers are asked for: 4096 to 1048576, or 0 for any");
+		 "2016 draft: bytes of the Receives that the client requests from servers: 4096 to 1048576; 0 = no request (default 0)");
 
 module_param_cb(client_request_remote_invalidation, &request_switch_ops,
 		&rpcrdma_parameter_client_request_remote_invalidation, 0644);
 MODULE_PARM_DESC(client_request_remote_invalidation,
-		 "In the protocol of 2016, whether servers are asked to accept Send with Invalidate for their callbacks: Y, N or any");
+		 "2016 draft: remote invalidation by Replies to callbacks that the client requests: Y, N; any = no request (default any)");
 
 module_param_cb(server_request_callbacks, &request_level_ops,
 		&rpcrdma_parameter_server_request_callbacks, 0644);
 MODULE_PARM_DESC(server_request_callbacks,
-		 "In the protocol of 2016, the callback service that clients are asked for: none, simple, general or any");
+		 "2016 draft: callback service that the server requests from clients: none, simple, general; any = no request (default any)");
 
 module_param_cb(keep_alive, &keep_alive_ops, &rpcrdma_parameter_keep_alive, 0644);
 MODULE_PARM_DESC(keep_alive,

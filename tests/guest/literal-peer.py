@@ -27,7 +27,7 @@ sys.path.insert(0, "tests/lib")
 import agreed  # noqa: E402
 import nfs_server  # noqa: E402
 from case import broken_credits, main  # noqa: E402
-from common import (ROOT, TRACING, Failure, check, drop_caches, is_errno, log, module_refs,  # noqa: E402
+from common import (ROOT, TRACING, Failure, check, is_errno, log, module_refs,  # noqa: E402
                     mount_raw, pattern, remote, remote_call, rounds, soak, wait_for, watchdog, write)
 from hostile_operations import getattr_, mount_options, readdir  # noqa: E402
 from literal_reading import readings, refused  # noqa: E402

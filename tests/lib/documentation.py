@@ -163,7 +163,8 @@ def check_debugfs():
         for block in re.findall(r"\blines!\s*\(\s*m,(.*?)\);", text, re.S):
             code |= set(re.findall(r'"([a-z_]+)": ', block))
         for block in re.findall(r"\bfiles!\[(.*?)\]", text, re.S):
-            code |= set(re.findall(r"\w+", block))
+            # Behind the arrow is the function that a write calls.
+            code |= set(re.findall(r"\w+", re.sub(r"=>\s*\w+", "", block)))
         for block in re.findall(r"^counters! \{(.*?)^\}", text, re.S | re.M):
             code |= set(re.findall(r"^    ([a-z_]+),$", block, re.M))
     for name in sorted(code - literals(page)):

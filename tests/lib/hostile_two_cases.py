@@ -9,7 +9,7 @@ import hostile_two_short  # noqa: F401 - it enters its cases
 from common import Gone, slowness
 from hostile_chunks import never_received
 from hostile_two import CASES, FIRST, case, first
-from rpcrdma2_header import (BAD_PROPVAL, BAD_XDR, CALL_INLINE, CONNPROP_MIDDLE, ERROR, GRANT, HOST_AUTH, Header,
+from rpcrdma2_header import (BAD_PROPVAL, BAD_XDR, ERROR, GRANT, HOST_AUTH, Header,
                              INVAL_CONT, INVAL_HTYPE, READ_CHUNKS, REPLY_INLINE, REPLY_MIDDLE,
                              REPLY_RESOURCE, SEGMENT_COUNT, SEGMENT_SIZE, SEGMENTS, SYSTEM, VERS, VERS_MISMATCH, WRITE_CHUNKS,
                              WRITE_RESOURCE, call, error, middle, prefix, properties, reply, reply_external)
