@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# The module on a kernel of your own:   make KDIR=/path/to/build
+# The module for your kernel:           make KDIR=/path/to/build
 # The demonstration and the tests:      make demo, make check
 #
 # Kbuild has what the kernel's build system reads.
@@ -8,14 +8,14 @@
 KDIR ?= /lib/modules/$(shell uname -r)/build
 M := $(CURDIR)
 
-# What the build directory was configured with, where that shows in flags.
+# Configuration of the build directory that affects flags.
 config_has = $(shell grep -qs '^$(1)=y' $(KDIR)/.config && echo y)
 KFLAGS := $(if $(call config_has,CONFIG_CC_IS_CLANG),LLVM=1) \
 	$(if $(call config_has,CONFIG_UML),ARCH=um)
 
 .DEFAULT_GOAL := modules
 .PHONY: modules modules_install check-kdir clean help setup demo demo-pair check soak soak-fairness bench
-.PHONY: guest check-interop check-oldest check-unstable check-arm64 bench-two bench-instructions deb
+.PHONY: htmldocs guest check-interop check-oldest check-unstable check-arm64 bench-two bench-instructions deb
 
 # The oldest kernel that the module is for.
 OLDEST := 7.2.12
@@ -37,10 +37,10 @@ clean:
 		\( -name '*.o' -o -name '*.ko' -o -name '*.mod' -o -name '*.mod.c' \
 		-o -name '.*.cmd' -o -name '*.o.d' -o -name '*_generated.rs' -o -name '*_generated.h' \) \
 		-type f -exec rm -f {} +
-	@rm -rf rpcrdma.o rpcrdma.ko rpcrdma.mod rpcrdma.mod.c rpcrdma.mod.o .*.cmd \
+	@rm -rf htmldocs rpcrdma.o rpcrdma.ko rpcrdma.mod rpcrdma.mod.c rpcrdma.mod.o .*.cmd \
 		.module-common.o Module.symvers modules.order .tmp_versions
 
-# Says what is missing, before compilers say it in their way.
+# Reports missing requirements before a compiler fails.
 check-kdir $(KDIR)/.config:
 	@scripts/check-kdir $(KDIR)
 
@@ -49,7 +49,7 @@ deb:
 	@scripts/deb
 
 setup:
-	@scripts/setup all
+	@tools/check --set-up
 
 demo:
 	@tools/demo
@@ -60,16 +60,16 @@ demo-pair:
 check:
 	@tools/check
 
-# All that our clients and servers have to do with each other, and with the stock ones.
+# Clients and servers of this module with each other, and with the stock ones.
 check-interop:
 	@tools/check --interop
 
-# A smoke test, with kernels and modules of their own in the cache.
+# A smoke test, with another kernel and module in the cache.
 check-oldest:
 	@RPCRDMA_KERNEL=$(OLDEST) tools/check 'uml/kunit*' 'uml/workload/rxe/*' 'uml/workload/siw/*' \
 		'uml/fault-disconnect/*'
 
-# The compilers that Debian's next release is to have, and a kernel that was built with them.
+# The compilers of Debian unstable, and a kernel that was built with them.
 check-unstable:
 	@RPCRDMA_SUITE=unstable tools/check 'uml/kunit*' 'uml/workload/rxe/*' 'debian/workload/*'
 
@@ -77,7 +77,7 @@ check-unstable:
 check-arm64:
 	@tools/check --arm64
 
-# And the strict device must see what is wrong with a module that was spoilt on purpose.
+# At the end the strict device must notice modules that were broken on purpose.
 soak:
 	@tools/check --soak
 	@$(MAKE) --no-print-directory check-interop
@@ -86,11 +86,11 @@ soak:
 	@$(MAKE) --no-print-directory check-arm64
 	@tools/sabotage
 
-# How fair the server is, compared with the commit before, or with that of BASE.
+# Fairness of the server, compared with the previous commit, or with BASE.
 soak-fairness:
 	@tools/fairness $(if $(BASE),--base $(BASE))
 
-# What a clock can tell, and what only instructions can.
+# Times, then instructions.
 bench:
 	@tools/bench
 	@tools/bench --instructions --rounds 2
@@ -104,36 +104,43 @@ bench-instructions:
 guest:
 	@tools/guest shell
 
+# In htmldocs/, with the tools of the root `docs`.
+htmldocs:
+	@scripts/setup docs
+	@scripts/run --root docs sphinx-build -q -E -W --keep-going -b html Documentation htmldocs
+	@echo htmldocs/index.html
+
 help:
 	@echo 'Module, with the kernel build directory KDIR (default: the running kernel):'
 	@echo '  make [KDIR=DIR]                  build rpcrdma.ko'
 	@echo '  make [KDIR=DIR] modules_install  install it under updates/ (and INSTALL_MOD_PATH)'
-	@echo '  make clean                       remove what was built in this directory'
+	@echo '  make clean                       remove the build products in this directory'
 	@echo
-	@echo 'With kernels and guests of its own; as root on Debian 12 or 13, x86-64. All'
-	@echo 'set-up is done once, in the directory $$RPCRDMA_CACHE (~/.cache/rpcrdma):'
+	@echo 'In guests, with kernels built for them; as root on Debian 12 or 13, x86-64. The'
+	@echo 'set-up is done once, in the directory $$RPCRDMA_CACHE (default ~/.cache/rpcrdma):'
 	@echo '  make demo       a mount over Version Two in one guest, with this module at both ends:'
 	@echo '                  write, read, compare'
 	@echo '  make demo-pair  the same in two guests, through this module from a stock NFS server'
-	@echo '  make check      the tests, with small counts (tools/check PATTERN for some of them)'
+	@echo '  make check      the tests, with small counts (tools/check PATTERN runs some of them)'
 	@echo '  make check-interop'
-	@echo '                  our client and server with each other and with the stock ones'
+	@echo '                  client and server of this module with each other and with the stock ones'
 	@echo '  make check-oldest'
-	@echo '                  the workload with the oldest kernel that the module is for ($(OLDEST))'
+	@echo '                  the workload with the oldest supported kernel ($(OLDEST))'
 	@echo '  make check-unstable'
 	@echo '                  the workload with the compilers and the kernel of Debian unstable'
 	@echo '  make check-arm64'
 	@echo '                  on emulated arm64 machines with pages of 4, 16 and 64 KiB'
-	@echo '  make soak       make check with full counts, and those tests that take too long for it;'
+	@echo '  make soak       make check with full counts, and the tests that are too long for it;'
 	@echo '                  then check-interop, check-oldest, check-unstable and'
 	@echo '                  check-arm64; takes hours'
 	@echo '  make soak-fairness [BASE=COMMIT]'
-	@echo '                  how fair the server is to its clients, compared with another commit'
+	@echo '                  fairness of the server to its clients, compared with another commit'
 	@echo '  make bench      compare with the stock module, as client and as server, and in Version Two:'
 	@echo '                  throughput, latency, work requests, instructions'
-	@echo '  make bench-two  only the part of it that goes operation by operation'
+	@echo '  make bench-two  the latency of single operations only'
 	@echo '  make bench-instructions'
-	@echo '                  only the part that counts instructions, and tells whose they are'
-	@echo '  make guest      a shell in a guest with an RDMA device and an NFS server beside it'
+	@echo '                  count instructions only, attributed to modules'
+	@echo '  make guest      a shell in a guest with an RDMA device, next to a guest with an NFS server'
 	@echo '  make deb        the packages rpcrdma-dkms and rpcrdma-tools for Debian, in deb/'
-	@echo '  make setup      only the set-up of everything'
+	@echo '  make htmldocs   build Documentation/ with Sphinx, into htmldocs/'
+	@echo '  make setup      build the set-up for make check without running it'

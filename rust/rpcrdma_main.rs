@@ -28,21 +28,21 @@ module! {
     type: RpcRdma,
     name: "rpcrdma",
     authors: ["The rpcrdma authors"],
-    description: "RPC-over-RDMA transport",
+    description: "RPC-over-RDMA transport for NFS, in Rust",
     license: "GPL",
     alias: ["xprtrdma", "svcrdma", "rpcrdma6"],
     params: {
         max_region_pages: u32 {
             default: 0,
-            description: "Pages per memory region at most; 0 for what the device can do",
+            description: "Maximum pages per memory region; 0 = device limit (default 0)",
         },
         shared_receives: u32 {
             default: 0,
-            description: "Most Receives that connections share on a device; 0 for each its own",
+            description: "Receives shared by the connections of a listener on a device; 0 = each connection has its own, 4294967295 = 1/32 of memory (default 0)",
         },
         shared_receives_iwarp: u32 {
             default: 0,
-            description: "The same for devices of iWARP, in place of shared_receives",
+            description: "Same as shared_receives, for iWARP devices (default 0)",
         },
     },
 }
@@ -77,8 +77,8 @@ fn check_core() -> Result {
     for name in CORE {
         if kext::origin::is_foreign(name) {
             pr_err!(
-                "not loaded, since {name} is not the module of this kernel; remove what brought it \
-                 (such as OFED), or use the rpcrdma that came with it\n"
+                "not loading: {name} was not built with this kernel (MLNX_OFED?); remove that stack, \
+                 or load the rpcrdma that it provides\n"
             );
             return Err(ENOEXEC);
         }

@@ -255,7 +255,10 @@ fn deliver(
             return;
         }
         // More Calls than credits. RFC 8166 section 3.3.1: the connection may be ended.
-        pr_warn_ratelimited!("server exceeds its reverse-direction credits; disconnecting\n");
+        pr_warn_ratelimited!(
+            "server {}: sent more callbacks than its credits allow; reconnecting\n",
+            this.xprt.display()
+        );
         this.xprt.force_disconnect();
         return;
     };

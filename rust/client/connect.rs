@@ -302,7 +302,8 @@ fn negotiate(this: &Arc<Client>, began: u64) -> bool {
     let outcome = match channel.version() {
         Some(Version::Two) if channel.refusal().is_none() && !link.fits_payload() => {
             pr_warn_ratelimited!(
-                "server {} takes too few segments in Version Two for the largest READ and WRITE\n",
+                "server {}: segment limit in Version Two too low for 1 MiB; using Version One for 10 \
+                 minutes\n",
                 this.xprt.display()
             );
             remember(this, Outcome::Refused, began);
@@ -330,7 +331,7 @@ fn negotiate(this: &Arc<Client>, began: u64) -> bool {
 /// The server is refused, or refuses us. Says so, and returns the error of the attempt.
 fn refused(this: &Arc<Client>, why: AuthFailure) -> Error {
     pr_warn_ratelimited!(
-        "server {} is refused: {}\n",
+        "server {}: host authentication failed: {}; not connecting\n",
         this.xprt.display(),
         why.text()
     );

@@ -34,7 +34,7 @@ pub(super) fn is_local(error: Error) -> bool {
 }
 
 /// Returns the error that SUNRPC takes for "try again", not "fail the RPC", for all that may pass.
-/// Documentation/architecture.rst has the whole table.
+/// Documentation/develop/architecture/connect-errors.rst has the whole table.
 ///
 /// Some errors may be a mistake that somebody is about to put right, or go with a route that comes
 /// back. A mount that makes its first connection fails with them at once, and says why; `mounting`

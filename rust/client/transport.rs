@@ -123,7 +123,8 @@ impl Client {
         let again = link.channel().check(this.requester.is_patient());
         if fences == Fences::Late {
             pr_warn_ratelimited!(
-                "server {} takes no messages, and so holds memory of RPCs: disconnected\n",
+                "server {}: not accepting messages, cannot release memory of aborted RPCs; \
+                 reconnecting\n",
                 this.xprt.display()
             );
             this.xprt.force_disconnect();

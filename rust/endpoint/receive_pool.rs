@@ -176,8 +176,9 @@ impl<M: PoolMember> ReceivePools<M> {
                 }
                 (None, Some(Err(error))) if error != ENOMEM => {
                     pr_warn_ratelimited!(
-                        "a device has no Shared Receive Queue for us ({error:?}), \
-                         connections have Receives of their own\n"
+                        "device {}: cannot create a Shared Receive Queue ({error:?}); each connection \
+                         uses its own Receives\n",
+                        device.name()
                     );
                     return Ok(None);
                 }

@@ -102,11 +102,11 @@ impl Unfit {
     /// Returns its name, for people.
     pub(crate) fn text(self) -> &'static str {
         match self {
-            Self::NoFastRegistration => "it has no fast memory registration",
+            Self::NoFastRegistration => "no fast memory registration",
             Self::SmallRegions => {
-                "its memory regions, or max_region_pages, are too small for the largest payload"
+                "memory regions, or max_region_pages, too small for 1 MiB in one chunk"
             }
-            Self::SmallQueues => "its queues are too small",
+            Self::SmallQueues => "queues too small",
         }
     }
 }

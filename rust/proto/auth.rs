@@ -81,15 +81,15 @@ impl AuthFailure {
     /// Returns a short text for the log.
     pub(crate) const fn text(self) -> &'static str {
         match self {
-            Self::Absent => "it does not authenticate itself",
-            Self::Malformed => "what it says makes no sense",
-            Self::TooLong => "it has too much to say",
-            Self::TooMany => "it does not come to an end",
-            Self::WrongKey => "it has another key",
-            Self::ByPeer => "it refuses this host",
-            Self::Version => "it does not speak Version Two",
-            Self::NoKey => "there is no key here",
-            Self::NoMemory => "there is no memory",
+            Self::Absent => "no authentication data received",
+            Self::Malformed => "malformed data",
+            Self::TooLong => "data longer than 16 KiB",
+            Self::TooMany => "more than 128 messages",
+            Self::WrongKey => "keys differ",
+            Self::ByPeer => "rejected by the peer, see its log",
+            Self::Version => "peer speaks only Version One",
+            Self::NoKey => "host_auth_key not set on this host",
+            Self::NoMemory => "out of memory",
         }
     }
 }

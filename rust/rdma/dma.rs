@@ -4,7 +4,10 @@
 
 use crate::kext::prelude::*;
 use crate::{
-    rdma::device::Device,
+    rdma::device::{
+        Device,
+        DeviceName, //
+    },
     sys, //
 };
 use core::{
@@ -128,6 +131,16 @@ impl DmaBuffer {
                 sys::RPCRDMA_DMA_ATTR_SKIP_CPU_SYNC,
             )
         };
+    }
+
+    /// Returns the name of the device for which the buffer is mapped, if it is.
+    ///
+    /// # Safety
+    ///
+    /// Nobody unmaps the buffer at the same time.
+    pub(super) unsafe fn device_name(&self) -> Option<DeviceName> {
+        // SAFETY: The caller guarantees that it is not changed meanwhile.
+        unsafe { (*self.mapped.as_ptr()).as_ref().map(Device::name) }
     }
 
     /// The bus address.

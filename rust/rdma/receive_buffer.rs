@@ -84,7 +84,13 @@ impl<K: ReceiveKind> Completes for ReceiveMemory<K> {
 
     fn completed(this: Posting<Self>, owner: ArcBorrow<'_, K::Owner>, completion: Completion<'_>) {
         if !this.posted.xchg(false, Acquire) {
-            kernel::pr_err_once!("a device has completed a Receive that was not posted\n");
+            // SAFETY: It is unmapped when the queue has ended, which waits for this.
+            if let Some(device) = unsafe { this.buffer.device_name() } {
+                kernel::pr_err_once!(
+                    "device {device}: completed a Receive that was not posted; ignoring it \
+                     (driver defect?)\n"
+                );
+            }
             return;
         }
         if completion.ok() && completion.is_message() {

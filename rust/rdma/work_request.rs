@@ -17,7 +17,7 @@ use core::mem::{
 pub(crate) unsafe trait PlainRequest: Sized {
     /// The value with every octet zero.
     fn zeroed() -> Self {
-        // SAFETY: The implementor vouches that all zeroes is valid.
+        // SAFETY: The implementer vouches that all zeroes is valid.
         unsafe { MaybeUninit::zeroed().assume_init() }
     }
 }

@@ -502,7 +502,10 @@ impl Connection {
         if let Some(reason) = outcome.close {
             if let Some(why) = channel.refusal() {
                 let client = self.addresses.0;
-                pr_warn_ratelimited!("client {client} is refused: {}\n", why.text());
+                pr_warn_ratelimited!(
+                    "client {client}: host authentication failed: {}; disconnecting\n",
+                    why.text()
+                );
             }
             // The peer has been told what it had to be told. If it breaks its credits it goes on
             // taking Receives, which may be others', so this does not wait for a thread.
@@ -595,7 +598,9 @@ impl Connection {
             .is_some_and(|link| !link.endpoint().has_receives());
         if is_short && !self.xprt.is_closing() {
             let client = self.addresses.0;
-            pr_warn_ratelimited!("client {client} has lost a Receive: disconnected\n");
+            pr_warn_ratelimited!(
+                "client {client}: the device lost a Receive; disconnecting (driver defect?)\n"
+            );
             self.close();
         }
     }
@@ -610,8 +615,8 @@ impl Connection {
             if let Some(link) = this.link() {
                 let client = this.addresses.0;
                 pr_warn_ratelimited!(
-                    "client {client} takes no messages, and so holds memory of a callback: \
-                     disconnected\n"
+                    "client {client}: not accepting messages, cannot release callback memory; \
+                     disconnecting\n"
                 );
                 this.cut_off(link.endpoint());
                 DelayedWork::<Self, LEAVE_WORK>::schedule(this, 0);
@@ -625,8 +630,8 @@ impl Connection {
     fn say_disconnected_for(&self, pages: usize) {
         let (client, kept) = (self.addresses.0, pages * (PAGE_SIZE >> 10));
         pr_warn_ratelimited!(
-            "client {client} keeps {kept} KiB of RDMA Reads and Writes, while others have too \
-             little memory: disconnected\n"
+            "client {client}: {kept} KiB of RDMA transfers made no progress while transfer_memory \
+             ran short; disconnecting\n"
         );
     }
 

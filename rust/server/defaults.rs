@@ -107,7 +107,7 @@ pub(crate) fn prepare() {
     for (iwarp, name) in [(false, "shared_receives"), (true, "shared_receives_iwarp")] {
         let asked = parameter(iwarp);
         if (1..FEWEST).contains(&asked) {
-            pr_warn!("{name}={asked} is too few to be shared, {FEWEST} is used\n");
+            pr_warn!("{name}={asked} is below the minimum; using {FEWEST} (0 turns sharing off)\n");
         }
     }
     let memory = machine::memory();

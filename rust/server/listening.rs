@@ -215,7 +215,7 @@ impl DelayedWorkItem<RENEW_WORK> for Listening {
             Ok(listener) => {
                 // Otherwise nobody wants to listen any more.
                 if Self::keep(&this, listener).is_ok() && told {
-                    pr_notice!("listening at {} again\n", address.text());
+                    pr_notice!("listening on {} again\n", address.text());
                 }
             }
             Err(error) => Self::retry(&this, address, error, told),
@@ -327,7 +327,8 @@ impl Listening {
         drop(place);
         if !told {
             pr_warn!(
-                "nothing listens at {} until a device has that address: {error:?}\n",
+                "cannot listen on {} ({error:?}); retrying every 2 s; check that an RDMA device has \
+                 this address\n",
                 address.text()
             );
         }
@@ -388,8 +389,8 @@ impl ConnectionRequests for Listening {
             drop(requests);
             if let Some(remote) = remote {
                 pr_warn_ratelimited!(
-                    "client {remote} waits, since clients at its address were cut off again and \
-                     again\n"
+                    "client {remote}: throttled to 4 connections/s after repeated protocol \
+                     violations from this address\n"
                 );
             }
             return Ok(());

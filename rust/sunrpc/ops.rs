@@ -241,7 +241,12 @@ impl<T: Transport> Ops<T> {
         let (this, slot) = unsafe { (Self::state((*rqst).rq_xprt), Slot::of(rqst)) };
         T::buf_free(&this, &slot);
         if slot.leases().any() {
-            kernel::pr_err_once!("a device still uses the memory of an RPC that ends\n");
+            // SAFETY: The transport is valid; its setup made the strings.
+            let server = unsafe { AddressText::of((*rqst).rq_xprt) };
+            kernel::pr_err_once!(
+                "BUG: server {server}: RPC freed while the device still uses its memory; waiting \
+                 for the device; please report\n"
+            );
             slot.leases().wait();
         }
         // SAFETY: The slot is lent, the task gives its buffers up, and no device uses the memory.
@@ -383,7 +388,12 @@ impl<T: Transport> Ops<T> {
         if !last || !unsafe { XprtHandle::is_gone(rx) } {
             // There is still a reference to the state, or its handle. The memory stays, and with it
             // the reference to the module, so that its code stays too.
-            kernel::pr_err_once!("a transport outlives its end; its memory is lost\n");
+            // SAFETY: The transport is valid; its setup made the strings.
+            let server = unsafe { AddressText::of(xprt) };
+            kernel::pr_err_once!(
+                "BUG: server {server}: transport still referenced after its end; leaking it, the \
+                 module stays loaded; please report\n"
+            );
             kernel::warn_on!(true);
             return false;
         }

@@ -52,7 +52,7 @@ static int set_key(const char *val, const struct kernel_param *kp)
 	memzero_explicit(raw, sizeof(raw));
 	memzero_explicit(&prepared, sizeof(prepared));
 	if (ret && THIS_MODULE->state != MODULE_STATE_LIVE) {
-		pr_warn("rpcrdma: host_auth_key is not a key\n");
+		pr_warn("rpcrdma: host_auth_key: expected 32 to 128 hexadecimal digits; ignoring it\n");
 		ret = 0;
 	}
 	return ret;
@@ -65,7 +65,7 @@ static const struct kernel_param_ops key_ops = {
 
 module_param_cb(host_auth_key, &key_ops, NULL, 0200);
 MODULE_PARM_DESC(host_auth_key,
-		 "Key of host authentication: 32 to 128 hexadecimal digits (example, not a standard)");
+		 "Key of host authentication: 32 to 128 hexadecimal digits (default: none)");
 
 /* In the order of enum rpcrdma_host_auth. */
 static const char *const modes[] = { "off", "offer", "require" };
@@ -94,11 +94,11 @@ static const struct kernel_param_ops mode_ops = {
 
 module_param_cb(client_host_auth, &mode_ops, &rpcrdma_parameter_client_host_auth, 0644);
 MODULE_PARM_DESC(client_host_auth,
-		 "Host authentication with servers in Version Two: off, offer or require");
+		 "Host authentication of servers, Version Two only: off, offer or require (default off)");
 
 module_param_cb(server_host_auth, &mode_ops, &rpcrdma_parameter_server_host_auth, 0644);
 MODULE_PARM_DESC(server_host_auth,
-		 "Host authentication with clients in Version Two: off, offer or require");
+		 "Host authentication of clients, Version Two only: off, offer or require (default off)");
 
 static int set_padding(const char *val, const struct kernel_param *kp)
 {
@@ -112,7 +112,7 @@ static const struct kernel_param_ops padding_ops = {
 
 module_param_cb(host_auth_padding, &padding_ops, &rpcrdma_parameter_host_auth_padding, 0644);
 MODULE_PARM_DESC(host_auth_padding,
-		 "Octets that make host authentication material longer, for tests");
+		 "Bytes of padding in host authentication messages, for testing only (default 0)");
 
 /**
  * rpcrdma_host_auth_has_key - tell if there is a key

@@ -172,40 +172,40 @@ static const struct kernel_param_ops version_ops = {
 
 module_param_cb(client_version, &client_version_ops, &rpcrdma_parameter_client_version, 0644);
 MODULE_PARM_DESC(client_version,
-		 "Highest version that new connections of the client offer: 1 or 2");
+		 "Highest RPC-over-RDMA version offered to servers: 1 or 2 (default 2)");
 
 module_param_cb(server_version, &version_ops, &rpcrdma_parameter_server_version, 0644);
 MODULE_PARM_DESC(server_version,
-		 "Highest version that new connections of the server accept: 1 or 2");
+		 "Highest RPC-over-RDMA version accepted from clients: 1 or 2 (default 2)");
 
 module_param_cb(client_dialect, &client_dialect_ops, &rpcrdma_parameter_client_dialect, 0644);
 MODULE_PARM_DESC(client_dialect,
-		 "Protocol that new connections of the client offer as version two: 07 or 2016");
+		 "Version Two draft offered to servers: 07 or 2016 (default 07)");
 
 module_param_cb(server_2016, &switch_ops, &rpcrdma_parameter_server_2016, 0644);
 MODULE_PARM_DESC(server_2016,
-		 "New connections of the server accept the protocol of 2016 as well: Y or N");
+		 "Accept the 2016 draft of Version Two from clients (default N)");
 
 module_param_cb(client_remote_invalidation, &switch_ops,
 		&rpcrdma_parameter_client_remote_invalidation, 0644);
 MODULE_PARM_DESC(client_remote_invalidation,
-		 "In the protocol of 2016, Replies may invalidate handles: Y or N");
+		 "2016 draft: let servers invalidate memory handles (default Y)");
 
 module_param_cb(client_request_receive_size, &request_size_ops,
 		&rpcrdma_parameter_client_request_receive_size, 0644);
 MODULE_PARM_DESC(client_request_receive_size,
-		 "In the protocol of 2016, size in bytes of the Receives that servers are asked for: 4096 to 1048576, or 0 for any");
+		 "2016 draft: bytes of the Receives that the client requests from servers: 4096 to 1048576; 0 = no request (default 0)");
 
 module_param_cb(client_request_remote_invalidation, &request_switch_ops,
 		&rpcrdma_parameter_client_request_remote_invalidation, 0644);
 MODULE_PARM_DESC(client_request_remote_invalidation,
-		 "In the protocol of 2016, whether servers are asked to accept Send with Invalidate for their callbacks: Y, N or any");
+		 "2016 draft: remote invalidation by Replies to callbacks that the client requests: Y, N; any = no request (default any)");
 
 module_param_cb(server_request_callbacks, &request_level_ops,
 		&rpcrdma_parameter_server_request_callbacks, 0644);
 MODULE_PARM_DESC(server_request_callbacks,
-		 "In the protocol of 2016, the callback service that clients are asked for: none, simple, general or any");
+		 "2016 draft: callback service that the server requests from clients: none, simple, general; any = no request (default any)");
 
 module_param_cb(keep_alive, &keep_alive_ops, &rpcrdma_parameter_keep_alive, 0644);
 MODULE_PARM_DESC(keep_alive,
-		 "In the protocol of 2016, seconds of silence after which a peer is asked whether it lives; 0 for never");
+		 "2016 draft: seconds of silence before the peer is probed; 0 = never, at most 86400 (default 0)");

@@ -14,4 +14,4 @@ MODULE_VERSION("0.1");
 #ifdef RPCRDMA_REVISION
 MODULE_INFO(revision, RPCRDMA_REVISION);
 #endif
-MODULE_INFO(report, "to whoever gave you this module, with the output of rpcrdma-report");
+MODULE_INFO(report, "to the issue tracker of the repository or package that this module is from, with the output of rpcrdma-report; see SUPPORT.md");

@@ -28,10 +28,10 @@ die() {
 
 # What mounts, make and the command lines of guests are given is separated by these.
 case $RPCRDMA_CACHE in
-*[[:space:],:]*) die "the cache's path has a blank, comma or colon in it: $RPCRDMA_CACHE; set RPCRDMA_CACHE to another directory" ;;
+*[[:space:],:]*) die "the path of the cache contains a blank, comma or colon: $RPCRDMA_CACHE; set RPCRDMA_CACHE to another directory" ;;
 esac
 case $TREE in
-*[[:space:],:]*) die "the tree's path has a blank, comma or colon in it: $TREE; move it to another directory" ;;
+*[[:space:],:]*) die "the path of the tree contains a blank, comma or colon: $TREE; move it to another directory" ;;
 esac
 
 # Dies if one of some directories, or the working directory, is one that the sysroot and
@@ -46,7 +46,7 @@ need_own_directory() {
 		/ | /bin | /bin/* | /dev | /dev/* | /etc | /etc/* | /lib | /lib/* | /lib[0-9x]* | /mnt | /proc | /proc/* | \
 			/run | /sbin | /sbin/* | /srv | /sys | /sys/* | /tmp | /usr | /usr/* | \
 			/var | /var/lib | /var/lib/nfs | /var/lib/nfs/* | /var/tmp)
-			die "$directory cannot be used, because the sysroot and the guests have their own; move the tree (or RPCRDMA_CACHE) to a directory of yours, such as one below /root or /home, and start from there"
+			die "cannot use $directory: the sysroot and the guests mount their own directory there; move the tree (or RPCRDMA_CACHE) to another directory, such as one below /root or /home, and run it from there"
 			;;
 		esac
 	done
@@ -54,9 +54,9 @@ need_own_directory() {
 
 need_root() {
 	[ "$(id -u)" = 0 ] ||
-		die "this needs root (mount namespaces, chroot); run it with sudo or as root"
+		die "root is required (mount namespaces, chroot); run it with sudo or as root"
 	[ "$(uname -m)" = x86_64 ] ||
-		die "this needs an x86_64 machine, not $(uname -m)"
+		die "an x86_64 machine is required, this one is $(uname -m)"
 }
 
 # Dies unless GIB of disk space are free where the cache is.
@@ -78,7 +78,7 @@ need_packages() {
 	[ ${#missing[@]} = 0 ] && return
 	mkdir -p "${log%/*}"
 	command -v apt-get >/dev/null ||
-		die "missing on this machine: ${missing[*]}; install it"
+		die "missing on this machine: ${missing[*]}; install them"
 	say "installing on this machine: ${missing[*]}"
 	{
 		DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends "${missing[@]}" ||
@@ -157,7 +157,7 @@ step() {
 	mkdir -p "$RPCRDMA_CACHE/logs" "$(dirname "$result")"
 	exec {lock}>"$result.lock"
 	if ! flock -n "$lock"; then
-		say "$name: another run is at it, waiting"
+		say "$name: waiting for another run that is doing it"
 		flock "$lock"
 	fi
 	if [ ! -e "$result.ok" ]; then

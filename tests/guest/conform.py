@@ -49,7 +49,7 @@ def conform_client():
     before = module_refs()
     mount_raw(f"{address}:/", path, f"addr={address},{options}")
     with subprocess.Popen(["tools/conform", "load", path], stdout=subprocess.DEVNULL) as load:
-        lines = 0
+        lines, seen = 0, []
         while not lines or not seen[-1].startswith("status"):
             time.sleep(2)
             seen = remote(f"cat {TABLE}").splitlines()

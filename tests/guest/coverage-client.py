@@ -14,7 +14,6 @@
 The mount must work again after each input, and nothing of what came may be left in the end. `$FUZZ_SEED` has
 the search begin with the same changes; `$REPLAY` is a file of results, whose inputs are repeated instead."""
 
-import os
 import sys
 import threading
 import time

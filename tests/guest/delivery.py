@@ -26,8 +26,7 @@ import hca  # noqa: E402
 import hca_device  # noqa: E402
 import nfs_server  # noqa: E402
 from case import main  # noqa: E402
-from common import (Mount, check, log, module_refs, rounds, run,  # noqa: E402
-                    slow, wait_for, write)
+from common import (Mount, check, log, module_refs, rounds, slow, wait_for, write)
 from faults import lose_connections  # noqa: E402
 
 #: Microseconds that an interrupt waits at most: some are behind those of many later requests.

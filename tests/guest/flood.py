@@ -80,7 +80,7 @@ def pour(connection, request):
 
     posted, ended = 0, False
     try:
-        for posted in range(1, MESSAGES + 1):
+        for posted in range(1, MESSAGES + 1):  # noqa: B007 - used below
             connection.qp.post_send(request)
         deadline = time.monotonic() + PATIENCE * slowness()
         seen = 0

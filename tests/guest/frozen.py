@@ -15,7 +15,6 @@ Clients that answer no RDMA Reads are disconnected when memory is short. These h
 the server who keeps it.
 """
 
-import os
 import subprocess
 import sys
 import time

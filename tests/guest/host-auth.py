@@ -150,10 +150,10 @@ def combinations():
     here(host_auth_padding="0")
     there(host_auth_padding="0")
 
-    before = log_lines("is refused")
+    before = log_lines("authentication failed")
     there(host_auth_key=OTHER)
     refused("another key")
-    check(log_lines("is refused") > before, "nothing in the log")
+    check(log_lines("authentication failed") > before, "nothing in the log")
     there(server_host_auth="require")
     here(client_host_auth="offer")
     refused("another key, offered")
@@ -221,9 +221,9 @@ def change():
         remote("rpc.nfsd 0")
         remote(f"rpc.nfsd -V 4.2 8; grep -q rdma {nfs_server.NFSD}/portlist || "
                f"echo 'rdma 20049' > {nfs_server.NFSD}/portlist")
-        before = log_lines("is refused")
+        before = log_lines("authentication failed")
         user = child(lambda: use(mount), "use")
-        wait_for("a refusal", 60, lambda: log_lines("is refused") > before)
+        wait_for("a refusal", 60, lambda: log_lines("authentication failed") > before)
         time.sleep(3)
         check(os.waitpid(user, os.WNOHANG) == (0, 0), "it has not waited")
         there(host_auth_key=KEY)
@@ -240,9 +240,9 @@ def further():
         idle = [l for l in xprt_stats(mount.path, total=False) if not l["connect_count"]]
         check(idle, "all connections were made by the mount")
         there(host_auth_key=OTHER)
-        before = log_lines("is refused")
+        before = log_lines("authentication failed")
         user = child(lambda: [use(mount) for _ in range(4)], "use")
-        wait_for("a refusal", 60, lambda: log_lines("is refused") > before)
+        wait_for("a refusal", 60, lambda: log_lines("authentication failed") > before)
         time.sleep(3)
         check(os.waitpid(user, os.WNOHANG) == (0, 0), "it has not waited")
         there(host_auth_key=KEY)
@@ -414,7 +414,7 @@ def client():
     further()
     if os.environ["FABRIC"] == "rxe":
         hostile()
-    check(int(remote("dmesg | grep -c 'is refused'", ok=(0, 1))) > 0, "nothing in the server's log")
+    check(int(remote("dmesg | grep -c 'authentication failed'", ok=(0, 1))) > 0, "nothing in the server's log")
     check(KEY not in status("dmesg")[1] + remote("dmesg"), "the key is in a log")
 
 

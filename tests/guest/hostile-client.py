@@ -21,7 +21,7 @@ import time
 
 sys.path.insert(0, "tests/lib")
 from case import main  # noqa: E402
-from common import (Failure, Mount, check, log, pattern, queue_pairs, remote, remote_call,  # noqa: E402
+from common import (Failure, Mount, log, pattern, queue_pairs, remote, remote_call,  # noqa: E402
                     rounds, watchdog, soak)
 from nfs_server import EXPORT  # noqa: E402
 from faults import Load, connects  # noqa: E402

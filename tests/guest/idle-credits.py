@@ -26,7 +26,7 @@ import time
 sys.path.insert(0, "tests/lib")
 import versions  # noqa: E402
 from case import main  # noqa: E402
-from common import Mount, check, log, remote, rnr_events, rounds, watchdog, wait_for, xprt_stats  # noqa: E402
+from common import Mount, check, log, remote, rnr_events, rounds, wait_for, xprt_stats  # noqa: E402
 from server_credits import BATCH, FIRST, MOST, OTHERS, connections, restart, show, use_all  # noqa: E402
 
 #: All credits of one connection fit into three quarters of this, and nobody else gets more than at first.

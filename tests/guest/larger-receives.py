@@ -30,7 +30,7 @@ import failslab  # noqa: E402
 import versions  # noqa: E402
 from case import main  # noqa: E402
 from common import (Mount, TRACING, check, drop_caches, log, pattern, read, remote,  # noqa: E402
-                    rnr_events, rounds, run, slowness, watchdog, wait_for, write, xprt_stats)
+                    rnr_events, rounds, run, slowness, wait_for, write, xprt_stats)
 from capture import Capture, messages  # noqa: E402
 from faults import Load  # noqa: E402
 

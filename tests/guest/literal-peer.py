@@ -11,7 +11,7 @@
 """Whatever the peer has read in the draft, each RPC ends well, and at most one connection is lost.
 
 In the variant `client` the peer is a client of our server, in `server` a server of our client. The readings
-are those of Documentation/readings.rst; `make check` takes a sample of them, `make soak` all. What the page
+are those of Documentation/protocol/readings.rst; `make check` takes a sample of them, `make soak` all. What the page
 says is not served is told apart: it has to end as it is said there.
 """
 
@@ -27,10 +27,10 @@ sys.path.insert(0, "tests/lib")
 import agreed  # noqa: E402
 import nfs_server  # noqa: E402
 from case import broken_credits, main  # noqa: E402
-from common import (ROOT, TRACING, Failure, check, drop_caches, is_errno, log, module_refs,  # noqa: E402
+from common import (ROOT, TRACING, Failure, check, is_errno, log, module_refs,  # noqa: E402
                     mount_raw, pattern, remote, remote_call, rounds, soak, wait_for, watchdog, write)
 from hostile_operations import getattr_, mount_options, readdir  # noqa: E402
-from literal_reading import Reading, readings, refused  # noqa: E402
+from literal_reading import readings, refused  # noqa: E402
 from versions import PARAMETERS, connections  # noqa: E402
 
 #: Which sample `make check` takes, and of how many readings.

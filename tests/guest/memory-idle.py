@@ -17,7 +17,6 @@ completion queues of the device's pool: the kernel keeps them as long as there i
 one, then.
 """
 
-import os
 import sys
 import time
 

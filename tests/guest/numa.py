@@ -23,7 +23,7 @@ sys.path.insert(0, "tests/lib")
 import hca_device  # noqa: E402
 import nfs_server  # noqa: E402
 from case import main  # noqa: E402
-from common import Mount, check, log, read, remote, write  # noqa: E402
+from common import Mount, check, log, read, write  # noqa: E402
 from faults import Load  # noqa: E402
 
 #: Connections of the mount, which its RPCs use in turn.

@@ -192,8 +192,8 @@ def cut_both(mount, load, link):
 def faults():
     """What is done to links: a text, which link, and how it is broken and mended."""
     for link in reversed(links.LINKS):
-        yield (f"link {link}, at the server", link, lambda: links.cut(link),
-               lambda: links.mend(link))
+        yield (f"link {link}, at the server", link, lambda link=link: links.cut(link),
+               lambda link=link: links.mend(link))
     if not soak():
         return
     device = f"{os.environ['FABRIC']}1"

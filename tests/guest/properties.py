@@ -28,7 +28,7 @@ import delegations  # noqa: E402
 import versions  # noqa: E402
 from case import main  # noqa: E402
 from common import (Mount, TRACING, check, drop_caches, log, pattern, read,  # noqa: E402
-                    rnr_events, rounds, run, slowness, wait_for, watchdog, write, xprt_stats)
+                    rnr_events, rounds, run, slowness, wait_for, write, xprt_stats)
 from faults import Load  # noqa: E402
 from versions import server_states, state  # noqa: E402
 

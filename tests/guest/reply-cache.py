@@ -11,7 +11,6 @@
 """nfsd's cache of Replies knows a client by its address and port, and a client that connects anew
 has another port: the server leaves that out."""
 
-import os
 import struct
 import sys
 

@@ -47,7 +47,7 @@ def one():
     wait_for("end of the connection", 30, lambda: not connections())
     restart(1)
     said = remote(f"dmesg | grep {PARAMETER}=")
-    check(f"{FEWEST} is used" in said, f"said: {said}")
+    check(f"using {FEWEST}" in said, f"said: {said}")
     with Mount(VERS):
         receives = show("receives")
         check(receives["shared"] == 1 and receives["pool_limit"] == FEWEST, f"{receives}")

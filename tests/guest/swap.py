@@ -30,7 +30,7 @@ sys.path.insert(0, "tests/lib")
 from case import Skip, main  # noqa: E402
 from common import (LIBC, Mount, check, child, drop_caches, log, netdev, read,  # noqa: E402
                     rounds, run, status, wait_for, write)
-from faults import RECOVERY, connects, fail_sunrpc, fail_sunrpc_left  # noqa: E402
+from faults import RECOVERY, connects, fail_sunrpc  # noqa: E402
 
 MIB = 1 << 20
 PAGE = 4096

@@ -55,9 +55,9 @@ check() {
 }
 
 bad=0
-check Documentation/conformance.rst 130 || bad=1
-check Documentation/conformance-one.rst 106 || bad=1
-check Documentation/conformance-2016.rst 61 || bad=1
+check Documentation/protocol/conformance.rst 130 || bad=1
+check Documentation/protocol/conformance-one.rst 106 || bad=1
+check Documentation/protocol/conformance-2016.rst 61 || bad=1
 # With a directory of the RFCs and drafts as argument, the statements are compared with these.
 python3 -B tests/lib/statements.py "$@" || bad=1
 exit $bad

@@ -46,7 +46,7 @@ refused() {
 	if said=$(scripts/check-kdir "$KDIR" 2>&1); then
 		fail "check-kdir accepts $1"
 	fi
-	[[ $said == "error: Linux $release has a module in the place of its own: $1"$'\n'* ]] ||
+	[[ $said == "error: Linux $release: $1 replaces the kernel's own module"$'\n'* ]] ||
 		fail "check-kdir with $1: $said"
 	[[ $said == *"Remove the packages that it is from"* ]] || fail "not said what to do: $said"
 	[ "$(scripts/check-kdir --core "$release" 2>&1)" = "$said" ] ||
@@ -96,7 +96,7 @@ for taint in '' E; do
 done
 echo OE >"$loaded/taint"
 ! said=$(scripts/check-kdir --core "$(uname -r)" 2>&1) || fail "a foreign ib_core is loaded"
-[[ ${said%%$'\n'*} == *"$loaded (loaded now)" ]] || fail "with a foreign ib_core loaded: $said"
+[[ ${said%%$'\n'*} == *"$loaded (loaded now) replaces the kernel's own module" ]] || fail "with a foreign ib_core loaded: $said"
 accepted "another kernel running"
 
 # The package says so of each kernel, and does not take the other's rpcrdma for ours.

@@ -131,7 +131,7 @@ on apt-get -q update
 
 now "the commands of the README"
 revision=$(sh rust/sys/revision.sh .)
-mapfile -t commands < <(sed -n '/^## Use it on the stock Debian kernel/,/^Restart/p' README.md |
+mapfile -t commands < <(sed -n '/^\*\*Debian 13 with/,/^Run these as root/p' README.md |
 	sed -n '/^```$/,/^```$/{/^```$/!p}')
 [ "${commands[0]} ${commands[1]}" = "make deb cd deb" ] && [ ${#commands[@]} = 3 ] ||
 	fail "the README has others: ${commands[*]}"
@@ -160,7 +160,7 @@ cat >"$work/stock" <<-'END'
 	insmod "$(find "/var/lib/dkms/rpcrdma/original_module/$(uname -r)" -name 'rpcrdma.ko*' \
 	    ! -name '*.origin')"
 	udevadm settle
-	dmesg | grep 'rpcrdma: this is the stock module'
+	dmesg | grep 'rpcrdma: the stock module was loaded instead'
 END
 guest "$kernel" debian/tests/mount "$work/stock"
 
@@ -254,7 +254,7 @@ says 0 on apt purge "linux-*-$rt" <<<"rpcrdma: $kernel loads this module"
 says 0 on dpkg-query -W -f '${db:Status-Abbrev}' rpcrdma-dkms <<<ii
 
 now "without the package"
-purge=$(sed -n '/^## Use it on the stock Debian kernel/,/^## /s/.*`\(apt purge [^`]*\)`.*/\1/p' README.md)
+purge=$(sed -n '/^\*\*Go back/s/.*`\(apt purge [^`]*\)`.*/\1/p' README.md)
 echo "$purge"
 on sh -c "$purge"
 for file in "$root"/lib/modules/*/updates/dkms/* "$root"/var/lib/{dkms/,}rpcrdma; do

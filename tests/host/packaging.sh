@@ -60,7 +60,7 @@ refused() {
 }
 
 mkdir -p "$work/kdir"
-refused "no build directory"
+refused "is not a kernel build directory"
 grep -v '^CONFIG_RUST=' "$KDIR/.config" >"$work/kdir/.config"
 refused "without CONFIG_RUST"
 ! scripts/check-kdir --options "$work/kdir" 2>/dev/null || fail "--options accepts what is refused"
@@ -102,17 +102,17 @@ fi
 mkdir -p "$work/source"
 printf 'olddefconfig prepare modules_prepare:\n\tmkdir -p $(O)/include/config && echo 1.2.3 >$(O)/include/config/kernel.release\n' \
 	>"$work/source/Makefile"
-if said=$(made "$work/source") || [[ $said != *"is that of Linux 1.2.3, not of $release"* ]]; then
+if said=$(made "$work/source") || [[ $said != *"is the source of Linux 1.2.3, not of $release"* ]]; then
 	fail "make-kdir with another source: $said"
 fi
 
 [ ! -e "$work/made" ] || fail "make-kdir has left what was half made"
-# Nor of a configuration that comes out another one, as without one of the tools.
+# Nor of a configuration that differs from the kernel's, as without one of the tools.
 {
 	printf 'olddefconfig:\n\tsed -i /^CONFIG_SUNRPC=/d $(O)/.config\nprepare: olddefconfig\nmodules_prepare:\n'
 	printf '\tmkdir -p $(O)/include/config && echo %s >$(O)/include/config/kernel.release\n' "$release"
 } >"$work/source/Makefile"
-if said=$(made "$work/source") || [[ $said != *"the configuration comes out another one"*CONFIG_SUNRPC=* ]]; then
+if said=$(made "$work/source") || [[ $said != *"the resulting configuration differs"*CONFIG_SUNRPC=* ]]; then
 	fail "make-kdir with another configuration: $said"
 fi
 # With the same one it goes on, to what is missing then. What was somebody's stays.
@@ -149,6 +149,8 @@ cp "$KDIR/.config" "$KDIR/Module.symvers" "$work/kernel/"
 ln -s "$KDIR/rust" "$work/kernel/rust"
 called=$work/called
 printf 'modules:\n\t@echo $(CURDIR) $(M) $(RUSTC) $(KERNELRELEASE) >%s\n' "$called" >"$work/kernel/Makefile"
+# dkms.conf reads both.
+# shellcheck disable=SC2034
 kernelver=$release kernel_source_dir=$work/kernel
 export RPCRDMA_STATE=$work/state
 . ./dkms.conf
@@ -171,7 +173,7 @@ done
 # Two modules without a version are the same to DKMS: it would keep the stock one.
 [ "$(modinfo -F version "$MODULE_DIR/rpcrdma.ko")" = "$PACKAGE_VERSION" ] ||
 	fail "the module's version is not that of dkms.conf"
-[ "$BUILT_MODULE_NAME" = rpcrdma ] || fail "dkms.conf: $BUILT_MODULE_NAME"
+[ "${BUILT_MODULE_NAME[0]}" = rpcrdma ] || fail "dkms.conf: ${BUILT_MODULE_NAME[0]}"
 
 # What dkms runs first: a kernel that cannot have the module has the reason left for it, and
 # the status is the one that lets dkms go on.
@@ -281,14 +283,14 @@ grep -qxF "$error" "$kernels$log" || fail "the log that is kept: $(cat "$kernels
 told 1 "WARNING: $future loads the STOCK module:"$'\n'"rpcrdma:   error: the build for Linux $future has failed" \
 	"rpcrdma:          $error" "rpcrdma:          The log is $kernels$log."
 said=$(loaded)
-[[ $said == "<4>rpcrdma: this is the stock module, "*$'\n'"<4>rpcrdma: the build for Linux $future has failed; the log is $log" ]] ||
+[[ $said == "<4>rpcrdma: the stock module was loaded instead of "*$'\n'"<4>rpcrdma: the build for Linux $future has failed; the log is $log" ]] ||
 	fail "the kernel's log: $said"
 # Once it can be built there is no word of it.
 printf 'modules:\n' >"$work/kernel/Makefile"
 said=$(scripts/dkms-build "$future" "$kernels/lib/modules/$future/build" 2>&1) || fail "a compiler that does not fail: $said"
 ! compgen -G "$kernels/var/lib/rpcrdma/failed-$future*" || fail "the reason stays"
 said=$(loaded)
-[[ $said == "<4>rpcrdma: this is the stock module, "* && $said != *$'\n'* ]] || fail "the kernel's log: $said"
+[[ $said == "<4>rpcrdma: the stock module was loaded instead of "* && $said != *$'\n'* ]] || fail "the kernel's log: $said"
 touch "$kernels/sys/module/rpcrdma/version"
 said=$(loaded)
 [ -z "$said" ] || fail "this module is told as the stock one: $said"

@@ -154,7 +154,7 @@ def no_manager(top):
                                                  "rdma_ucm"), lines
     assert not any(one.is_dead(-1) or one.is_alive(0) or one.busy for one in addresses)
     # That is not status 1, which says that nobody answers; nor is a name, which is never asked.
-    for asked, text in ((A, "error: no address can be asked: "), ("filer", "invalid address value: 'filer'")):
+    for asked, text in ((A, "error: cannot probe addresses: "), ("filer", "invalid address value: 'filer'")):
         sys.argv[1:] = ["--ask", asked]
         errors = io.StringIO()
         try:

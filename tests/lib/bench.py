@@ -225,7 +225,7 @@ def both_ends(found):
 
 
 #: Where work requests are counted. A guest with both ends has one module that counts them.
-ENDS = ({"both Queue Pairs together": tap} if one_guest() else
+ENDS: dict = ({"both Queue Pairs together": tap} if one_guest() else
         {"the client's Queue Pair": tap, "the server's Queue Pair": tap.Server})
 
 

@@ -2,7 +2,7 @@
 """Whether nfsd was refused a transport for callbacks, and how often it tries a callback again.
 
 An error there has nfsd put the connection by a pointer that it reads in memory which may be free
-already, see `Documentation/reports/nfsd-callback-update.rst`. So a server gives it one, unless there
+already, see `Documentation/upstream/nfsd-callback-update.rst`. So a server gives it one, unless there
 is no memory. A callback that fails is tried again at once.
 """
 

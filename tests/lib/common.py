@@ -435,7 +435,7 @@ class Mount:
 
     def umount(self, *flags, timeout=60):
         """Unmounts; busy is retried for a moment, since closes may still be under way."""
-        for attempt in range(20):
+        for _ in range(20):
             code, out = status("umount", *flags, self.path, timeout=timeout)
             if code == 0:
                 return

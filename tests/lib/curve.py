@@ -37,7 +37,7 @@ def point(side, connections, profile):
     slow = sum(n for (group, part), n in counted.calls.items()
                if group == "slow locks" and part not in ADAPTER)
     found = {"module": side, "cpus": os.cpu_count(), "connections": connections,
-             "executed": of(counted.parts), "on hardware": of(ON_HARDWARE), "own": of([TRANSPORT]),
+             "executed": of(counted.parts), "without device": of(ON_HARDWARE), "own": of([TRANSPORT]),
              "busiest CPU": max(of(ON_HARDWARE, cpu) for cpu in counted.cpus),
              "each CPU": [of(ON_HARDWARE, cpu) for cpu in counted.cpus],
              "locks that were taken": slow / jobs.OPERATIONS, "spinning": spinning / jobs.OPERATIONS}

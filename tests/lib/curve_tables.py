@@ -8,7 +8,7 @@ import results
 
 #: What is shown: a title, and what it is called in the files.
 TABLES = {
-    "Instructions for one operation on hardware, of all CPUs": "on hardware",
+    "Instructions for one operation without the device, of all CPUs": "without device",
     "Of them those of the CPU that executes most": "busiest CPU",
     "Operations per second, if that CPU executed one instruction in a nanosecond, and never waited":
         "operations per second",

@@ -22,9 +22,9 @@ KERBEROS = VERSION.startswith("krb5")
 BRIEF = (workload.tree, workload.odd, workload.direct, workload.names)
 #: What goes wrong under load, see tests/kmod/hca/fault.c: the NUMBER-th from when it is armed. With
 #: a checksum over the payload messages in parts take the place of chunks.
-FAULTS = (("send", "lost"), ("send", "remote"))
+FAULTS = [("send", "lost"), ("send", "remote")]
 if not KERBEROS:
-    FAULTS += (("read", "half"), ("write", "lost"), ("write", "remote"), ("reg_mr", "fail"))
+    FAULTS += [("read", "half"), ("write", "lost"), ("write", "remote"), ("reg_mr", "fail")]
 NUMBER = 20
 
 

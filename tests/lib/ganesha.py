@@ -59,7 +59,7 @@ EXPORT {{
 """
 
 #: The process, when it runs.
-SERVER = []
+SERVER: list = []
 
 
 def prepare():

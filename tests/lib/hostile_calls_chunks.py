@@ -7,9 +7,9 @@ import pyverbs.enums as e
 from pyverbs.mr import MR
 
 from common import fabric
-from hostile_attack import FILE, case, contents, fresh
+from hostile_attack import FILE, case, fresh
 from hostile_caller import ARENA, CHUNKS, Caller, XIDS
-from rpc_message import compound, getattr_, null_call, null_rpc, read, to_file
+from rpc_message import compound, null_call, null_rpc, read, to_file
 from rpcrdma_header import NOMSG, encode
 
 #: A handle that nobody has given out.

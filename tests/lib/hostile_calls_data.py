@@ -297,7 +297,7 @@ def cut_paths(t):
     """
     directory = handle_of(t, SCRATCH[0])
     secret, count = b"S" * 65536, 8
-    for n in range(count):
+    for _ in range(count):
         # Whatever thread serves the others has had these in its pages.
         xid, connection = next(XIDS), t.current()
         rpc = compound(xid, *to_file(*SCRATCH), write(0, len(secret)))

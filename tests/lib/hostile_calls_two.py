@@ -93,7 +93,7 @@ def attempt(t, label, make, allowed, connection=None):
 
 
 #: Connections that stall, while the other cases go on: by what they do, with what is to become of them.
-STALLED = {}
+STALLED: dict = {}
 
 
 @case
@@ -103,7 +103,7 @@ def begin_to_stall(t):
     STALLED.clear()
     STALLED["begun"] = time.monotonic()
     held = STALLED["held"] = []
-    for i in range(count):
+    for _ in range(count):
         connection = opened()
         xid = next(XIDS)
         connection.post_politely(middle(xid, connection.credit(), CALL_MIDDLE, (36 << 10) - 8,

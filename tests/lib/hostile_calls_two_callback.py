@@ -288,7 +288,7 @@ def never_received(t):
         t.problem(f"{name}: the server holds the connection after {limit} s")
         connection.close()
     # Over siw the device ends it at once.
-    if fabric() != "siw" and int(remote("dmesg | grep -c 'takes no messages'", ok=(0, 1))) != 2:
+    if fabric() != "siw" and int(remote("dmesg | grep -c 'not accepting messages'", ok=(0, 1))) != 2:
         t.problem("it was not the server that has ended the connections for that")
     t.well()
 

@@ -407,13 +407,13 @@ def reverse_refused(name, make):
 
 
 # RFC 8167, 5.3. The last one has an error in its header (RFC 8166, 4.5.2).
-for n, lists in (("read_list", {"reads": [(40, 0x1234, 64, 0x1000)]}),
-                 ("write_list", {"writes": [[(0x1234, 64, 0x1000)]]}),
-                 ("empty_chunk", {"writes": [[]]}),
-                 ("reply_chunk", {"reply": [(0x1234, 64, 0x1000)]}),
-                 ("nomsg", {"proc": NOMSG, "reads": [(0, 0x1234, 64, 0x1000)]}),
-                 ("position_zero", {"reads": [(0, 0x1234, 64, 0x1000)]})):
-    reverse_refused(n, lambda xid, lists=lists: encode(xid, **lists))
+for name, lists in (("read_list", {"reads": [(40, 0x1234, 64, 0x1000)]}),
+                    ("write_list", {"writes": [[(0x1234, 64, 0x1000)]]}),
+                    ("empty_chunk", {"writes": [[]]}),
+                    ("reply_chunk", {"reply": [(0x1234, 64, 0x1000)]}),
+                    ("nomsg", {"proc": NOMSG, "reads": [(0, 0x1234, 64, 0x1000)]}),
+                    ("position_zero", {"reads": [(0, 0x1234, 64, 0x1000)]})):
+    reverse_refused(name, lambda xid, lists=lists: encode(xid, **lists))
 
 
 @case("GETATTR", "error")

@@ -9,7 +9,7 @@ import hostile_two_short  # noqa: F401 - it enters its cases
 from common import Gone, slowness
 from hostile_chunks import never_received
 from hostile_two import CASES, FIRST, case, first
-from rpcrdma2_header import (BAD_PROPVAL, BAD_XDR, CALL_INLINE, CONNPROP_MIDDLE, ERROR, GRANT, HOST_AUTH, Header,
+from rpcrdma2_header import (BAD_PROPVAL, BAD_XDR, ERROR, GRANT, HOST_AUTH, Header,
                              INVAL_CONT, INVAL_HTYPE, READ_CHUNKS, REPLY_INLINE, REPLY_MIDDLE,
                              REPLY_RESOURCE, SEGMENT_COUNT, SEGMENT_SIZE, SEGMENTS, SYSTEM, VERS, VERS_MISMATCH, WRITE_CHUNKS,
                              WRITE_RESOURCE, call, error, middle, prefix, properties, reply, reply_external)
@@ -490,15 +490,15 @@ for code, rest in ((BAD_XDR, ()), (BAD_PROPVAL, ()), (INVAL_CONT, ()), (SYSTEM, 
     once(f"error_{code}", "GETATTR", lambda r, words=(code, *rest): words, "error")
     always(f"error_{code}_always", "WRITE", lambda r, words=(code, *rest): words)
 #: What ends the connection, after which the Call is sent again.
-for code, rest in ((VERS, (1, 1)), (VERS, (2, 2)), (INVAL_HTYPE, ()), (VERS_MISMATCH, ())):
-    once(f"error_{code}_{len(rest) and rest[0]}", "GETATTR",
-         lambda r, words=(code, *rest): words, "any")
-for code, rest in ((READ_CHUNKS, (0,)), (WRITE_CHUNKS, (0,)), (SEGMENTS, (1,)),
-                   (WRITE_RESOURCE, (1, 1 << 20)), (REPLY_RESOURCE, (8192,))):
+for code, words in ((VERS, (1, 1)), (VERS, (2, 2)), (INVAL_HTYPE, ()), (VERS_MISMATCH, ())):
+    once(f"error_{code}_{sum(words[:1])}", "GETATTR",
+         lambda r, words=(code, *words): words, "any")
+for code, values in ((READ_CHUNKS, (0,)), (WRITE_CHUNKS, (0,)), (SEGMENTS, (1,)),
+                     (WRITE_RESOURCE, (1, 1 << 20)), (REPLY_RESOURCE, (8192,))):
     for procedure in ("READ", "WRITE", "READDIR"):
         # What has no room for its Reply was executed, and a WRITE may not be twice (6.6.4).
         always(f"{procedure.lower()}_error_{code}", procedure,
-               lambda r, words=(code, *rest): words,
+               lambda r, words=(code, *values): words,
                executed=procedure == "WRITE" and code in (WRITE_RESOURCE, REPLY_RESOURCE))
 
 

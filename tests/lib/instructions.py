@@ -10,7 +10,7 @@ and this program execute counts, and all but the transport is the same for both 
 A profile, which leaves out nothing and nobody's time, tells whose instructions they are. So it
 also tells what no transport could save: what remains when all that the transport itself executes
 is taken away, and what remains without verbs, device, checksums and network too; and what remains
-on hardware, where an adapter does by itself what device, checksums and network take here.
+without the device, of which an adapter does the work itself: driver, checksums and network.
 
 Options come from the environment: `ROUNDS` (3), how often each module has its turn; `WANTED`, a word
 that the names of the rows to be measured contain; `TOP` (0), how many functions are shown of each
@@ -139,13 +139,13 @@ def shares(found):
 
 
 #: What matters of an operation, and the parts that it is made of.
-SUMMARY = {"on hardware": ON_HARDWARE, "own": (TRANSPORT,), "copies": (COPY,)}
+SUMMARY = {"without device": ON_HARDWARE, "own": (TRANSPORT,), "copies": (COPY,)}
 
 
 def summary(found):
-    """Prints what an operation takes on hardware, and what of it is own, and copies."""
+    """Prints what an operation takes without the device, and what of it is own, and copies."""
     first, *others = found
-    print("\nOn hardware: all but what an adapter does by itself, here the device's driver, "
+    print("\nWithout device: all but what an adapter does itself, here the driver of the device, "
           "its checksums, its copies and the network below it. Own: the module's text, and the "
           "kernel's Rust with its helpers. Copies: copying and clearing of memory, for whomever, "
           "but for the device.\n")

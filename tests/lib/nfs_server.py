@@ -32,7 +32,7 @@ def make_filesystem():
     """Mounts what is exported: tmpfs, or ext4 where the kernel checks each DMA mapping.
 
     For a hole in a file of tmpfs nfsd sends the kernel's page of zeros. The check takes that for a
-    mistake and says nothing more, see Documentation/reports/dma-debug-zero-page.rst.
+    mistake and says nothing more, see Documentation/upstream/dma-debug-zero-page.rst.
     """
     disabled = "/sys/kernel/debug/dma-api/disabled"
     if not one_guest() or not os.path.exists(disabled) or read(disabled).strip() == "Y":

@@ -44,7 +44,7 @@ class Row:
         """How many steps there are in all, those for `count` included."""
         return self.warm + self.batch * self.batches + PERIOD
 
-    def measure(self, mount, around=contextlib.nullcontext()):
+    def measure(self, mount, around=None):
         """Nanoseconds for one step, and RPCs for one, of the mount at a path.
 
         The steps are done within the context `around`.
@@ -54,13 +54,13 @@ class Row:
             step(at)
         before = sum(rpc_counts(mount).values())
         means, at = [], self.warm
-        with around:
+        with around or contextlib.nullcontext():
             for _ in range(self.batches):
                 began = time.monotonic_ns()
-                for at in range(at, at + self.batch):
+                for _ in range(self.batch):
                     step(at)
+                    at += 1
                 means.append((time.monotonic_ns() - began) / self.batch)
-                at += 1
         rpcs = sum(rpc_counts(mount).values()) - before
         return statistics.median(means), rpcs / (self.batch * self.batches)
 

@@ -20,8 +20,7 @@ from matplotlib import pyplot  # noqa: E402 - the kind of output comes first
 #: Text and lines, and the modules.
 GREY = "#7a7a7a"
 COLOURS = {"stock": "#7a7a7a", "ours": "#2f7fc1", "two": "#d9730d", "2016": "#2e9e5b"}
-NAMES = {"stock": "stock", "ours": "ours, Version One", "two": "ours, Version Two",
-         "2016": "ours, protocol of 2016"}
+NAMES = {"stock": "stock module", "ours": "Version One", "two": "Version Two", "2016": "2016 draft"}
 STYLE = {
     "svg.hashsalt": "rpcrdma", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 8,
     "text.color": GREY, "axes.labelcolor": GREY, "axes.edgecolor": GREY, "xtick.color": GREY,
@@ -65,14 +64,14 @@ def beside(axes, rows, modules, ratio):
 def instructions(found):
     """Instructions of a row, each module's in parts of those of the first one."""
     rows, (first, *others) = found["rows"], found["modules"]
-    shown = {"whole": "executed", "on hardware": "on hardware", "own": "own"}
+    shown = {"whole": "executed", "without device": "without device", "own": "own"}
     figure, panels = pyplot.subplots(1, len(shown), sharey=True, figsize=(9, 0.8 + 0.3 * len(rows)))
     for axes, (title, name) in zip(panels, shown.items()):
         beside(axes, list(rows), others, lambda row, module, n=name:
                rows[row][module][n] / rows[row][first][n])
         axes.set_title(title)
     panels[0].set_yticks(range(len(rows)), list(rows))
-    below(figure, others, f"instructions, in parts of those of {first}: to the left is less "
+    below(figure, others, f"instructions relative to the {first} module; left is fewer "
           f"(fabric {found['fabric']})")
     return figure
 
@@ -97,7 +96,7 @@ def times(found):
     axes.set_xlim(0.85, 1.6)
     axes.set_yticks(range(len(rows)), short(rows))
     axes.tick_params(axis="y", length=0)
-    below(figure, modules.values(), f"speed, in parts of that of {first}: to the right is better "
+    below(figure, modules.values(), f"speed relative to {first}; right is faster "
           f"(fabric {found['fabric']})")
     return figure
 
@@ -107,7 +106,7 @@ def curve(found):
     points = {(p["module"], p["cpus"], p["connections"]): p for p in found["points"]}
     cpus = sorted({c for _, c, _ in points})
     connections = sorted({n for _, _, n in points})
-    shown = {"on hardware": "instructions, all CPUs", "busiest CPU": "instructions, busiest CPU",
+    shown = {"without device": "instructions, all CPUs", "busiest CPU": "instructions, busiest CPU",
              "locks that were taken": "locks found taken"}
     figure, panels = pyplot.subplots(len(shown), len(cpus), sharex=True, sharey="row",
                                      squeeze=False, figsize=(9, 6.5))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Checks the review comments and proposals of Documentation/standard.
+"""Checks the review comments and proposals of Documentation/protocol/standard.
 
 Each XDR that they show compiles: rpcgen translates it, and a C compiler accepts the result. rpcgen
 alone does not notice a type that is missing.
@@ -17,7 +17,7 @@ import tempfile
 import draft_texts
 from draft_texts import words
 
-PAGES = pathlib.Path("Documentation/standard")
+PAGES = pathlib.Path("Documentation/protocol/standard")
 DRAFT = "draft-ietf-nfsv4-rpcrdma-version-two-07"
 #: The number of a section, of an appendix too.
 NUMBER = r"(?:\d+|[A-D])(?:\.\d+)*"

@@ -15,7 +15,7 @@ import draft_texts
 
 LIST = pathlib.Path(__file__).with_name("statements.txt")
 #: The page that shows how many there are.
-PAGE = "Documentation/conformance.rst"
+PAGE = "Documentation/protocol/conformance.rst"
 #: The list that has the rows of a document, and what the sections have in front there.
 DOCUMENTS = {
     "draft-ietf-nfsv4-rpcrdma-version-two-07": ("conformance.rst", ""),
@@ -86,7 +86,7 @@ def statements(texts):
 def check(document, listed, directory):
     """What is wrong with the statements of a document, and how many there are with a row and without."""
     path, prefix = DOCUMENTS[document]
-    table, rest = rows(f"Documentation/{path}", CHAPTERS.get(document))
+    table, rest = rows(f"Documentation/protocol/{path}", CHAPTERS.get(document))
     wrong, named = [], 0
     for section, number, keyword, row in listed:
         where = f"{document} {section}, {keyword} {number}"

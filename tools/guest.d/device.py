@@ -14,7 +14,7 @@
   --soak                 full counts
   --list                 the cases, and nothing else
 
-Documentation/testing.rst says what this touches.
+Documentation/develop/testing/hardware.rst says what this touches.
 """
 
 import argparse

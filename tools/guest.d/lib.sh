@@ -118,7 +118,7 @@ start_nfs_server() {
 	local options=${1:-rw,async,no_root_squash,insecure,no_subtree_check} limit
 
 	modprobe -q nfsd
-	mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd || fail "no nfsd"
+	mountpoint -q /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd || fail "cannot mount the nfsd file system on /proc/fs/nfsd"
 	mkdir -p /run/rpc_pipefs
 	mountpoint -q /run/rpc_pipefs || mount -t rpc_pipefs rpc_pipefs /run/rpc_pipefs
 	mkdir -p "$EXPORT"
@@ -136,7 +136,7 @@ start_nfs_server() {
 	# However little memory the guest has.
 	echo "${NFSD_MAX_BLOCK:-1048576}" >/proc/fs/nfsd/max_block_size
 	# It is the root of NFSv4's name space, as the guest's own root cannot be.
-	exportfs -o "$options,fsid=0" "*:$EXPORT" || fail "exportfs"
+	exportfs -o "$options,fsid=0" "*:$EXPORT" || fail "exportfs cannot export $EXPORT"
 	pidof -q rpc.mountd || rpc.mountd || fail "rpc.mountd does not start"
 	pidof -q rpc.statd || rpc.statd || fail "rpc.statd does not start"
 	# Without a tracker of clients there is no early end of the grace period.

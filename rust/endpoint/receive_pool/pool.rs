@@ -512,7 +512,12 @@ impl<M: PoolMember> ReceivePool<M> {
                 drop(state);
                 self.broken.store(true, Relaxed);
                 DelayedWork::<Self, END_WORK>::schedule(self, 0);
-                kernel::pr_err_once!("a device refuses Receives for its Shared Receive Queue\n");
+                kernel::pr_err_once!(
+                    "device {}: posting to the Shared Receive Queue failed ({error:?}); closing \
+                     its connections; load the module with shared_receives=0 to avoid such \
+                     queues\n",
+                    self.device_name
+                );
                 return Err(error);
             }
             self.trace(&state);
@@ -560,7 +565,8 @@ impl<M: PoolMember> ReceivePool<M> {
         let Some(queue) = queue else { return };
         if let Some(member) = queue.most_silent() {
             pr_warn_ratelimited!(
-                "{}: {lost} shared Receives are lost; ending the connection that is silent\n",
+                "device {}: {lost} shared Receives lost in truncated messages; disconnecting the \
+                 client that has been idle longest\n",
                 self.device_name
             );
             M::give_way(&member);

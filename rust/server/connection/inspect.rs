@@ -40,8 +40,8 @@ pub(super) fn accepted(number: Number, peer: &AddressText, accepted: &Result<Arc
         Err(error) => {
             if *error == ENOSPC {
                 pr_warn_ratelimited!(
-                    "client {peer} is refused: all shared Receives are in use, see \
-                     shared_receives\n"
+                    "client {peer}: rejected, out of shared Receives; raise shared_receives \
+                     (iWARP: shared_receives_iwarp)\n"
                 );
             }
             return refused(number, peer, *error);

@@ -1172,7 +1172,7 @@ static int hca_selftest_show(struct seq_file *seq, void *data)
 	gid = hca->profile->iwarp ? rdma_get_gid_attr(&hca->ib, 1, 0) : st_gid(&hca->ib);
 	if (IS_ERR(gid))
 		return PTR_ERR(gid);
-	st = kzalloc(sizeof(*st), GFP_KERNEL);
+	st = kzalloc_obj(*st, GFP_KERNEL);
 	if (!st) {
 		rdma_put_gid_attr(gid);
 		return -ENOMEM;

@@ -3,8 +3,8 @@
 //! Figures about the structure of the module.
 //!
 //! `rpcrdma-house` prints a table of them, `rpcrdma-house --list FIGURE` the places that one of
-//! them counts. Both read the directory `rust` of the working directory. What is compiled for
-//! tests only, and generated files, are in no figure but `test-lines` and `long-lines-of-tests`.
+//! them counts. Both read the directory `rust` of the working directory. Code that is compiled for
+//! tests only, and generated files, count only in `test-lines` and `long-lines-of-tests`.
 
 mod figures;
 mod graph;

@@ -17,7 +17,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// The path of a document.
 fn path(document: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("../Documentation/standard")
+        .join("../Documentation/protocol/standard")
         .join(document)
 }
 
