@@ -43,8 +43,8 @@ use super::message::Version;
 use crate::proto::prelude::*;
 
 /// The number of segments of a chunk, or of a header, where nobody has set a limit.
-// CAST: It is as large as the number in a message.
-pub(crate) const UNLIMITED: usize = u32::MAX as usize;
+// It is as large as the number in a message.
+pub(crate) const UNLIMITED: usize = 0xffff_ffff;
 
 /// The sizes in octets of the three parts of an RPC message, as the RPC layer stores it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
