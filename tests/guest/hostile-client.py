@@ -119,4 +119,7 @@ def client():
         raise Failure(f"{len(t.problems)} problems:\n  " + "\n  ".join(t.problems))
 
 
-main(client)
+#: In Version One nobody is cut off for Calls beyond his credits, which have to wait; the device does not say whose
+#: message found no Receive. That the mount keeps its connection is looked at.
+ONE = "clients of Version One send more Calls than they have credits for"
+main(client, rnr=None if os.environ.get("VARIANT") in ("two", "2016") else ONE)
