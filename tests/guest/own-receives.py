@@ -3,9 +3,11 @@
 # Receives of each connection's own: what all others do takes little of a mount's credits, and a rude client takes nothing.
 # mode: pair
 # server: ours
+# light: yes
 # fabrics: rxe siw
-# variants: one two
-# soak-fabrics: rxe siw
+# variants-rxe: one
+# variants-siw: two
+# soak-variants: one two
 # soak-smoke: uml-kasan uml-lockdep
 # soak-smoke-variants: one two
 # timeout: 240 600
