@@ -8,6 +8,7 @@
 # variants-rxe: 4.2
 # kernels: uml
 # smoke: uml-kasan uml-lockdep
+# smoke-variants: 4.2@ours-ours
 # soak-variants: 3 4.2 4.2@ours-ours 4.2@ours-ours-one 4.2@ours-ours-2016
 # soak-smoke: uml-kasan uml-lockdep debug
 # soak-smoke-variants: 4.2 4.2@ours-ours 4.2@ours-ours-2016
