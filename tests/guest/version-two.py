@@ -157,7 +157,8 @@ def parts():
     names = ("registrations", "local_invalidations", "read_segments", "write_segments",
              "reply_segments")
     version = os.environ["VARIANT"]
-    with Mount(version, options="sync") as mount:
+    # NFSv3 asks for access control lists, which may be longer than the client has room for: such a Reply has a buffer.
+    with Mount(version, options="sync,noacl" if version == "3" else "sync") as mount:
         def used(before, parts, what):
             after = show("counters")
             for name in names:

