@@ -59,6 +59,9 @@ impl<H: EndpointEvents> Endpoint<H> {
             send_sges: self.sizes.transfer_sges,
             receives,
             postings: self.sizes.postings(self.shares_receives()),
+            number: match self.number() {
+                trace::Number::Client(number) | trace::Number::Server(number) => number,
+            },
         };
         if let Some(pool) = &self.shared {
             let srq = pool.queue()?;

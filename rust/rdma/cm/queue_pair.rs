@@ -73,6 +73,10 @@ pub(crate) struct QueuePairParameters<R: SharedReceives> {
     pub(crate) receives: ReceiveSource<R>,
     /// The largest number of [postings](Posting) that are made for it.
     pub(crate) postings: u32,
+    /// The number of the connection among others of its kind. Where it has Receives of its own the
+    /// completion vectors are used in turn by it: if the connections of a client and of a server on
+    /// one device had one turn, each kind could have the same vector always.
+    pub(crate) number: u32,
 }
 
 /// The one reference to the QP that counts, for all its users.
@@ -238,9 +242,17 @@ impl<R: SharedReceives> Queues<R> {
     /// # Safety
     ///
     /// As for that.
-    unsafe fn new(device: &Device, send_places: u32, receives: ReceiveSource<R>) -> Result<Self> {
+    unsafe fn new(
+        device: &Device,
+        send_places: u32,
+        receives: ReceiveSource<R>,
+        number: u32,
+    ) -> Result<Self> {
         let vector = match &receives {
-            ReceiveSource::Own(..) => Vector::Any,
+            ReceiveSource::Own(..) => Vector::Among {
+                first: number,
+                count: 1,
+            },
             ReceiveSource::Shared(srq) => srq.vector(),
         };
         let (receives, srq, pd) = match receives {
@@ -343,7 +355,8 @@ impl QueuePair {
     ) -> Result<Self> {
         let send_places = parameters.send_depth.checked_add(1).ok_or(EINVAL)?;
         // SAFETY: The caller guarantees it; the QP is destroyed before the places are given back.
-        let queues = unsafe { Queues::new(&device, send_places, parameters.receives) }?;
+        let queues =
+            unsafe { Queues::new(&device, send_places, parameters.receives, parameters.number) }?;
         let unused = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
         let keeper = Keeper::new(parameters.postings)?;
         let mut attributes = sys::ib_qp_init_attr {
