@@ -354,9 +354,9 @@ impl QueuePair {
         events: Arc<O>,
     ) -> Result<Self> {
         let send_places = parameters.send_depth.checked_add(1).ok_or(EINVAL)?;
+        let (receives, number) = (parameters.receives, parameters.number);
         // SAFETY: The caller guarantees it; the QP is destroyed before the places are given back.
-        let queues =
-            unsafe { Queues::new(&device, send_places, parameters.receives, parameters.number) }?;
+        let queues = unsafe { Queues::new(&device, send_places, receives, number) }?;
         let unused = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
         let keeper = Keeper::new(parameters.postings)?;
         let mut attributes = sys::ib_qp_init_attr {
