@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What SUNRPC is told of an attempt to connect that has failed.
+//! Error codes that SUNRPC gets for a failed attempt to connect.
 
 use super::transport::Client;
 use crate::kext::prelude::*;

@@ -235,8 +235,8 @@ impl<O: RegionOwner> Region<O> {
     /// chooses a fresh rkey. Has a lease of the memory from now on. `tag` is the upper half of the
     /// segment's offset, so that no address of ours is seen on the wire.
     ///
-    /// No more than `longest` octets are taken, by whole fragments. As [`Self::clean`], this may take
-    /// as long as a copy of them.
+    /// No more than `longest` octets are taken, by whole fragments. As [`Self::clean`], this may
+    /// take as long as a copy of them.
     ///
     /// Without gaps in hardware a region is one run of memory: only its first fragment may begin,
     /// and only its last may end, inside a page. It is the device's addresses that count. Where

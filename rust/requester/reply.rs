@@ -173,7 +173,7 @@ pub(crate) fn unreadable<T: Host>(
 /// Does what the session of a connection wants.
 pub(crate) fn act<T: Host>(this: &T, link: &Link<T::Wire>) {
     let outcome = link.channel().act(link.endpoint());
-    // Before that, whoever makes the connection says it.
+    // Before that, the connect worker reports it.
     if outcome.agreed && this.xprt().is_connected() {
         Requester::tell_agreement(this);
     }

@@ -226,7 +226,7 @@ fn choose<T: Host>(
         chosen => chosen.map(|plan| (plan, sizes.open)),
     };
     chosen.map_err(|_| {
-        // The peer has refused all that is possible. Who comes next shall not suffer from that.
+        // The peer has refused all that is possible. The next Call must not be affected.
         link.channel().forget_refusals();
         SendError::MsgSize
     })

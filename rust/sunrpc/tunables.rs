@@ -79,8 +79,8 @@ tunables! {
     /// can be told at any time: 0 or 1.
     pub(crate) fn client_remote_invalidation = rpcrdma_parameter_client_remote_invalidation;
 
-    /// Returns the size in octets of the Receives that a server is asked for, where it can be asked;
-    /// 0 if it is not.
+    /// Returns the size in octets of the Receives that a server is asked for, where it can be
+    /// asked; 0 if it is not.
     pub(crate) fn client_request_receive_size = rpcrdma_parameter_client_request_receive_size;
 
     /// Returns one more than the value of remote invalidation that a server is asked for; 0 if it

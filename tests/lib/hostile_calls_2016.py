@@ -468,7 +468,7 @@ def asked(t):
         # Other clients have been asked too.
         if not collections.Counter(["- simple", "done none", "other general", *["rejected simple"] * 3]) <= seen:
             t.problem(f"asked for no callbacks: {dict(seen)}")
-        # Whoever has told another value is asked again, nobody else.
+        # Only a peer that has told another value is asked again.
         connections["rejected"].say("X 2 20 5 0 4 10  1 3 4 2")
         wait_for("another request", 30 * slowness(), lambda: len(requests(connections["rejected"])) == 2)
         for name, connection in connections.items():

@@ -1125,8 +1125,8 @@ mod tests {
         Ok(())
     }
 
-    /// Section 4.2: a value is asked for once, until the peer tells another one or something else is
-    /// wanted; what the peer has, or has never told, is not asked for.
+    /// Section 4.2: a value is asked for once, until the peer tells another one or something else
+    /// is wanted; what the peer has, or has never told, is not asked for.
     #[test]
     fn a_request_is_made_once() -> Result {
         let mut session = speaking(Role::Server)?;

@@ -526,8 +526,8 @@ pub fn session(bytes: &[u8]) {
 /// Hands a message to a session, and checks what it makes of it.
 fn received(end: &mut Lonely, bytes: &[u8]) {
     // What is answered with an error, or ends the connection, is discarded as well: nothing but the
-    // next part is handed on within a sequence, nothing that cannot be decoded, and no Call or Reply
-    // with another transaction ID than the RPC message in it.
+    // next part is handed on within a sequence, nothing that cannot be decoded, and no Call or
+    // Reply with another transaction ID than the RPC message in it.
     let is_in_sequence = end.session.is_peer_in_sequence();
     let event = end.session.handle_received(bytes);
     if let Event::Properties { last, .. } = event {
