@@ -178,7 +178,6 @@ impl<H: EndpointEvents> Endpoint<H> {
                 this.trace_error(completion, trace::Work::Receive);
             }
             let this = Arc::from(this);
-            this.keep_back(buffer);
             // If the QP is in order no credits stop an RDMA Write with immediate data: its peer
             // would go on taking Receives that others share. It can come again with what is too
             // long as well.
@@ -187,6 +186,8 @@ impl<H: EndpointEvents> Endpoint<H> {
                 this.context.handler().offended();
             }
             this.context.lost();
+            // Not before, or the Receive would seem to be missing on a connection in order.
+            this.keep_back(buffer);
             return;
         }
         if this.is_cut_off() {
@@ -241,11 +242,11 @@ impl<H: EndpointEvents> Endpoint<H> {
     }
 
     /// Makes the buffers of the endpoint's own that are missing, and posts them. Sleeps. The lock
-    /// of the verbs objects is held, so nobody else does, and the gate stays open.
+    /// of the verbs objects is held, so nobody else does.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, or what the device reports.
+    /// `ENOTCONN` after the gate was shut; `ENOMEM`, or what the device reports.
     pub(super) fn fill(self: &Arc<Self>, qp: &QueuePairUser) -> Result {
         loop {
             let Some(size) = self.receive.lock().claim() else {
@@ -268,7 +269,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         // While it is held nobody adds any.
         let objects = self.objects.lock();
         let gate = self.receive.lock();
-        let is_open = gate.qp.is_some() && !self.shares_receives();
+        let is_open = gate.qp.is_some() && !self.shares_receives() && !self.is_cut_off();
         let is_short = is_open && gate.there() < gate.stock.target();
         drop(gate);
         drop(objects);

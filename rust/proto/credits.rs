@@ -162,9 +162,14 @@ impl Allowance {
             return Err(Overrun);
         }
         if unanswered >= self.granted {
-            self.used_up = true;
+            self.use_up();
         }
         Ok(())
+    }
+
+    /// The peer uses all that it was granted, so that more would be of use.
+    pub(crate) fn use_up(&mut self) {
+        self.used_up = true;
     }
 
     /// Puts up with one Call more than so far, as often as there are credits.

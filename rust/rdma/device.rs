@@ -88,7 +88,8 @@ pub(crate) struct DeviceLimits {
     pub(crate) memory_management: bool,
     /// The deepest fast registration, in pages.
     pub(crate) fast_reg_pages: u32,
-    /// The most work requests that a queue takes.
+    /// The most work requests that each queue of a QP takes, of which both have their completions
+    /// in one Completion Queue.
     pub(crate) queue_depth: u32,
     /// The number of Shared Receive Queues.
     pub(crate) srqs: u32,
@@ -121,7 +122,7 @@ impl DeviceLimits {
                 & (sys::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS as u64)
                 != 0,
             fast_reg_pages: attrs.max_fast_reg_page_list_len,
-            queue_depth: limit(attrs.max_qp_wr),
+            queue_depth: limit(attrs.max_qp_wr).min(limit(attrs.max_cqe) / 2),
             srqs: limit(attrs.max_srq),
             srq_depth: if limit(attrs.max_srq) > 0 {
                 limit(attrs.max_srq_wr).min(limit(attrs.max_cqe))

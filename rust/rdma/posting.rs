@@ -45,7 +45,8 @@ pub(crate) trait Completes: Sized + Send + Sync + 'static {
     );
 
     /// The queue has ended: no device uses the subject any more, and none of its work requests
-    /// completes. Called once. Sleeps.
+    /// completes. Called once, in a context that may sleep when the queue ends, and in any context
+    /// for a Receive that is released before.
     fn ended(&self) {}
 }
 

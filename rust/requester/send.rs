@@ -25,7 +25,8 @@ use crate::proto::format::{
     ReplyFormat,
     SegmentLimits,
     ShortMessage,
-    Usable, //
+    Usable,
+    OPEN_REPLY, //
 };
 use crate::proto::message::{
     PlainHeader,
@@ -120,6 +121,7 @@ fn settle<T: Host>(rqst: &SendRqst<'_, T>, error: SendError) -> Result<(), SendE
 }
 
 /// The sizes of a Call, and of its Reply at most.
+#[derive(Clone, Copy)]
 struct Sizes {
     /// Those of the Call.
     call: MessageSizes,
@@ -207,29 +209,34 @@ fn choose_one_chunk<T: Host>(
     )
 }
 
-/// Chooses the format of a Call and of what it offers for its Reply. Returns whether there is room
-/// for an open Reply, too. If the peer takes no chunk that is long enough for one, the offer is as
-/// long as the memory for the Reply.
+/// Chooses the format of a Call and of what it offers for its Reply. Returns the sizes for which it
+/// has room, too: if the peer takes no chunk that is long enough for an open Reply, or if there is
+/// no memory for one, the offer is as long as the memory for the Reply.
 fn choose<T: Host>(
     link: &Link<T::Wire>,
     rqst: &SendRqst<'_, T>,
-    sizes: &Sizes,
+    sizes: Sizes,
     terms: &Terms,
     cut: &SegmentLimits,
-) -> Result<(CallPlan, bool), SendError> {
-    let chosen = choose_for(rqst, sizes, terms, cut);
-    let chosen = match chosen {
-        Err(_) if sizes.open => {
+) -> Result<(CallPlan, Sizes), SendError> {
+    let chosen = match choose_for(rqst, &sizes, terms, cut) {
+        Ok(plan) if !sizes.open || has_reply_buffer(rqst, &plan) => Ok((plan, sizes)),
+        Err(fault) if !sizes.open => Err(fault),
+        _ => {
             let closed = Sizes::closed(rqst)?;
-            choose_for(rqst, &closed, terms, cut).map(|plan| (plan, false))
+            choose_for(rqst, &closed, terms, cut).map(|plan| (plan, closed))
         }
-        chosen => chosen.map(|plan| (plan, sizes.open)),
     };
     chosen.map_err(|_| {
         // The peer has refused all that is possible. The next Call must not be affected.
         link.channel().forget_refusals();
         SendError::MsgSize
     })
+}
+
+/// Returns whether there is a Reply buffer for an open Reply, if a Call in this format needs one.
+fn has_reply_buffer<T: Host>(rqst: &SendRqst<'_, T>, plan: &CallPlan) -> bool {
+    plan.reply == ReplyFormat::Inline || rqst.reply_buffer(OPEN_REPLY as usize).is_ok()
 }
 
 /// Chooses the format of a Call and of what it offers for a Reply of these sizes.
@@ -292,8 +299,6 @@ fn marshal_and_post<T: Host>(
     rqst.fill_sparse_pages()?;
     let sizes = Sizes::of(rqst)?;
     let asked = Asked {
-        write_len: sizes.reply.pages,
-        reply_len: sizes.reply.total().map_err(|_| SendError::Io)?,
         repeatable: is_repeatable(rqst.rcv_buf()),
         ..Asked::default()
     };
@@ -301,7 +306,7 @@ fn marshal_and_post<T: Host>(
         Some(thresholds) if thresholds.hold(&sizes.call, &sizes.reply) => {
             post_alone(this, link, rqst, thresholds.version, asked)
         }
-        _ => register_and_post(this, link, rqst, &sizes, asked),
+        _ => register_and_post(this, link, rqst, sizes, asked),
     }
 }
 
@@ -404,13 +409,15 @@ fn register_and_post<T: Host>(
     this: &Arc<T>,
     link: &Link<T::Wire>,
     rqst: &SendRqst<'_, T>,
-    sizes: &Sizes,
+    sizes: Sizes,
     mut asked: Asked,
 ) -> Result<(), SendError> {
     // Once, since the peer may tell something else meanwhile.
     let terms = link.terms();
     let cut = link.cut(&terms);
-    let (plan, open) = choose(link, rqst, sizes, &terms, &cut)?;
+    let (plan, sizes) = choose(link, rqst, sizes, &terms, &cut)?;
+    asked.write_len = sizes.reply.pages;
+    asked.reply_len = sizes.reply.total().map_err(|_| SendError::Io)?;
 
     let call = &rqst.slot().call;
     let mut regions = call.begin().map_err(|_| SendError::NotConnected)?;
@@ -422,7 +429,7 @@ fn register_and_post<T: Host>(
         terms: &terms,
         cut: &cut,
         plan: &plan,
-        open,
+        open: sizes.open,
     };
     let marshaled = match marshal.build(&mut regions, &mut asked, &mut middles) {
         Ok(marshaled) => marshaled,

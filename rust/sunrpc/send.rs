@@ -158,10 +158,10 @@ impl<'a, T: Transport> SendRqst<'a, T> {
         // SAFETY: SUNRPC calls `buf_free` for each Call that has buffers (`xprt_release`), so for
         // this one. Before that returns, which it does after `Leases::wait`, the upper layer does
         // not free the pages, SUNRPC not the request, and nobody the slot, which is lent, with its
-        // Reply buffer. Pages of
-        // a krb5p Call are freed when it is encoded anew, too: after a timeout, which `timer` has
-        // wait for the leases as well; after a lost connection, whose regions have given theirs
-        // up before SUNRPC is told; or after a Reply that refuses it, when all are fenced.
+        // Reply buffer. Pages of a krb5p Call are freed when it is encoded anew, too: after a
+        // timeout, which `timer` has wait for the leases as well; after a lost connection, whose
+        // regions have given theirs up before SUNRPC is told; or after a Reply that refuses it,
+        // when all are fenced.
         // FIXME: `xprt_autoclose` changes the connection's number before it calls `close`. A task
         // that comes to wait for its Reply just then encodes a krb5p Call anew, and frees pages
         // that a region has until `close` is done, or for a callback until `Callback::detach`. The

@@ -48,8 +48,8 @@ pub(crate) struct Slot<C> {
     /// The memory for the Reply, or for a reverse-direction Call.
     receive: UnsafeCell<Buffer>,
     /// The Reply buffer of a Call that has one: pages for a Reply that may be longer than the
-    /// memory for it. The thread that sends the Call allocates it, `buf_free` frees it, and nothing
-    /// changes it in between.
+    /// memory for it. The thread that sends the Call allocates them, `buf_free` frees them, and
+    /// they stay the same pages in between.
     reply_buffer: UnsafeCell<FreshPages>,
     /// True while SUNRPC has the slot.
     lent: Atomic<bool>,

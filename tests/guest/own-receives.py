@@ -135,6 +135,19 @@ def departed():
     wait_for("end of the connections", 30, lambda: not connections())
 
 
+def one_at_a_time():
+    """A mount with many Calls gets all credits, though never two of them are with the server: those of a client
+    far away are on their way."""
+    with Mount("3", options="actimeo=0") as mount:
+        number, = connections()
+        wait_for("all credits", 120, lambda: any(os.stat(mount.path) is None for _ in range(64 * FIRST)) or (
+            show("credits")["granted"] == MOST))
+        log(f"one at a time: {show('credits')}")
+        check(are_there(number), "not the Receives for them")
+        check(xprt_stats(mount.path)["connect_count"] == 1, "connected more than once")
+    wait_for("end of the connections", 30, lambda: not connections())
+
+
 def sizes():
     """Receives become as short as the messages of what is spoken."""
     from hostile_caller import Caller
@@ -188,6 +201,7 @@ def client():
     second_is_busy()
     departed()
     set_memory(1000)
+    one_at_a_time()
     sizes()
     rude()
 

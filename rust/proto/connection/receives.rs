@@ -42,6 +42,11 @@ const LEAST_OFFER: u32 = 1;
 /// both kinds. One that is promised to nobody is there in any case.
 pub(crate) const FOR_OPTIONAL: u32 = 3;
 
+/// A peer with Receives of its own that has so many Calls in a minute for each of its credits has
+/// used them all, however few Calls were with us at a time: of a peer that is far away, or whose
+/// Calls are answered at once, most are always on their way.
+const TURNS: u32 = 64;
+
 /// The number of looks after which a peer of Version One has heard of fewer credits. The first may
 /// be at once.
 const LOOKS: u32 = 3;
@@ -193,7 +198,12 @@ impl Receives {
     fn note_call(&mut self, unanswered: u32) {
         self.calls = self.calls.saturating_add(1);
         self.peak = self.peak.max(unanswered);
-        if unanswered >= self.allowance.granted() {
+        let granted = self.allowance.granted();
+        let has_turned = self.bound.is_some() && self.calls >= granted.saturating_mul(TURNS);
+        if has_turned {
+            self.allowance.use_up();
+        }
+        if has_turned || unanswered >= granted {
             self.idle_bound = u32::MAX;
         }
     }
@@ -352,7 +362,8 @@ impl Receives {
     ///
     /// To be called every `CHECK_INTERVAL` seconds as long as it says so.
     pub(crate) fn settle_by_time(&mut self, held: u32) -> Settled {
-        if self.allowance.withdrawn() == 0 {
+        // With Receives of its own each Reply gives one back.
+        if self.allowance.withdrawn() == 0 || self.bound.is_some() {
             return Settled::default();
         }
         self.looks = if held > self.allowance.granted() {
@@ -664,6 +675,41 @@ mod tests {
         assert_eq!(receives.posted(), 33);
         receives.used(4);
         assert_eq!(receives.begin_renewal(None, Withdrawal::ByReply).granted, 8);
+    }
+
+    /// Of a peer that is far away there may never be two Calls with us at a time.
+    #[test]
+    fn credits_grow_by_the_number_of_calls() {
+        let mut receives = Receives::new(4, 64);
+        let mut calls = 0_u32;
+        for granted in [4_u32, 8, 16, 32] {
+            while calls < granted.saturating_mul(TURNS) {
+                receives.set_memory(0, 1000);
+                let renewal = receives.begin_renewal(None, Withdrawal::ByReply);
+                assert_eq!((renewal.granted, renewal.wanted), (granted, 0));
+                receives.used(1);
+                calls = calls.saturating_add(1);
+            }
+            let renewal = receives.begin_renewal(None, Withdrawal::ByReply);
+            assert_eq!(renewal.wanted, granted);
+            receives.end_growth(granted, true);
+        }
+        // With as many in a minute it keeps them.
+        receives.minute_over();
+        let renewal = receives.begin_renewal(None, Withdrawal::ByReply);
+        assert_eq!((renewal.granted, renewal.has_work()), (64, false));
+    }
+
+    /// Time gives no Receive back where each Reply does: they would be given back twice.
+    #[test]
+    fn receives_of_its_own_are_not_given_back_by_time() {
+        let mut receives = Receives::new(16, 64);
+        receives.set_memory(920, 1000);
+        assert!(receives.begin_renewal(None, Withdrawal::ByReply).is_new);
+        for _ in 0..=LOOKS {
+            assert_eq!(receives.settle_by_time(0), Settled::default());
+        }
+        assert_eq!(receives.posted(), 17);
     }
 
     /// However great the shortage is, a connection can go on.

@@ -31,7 +31,7 @@ pub(crate) struct Asked {
     pub(crate) reply: usize,
     /// Set if that chunk is a Reply buffer, from which the Reply is copied to its place.
     pub(crate) reply_buffer: bool,
-    /// Octets of the largest Reply that there is room for.
+    /// Octets of the largest Reply that the chosen form has room for.
     pub(crate) reply_len: u32,
     /// Set if the Reply without its Write chunk may need more than one message.
     pub(crate) long_reply: bool,

@@ -271,8 +271,10 @@ impl Connection {
             endpoint.ask_for_receives(wanted, Need::First)?;
             self.inbox.add_room(wanted)?;
         } else {
-            // They are posted.
-            self.inbox.add_room(endpoint.sizes().first_receives)?;
+            // They are posted, or some more of them.
+            let more = RECEIVE_BATCH - 1 + REPLACEMENTS;
+            self.inbox
+                .add_room(endpoint.sizes().first_receives + more)?;
         }
         let link = Link::new(endpoint.clone(), self.channel.clone())?;
         self.set_link(Some(link));
