@@ -217,7 +217,7 @@ impl<H: EndpointEvents> Link<H> {
         let name = cm.device().ok_or(ENODEV)?.name();
         let limits = cm.device_limits().ok_or(ENODEV)?;
         let (wanted, sizes) = sizing::choose(&parameters.wanted, &limits).map_err(|unfit| {
-            pr_warn_ratelimited!("device {name}: {}; the mount fails\n", unfit.text());
+            pr_warn_ratelimited!("device {name}: {}; not connecting over it\n", unfit.text());
             EOPNOTSUPP
         })?;
 

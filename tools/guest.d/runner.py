@@ -264,7 +264,7 @@ while IFS= read -r line <&8; do
 done
 if [ "$line" != READY ]; then
 	wait "$server"
-	echo "the server's command ended with $? before it printed READY"
+	echo "the server's command exited with $? before it printed READY"
 	exit 1
 fi
 sed -u 's/^/server| /' <&8 &
@@ -315,7 +315,7 @@ def run_pair(args, run):
                    any(g.status() is not None for g in run.guests), deadline)
     if how == "done" and not ready:
         culprit = next(g for g in run.guests if g.status() is not None)
-        show(f"the {culprit.role}'s command ended with {culprit.status()} before the server printed READY")
+        show(f"the {culprit.role}'s command exited with {culprit.status()} before the server printed READY")
         status = conclude(run, culprit, "done", failed=True)
         if args.mode == "shell":
             # Nobody has seen it yet.
@@ -327,7 +327,7 @@ def run_pair(args, run):
         how = run.wait(lambda: client.status() is not None or server.status() is not None,
                        deadline)
         if how == "done" and client.status() is None:
-            show(f"the server's command ended with {server.status()} before the client's did")
+            show(f"the server's command exited with {server.status()} before the client's did")
             return conclude(run, server, "done", failed=True)
         server.tell("stop")
     return conclude(run, client, how)
