@@ -8,6 +8,7 @@
 # kernels: debian
 # timeout: 200 900
 # rounds: 3 30
+# soak: only
 """The device is that of a bond whose address is that of its active member.
 
 When another one becomes active, the connection manager tells each client, server and listener with

@@ -11,6 +11,7 @@
 # soak-smoke-variants: 4.2@ours-ours-2016
 # timeout: 300 900
 # rounds: 1 20
+# soak: only
 """A grant that becomes smaller, and a client that has heard of it.
 
 In the draft of 2016 a client can be told at any time, and says so. In Version One, the variant `one`, a Reply tells

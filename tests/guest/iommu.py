@@ -10,6 +10,7 @@
 # soak-variants: iommu-3@ours-ours-one iommu-4.0@ours-ours-one iommu-4.1@ours-ours-one
 # soak-variants: iommu-4.2@ours-ours-one iommu-krb5i@ours-ours iommu-krb5i@ours-ours-one
 # timeout: 200 400
+# soak: only
 """See `dma_workload`. What the core's rdma_rw maps in one piece only behind an IOMMU, and addresses that
 are reached after they were unmapped, are seen only here.
 """

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
 # NFSv4.2 with Kerberos: authentication, integrity, privacy. Every octet compared, and seen on the wire.
-# variants: krb5p@ours-ours-2016
 # mode: pair
 # fabrics: rxe
 # variants: krb5@ours-ours krb5p

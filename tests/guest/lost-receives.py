@@ -3,9 +3,9 @@
 # Clients that crash in the middle of a message: the shared Receives that the device loses with them come back.
 # mode: pair
 # server: ours
-# fabrics: rxe hca
-# variants-rxe: one
-# variants-hca: two
+# fabrics: hca
+# soak-fabrics: rxe hca
+# variants: two
 # soak-variants: one two
 # kernels: uml
 # soak-smoke: uml-kasan uml-lockdep

@@ -5,7 +5,8 @@
 # server: ours
 # client: ours
 # fabrics: rxe
-# variants: one two
+# variants: one
+# soak-variants: one two
 # kernels: uml
 # soak-smoke: uml-kasan uml-lockdep
 # timeout: 240 900

@@ -11,7 +11,7 @@ import pyverbs.enums as e
 from pyverbs.wr import SGE, SendWR
 
 from case import broken_credits
-from common import Gone, NFS_PORT, check, fabric, log, queue_pairs, slow, slowness, watchdog
+from common import Gone, NFS_PORT, check, fabric, log, queue_pairs, slow, slowness, soak, watchdog
 from hostile_attack import FILE, case
 from hostile_caller import CHUNKS, Caller, XIDS
 from rpc_message import compound, null_call, read, to_file
@@ -76,7 +76,7 @@ def read_all(connection):
 def replies_not_received(t):
     """Calls whose Replies are never received: nobody else waits for them."""
     with broken_credits():
-        held = [without_receives(t, label, make, count) for label, make, count in (
+        held = [without_receives(t, label, make, count if soak() else count // 5) for label, make, count in (
             ("NULL", lambda c: null_call(next(XIDS)), 200),
             ("errors", lambda c: null_call(next(XIDS), vers=9), 200),
             ("READ in parts", read_in_parts, 60),
@@ -107,8 +107,8 @@ def half_open(t):
 
 @case
 def gone_at_once(t):
-    """A hundred connections at once, of processes that are killed."""
-    each = 10 if slow() else 25
+    """Forty connections at once, or a hundred, of processes that are killed."""
+    each = 25 if soak() and not slow() else 10
     for how in ("request", "answer", "call"):
         # They have no Receives for what is answered.
         with broken_credits():

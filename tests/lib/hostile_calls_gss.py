@@ -5,7 +5,7 @@ import hashlib
 import struct
 
 import gss_proxy
-from common import pattern, remote
+from common import pattern, remote, soak
 from hostile_attack import case
 from hostile_caller import CHUNKS, Caller, XIDS
 from nfs3_mini import NFS_PROGRAM, opaque
@@ -116,7 +116,7 @@ def cut_tokens(t):
     tokens, before, memory = {}, tokens_seen(), None
     for length in (60, 2000):
         size = len(token_call(0, token(length)))
-        for position in [None, *range(8, min(size - 8, 200), 4), *([1000] if length > 1000 else [])]:
+        for position in [None, *range(8, min(size - 8, 200), 4 if soak() else 12), *([1000] if length > 1000 else [])]:
             connection = Caller(memory=memory)
             # What connections had is not freed: they share it.
             memory = connection.memory

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Cases of the hostile client in Version Two: Read chunks that cut an RPC header, or a token, in pieces."""
 
+from common import soak
 from hostile_calls_gss import (check_seen, cut, kinds, long_tokens, start_proxy, token, token_call,
                                tokens_seen)
 from hostile_calls_two import attempt, case, opened
@@ -32,7 +33,7 @@ def cut_tokens(t):
     """As in Version One, and with longer messages."""
     start_proxy()
     tokens, before, memory = {}, tokens_seen(), None
-    for position in [None, *range(8, 200, 4), 1000]:
+    for position in [None, *range(8, 200, 4 if soak() else 12), 1000]:
         label = f"a token cut at {position}"
         tokens[label] = whole = token(2000, position)
 
