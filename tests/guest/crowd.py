@@ -34,7 +34,7 @@ from common import (Gone, check, children, fabric, figure, log, queue_pairs, rem
                     rounds, wait_for)
 from crowd import PATIENCE, Steps, come, make, served  # noqa: E402
 from memory import server_memory  # noqa: E402
-from server_credits import restart, set_memory  # noqa: E402
+from server_credits import DEBUGFS, restart, set_memory  # noqa: E402
 
 TWO = os.environ["VARIANT"] == "two"
 #: Connections of each process.
@@ -134,6 +134,8 @@ def conduct(steps):
     steps.allow("work")
     log(f"busy for {steps.wait('busy', 4 * PATIENCE):.1f} s")
     burst = uses.each("right after they were busy")
+    granted = sorted(map(int, remote(f"sed -n 's/^granted: //p' {DEBUGFS}/*/credits").split()))
+    log(f"credits of a connection: {granted[0]} to {granted[-1]}")
     time.sleep(REST)
     rest = uses.each(f"after {REST} s of rest")
     check(queue_pairs() == count, f"{queue_pairs()} connections after a rest")

@@ -87,6 +87,8 @@ pub(crate) struct Receives {
     looks: u32,
     /// The bound of the credits where Receives are not shared, see [`Self::set_memory`].
     bound: Option<u32>,
+    /// What it was computed of: the memory in use and its limit, in KiB, and the most credits.
+    memory: (u64, u64, u32),
     /// The bound of the credits of a peer that does not use them, see [`Self::minute_over`].
     idle_bound: u32,
     /// The number of Calls in this minute.
@@ -138,6 +140,7 @@ impl Receives {
             optional: 0,
             looks: 0,
             bound: None,
+            memory: (0, 0, 0),
             idle_bound: u32::MAX,
             calls: 0,
             peak: 0,
@@ -230,7 +233,14 @@ impl Receives {
 
     /// Bounds the credits of a connection with Receives of its own. All such connections use `used`
     /// KiB for theirs, and should use `limit` at most, see [`free_share`].
+    #[inline]
     pub(crate) fn set_memory(&mut self, used: u64, limit: u64) {
+        // Nearly always nothing has changed, and nothing is computed.
+        let memory = (used, limit, self.allowance.limit());
+        if self.memory == memory {
+            return;
+        }
+        self.memory = memory;
         self.bound = Some(free_share(self.allowance.limit(), used, limit));
     }
 
