@@ -28,7 +28,6 @@ use crate::observe::trace::{
 use crate::rdma::cm::{
     ConnectRequest,
     ConnectionRequests,
-    Host,
     Listener,
     RequestId, //
 };
@@ -39,7 +38,6 @@ use crate::server::connection::{
 };
 use crate::server::offenders::Offenders;
 use crate::server::requests::{
-    Request,
     Requests,
     MAX_REQUESTS, //
 };
@@ -178,24 +176,6 @@ impl DelayedWorkItem<REJECT_WORK> for Listening {
                 return;
             }
         }
-    }
-}
-
-impl Request for KBox<ConnectRequest<Listening>> {
-    fn host(&self) -> Host {
-        ConnectRequest::host(self)
-    }
-
-    fn is(&self, id: RequestId) -> bool {
-        ConnectRequest::is(self, id)
-    }
-
-    fn withdraw(&mut self) {
-        ConnectRequest::withdraw(self);
-    }
-
-    fn is_withdrawn(&self) -> bool {
-        ConnectRequest::is_withdrawn(self)
     }
 }
 
@@ -371,18 +351,16 @@ impl ConnectionRequests for Listening {
         let Ok(place) = KBox::new_uninit(GFP_KERNEL) else {
             return Err(incoming);
         };
-        let host = incoming.host();
+        let (host, name) = (incoming.host(), incoming.name());
         let is_held = this.common.offenders.has(host);
+        let remote = is_held.then(|| incoming.remote().text());
         let mut requests = this.requests.lock();
-        if !requests.has_place(host, is_held) {
+        if let Err(incoming) = requests.add(host, name, is_held, place.write(incoming)) {
             drop(requests);
             // It gets no number.
             refused(Number::Server(0), &incoming.remote().text(), EBUSY);
-            return Err(incoming);
+            return Err(KBox::into_inner(incoming));
         }
-        let remote = is_held.then(|| incoming.remote().text());
-        // There is room.
-        let _ = requests.add(place.write(incoming), is_held);
         if is_held {
             // Changes nothing if it is scheduled already.
             DelayedWork::<Self, PROBATION_WORK>::schedule(this, PROBATION);

@@ -51,7 +51,6 @@ mod listening;
 mod offenders;
 mod patience;
 mod requests;
-mod turns;
 mod upkeep;
 mod withheld;
 

@@ -7,7 +7,7 @@
 //! share. So a host has a few offences free, and some more with time. When it has none left, its
 //! clients wait for their connections, and few of them are accepted in a second: see
 //! [`Listening`](super::Listening). Nothing worse happens to the other clients at that host.
-//! Clients at other hosts have turns of their own.
+//! Clients at other hosts are not affected.
 
 use crate::kext::prelude::*;
 use crate::kext::time::{

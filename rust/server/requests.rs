@@ -2,7 +2,12 @@
 
 //! Requests to connect that wait to be accepted, and their order.
 //!
-//! Hosts take [`Turns`]. Those whose clients have offended
+//! A host that asks for many connections at once must not delay the clients on other hosts for as
+//! long as it takes to accept all of these. So a request from a host that has none waiting goes
+//! before all further requests of any host. Every fourth request that is accepted is the oldest of
+//! the further ones, so that they are not starved by a host that asks from many addresses.
+//!
+//! Requests from hosts whose clients have offended
 //! ([`Offenders`](crate::server::offenders::Offenders)) are held apart, and come in one by one.
 
 use crate::kext::fifo::Fifo;
@@ -11,42 +16,123 @@ use crate::rdma::cm::{
     Host,
     RequestId, //
 };
-use crate::server::turns::Turns;
 
-/// Requests that may wait, and as many that may be held; further ones are rejected. All clients of
-/// a server may come at once when a switch is back, and one is accepted at a time. No host has more
-/// than half of the places.
+/// The number of requests that may wait, and of those that may be held; further ones are rejected.
+/// All clients of a server may connect at once when a switch is back, and one is accepted at a
+/// time. No host has more than half of the places.
 pub(super) const MAX_REQUESTS: usize = 4096;
 
-/// A request to connect.
-pub(super) trait Request {
-    /// Returns where its peer is.
-    fn host(&self) -> Host;
+/// One accepted request in this many is the oldest of those from hosts that had others waiting.
+const FURTHER: u32 = 4;
 
-    /// Returns whether it is the one that the CM names so.
-    fn is(&self, id: RequestId) -> bool;
+/// A request that waits. What is compared while others are searched is here, so that no request
+/// has to be looked at for that.
+struct Waiting<R> {
+    /// Where its peer is.
+    host: Host,
+    /// The CM's name for it.
+    id: RequestId,
+    /// Set when its device goes away, or its peer has given up.
+    withdrawn: bool,
+    /// The request.
+    request: R,
+}
 
-    /// Marks it as one whose device goes away.
-    fn withdraw(&mut self);
+/// The order of requests. Nothing here allocates, but for [`new`](Self::new).
+struct Order<R> {
+    /// The first request of each host, the oldest first.
+    first: Fifo<Waiting<R>>,
+    /// Further requests, the oldest first.
+    further: Fifo<Waiting<R>>,
+    /// The number of requests taken so far, modulo 2^32.
+    taken: u32,
+}
 
-    /// Returns whether it is marked so.
-    fn is_withdrawn(&self) -> bool;
+impl<R> Order<R> {
+    /// None, with `places`. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    fn new(places: usize) -> Result<Self> {
+        Ok(Self {
+            first: Fifo::with_capacity(places)?,
+            further: Fifo::with_capacity(places)?,
+            taken: 0,
+        })
+    }
+
+    /// Returns whether there is no place.
+    fn is_full(&self) -> bool {
+        self.first.len() + self.further.len() >= self.first.capacity()
+    }
+
+    /// Returns whether none waits.
+    fn is_empty(&self) -> bool {
+        self.first.is_empty() && self.further.is_empty()
+    }
+
+    /// Returns how many wait whose peer is at `host`.
+    fn of(&self, host: Host) -> usize {
+        let all = Iterator::chain(self.first.iter(), self.further.iter());
+        all.filter(|other| other.host == host).count()
+    }
+
+    /// Adds one, beside `same` others of its host.
+    ///
+    /// # Errors
+    ///
+    /// The request itself if there is no place.
+    fn add(&mut self, waiting: Waiting<R>, same: usize) -> Result<(), Waiting<R>> {
+        if self.is_full() {
+            return Err(waiting);
+        }
+        match same {
+            0 => self.first.push(waiting),
+            _ => self.further.push(waiting),
+        }
+    }
+
+    /// Takes the next one out.
+    fn take(&mut self) -> Option<Waiting<R>> {
+        self.taken = self.taken.wrapping_add(1);
+        if self.taken % FURTHER == 0 {
+            self.further.pop().or_else(|| self.first.pop())
+        } else {
+            self.first.pop().or_else(|| self.further.pop())
+        }
+    }
+
+    /// Returns the one that the CM calls `id`.
+    fn find(&mut self, id: RequestId) -> Option<&mut Waiting<R>> {
+        let mut all = Iterator::chain(self.first.iter_mut(), self.further.iter_mut());
+        all.find(|waiting| waiting.id == id)
+    }
+
+    /// Takes one out that was withdrawn.
+    fn take_withdrawn(&mut self) -> Option<Waiting<R>> {
+        for queue in [&mut self.first, &mut self.further] {
+            let at = queue.iter().position(|waiting| waiting.withdrawn);
+            if let Some(at) = at {
+                return queue.remove(at);
+            }
+        }
+        None
+    }
 }
 
 /// Requests that wait. Nothing here allocates, but for [`new`](Self::new).
 pub(super) struct Requests<R> {
-    /// Those that wait to be accepted, the oldest first.
-    queue: Fifo<R>,
+    /// Those that wait to be accepted.
+    queue: Order<R>,
     /// Those at hosts that have offended. It has as many places.
-    held: Fifo<R>,
-    /// Whose turn it is.
-    turns: Turns,
+    held: Order<R>,
     /// After how many more looks at the crowd the next one is accepted in any case. Not zero while
     /// none is; then a look is scheduled.
     pub(super) looks: u32,
 }
 
-impl<R: Request> Requests<R> {
+impl<R> Requests<R> {
     /// None, with `places` for those that come and as many for those that are held. Sleeps.
     ///
     /// # Errors
@@ -54,35 +140,41 @@ impl<R: Request> Requests<R> {
     /// `ENOMEM`.
     pub(super) fn new(places: usize) -> Result<Self> {
         Ok(Self {
-            queue: Fifo::with_capacity(places)?,
-            held: Fifo::with_capacity(places)?,
-            turns: Turns::new()?,
+            queue: Order::new(places)?,
+            held: Order::new(places)?,
             looks: 0,
         })
     }
 
-    /// Returns whether one more may wait from `host`.
-    pub(super) fn has_place(&self, host: Host, is_held: bool) -> bool {
-        let queue = if is_held { &self.held } else { &self.queue };
-        let half = queue.capacity() / 2;
-        // Nobody is counted while there are few.
-        queue.len() < queue.capacity()
-            && (queue.len() < half
-                || queue.iter().filter(|other| other.host() == host).count() < half)
-    }
-
-    /// Adds one.
+    /// Adds the request that the CM calls `id`, whose peer is at `host`. `is_held` says whether
+    /// that host has offended.
     ///
     /// # Errors
     ///
-    /// The request itself if there is no place.
-    pub(super) fn add(&mut self, request: R, is_held: bool) -> Result<(), R> {
-        let queue = if is_held {
+    /// The request itself if there is no place, or none for that host.
+    pub(super) fn add(
+        &mut self,
+        host: Host,
+        id: RequestId,
+        is_held: bool,
+        request: R,
+    ) -> Result<(), R> {
+        let order = if is_held {
             &mut self.held
         } else {
             &mut self.queue
         };
-        queue.push(request)
+        let same = order.of(host);
+        if same >= order.first.capacity() / 2 {
+            return Err(request);
+        }
+        let waiting = Waiting {
+            host,
+            id,
+            withdrawn: false,
+            request,
+        };
+        order.add(waiting, same).map_err(|refused| refused.request)
     }
 
     /// Returns whether none waits to be accepted.
@@ -97,52 +189,39 @@ impl<R: Request> Requests<R> {
 
     /// Takes out the next one to accept.
     pub(super) fn take_next(&mut self) -> Option<R> {
-        let hosts = self.queue.iter().map(Request::host);
-        let request = self
-            .turns
-            .next(hosts)
-            .and_then(|at| self.queue.remove(at))?;
-        self.turns.take(request.host());
-        Some(request)
+        self.queue.take().map(|waiting| waiting.request)
     }
 
     /// Lets one in that is held. Returns whether there was one, and a place for it.
     pub(super) fn let_in(&mut self) -> bool {
-        let hosts = self.held.iter().map(Request::host);
-        let Some(request) = self.turns.next(hosts).and_then(|at| self.held.remove(at)) else {
+        if self.queue.is_full() {
+            return false;
+        }
+        let Some(waiting) = self.held.take() else {
             return false;
         };
-        let refused = self.queue.push(request);
-        let came = refused.is_ok();
-        if let Err(request) = refused {
-            // The oldest again, in the place that it had.
-            let _ = self.held.push_oldest(request);
-        }
-        came
+        let same = self.queue.of(waiting.host);
+        self.queue.add(waiting, same).is_ok()
     }
 
-    /// The device of one goes away.
+    /// The device of one goes away, or its peer has given up.
     pub(super) fn withdraw(&mut self, id: RequestId) {
-        let mut all = Iterator::chain(self.queue.iter_mut(), self.held.iter_mut());
-        if let Some(request) = all.find(|request| request.is(id)) {
-            request.withdraw();
+        if let Some(waiting) = self.queue.find(id).or_else(|| self.held.find(id)) {
+            waiting.withdrawn = true;
         }
     }
 
-    /// Takes one out whose device goes away.
+    /// Takes one out that was withdrawn.
     pub(super) fn take_withdrawn(&mut self) -> Option<R> {
-        for queue in [&mut self.queue, &mut self.held] {
-            let at = queue.iter().position(Request::is_withdrawn);
-            if let Some(at) = at {
-                return queue.remove(at);
-            }
-        }
-        None
+        let found = self.queue.take_withdrawn();
+        let found = found.or_else(|| self.held.take_withdrawn());
+        found.map(|waiting| waiting.request)
     }
 
     /// Takes any out.
     pub(super) fn take_any(&mut self) -> Option<R> {
-        self.queue.pop().or_else(|| self.held.pop())
+        let found = self.queue.take().or_else(|| self.held.take());
+        found.map(|waiting| waiting.request)
     }
 }
 
@@ -151,33 +230,10 @@ impl<R: Request> Requests<R> {
 mod tests {
     use super::*;
 
-    /// A request of the host with a number.
-    struct Asking {
-        host: u32,
-        gone: bool,
-    }
-
-    impl Request for Asking {
-        fn host(&self) -> Host {
-            Host::Ipv4(self.host)
-        }
-
-        fn is(&self, _: RequestId) -> bool {
-            true
-        }
-
-        fn withdraw(&mut self) {
-            self.gone = true;
-        }
-
-        fn is_withdrawn(&self) -> bool {
-            self.gone
-        }
-    }
-
-    fn add(requests: &mut Requests<Asking>, host: u32, is_held: bool) -> bool {
-        requests.has_place(Host::Ipv4(host), is_held)
-            && requests.add(Asking { host, gone: false }, is_held).is_ok()
+    /// Adds a request of the host with a number. The request is the number.
+    fn add(requests: &mut Requests<u32>, host: u32, is_held: bool) -> bool {
+        let id = RequestId::test(host as usize);
+        requests.add(Host::Ipv4(host), id, is_held, host).is_ok()
     }
 
     #[test]
@@ -188,13 +244,43 @@ mod tests {
                 assert!(add(&mut requests, 1, is_held));
             }
             assert!(!add(&mut requests, 1, is_held));
-            for host in [2, 2, 3] {
+            for host in [2, 2, 3, 3] {
                 assert!(add(&mut requests, host, is_held));
             }
-            assert!(!add(&mut requests, 1, is_held));
-            assert!(add(&mut requests, 3, is_held));
             assert!(!add(&mut requests, 4, is_held));
         }
+        Ok(())
+    }
+
+    /// However many requests of one host wait, another host is next, or has one before it.
+    #[test]
+    fn the_first_of_each_host_goes_before_further_ones() -> Result {
+        let mut requests = Requests::new(16)?;
+        for host in [1, 1, 1, 1, 1, 2, 2, 3] {
+            assert!(add(&mut requests, host, false));
+        }
+        for host in [1, 2, 3, 1, 1] {
+            assert_eq!(requests.take_next(), Some(host));
+        }
+        // This host has others waiting, and that one has none.
+        assert!(add(&mut requests, 1, false) && add(&mut requests, 4, false));
+        for host in [4, 1, 1, 2, 1] {
+            assert_eq!(requests.take_next(), Some(host));
+        }
+        assert!(requests.is_empty() && requests.take_next().is_none());
+        Ok(())
+    }
+
+    /// A peer with many addresses has each of its requests among the first ones.
+    #[test]
+    fn further_requests_are_not_starved() -> Result {
+        let mut requests = Requests::new(64)?;
+        assert!(add(&mut requests, 1, false) && add(&mut requests, 1, false));
+        for host in 2..32 {
+            assert!(add(&mut requests, host, false));
+        }
+        let taken = (0..FURTHER).filter(|_| requests.take_next() == Some(1));
+        assert_eq!(taken.count(), 2);
         Ok(())
     }
 
@@ -207,31 +293,32 @@ mod tests {
         // There is no place, and none is lost.
         assert!(!requests.let_in());
         for host in [3, 4] {
-            assert!(requests.take_next().is_some_and(|next| next.host == host));
+            assert_eq!(requests.take_next(), Some(host));
         }
         assert!(requests.let_in() && requests.let_in() && !requests.let_in());
         for host in [1, 2] {
-            assert!(requests.take_next().is_some_and(|next| next.host == host));
+            assert_eq!(requests.take_next(), Some(host));
         }
         assert!(requests.is_empty() && !requests.holds_any());
         Ok(())
     }
 
     #[test]
-    fn those_whose_device_goes_are_found_in_both() -> Result {
-        let mut requests = Requests::new(4)?;
-        assert!(add(&mut requests, 1, false) && add(&mut requests, 2, true));
+    fn those_that_are_withdrawn_are_found_everywhere() -> Result {
+        let mut requests = Requests::new(8)?;
+        let id = RequestId::test(7);
+        assert!(add(&mut requests, 1, false) && add(&mut requests, 2, false));
+        assert!(requests.add(Host::Ipv4(1), id, false, 7).is_ok());
+        assert!(add(&mut requests, 3, true));
         assert!(requests.take_withdrawn().is_none());
-        for queue in [&mut requests.queue, &mut requests.held] {
-            queue.iter_mut().for_each(Request::withdraw);
+        for id in [7, 3, 2] {
+            requests.withdraw(RequestId::test(id));
         }
-        assert!(add(&mut requests, 3, false));
-        for host in [1, 2] {
-            let gone = requests.take_withdrawn();
-            assert!(gone.is_some_and(|gone| gone.host == host));
+        for request in [2, 7, 3] {
+            assert_eq!(requests.take_withdrawn(), Some(request));
         }
         assert!(requests.take_withdrawn().is_none());
-        assert!(requests.take_any().is_some_and(|last| last.host == 3));
+        assert_eq!(requests.take_any(), Some(1));
         assert!(requests.take_any().is_none());
         Ok(())
     }

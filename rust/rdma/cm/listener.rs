@@ -32,10 +32,7 @@ use crate::{
     rdma::device::DeviceLimits,
     sys, //
 };
-use core::{
-    mem::ManuallyDrop,
-    ptr, //
-};
+use core::mem::ManuallyDrop;
 
 /// Requests that the CM keeps for us, by device, before it rejects further ones. Of iWARP only, for
 /// which it allocates them.
@@ -69,9 +66,22 @@ pub(crate) trait ConnectionRequests: Send + Sync + Sized + 'static {
     fn address_lost(this: &Arc<Self>);
 }
 
-/// A name for a request. It can't be used for anything but comparison.
-#[derive(Clone, Copy)]
-pub(crate) struct RequestId(*mut sys::rdma_cm_id);
+/// A name for a request, unique while the request lives: the address of its id.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RequestId(usize);
+
+impl RequestId {
+    /// The name of a request with this id.
+    fn new(id: *mut sys::rdma_cm_id) -> Self {
+        Self(id as usize)
+    }
+
+    /// A name that no request has.
+    #[cfg(rpcrdma_kunit)]
+    pub(crate) const fn test(number: usize) -> Self {
+        Self(number)
+    }
+}
 
 /// A connection that a peer asks for.
 ///
@@ -89,8 +99,6 @@ pub(crate) struct ConnectRequest<L: ConnectionRequests> {
     read_depth: u8,
     /// The number of RDMA Reads of its own that it would have under way at a time.
     answer_depth: u8,
-    /// Set when its device goes away, or its peer has given up.
-    withdrawn: bool,
     /// The receiver of the withdrawal of the request.
     _listener: Arc<L>,
 }
@@ -131,19 +139,9 @@ impl<L: ConnectionRequests> ConnectRequest<L> {
         self.id.device_limits()
     }
 
-    /// Returns whether this is the request with that id.
-    pub(crate) fn is(&self, id: RequestId) -> bool {
-        ptr::eq(self.id.as_ptr(), id.0)
-    }
-
-    /// Its device goes away, or its peer has given up.
-    pub(crate) fn withdraw(&mut self) {
-        self.withdrawn = true;
-    }
-
-    /// Returns whether its device goes away, or its peer has given up.
-    pub(crate) fn is_withdrawn(&self) -> bool {
-        self.withdrawn
+    /// Returns the name of the request.
+    pub(crate) fn name(&self) -> RequestId {
+        RequestId::new(self.id.as_ptr())
     }
 
     /// Handles the events of an id that nobody has accepted yet: its device goes away, which the CM
@@ -174,7 +172,7 @@ impl<L: ConnectionRequests> ConnectRequest<L> {
         let listener = ManuallyDrop::new(unsafe {
             Arc::<L>::from_raw((*id).context.cast::<L>().cast_const())
         });
-        L::withdrawn(&listener, RequestId(id));
+        L::withdrawn(&listener, RequestId::new(id));
         0
     }
 }
@@ -359,7 +357,6 @@ impl<L: ConnectionRequests> Listener<L> {
             private,
             read_depth: conn.initiator_depth,
             answer_depth: conn.responder_resources,
-            withdrawn: false,
             _listener: Arc::clone(&handler),
         };
         match L::requested(&handler, incoming) {
