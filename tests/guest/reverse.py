@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-# Calls to the client in every form of Version Two: in parts, with chunks, with the same transaction ID.
+# Calls to the client, with the same transaction ID too; in every form of Version Two: in parts, with chunks.
 # mode: pair
 # light: yes
 # fabrics: rxe
 # soak-fabrics: rxe siw
-# variants: two
+# variants: two one
 # kernels: uml
 # soak-smoke: uml-kasan uml-lockdep debug
 # timeout: 300 900
@@ -58,6 +58,13 @@ CASES = [
     ("a Call in parts that is too long", {"form": "parts", "length": LONGEST + 400}, "error"),
     ("a Call chunk that is too long", {"form": "chunk", "length": LONGEST + 4096}, "error"),
 ]
+#: In Version One there are no chunks, and a message has 1024 octets.
+ONE = [
+    ("one message", {"form": "inline"}, "inline"),
+    ("a long message", {"form": "inline", "length": 960}, "inline"),
+    ("a long Reply", {"form": "inline", "operations": 20, "tag": 300}, "inline"),
+    ("the same transaction ID", {"form": "inline", "same": True}, "inline"),
+]
 #: Where there are memory windows.
 WINDOWS = [
     ("a Call chunk to be invalidated", {"form": "chunk", "length": 9000, "window": True, **SHORT},
@@ -98,6 +105,13 @@ def one(name, wanted, expected, path, problems):
     os.statvfs(path)
 
 
+def foreign(path):
+    """A chunk that can't be read ends the connection; the mount goes on with the next one."""
+    log(f"a chunk that is no memory: {remote_call('reverse', form='foreign', length=9000, patience=5)}")
+    wait_for("the next connection", 60, lambda: status("stat", "-f", path, timeout=30)[0] == 0)
+    check(remote_call("state")["connections"] > 1, "the connection was not lost")
+
+
 def client():
     """All forms, one after the other, on one connection."""
     before = module_refs()
@@ -106,22 +120,21 @@ def client():
     mount_raw(f"{peer}:/export", path, f"addr={peer},clientaddr={os.environ['OWN_ADDR']},vers=4.1,proto=rdma,"
               "port=20050,noac,nosharecache")
     problems = []
-    cases = CASES + (WINDOWS if os.environ["FABRIC"] == "rxe" else [])
+    two = os.environ["VARIANT"] == "two"
+    cases = CASES + (WINDOWS if os.environ["FABRIC"] == "rxe" else []) if two else ONE
     for _ in range(rounds()):
         for name, wanted, expected in cases:
             one(name, wanted, expected, path, problems)
     state = remote_call("state")
     seen = counters()
     log(f"{state}; {seen}")
-    for name in ("reverse_reads", "reverse_writes"):
+    for name in ("reverse_reads", "reverse_writes") if two else ():
         check(seen[name] > 0, f"no {name}: the chunks were not used")
-    if os.environ["FABRIC"] == "rxe":
+    if two and os.environ["FABRIC"] == "rxe":
         check(seen["reverse_invalidations"] == len(WINDOWS) * rounds(), "not every handle was invalidated")
     check(state["connections"] == 1, f"connected {state['connections']} times")
-    # A chunk that can't be read ends the connection; the mount goes on with the next one.
-    log(f"a chunk that is no memory: {remote_call('reverse', form='foreign', length=9000, patience=5)}")
-    wait_for("the next connection", 60, lambda: status("stat", "-f", path, timeout=30)[0] == 0)
-    check(remote_call("state")["connections"] > 1, "the connection was not lost")
+    if two:
+        foreign(path)
     status("umount", path)
     wait_for("release of the transport", 60, lambda: module_refs() == before)
     check(not problems, f"{len(problems)} of {len(cases)} cases:\n  " + "\n  ".join(problems))

@@ -5,7 +5,7 @@ import itertools
 import struct
 import time
 
-from common import Gone, check, log, remote, slowness, watchdog, wait_for
+from common import Gone, log, remote, slowness, watchdog, wait_for
 from hostile_attack import FILE, case
 from hostile_calls_headers import unsolicited
 from hostile_caller import Caller, XIDS
@@ -166,10 +166,13 @@ def recalls(t):
         if call is None:
             t.problem(f"{name}: no delegation is recalled")
             continue
-        check(call.vers == 1 and 1 <= call.credit <= 1024, f"a wrong Call: {call.data[:28].hex()}")
-        check(call.rpc[:4] == call.data[:4], "another transaction ID in the RPC header")
+        if call.vers != 1 or not 1 <= call.credit <= 1024:
+            t.problem(f"{name}: a wrong Call: {call.data[:28].hex()}")
+        if call.rpc[:4] != call.data[:4]:
+            t.problem(f"{name}: another transaction ID in the RPC header")
         # The drafts of RFC 8167: RDMA_MSG (see `reverse_call`), and all three lists are empty.
-        check(not (call.reads or call.writes) and call.reply is None, f"chunks: {call.data[:64].hex()}")
+        if call.reads or call.writes or call.reply is not None:
+            t.problem(f"{name}: a Call with chunks: {call.data[:64].hex()}")
         outcome = "taken"
         try:
             for message in wrong_answers(call.xid)[name]:

@@ -73,7 +73,7 @@ def check_read(t, label, answer, offset, count, chunk):
         # RFC 8166, 3.4.4.4: padding goes with the data, and is written nowhere (3.4.6.2).
         t.problem(f"{label}: {len(rest) - 8} octets behind the length")
     for (_, n, _), (at, room) in zip(returned, chunk):
-        untouched(t, connection, label, at + n, at + room)
+        untouched(t, connection, label, at + min(n, room), at + room)
 
 
 @case
@@ -85,6 +85,7 @@ def write_chunks(t):
             ("too long", 4096, [(a, 8192)]),
             ("odd", 4095, [(a, 4095)]),
             ("odd and too long", 4093, [(a + 1, 4200)]),
+            ("odd, in parts and too long", 4093, [(a, 1001), (a + 2000, 4000)]),
             ("in octets", 100, [(a + 2 * i, 1) for i in range(100)]),
             ("in many parts", 6000, [(a + 64 * i, 25) for i in range(240)]),
             ("with gaps", 4096, [(a, 0), (a, 1000), (a, 0), (a + 2000, 0), (a + 3000, 4000)]),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A server in user space that calls its client back in every form that Version Two has.
+"""A server in user space that calls its client back: in Version One, and in every form that Version Two has.
 
 Calls of the client are passed on to the NFS server of this guest over TCP, so there is a real session. Calls to the
 client are made here, in that session: a CB_COMPOUND that is as long as it has to be, and has as long a Reply.
@@ -18,6 +18,7 @@ import traceback
 
 import hostile_server
 import hostile_two
+import rpcrdma_header as one
 from common import CONTROL_PORT, Gone, rnr_counters
 from hostile_qp import ACCESS, MR, WINDOWS
 from nfs3_mini import Answer, opaque
@@ -130,6 +131,29 @@ class Callback(hostile_two.Two):
         super().call(header, rpc)
 
 
+class CallbackOne:
+    """The same in Version One, where a Call and its Reply are one message each."""
+
+    spoken = False
+
+    def __init__(self, connection):
+        self.connection = connection
+        self.received = self.sent = 0
+        self.answers, self.in_between = {}, None
+
+    def handle(self, data):
+        """Keeps Replies, and errors instead of them; answers Calls."""
+        header = one.Header(data)
+        self.received += 1
+        if header.error or header.rpc[4:8] == struct.pack(">I", 1):
+            self.answers[header.xid] = (header, header.rpc, False)
+            return
+        make, self.in_between = self.in_between, None
+        if make:
+            make(header.xid)
+        self.connection.handle(data)
+
+
 class Peer(hostile_server.Server):
     """The listener, and the Calls to be made."""
 
@@ -165,11 +189,12 @@ class Peer(hostile_server.Server):
         if not self.connection:
             return
         if not self.connection.two:
-            self.connection.two = Callback(self.connection)
+            self.connection.two = (Callback if self.two else CallbackOne)(self.connection)
         try:
             idle = not self.connection.poll()
             while self.connection.arrived:
-                self.connection.handle(self.connection.arrived.pop(0))
+                handler = self.connection if self.two else self.connection.two
+                handler.handle(self.connection.arrived.pop(0))
                 idle = False
         except Gone as x:
             self.drop(str(x))
@@ -255,6 +280,10 @@ class Peer(hostile_server.Server):
         """As `reverse`, with a transaction ID."""
         connection, two = self.connection, self.connection.two
         rpc, answer, rest, size = self.compound(xid, length, operations, tag)
+        if not self.two:
+            assert form == "inline" and not (reply or writes), "Version One has no other form"
+            connection.send_message(one.encode(xid) + rpc)
+            return self.wait(xid, patience) or self.judge_one(xid, answer, rest, size)
         memory = self.chunk_memory()
         chunks = {}
         if reply:
@@ -300,6 +329,19 @@ class Peer(hostile_server.Server):
         for message in messages:
             connection.send_message(message)
             two.sent += 1
+        if missing := self.wait(xid, patience):
+            return missing
+        # The field is that of immediate data, which some releases turn.
+        key = chunks.get("inv") or 0
+        keys = (key, int.from_bytes(key.to_bytes(4, "little"), "big"))
+        assert all(k in keys for k in connection.invalidated), f"{connection.invalidated} is not {key}"
+        took = len(connection.invalidated)
+        connection.invalidated.clear()
+        return self.judge(xid, answer, rest, reply, writes, size) + ", invalidated" * took
+
+    def wait(self, xid, patience):
+        """Waits for the answer to a Call; returns why there is none."""
+        connection, two = self.connection, self.connection.two
         deadline = time.monotonic() + patience
         while xid not in two.answers:
             if self.connection is not connection:
@@ -310,13 +352,16 @@ class Peer(hostile_server.Server):
                 time.sleep(0.0005)
             while connection.arrived:
                 two.handle(connection.arrived.pop(0))
-        # The field is that of immediate data, which some releases turn.
-        key = chunks.get("inv") or 0
-        keys = (key, int.from_bytes(key.to_bytes(4, "little"), "big"))
-        assert all(k in keys for k in connection.invalidated), f"{connection.invalidated} is not {key}"
-        took = len(connection.invalidated)
-        connection.invalidated.clear()
-        return self.judge(xid, answer, rest, reply, writes, size) + ", invalidated" * took
+        return ""
+
+    def judge_one(self, xid, answer, rest, size):
+        """What the client has answered in Version One: an RDMA_MSG without chunks, and the whole RPC message."""
+        header, _, _ = self.connection.two.answers[xid]
+        lists = (header.reads, header.writes, header.reply)
+        if header.vers != 1 or not header.credit or not header.error and (header.proc, *lists) != (
+                one.MSG, [], [], None):
+            return f"a wrong header: {header.data[:64].hex()}"
+        return self.judge(xid, answer, rest, 0, 0, size)
 
     def judge(self, xid, answer, rest, reply, writes, size):
         """What the client has answered."""

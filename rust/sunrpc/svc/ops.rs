@@ -336,14 +336,10 @@ impl<T: ServerTransport> ConnectionOps<T> {
         // SAFETY: The request is that of the Call which this thread handles, and SUNRPC has
         // authenticated it before.
         let flavor = unsafe { (*rqst).rq_cred.cr_flavor };
-        if covers_message(flavor) {
-            // The offset is one in what is about to be wrapped.
-            return 0;
-        }
         // SAFETY: `CallRqst` has put the context there, a `T::Context`, and only this thread uses
         // it.
         let context = unsafe { &mut *(*rqst).rq_xprt_ctxt.cast::<T::Context>() };
-        context.result_payload(offset, len);
+        note_result(context, flavor, offset, len);
         0
     }
 
@@ -405,21 +401,55 @@ fn covers_message(flavor: u32) -> bool {
     flavor > MAX_FLAVOR && !UNPROTECTED.contains(&flavor)
 }
 
+/// Notes a result of a Reply with this flavor, unless nothing of such a Reply may be reduced: then
+/// the offset is one in what is about to be wrapped.
+fn note_result(context: &mut impl CallContext, flavor: u32, offset: u32, len: u32) {
+    if !covers_message(flavor) {
+        context.result_payload(offset, len);
+    }
+}
+
 #[cfg(rpcrdma_kunit)]
 #[kernel::prelude::kunit_tests(rpcrdma_svc_ops)]
 mod tests {
     use super::*;
 
+    /// A Call, with the latest result that may go into a chunk.
+    struct Noted(Option<(u32, u32)>);
+
+    impl CallContext for Noted {
+        fn message(&self) -> &[u8] {
+            &[]
+        }
+
+        fn is_scattered(&self) -> bool {
+            false
+        }
+
+        fn result_payload(&mut self, offset: u32, len: u32) {
+            self.0 = Some((offset, len));
+        }
+
+        fn is_unanswered(&self) -> bool {
+            false
+        }
+    }
+
     /// RFC 8166 section 8.2.2.3: a result is not reduced if integrity or privacy are in use.
     #[test]
     fn nothing_is_reduced_from_protected_replies() {
+        let noted = |flavor| {
+            let mut call = Noted(None);
+            note_result(&mut call, flavor, 128, 4096);
+            call.0
+        };
         // AUTH_NONE, AUTH_SYS, and Kerberos for authentication only.
         for flavor in [0, 1, 7, 390_003] {
-            assert!(!covers_message(flavor));
+            assert_eq!(noted(flavor), Some((128, 4096)));
         }
         // Kerberos, LIPKEY and SPKM-3 with integrity, and with privacy.
         for flavor in [390_004, 390_005, 390_007, 390_008, 390_010, 390_011] {
-            assert!(covers_message(flavor));
+            assert_eq!(noted(flavor), None);
         }
     }
 }
