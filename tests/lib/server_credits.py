@@ -44,7 +44,7 @@ def set_memory(megabytes):
 
 def use_all(mount, name="file", connections=1):
     """Many large WRITEs at once, so that each is in work for a while."""
-    size, most = 64 * 1024 // connections, MOST * connections
+    size, most = 128 * 1024 // connections, MOST * connections
     memory = mmap.mmap(-1, size)
     file = os.open(f"{mount.path}/{name}", os.O_CREAT | os.O_WRONLY | os.O_DIRECT)
     with concurrent.futures.ThreadPoolExecutor(most) as threads:
