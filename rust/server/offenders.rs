@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     const HOST: Host = Host::Ipv4(1);
-    const OTHER: Host = Host::Ipv6(1);
+    const OTHER: Host = Host::Ipv6(1_u128.to_ne_bytes());
 
     #[test]
     fn some_offences_are_free() {
@@ -167,7 +167,7 @@ mod tests {
             hosts.blame(HOST, 0);
         }
         for number in 0..10 * HOSTS as u128 {
-            hosts.blame(Host::Ipv6(number), 0);
+            hosts.blame(Host::Ipv6(u128::to_ne_bytes(number)), 0);
         }
         assert!(hosts.has(HOST, 0));
     }

@@ -25,8 +25,8 @@ pub(super) const MAX_REQUESTS: usize = 4096;
 /// One accepted request in this many is the oldest of those from hosts that had others waiting.
 const FURTHER: u32 = 4;
 
-/// A request that waits. What is compared while others are searched is here, so that no request
-/// has to be looked at for that.
+/// A request that waits, with the fields that searches compare, so that they need not read the
+/// request itself. Small, because there are places for [`MAX_REQUESTS`] of them in each queue.
 struct Waiting<R> {
     /// Where its peer is.
     host: Host,
@@ -78,7 +78,7 @@ impl<R> Order<R> {
         all.filter(|other| other.host == host).count()
     }
 
-    /// Adds one, beside `same` others of its host.
+    /// Adds a request of a host that has `same` others waiting.
     ///
     /// # Errors
     ///

@@ -160,7 +160,7 @@ def client():
 def the_listener():
     """The server begins to listen, on both families."""
     remote_call("nfsd_stop")
-    # The usual clock is too coarse to tell the order of events on two CPUs.
+    # The usual clock is too coarse for the order of events on two CPUs.
     remote("echo counter >/sys/kernel/tracing/trace_clock")
     remote("echo 4096 >/sys/kernel/tracing/buffer_size_kb")
     remote("echo 1 >/sys/kernel/tracing/events/rpcrdma_rs/enable")

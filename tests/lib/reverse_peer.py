@@ -355,7 +355,7 @@ class Peer(hostile_server.Server):
         return ""
 
     def judge_one(self, xid, answer, rest, size):
-        """What the client has answered in Version One: an RDMA_MSG without chunks, and the whole RPC message."""
+        """Judges an answer in Version One: it must be an RDMA_MSG without chunks, with the whole RPC message."""
         header, _, _ = self.connection.two.answers[xid]
         lists = (header.reads, header.writes, header.reply)
         if header.vers != 1 or not header.credit or not header.error and (header.proc, *lists) != (

@@ -42,9 +42,9 @@ const LEAST_OFFER: u32 = 1;
 /// both kinds. One that is promised to nobody is there in any case.
 pub(crate) const FOR_OPTIONAL: u32 = 3;
 
-/// A peer with Receives of its own that has so many Calls in a minute for each of its credits has
-/// used them all, however few Calls were with us at a time: of a peer that is far away, or whose
-/// Calls are answered at once, most are always on their way.
+/// Calls in a minute for each credit, after which a peer with Receives of its own counts as one
+/// that uses all of its credits, even if few of its Calls were at the server at the same time: most
+/// Calls of a distant peer, or of one whose Calls are answered at once, are always in transit.
 const TURNS: u32 = 64;
 
 /// The number of looks after which a peer of Version One has heard of fewer credits. The first may
@@ -87,7 +87,7 @@ pub(crate) struct Receives {
     looks: u32,
     /// The bound of the credits where Receives are not shared, see [`Self::set_memory`].
     bound: Option<u32>,
-    /// What it was computed of: the memory in use and its limit, in KiB, and the most credits.
+    /// The inputs of `bound`: memory in use and its limit, in KiB, and the most credits.
     memory: (u64, u64, u32),
     /// The bound of the credits of a peer that does not use them, see [`Self::minute_over`].
     idle_bound: u32,
@@ -687,7 +687,7 @@ mod tests {
         assert_eq!(receives.begin_renewal(None, Withdrawal::ByReply).granted, 8);
     }
 
-    /// Of a peer that is far away there may never be two Calls with us at a time.
+    /// A distant peer may never have two Calls at the server at the same time.
     #[test]
     fn credits_grow_by_the_number_of_calls() {
         let mut receives = Receives::new(4, 64);

@@ -19,7 +19,7 @@ pub(crate) enum Host {
     /// The host with this IPv4 address.
     Ipv4(u32),
     /// The host with this IPv6 address.
-    Ipv6(u128),
+    Ipv6([u8; 16]),
     /// Any other.
     Other,
 }
@@ -43,7 +43,7 @@ impl Id {
         let remote = self.remote();
         match u32::from(remote.family()) {
             sys::AF_INET => Host::Ipv4(remote.ipv4()),
-            sys::AF_INET6 => Host::Ipv6(remote.ipv6()),
+            sys::AF_INET6 => Host::Ipv6(remote.ipv6().to_ne_bytes()),
             _ => Host::Other,
         }
     }

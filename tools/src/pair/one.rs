@@ -44,8 +44,7 @@ impl Pair {
             parts: 1,
             chunks: false,
         };
-        // What a server's connection would grant follows from Receives that these ends do not
-        // count.
+        // The grant of a server depends on Receives, which these ends do not count.
         let granted = end.connection.begin(&message_of_one);
         assert!(granted.is_ok_and(|granted| granted.is_none() || !is_call));
         end.connection.commit(&message_of_one);
