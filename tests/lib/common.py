@@ -142,6 +142,18 @@ def watchdog():
     return slowness() * float(os.environ.get("PATIENCE", "1"))
 
 
+class Pause:
+    """Sleeps between two looks at something: for half a millisecond at first, and for longer the
+    longer it takes, since each look costs a virtual machine more than the sleep."""
+
+    def __init__(self, most=0.02):
+        self.seconds, self.most = 0.0005, most
+
+    def __call__(self):
+        time.sleep(self.seconds)
+        self.seconds = min(self.seconds * 1.5, self.most)
+
+
 def is_timed():
     """Whether a case may judge by a clock: only in `make soak`."""
     return soak()

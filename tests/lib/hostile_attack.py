@@ -7,7 +7,7 @@ A case is a function that gets an `Attack`. What is wrong is noted in its `probl
 import struct
 import time
 
-from common import Gone, log, pattern, watchdog
+from common import Gone, Pause, log, pattern, watchdog
 from hostile_caller import Caller, Refused, XIDS
 from hostile_judge import judge
 from rpc_message import compound, getattr_, null_rpc, to_file
@@ -122,9 +122,10 @@ class Attack:
         wanted = {struct.unpack_from(">I", data)[0]: allowed
                   for _, data, allowed in part if "nothing" not in allowed}
         deadline = time.monotonic() + 5 * watchdog()
+        pause = Pause()
         while set(wanted) - {a.xid for a in connection.answers} and time.monotonic() < deadline:
             connection.take()
-            time.sleep(0.0005)
+            pause()
         # What should not come may come now.
         time.sleep(0.03)
         connection.take()

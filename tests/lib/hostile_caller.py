@@ -11,7 +11,7 @@ import pyverbs.enums as e
 from pyverbs.cmid import AddrInfo, CMID, ConnParam
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
-from common import Gone, NFS_PORT, slowness, watchdog
+from common import Gone, NFS_PORT, Pause, slowness, watchdog
 from hostile_judge import TWO
 from hostile_qp import DEPTH, Events, Memory, QueuePair, SENDS
 from rpcrdma_header import ERROR, Header, encode
@@ -141,6 +141,7 @@ class Connection(QueuePair):
     def answer(self, xid, limit=10, within=None):
         """Waits for the answer to a Call; `within` a few seconds where none is to come."""
         deadline = time.monotonic() + (within * slowness() if within else limit * watchdog())
+        pause = Pause()
         while True:
             for answer in self.answers:
                 if answer.xid == xid:
@@ -148,7 +149,7 @@ class Connection(QueuePair):
             self.take()
             if time.monotonic() > deadline:
                 return None
-            time.sleep(0.0005)
+            pause()
 
     def earn(self, count, seconds=None):
         """Uses all credits again and again, until the server grants `count`; raises `Gone` if it does not.
@@ -188,10 +189,11 @@ class Connection(QueuePair):
     def lost(self, limit=15, within=None):
         """Waits for the server to end the connection; returns whether it did."""
         deadline = time.monotonic() + (within * slowness() if within else limit * watchdog())
+        pause = Pause()
         try:
             while time.monotonic() < deadline:
                 self.take()
-                time.sleep(0.001)
+                pause()
         except Gone:
             return True
         return False

@@ -24,6 +24,7 @@ FOREIGN = 0xDEADBE00
 @case
 def credits_ignored(t):
     """Many more Calls than credits: they are answered, or the connection ends. Other connections do not."""
+    count = 1000 if soak() else 250
     for make in (lambda: null_call(next(XIDS)),
                  lambda: null_call(next(XIDS), vers=7),
                  lambda: bytes(20)):
@@ -31,8 +32,8 @@ def credits_ignored(t):
         with broken_credits():
             connection = Caller()
             try:
-                connection.send_many([make() for _ in range(1000)])
-                log("  1000 were taken")
+                connection.send_many([make() for _ in range(count)])
+                log(f"  {count} were taken")
             except Gone as x:
                 log(f"  lost: {x}")
             connection.close()
@@ -51,7 +52,7 @@ def without_receives(t, label, make, count):
         log(f"  {label}: lost after {sent}: {x}")
     began = time.monotonic()
     worst = 0
-    while time.monotonic() - began < (4 if slow() else 2):
+    while time.monotonic() - began < (2 if soak() else 1) * (2 if slow() else 1):
         worst = max(worst, t.well())
         time.sleep(0.1)
     log(f"  {label}: {sent} Calls; another connection has to wait for {worst:.2f} s")
@@ -76,7 +77,7 @@ def read_all(connection):
 def replies_not_received(t):
     """Calls whose Replies are never received: nobody else waits for them."""
     with broken_credits():
-        held = [without_receives(t, label, make, count if soak() else count // 5) for label, make, count in (
+        held = [without_receives(t, label, make, count if soak() else count // 10) for label, make, count in (
             ("NULL", lambda c: null_call(next(XIDS)), 200),
             ("errors", lambda c: null_call(next(XIDS), vers=9), 200),
             ("READ in parts", read_in_parts, 60),

@@ -116,7 +116,7 @@ def cut_tokens(t):
     tokens, before, memory = {}, tokens_seen(), None
     for length in (60, 2000):
         size = len(token_call(0, token(length)))
-        for position in [None, *range(8, min(size - 8, 200), 4 if soak() else 12), *([1000] if length > 1000 else [])]:
+        for position in [None, *range(8, min(size - 8, 200), 4 if soak() else 20), *([1000] if length > 1000 else [])]:
             connection = Caller(memory=memory)
             # What connections had is not freed: they share it.
             memory = connection.memory

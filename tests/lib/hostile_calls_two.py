@@ -7,7 +7,8 @@ import struct
 import time
 
 from case import broken_credits
-from common import Gone, digest, log, pattern, remote, slow, slowness, watchdog
+from common import (Gone, Pause, digest, log, pattern, remote, slow, slowness, soak,
+                    watchdog)
 from hostile_attack import FILE, FILE_SIZE, contents
 from hostile_caller import ARENA, CHUNKS, XIDS
 from hostile_calls_data import CANARY, SCRATCH, untouched, used
@@ -49,12 +50,13 @@ def finish(t, label, connection, xid, allowed, alive=True):
         if not connection.null(20):
             outcome = "a stall"
         deadline = time.monotonic() + (10 if "nothing" not in allowed else 0.05) * slowness()
+        pause = Pause()
         while outcome == "nothing":
             answer = next((a for a in connection.answers if a.xid == xid), None)
             if answer or time.monotonic() > deadline:
                 break
             connection.take()
-            time.sleep(0.0005)
+            pause()
         if answer:
             if answer.kind.startswith("error"):
                 # What is answered with an error is discarded: no Reply follows.
@@ -899,7 +901,7 @@ def mutations(t):
     values = (0, 1, 2, 3, 4, 16, 17, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
     seen = {}
     connection = None
-    for i in range(60 if slow() else 300):
+    for i in range(60 if slow() or not soak() else 300):
         try:
             connection = connection or opened()
             xid = next(XIDS)

@@ -33,7 +33,7 @@ def cut_tokens(t):
     """As in Version One, and with longer messages."""
     start_proxy()
     tokens, before, memory = {}, tokens_seen(), None
-    for position in [None, *range(8, 200, 4 if soak() else 12), 1000]:
+    for position in [None, *range(8, 200, 4 if soak() else 20), 1000]:
         label = f"a token cut at {position}"
         tokens[label] = whole = token(2000, position)
 

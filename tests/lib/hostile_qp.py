@@ -15,7 +15,7 @@ from pyverbs.pd import PD
 from pyverbs.qp import QP, QPCap, QPInitAttr
 from pyverbs.wr import RecvWR, SGE, SendWR
 
-from common import Gone
+from common import Gone, Pause
 
 #: Octets of each Receive buffer, and how many of them there are.
 INLINE, DEPTH = 4096, 64
@@ -138,13 +138,14 @@ class QueuePair:
     def wait(self, wr_id):
         """Waits for the completion of a work request."""
         deadline = time.monotonic() + self.patience
+        pause = Pause(0.004)
         while wr_id not in self.done:
             idle = not self.poll()
             # Others may complete without end.
             if time.monotonic() > deadline or idle and self.given_up():
                 raise Gone("a work request does not complete")
             if idle:
-                time.sleep(0.0005)
+                pause()
         self.done.discard(wr_id)
 
     def post(self, wr):

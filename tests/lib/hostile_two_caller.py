@@ -4,7 +4,7 @@
 import struct
 import time
 
-from common import Gone, slowness, watchdog
+from common import Gone, Pause, slowness, watchdog
 from hostile_caller import Connection, Refused, XIDS, accepted
 from pyverbs.pyverbs_error import PyverbsRDMAError
 from rpc_message import null_rpc
@@ -139,11 +139,12 @@ class TwoConnection(Connection):
     def wait_room(self, count, limit=20):
         """Waits until so many messages may be sent."""
         deadline = time.monotonic() + limit * watchdog()
+        pause = Pause()
         while self.room() < count:
             self.take()
             if time.monotonic() > deadline:
                 raise Gone(f"no credits: {self.sent} sent, {self.limit} allowed")
-            time.sleep(0.0005)
+            pause()
 
     def widen(self, count, seconds=None):
         """Gets a window of so many messages, which grows when all of it is used.
@@ -168,11 +169,12 @@ class TwoConnection(Connection):
         """Tells properties and waits for those of the server."""
         self.post_message(properties(self.credit(), values))
         deadline = time.monotonic() + 20 * watchdog()
+        pause = Pause()
         while not any(a.kind == "properties" for a in self.answers):
             self.take()
             if time.monotonic() > deadline:
                 raise Gone("no properties")
-            time.sleep(0.0005)
+            pause()
         return self
 
     def request(self, xid, rpc, **lists):
