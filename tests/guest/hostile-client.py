@@ -53,7 +53,7 @@ def settle(before):
 
     When a hundred end at once, the news may be lost: then SUNRPC ends them after some minutes.
     """
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + (30 if soak() else 10)
     while (left := queue_pairs() - before) > 0 and time.monotonic() < deadline:
         time.sleep(0.5)
     if left:
@@ -63,7 +63,8 @@ def settle(before):
 
 def client():
     """All cases, or those named in `$CASES`, while a load goes on."""
-    with Mount("4.2") as mount, Load(mount, jobs=3 if soak() else 2) as load:
+    with Mount("4.2") as mount, Load(mount, jobs=3 if soak() else 2,
+                                     pause=0 if soak() else 0.01) as load:
         # After the processes of the load were made.
         from hostile_calls import Attack, CASES
         if os.environ.get("VARIANT") == "two":
@@ -92,8 +93,8 @@ def client():
         t.drop()
         if t.friend:
             t.friend.close()
-        left = settle(pairs)
         load.stop()
+        left = settle(pairs)
         if times := connects(mount) - connected:
             t.problem(f"the mount had to connect again {times} times")
         more = slab() - memory

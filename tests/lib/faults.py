@@ -28,12 +28,14 @@ class Load:
     Each process has a cell in shared memory: how many steps it has done, and when
     it finished the last one. Every third step is direct, and every file is left
     as the last step wrote it, so that the server's copy can be compared at the end.
+    With a `pause` in seconds after each step they leave time to what is tested beside them.
     """
 
     CELL = struct.Struct("Qd")
 
-    def __init__(self, mount, jobs=4, name="load", tolerant=False):
+    def __init__(self, mount, jobs=4, name="load", tolerant=False, pause=0):
         self.mount, self.jobs, self.name, self.tolerant = mount, jobs, name, tolerant
+        self.pause = pause
         self.top = f"{mount.path}/{name}"
         self.shared = mmap.mmap(-1, 4096)
         self.pids = {}
@@ -106,6 +108,7 @@ class Load:
                 if e.errno is None:
                     raise
             self.beat(job, step)
+            time.sleep(self.pause)
 
     @staticmethod
     def step(path, data, direct):
