@@ -85,7 +85,6 @@ use crate::responder::call::{
 use crate::responder::post;
 use crate::responder::reply::{
     self,
-    AwaitRegions,
     Ready,
     ReplySource, //
 };
@@ -321,15 +320,6 @@ struct Answering<'a> {
     kept: Option<KeptMessage>,
 }
 
-/// A client's callback service does not wait for memory regions. Without them the Call is refused.
-struct NoWait;
-
-impl AwaitRegions for NoWait {
-    fn attempt<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
-        attempt()
-    }
-}
-
 impl ReplySource<Client> for Answering<'_> {
     fn call(&self) -> &ReverseCall<Client> {
         self.call
@@ -420,7 +410,8 @@ fn send(
     // In Version One grants of the two directions are separate, RFC 8167 section 4.1.
     let terms = ReplyTerms::new(&link.terms(), REVERSE_CREDITS);
     let mut ready = Ready::new(xid, buffer, 0);
-    match reply::prepare(&mut answering, &mut ready, &terms, &NoWait) {
+    // A client's callback service does not wait for memory regions: without them it refuses.
+    match reply::prepare(&mut answering, &mut ready, &terms, || Ok(false)) {
         Ok(()) => {}
         Err(ENOMEM) => return Err(SendError::NoBufs),
         Err(_) => {

@@ -92,8 +92,4 @@ pub(crate) trait EndpointEvents: ConnectionEvents + Sized {
     /// A Send buffer came back without having been posted, or a transfer has ended. May be called
     /// with spinlocks held.
     fn resources_back(&self) {}
-
-    /// RDMA Reads or Writes are ready to be posted: it is the peer that lets them end. Their pages
-    /// were counted before, with a full barrier.
-    fn transfers_begun(&self) {}
 }

@@ -116,7 +116,6 @@ pub(super) fn leave_to_peer<H: EndpointEvents>(transfers: &mut Transfers<H>) {
         let endpoint = &first.with().endpoint;
         // Full, as the barrier of a check is: it sees the pages, or is asked for anew.
         endpoint.with_peer.fetch_add(pages, Full);
-        endpoint.context.handler().transfers_begun();
     }
 }
 

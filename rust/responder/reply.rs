@@ -186,31 +186,21 @@ where
     }
 }
 
-/// How a Reply waits for memory regions for its RDMA Writes.
-pub(crate) trait AwaitRegions {
-    /// Makes an attempt, again whenever a transfer has ended, while that returns `EAGAIN` and there
-    /// is reason to wait. May sleep.
-    ///
-    /// # Errors
-    ///
-    /// What `attempt` returns: `EAGAIN` if the regions are too few even when nobody else has any.
-    /// `ENOTCONN` if the connection ends before.
-    fn attempt<T>(&self, attempt: impl FnMut() -> Result<T>) -> Result<T>;
-}
-
 /// Makes the Reply of a Call, in `ready`, which has nothing yet but the buffer. Sleeps.
 ///
-/// `regions` repeats an attempt that finds too few memory regions.
+/// If too few memory regions are free for its RDMA Writes, `await_regions` waits for some and says
+/// whether to look again. If it says no, they are too few even when nobody else has any.
 ///
 /// # Errors
 ///
-/// `ENOTCONN`, `ENOMEM`: the connection must be ended, and the Call will be sent again.
+/// `ENOTCONN`, `ENOMEM`: the connection must be ended, and the Call will be sent again. And what
+/// `await_regions` returns.
 #[inline]
 pub(crate) fn prepare<H, R>(
     rqst: &mut R,
     ready: &mut Ready<H>,
     terms: &ReplyTerms,
-    regions: &impl AwaitRegions,
+    await_regions: impl FnMut() -> Result<bool>,
 ) -> Result
 where
     H: EndpointEvents<Push = Pages>,
@@ -223,7 +213,7 @@ where
             ready.len = len;
             Ok(())
         }
-        None => prepare_any(rqst, ready, terms, regions),
+        None => prepare_any(rqst, ready, terms, await_regions),
     }
 }
 
@@ -264,24 +254,29 @@ fn prepare_any<H, R>(
     rqst: &mut R,
     ready: &mut Ready<H>,
     terms: &ReplyTerms,
-    regions: &impl AwaitRegions,
+    mut await_regions: impl FnMut() -> Result<bool>,
 ) -> Result
 where
     H: EndpointEvents<Push = Pages>,
     R: ReplySource<H>,
 {
     let mut waits = false;
-    let filled = regions.attempt(|| {
+    let filled = loop {
         let filled = match fill_only_chunk(rqst, ready, terms).transpose() {
             Some(filled) => filled,
             None => fill(rqst, ready, terms),
         };
-        if matches!(filled, Err(EAGAIN)) && !core::mem::replace(&mut waits, true) {
+        if !matches!(filled, Err(EAGAIN)) {
+            break filled;
+        }
+        if !core::mem::replace(&mut waits, true) {
             let call = rqst.call();
             call.stats().out_of_regions(call.xid());
         }
-        filled
-    });
+        if !await_regions()? {
+            break filled;
+        }
+    };
     match filled {
         Ok(transfers) => {
             if !transfers.is_empty() {

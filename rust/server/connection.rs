@@ -15,6 +15,7 @@ use crate::endpoint::{
     Received,
     SendBuffer, //
 };
+use crate::kext::barrier::smp_mb;
 use crate::kext::debugfs::Directory;
 use crate::kext::delayed_work::{
     impl_has_delayed_work_ext,
@@ -58,7 +59,6 @@ use crate::responder::call::{
 };
 use crate::responder::reply::{
     self,
-    AwaitRegions,
     Ready, //
 };
 use crate::responder::stats::Stats;
@@ -70,8 +70,6 @@ use crate::server::callback::{
 };
 use crate::server::inbox::Inbox;
 use crate::server::offenders::Offenders;
-use crate::server::patience::Patience;
-use crate::server::upkeep::Upkeep;
 use crate::server::withheld::Withheld;
 use crate::sunrpc::svc::{
     CallRqst,
@@ -83,6 +81,10 @@ use crate::sunrpc::{
     AddressText, //
 };
 use core::ptr;
+use kernel::time::{
+    delay::fsleep,
+    Delta, //
+};
 
 /// Send buffers to begin with, and how many are added at a time.
 const SEND_STEP: u32 = 2;
@@ -90,6 +92,20 @@ const SEND_STEP: u32 = 2;
 /// Octets of memory that RDMA Reads and Writes of a connection may have: with as many no further
 /// Call is taken in.
 const TRANSFER_MEMORY: usize = 16 << 20;
+
+/// How long a thread waits before it looks again for the memory regions of a Reply.
+const LOOK: Delta = Delta::from_millis(20);
+
+/// How often it looks, which takes 20 seconds.
+const MAX_LOOKS: u32 = 1000;
+
+/// How often a thread has looked for the memory regions of a Reply.
+#[derive(Default)]
+struct Looks {
+    count: u32,
+    /// Set if nobody else had any before the last look.
+    alone: bool,
+}
 
 /// Names the work item that takes a connection off its device.
 const LEAVE_WORK: u64 = 1;
@@ -114,9 +130,6 @@ pub(crate) struct Connection {
     /// Set if the oldest message waits for a Send buffer for its answer, or for the end of
     /// transfers.
     starved: Atomic<bool>,
-    /// The threads that wait for memory regions for a Reply.
-    #[pin]
-    patience: Patience,
     /// The channel: the connection's knowledge and decisions.
     channel: Arc<Channel>,
     /// The same with the endpoint. It refers back to us, so `free` takes it away.
@@ -145,8 +158,8 @@ pub(crate) struct Connection {
     /// The transport for Calls to the peer. Held while a Reply is taken in.
     #[pin]
     callback: Mutex<Option<Arc<Callback<Connection>>>>,
-    /// Whether there are pages or Send buffers to be taken back.
-    upkeep: Upkeep,
+    /// Set if there will be a check, see [`Self::watch`].
+    watched: Atomic<bool>,
     /// Whether the client gives back pages of RDMA Reads and Writes.
     withheld: Withheld,
     /// Where the client is.
@@ -178,8 +191,6 @@ impl ReceiveOwner for Connection {
         if credits < self.least_granted.load(Relaxed) {
             self.least_granted.store(credits, Relaxed);
         }
-        // There may be Receives to take back, if they are fewer than before.
-        self.upkeep.begin();
     }
 
     fn grant_denied(&self) {
@@ -283,7 +294,7 @@ impl Connection {
     /// Ends the connection, from any context.
     pub(super) fn close(&self) {
         self.xprt.close();
-        self.wake_all();
+        self.wake();
     }
 
     /// Ends the connection for what its client does or leaves undone, at once: what it takes may be
@@ -299,12 +310,6 @@ impl Connection {
     /// Its host is blamed for what the client has done.
     fn blame(&self) {
         self.offenders.blame(self.host);
-    }
-
-    /// Has the threads that wait look whether the connection is at its end.
-    fn wake_all(&self) {
-        self.wake();
-        self.patience.wake_all();
     }
 
     /// Makes what a callback needs of the connection, see [`CallbackWire::begin_callback`].
@@ -370,7 +375,6 @@ impl Connection {
             // Without memory, or when there may be no more, those that there are have to do: some
             // of them are out, and will come back.
             let _ = endpoint.add_send_buffers(SEND_STEP, tunables::send_buffers().into());
-            self.upkeep.begin();
         }
         if put_off {
             return None;
@@ -543,22 +547,28 @@ impl Connection {
         self.link().is_some_and(|link| link.grow_receives(size))
     }
 
-    /// Has [`Channel::check`] called after a while. Only for handlers of the endpoint, which the
-    /// end of the connection waits for before it disables this, for threads of the service, which
-    /// keep the transport from being freed or have not given it to SUNRPC yet, for the work itself,
-    /// and for tasks of callbacks, which may come later: nothing is scheduled any more then.
-    #[inline(never)]
+    /// Has the connection checked after [`CHECK_INTERVAL`]. To be called after whatever may leave
+    /// something to be looked after: each message and each turn of a thread. A check goes on as
+    /// long as it finds anything.
+    ///
+    /// # Why nothing is left unchecked
+    ///
+    /// A check clears `watched` first, and then looks, under the locks under which Send buffers are
+    /// added, pages are counted and credits are withdrawn. So it finds what was left there before,
+    /// or the caller, who comes from the same lock, finds `watched` cleared. Pages are left to the
+    /// peer without a lock, but with a barrier, as the check has one.
+    #[inline]
     fn watch(this: &Arc<Self>) {
-        DelayedWork::<Self>::schedule(this, CHECK_INTERVAL);
+        if !this.watched.load(Relaxed) {
+            Self::check_after(this, CHECK_INTERVAL);
+        }
     }
 
-    /// A thread of the service had something to send, or to have read. If that waits, the client
-    /// may be one that lets nothing out: it is checked until it does, or the connection ends.
-    #[inline]
-    fn watch_what_waits(this: &Arc<Self>) {
-        if this.waits() || this.channel.needs_check() || this.upkeep.wants_check() {
-            Self::watch(this);
-        }
+    /// Has the connection checked after so many jiffies. When it ends nothing is scheduled any more.
+    #[inline(never)]
+    fn check_after(this: &Arc<Self>, jiffies: usize) {
+        this.watched.store(true, Relaxed);
+        DelayedWork::<Self>::schedule(this, jiffies);
     }
 
     /// Takes back Send buffers that were not needed for a while, Receives for credits that were
@@ -576,18 +586,16 @@ impl Connection {
         } else {
             0
         };
-        self.upkeep.check(|| {
-            let more = endpoint.remove_send_buffers(promised);
-            let more = self.channel.settle_in_one(endpoint) || more;
-            endpoint.settle_pages();
-            let kept = endpoint.kept();
-            let others_lack = || Self::quota().is_short() || self.channel.crowds_others();
-            if self.withheld.check(kept) && others_lack() {
-                self.say_disconnected_for(kept.pages);
-                self.cut_off(endpoint);
-            }
-            more || kept.pages > 0
-        })
+        let more = endpoint.remove_send_buffers(promised);
+        let more = self.channel.settle_in_one(endpoint) || more;
+        endpoint.settle_pages();
+        let kept = endpoint.kept();
+        let others_lack = || Self::quota().is_short() || self.channel.crowds_others();
+        if self.withheld.check(kept) && others_lack() {
+            self.say_disconnected_for(kept.pages);
+            self.cut_off(endpoint);
+        }
+        more || kept.pages > 0
     }
 
     /// Ends the connection if there are fewer Receives than the client may count on: it would wait
@@ -716,6 +724,33 @@ impl Connection {
         }
     }
 
+    /// Too few memory regions were free for the RDMA Writes of a Reply. Waits a moment if others
+    /// have some, which come back. Returns whether to look again: not if they were too few when
+    /// nobody else had any.
+    ///
+    /// No device needs regions for Writes; an administrator may have the RDMA core use them
+    /// (`force_mr` of `ib_core`), to find faults. It is the one wait that takes a thread, so it has
+    /// an end, though the device should give up first on a Write that is not acknowledged.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` if the connection ends before, or was ended for that.
+    fn await_regions(&self, endpoint: &Endpoint<Self>, looks: &mut Looks) -> Result<bool> {
+        looks.count += 1;
+        if looks.count > MAX_LOOKS {
+            self.close();
+        }
+        if self.xprt.is_closing() {
+            return Err(ENOTCONN);
+        }
+        let alone = !endpoint.has_transfers();
+        let was_alone = core::mem::replace(&mut looks.alone, alone);
+        if !alone {
+            fsleep(LOOK);
+        }
+        Ok(!alone || !was_alone)
+    }
+
     /// Sends a Reply.
     fn send(&self, mut rqst: ReplyRqst<'_, Self>) -> Result {
         if self.xprt.is_closing() {
@@ -725,11 +760,9 @@ impl Connection {
         let terms = self.channel.reply_terms(&endpoint, self);
         let buffer = rqst.context_mut().take_buffer().ok_or(ENOTCONN)?;
         let mut ready = Ready::new(rqst.context().xid(), buffer, 0);
-        let regions = ConnectionRegions {
-            connection: self,
-            endpoint: &endpoint,
-        };
-        reply::prepare(&mut rqst, &mut ready, &terms, &regions)?;
+        let mut looks = Looks::default();
+        let await_regions = || self.await_regions(&endpoint, &mut looks);
+        reply::prepare(&mut rqst, &mut ready, &terms, await_regions)?;
         rqst.context_mut().release_message();
         let parts = ready.long.as_ref().map_or(1, |long| long.split.len());
         self.post(&endpoint, ready)?;
@@ -746,25 +779,6 @@ impl Connection {
     }
 }
 
-/// The memory regions of a connection, for a Reply.
-struct ConnectionRegions<'a> {
-    connection: &'a Connection,
-    endpoint: &'a Endpoint<Connection>,
-}
-
-impl AwaitRegions for ConnectionRegions<'_> {
-    fn attempt<T>(&self, attempt: impl FnMut() -> Result<T>) -> Result<T> {
-        let Self {
-            connection,
-            endpoint,
-        } = *self;
-        let has_others = || endpoint.has_transfers();
-        let close = || connection.close();
-        let patience = &connection.patience;
-        patience.attempt(&connection.xprt, has_others, close, attempt)
-    }
-}
-
 /// Threads of the service wait for a Send buffer that comes back, or for a transfer that ends. One
 /// that has a Call to take in left it in the inbox, and `ServerTransport::has_room` says no.
 impl Waiting for Connection {
@@ -777,7 +791,6 @@ impl Waiting for Connection {
         if self.starved.load(Relaxed) && self.starved.xchg(false, Full) {
             self.xprt.enqueue();
         }
-        self.patience.wake();
     }
 }
 
@@ -785,6 +798,8 @@ impl DelayedWorkItem for Connection {
     /// Checks whether the client goes on with what it has begun, and whether it lets out what
     /// waits.
     fn run(this: Arc<Self>) {
+        this.watched.store(false, Relaxed);
+        smp_mb();
         let waits = this.waits();
         this.review_credits();
         this.request_callbacks();
@@ -801,7 +816,7 @@ impl DelayedWorkItem for Connection {
             this.insist();
         }
         if is_growing {
-            DelayedWork::<Self>::schedule(&this, GROWTH_INTERVAL);
+            Self::check_after(&this, GROWTH_INTERVAL);
         } else if again || this.waits() || this.channel.needs_check() {
             Self::watch(&this);
         }

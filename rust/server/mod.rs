@@ -34,7 +34,7 @@
 //! when its Reads end, and `starved` is looked at afterwards. If none has any the Call is refused,
 //! since it wants more than there are.
 //!
-//! Only for memory regions for a Reply a thread does wait, see [`patience`].
+//! Only for memory regions for a Reply a thread does wait, see `Connection::await_regions`.
 //!
 //! What SUNRPC has put off ([`SvcXprt::has_deferred`](crate::sunrpc::svc::SvcXprt::has_deferred))
 //! has its Send buffer, and others may wait for that: it may always go on.
@@ -49,9 +49,7 @@ mod defaults;
 mod inbox;
 mod listening;
 mod offenders;
-mod patience;
 mod requests;
-mod upkeep;
 mod withheld;
 
 pub(crate) use callback::Callback;

@@ -67,8 +67,6 @@ use crate::server::callback;
 use crate::server::defaults::shared_receives;
 use crate::server::inbox::Inbox;
 use crate::server::offenders::Offenders;
-use crate::server::patience::Patience;
-use crate::server::upkeep::Upkeep;
 use crate::server::withheld::Withheld;
 use crate::sunrpc::svc::{
     Server,
@@ -189,7 +187,6 @@ impl Connection {
                 established: Atomic::new(false),
                 backlog <- Backlog::new(sends(credits), stats.clone())?,
                 starved: Atomic::new(false),
-                patience <- Patience::new(),
                 channel,
                 link <- new_spinlock!(None, "rpcrdma::Connection::link"),
                 number,
@@ -202,7 +199,7 @@ impl Connection {
                 has_callback: Atomic::new(false),
                 callback_taken: Atomic::new(false),
                 callback <- new_mutex!(None, "rpcrdma::Connection::callback"),
-                upkeep: Upkeep::new(),
+                watched: Atomic::new(false),
                 withheld: Withheld::new(),
                 host,
                 offenders: common.offenders.clone(),

@@ -97,7 +97,6 @@ impl Connection {
             }
             Delivery::Call(..) | Delivery::Bad(_) => this.take_counted_call(message),
             Delivery::Optional(credits) => {
-                Self::watch(this);
                 // Perhaps it says that the client has heard of its credits.
                 this.channel.settle(message.endpoint());
                 if let Some(credits) = credits {
@@ -241,9 +240,7 @@ impl EndpointEvents for Connection {
         count(ServerCounter::Receives, 1);
         Self::take_message(this, message);
         this.act();
-        if this.channel.needs_check() {
-            Self::watch(this);
-        }
+        Self::watch(this);
     }
 
     fn pulled(this: &Arc<Self>, pull: KBox<Pull<Connection>>, done: bool) {
@@ -271,13 +268,7 @@ impl EndpointEvents for Connection {
     }
 
     fn resources_back(&self) {
-        // The sum of pages may have more for the connection than it has.
-        self.upkeep.begin();
         self.wake();
-    }
-
-    fn transfers_begun(&self) {
-        self.upkeep.begin();
     }
 }
 
@@ -313,7 +304,7 @@ impl ServerTransport for Connection {
             |endpoint, put_off| {
                 let buffer = this.reserve(endpoint, put_off);
                 // For Send buffers that were made, also if something else is the next one.
-                Self::watch_what_waits(this);
+                Self::watch(this);
                 buffer
             },
             |a| this.is_plain(a),
@@ -334,14 +325,14 @@ impl ServerTransport for Connection {
             }
             Some(Work::Arrived(arrived, buffer)) => this.take_in(arrived, buffer, rqst),
         };
-        Self::watch_what_waits(this);
+        Self::watch(this);
         this.or_close(result)
     }
 
     fn sendto(this: &Arc<Self>, rqst: ReplyRqst<'_, Self>) -> Result {
         let (xid, began) = (rqst.context().xid(), rqst.began());
         let result = this.send(rqst);
-        Self::watch_what_waits(this);
+        Self::watch(this);
         match result {
             Ok(()) => this.latencies.count(ktime().wrapping_sub(began)),
             Err(error) => {
@@ -361,7 +352,7 @@ impl ServerTransport for Connection {
         if let Some(owner) = &*this.owner.lock() {
             owner.disconnect();
         }
-        this.wake_all();
+        this.wake();
         DelayedWork::<Self, LEAVE_WORK>::schedule(this, 0);
     }
 
