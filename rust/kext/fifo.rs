@@ -120,6 +120,14 @@ impl<T> Fifo<T> {
         self.places.get(self.head)?.as_ref()
     }
 
+    /// Returns the element `index`, as [`Self::remove`] counts.
+    pub(crate) fn get(&self, index: usize) -> Option<&T> {
+        if index >= self.len {
+            return None;
+        }
+        self.places.get(self.place(index))?.as_ref()
+    }
+
     /// Returns the elements, the oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         let (first, second) = self.places.split_at(self.head);

@@ -68,7 +68,10 @@ use crate::server::callback::{
     Callback,
     CallbackWire, //
 };
-use crate::server::inbox::Inbox;
+use crate::server::inbox::{
+    Inbox,
+    Work, //
+};
 use crate::server::offenders::Offenders;
 use crate::server::withheld::Withheld;
 use crate::sunrpc::svc::{
@@ -359,38 +362,40 @@ impl Connection {
         endpoint.spare_send_buffer(&Self::quota())
     }
 
-    /// The same where there was none. If there is none now either, [`Self::has_room`] will say so
-    /// until something has come back. If the oldest Call is `put_off`, makes buffers for those
-    /// without chunks only, and returns none. Sleeps.
-    fn reserve(&self, endpoint: &Arc<Endpoint<Self>>, put_off: bool) -> Option<SendBuffer<Self>> {
-        let quota = Self::quota();
-        let is_full = !put_off && endpoint.is_full(&quota);
-        if is_full {
+    /// What a thread has to do next, if anything can be done. Sleeps.
+    fn next_work(&self) -> Option<Work<Self>> {
+        let next = |is_starved| {
+            let is_plain = |arrived: &Arrived<Self>| self.is_plain(arrived);
+            self.inbox
+                .next(&self.xprt, Self::lend, is_plain, is_starved)
+        };
+        if let Some(work) = next(self.starved.load(Relaxed)) {
+            return Some(work);
+        }
+        let endpoint = self.inbox.endpoint()?;
+        self.make_send_buffers(&endpoint);
+        // The code that gives one back, or ends a transfer, takes the lock under which this looks
+        // once more. From now on `has_room` says no, until something has come back.
+        let work = next(self.starved.xchg(true, Full));
+        match work {
+            Some(_) => self.wake(),
+            None => self.stats.send_queue_full(self.inbox.oldest_xid()),
+        }
+        work
+    }
+
+    /// No message could be taken in: makes Send buffers if that is for want of them.
+    fn make_send_buffers(&self, endpoint: &Arc<Endpoint<Self>>) {
+        if endpoint.is_full(&Self::quota()) {
             self.stats.transfers_full();
         }
-        // Those without chunks are let in nevertheless.
-        if !is_full && !put_off || !endpoint.has_send_buffer() {
+        if !endpoint.has_send_buffer() {
             // Completion handlers may wait for what is held meanwhile, and writeback for them.
             let _scope = NoFs::enter();
             // Without memory, or when there may be no more, those that there are have to do: some
             // of them are out, and will come back.
             let _ = endpoint.add_send_buffers(SEND_STEP, tunables::send_buffers().into());
         }
-        if put_off {
-            return None;
-        }
-        Self::lend(endpoint).or_else(|| {
-            // The code that gives one back, or ends a transfer, takes the same lock.
-            let mut buffer = None;
-            let found = wait_unless(self, || {
-                buffer = Self::lend(endpoint);
-                buffer.is_some()
-            });
-            if !found {
-                self.stats.send_queue_full(self.inbox.oldest_xid());
-            }
-            buffer
-        })
     }
 
     /// Returns whether a message is a Call without chunks, which needs no transfers.
@@ -715,8 +720,7 @@ impl Connection {
                 // First, since what comes back has others look again.
                 drop(buffer);
                 wait_unless(self, || {
-                    let is_plain = |a: &Arrived<Self>| self.is_plain(a);
-                    self.inbox.put_back(&self.xprt, arrived, is_plain);
+                    self.inbox.put_back(&self.xprt, arrived);
                     !endpoint.has_transfers()
                 });
                 Ok(0)

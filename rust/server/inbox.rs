@@ -34,15 +34,49 @@ struct Queue<H: EndpointEvents> {
     /// Messages that arrived, the oldest first, and what was put together of those that came in
     /// parts. With place for all that the peer may send.
     arrived: Fifo<Arrived<H>>,
+    /// How many of them are parked: Calls with chunks that may not be taken in yet. They are the
+    /// oldest ones, and were looked at.
+    parked: usize,
     /// Calls that were read. With as many places, since each is in such a message.
     pulled: Fifo<KBox<Pull<H>>>,
     /// The number of places there are, or will be when those who make them have done so.
     room: usize,
-    /// Set if the oldest message found no buffer for its answer, and no younger one could be taken
-    /// in its place.
-    held_up: bool,
-    /// The most messages that waited while that was so, itself included.
+    /// Set if messages wait of which none can be taken, until another one comes.
+    blocked: bool,
+    /// The most messages that waited while the oldest could not be taken, itself included.
     most_parked: usize,
+}
+
+impl<H: EndpointEvents> Queue<H> {
+    /// Takes the oldest message out, with a buffer that `lend` has. If it was put back, only unless
+    /// `is_starved`.
+    fn admit(
+        &mut self,
+        lend: impl FnOnce(&Arc<Endpoint<H>>) -> Option<SendBuffer<H>>,
+        is_starved: bool,
+    ) -> Option<Work<H>> {
+        let oldest = self.arrived.oldest()?;
+        if oldest.again && is_starved {
+            return None;
+        }
+        let buffer = lend(oldest.message.endpoint())?;
+        self.parked = self.parked.saturating_sub(1);
+        let arrived = self.arrived.pop()?;
+        Some(Work::Arrived(arrived, buffer))
+    }
+
+    /// Takes the oldest Call without chunks out, if there is a buffer for its answer. Parks those
+    /// before it, which have to wait.
+    fn pass(&mut self, is_plain: impl Fn(&Arrived<H>) -> bool) -> Option<Work<H>> {
+        self.most_parked = self.most_parked.max(self.arrived.len());
+        while !is_plain(self.arrived.get(self.parked)?) {
+            self.parked += 1;
+        }
+        let endpoint = self.arrived.get(self.parked)?.message.endpoint();
+        let buffer = endpoint.plain_send_buffer()?;
+        let arrived = self.arrived.remove(self.parked)?;
+        Some(Work::Arrived(arrived, buffer))
+    }
 }
 
 /// The messages and Calls that wait for a thread.
@@ -51,11 +85,8 @@ pub(super) struct Inbox<H: EndpointEvents> {
     /// All of it.
     #[pin]
     queue: SpinLock<Queue<H>>,
-    /// Set if there are Calls that were read. Written under the lock.
-    has_pulled: Atomic<bool>,
-    /// Set if there is perhaps a message that can be taken though the oldest can't. Written under
-    /// the lock.
-    may_pass: Atomic<bool>,
+    /// Set if something has come since nothing could be taken. Written under the lock.
+    has_news: Atomic<bool>,
     /// The most places.
     limit: usize,
 }
@@ -71,15 +102,15 @@ impl<H: EndpointEvents> Inbox<H> {
         let limit = usize::try_from(limit)?;
         let queue = Queue {
             arrived: Fifo::new(),
+            parked: 0,
             pulled: Fifo::new(),
             room: 0,
-            held_up: false,
+            blocked: false,
             most_parked: 0,
         };
         Ok(pin_init!(Self {
             queue <- new_spinlock!(queue, "rpcrdma::Inbox::queue"),
-            has_pulled: Atomic::new(false),
-            may_pass: Atomic::new(false),
+            has_news: Atomic::new(false),
             limit,
         }))
     }
@@ -118,82 +149,55 @@ impl<H: EndpointEvents> Inbox<H> {
         Ok(())
     }
 
-    /// Puts a message in, from any context. `is_plain` says whether it is a Call without chunks.
-    pub(super) fn put_message(
-        &self,
-        xprt: &SvcXprt,
-        message: Received<H>,
-        whole: Option<Whole>,
-        is_plain: impl FnOnce(&Arrived<H>) -> bool,
-    ) {
+    /// Puts a message in, from any context.
+    pub(super) fn put_message(&self, xprt: &SvcXprt, message: Received<H>, whole: Option<Whole>) {
         let arrived = Arrived {
             message,
             whole,
             again: false,
         };
-        let mut queue = self.queue.lock();
-        if queue.held_up && is_plain(&arrived) {
-            // See `has_room` for the barrier.
-            self.may_pass.xchg(true, Full);
-        }
-        let refused = queue.arrived.push(arrived).err();
-        if queue.held_up {
-            queue.most_parked = queue.most_parked.max(queue.arrived.len());
-        }
-        xprt.set_data();
-        drop(queue);
-        Self::announce(xprt, refused.is_some());
+        self.put(xprt, |queue| queue.arrived.push(arrived).is_ok());
     }
 
-    /// Puts a message back that could not be taken in. It is the next one; while it waits, those
-    /// pass of which `is_plain` says that they are Calls without chunks.
-    pub(super) fn put_back(
-        &self,
-        xprt: &SvcXprt,
-        arrived: Arrived<H>,
-        is_plain: impl Fn(&Arrived<H>) -> bool,
-    ) {
-        let mut queue = self.queue.lock();
-        queue.held_up = true;
-        // See `has_room` for the barrier.
-        let may_pass = queue.arrived.iter().any(is_plain);
-        self.may_pass.xchg(may_pass, Full);
-        // Its place is still there, since it has not given its Receive back.
-        let refused = queue.arrived.push_oldest(arrived).err();
-        queue.most_parked = queue.most_parked.max(queue.arrived.len());
-        xprt.set_data();
-        drop(queue);
-        Self::announce(xprt, refused.is_some());
+    /// Puts a message back that could not be taken in. It is the next one, when something has come
+    /// back.
+    pub(super) fn put_back(&self, xprt: &SvcXprt, arrived: Arrived<H>) {
+        self.put(xprt, |queue| {
+            // Its place is still there, since it has not given its Receive back.
+            queue.parked += 1;
+            // Others may be taken meanwhile.
+            queue.blocked = true;
+            queue.arrived.push_oldest(arrived).is_ok()
+        });
     }
 
     /// Puts a Call in that was read, from any context.
     pub(super) fn put_call(&self, xprt: &SvcXprt, call: KBox<Pull<H>>) {
-        let mut queue = self.queue.lock();
-        let refused = queue.pulled.push(call).err();
-        // See `has_room` for the barrier.
-        self.has_pulled.xchg(true, Full);
-        xprt.set_data();
-        drop(queue);
-        Self::announce(xprt, refused.is_some());
+        self.put(xprt, |queue| queue.pulled.push(call).is_ok());
     }
 
-    /// Tells SUNRPC.
-    fn announce(xprt: &SvcXprt, refused: bool) {
-        if refused {
+    /// Puts something in, and tells SUNRPC.
+    fn put(&self, xprt: &SvcXprt, push: impl FnOnce(&mut Queue<H>) -> bool) {
+        let mut queue = self.queue.lock();
+        let done = push(&mut queue);
+        if core::mem::take(&mut queue.blocked) {
+            // See `has_room` for the barrier.
+            self.has_news.xchg(true, Full);
+        }
+        xprt.set_data();
+        drop(queue);
+        if !done {
             // Not possible: there is a place for whatever the peer may send.
             xprt.close();
         }
         xprt.enqueue();
     }
 
-    /// Takes the next thing out that can be done. A message is taken only with a buffer for its
-    /// answer: one that `lend` has at once, or that `reserve` finds, which may sleep. Called by one
+    /// Takes the next thing out that can be done: a Call that was read, or the oldest message, with
+    /// a buffer for its answer that `lend` has. If it has none, the oldest Call takes its place of
+    /// which `is_plain` says that it has no chunks: any buffer is enough for it. So it does if the
+    /// message was put back and nothing has come back since, which `is_starved` says. Called by one
     /// thread at a time: the one that SUNRPC has given the transport to.
-    ///
-    /// If there is none, the oldest Call takes its place of which `is_plain` says that it has no
-    /// chunks: a buffer that is lent for such a Call is enough for it. So it does if the message
-    /// was put back and `is_starved` says that nothing has come back since; `reserve` is told that
-    /// it is put off, and sees to the buffers of the others only.
     ///
     /// `lend` is called under the lock of the queue. It takes the lock of the Send Queue, under
     /// which nobody takes this one.
@@ -201,79 +205,37 @@ impl<H: EndpointEvents> Inbox<H> {
         &self,
         xprt: &SvcXprt,
         lend: impl FnOnce(&Arc<Endpoint<H>>) -> Option<SendBuffer<H>>,
-        reserve: impl FnOnce(&Arc<Endpoint<H>>, bool) -> Option<SendBuffer<H>>,
         is_plain: impl Fn(&Arrived<H>) -> bool,
-        is_starved: impl FnOnce() -> bool,
+        is_starved: bool,
     ) -> Option<Work<H>> {
         let mut queue = self.queue.lock();
-        let lent = match queue.arrived.oldest() {
-            Some(oldest) if queue.pulled.is_empty() => {
-                let endpoint = oldest.message.endpoint();
-                let put_off = oldest.again && is_starved();
-                let lent = if put_off { None } else { lend(endpoint) };
-                match lent {
-                    None => {
-                        let endpoint = endpoint.clone();
-                        drop(queue);
-                        // Nobody else takes anything out meanwhile.
-                        let reserved = reserve(&endpoint, put_off);
-                        drop(endpoint);
-                        queue = self.queue.lock();
-                        reserved
-                    }
-                    lent => lent,
-                }
-            }
-            _ => None,
-        };
-        let work = match lent {
-            Some(buffer) => {
-                queue.held_up = false;
-                let arrived = queue.arrived.pop();
-                arrived.map(|arrived| Work::Arrived(arrived, buffer))
-            }
-            None => match queue.pulled.pop() {
-                Some(call) => Some(Work::Pulled(call)),
-                None => self.pass(&mut queue, is_plain),
+        let work = match queue.pulled.pop() {
+            Some(call) => Some(Work::Pulled(call)),
+            None => match queue.admit(lend, is_starved) {
+                None => queue.pass(is_plain),
+                admitted => admitted,
             },
         };
-        self.has_pulled.store(!queue.pulled.is_empty(), Relaxed);
-        if queue.pulled.is_empty() && queue.arrived.is_empty() {
+        if queue.arrived.is_empty() && queue.pulled.is_empty() {
             xprt.clear_data();
+        } else if work.is_none() {
+            queue.blocked = true;
+            self.has_news.store(false, Relaxed);
         }
         drop(queue);
         work
     }
 
-    /// Takes the oldest Call without chunks out, if there is a buffer for its answer: those before
-    /// it have to wait.
-    fn pass(
-        &self,
-        queue: &mut Queue<H>,
-        is_plain: impl Fn(&Arrived<H>) -> bool,
-    ) -> Option<Work<H>> {
-        let endpoint = queue.arrived.oldest()?.message.endpoint().clone();
-        let first = queue.arrived.iter().position(&is_plain);
-        let found = first.and_then(|index| Some((index, endpoint.plain_send_buffer()?)));
-        let more = found
-            .as_ref()
-            .is_some_and(|(index, _)| queue.arrived.iter().skip(index + 1).any(is_plain));
-        queue.held_up = true;
-        self.may_pass.store(more, Relaxed);
-        let (index, buffer) = found?;
-        let arrived = queue.arrived.remove(index)?;
-        Some(Work::Arrived(arrived, buffer))
+    /// The endpoint over which the oldest message came that waits.
+    pub(super) fn endpoint(&self) -> Option<Arc<Endpoint<H>>> {
+        let queue = self.queue.lock();
+        let oldest = queue.arrived.oldest();
+        oldest.map(|oldest| oldest.message.endpoint().clone())
     }
 
-    /// Returns whether there may be a message that can be taken though the oldest can't.
-    pub(super) fn may_pass(&self) -> bool {
-        self.may_pass.load(Relaxed)
-    }
-
-    /// Returns whether there is a Call that was read. It has all that it needs, and others may wait
-    /// for what it has.
-    pub(super) fn has_pulled(&self) -> bool {
-        self.has_pulled.load(Relaxed)
+    /// Returns whether something has come since [`Self::next`] found nothing.
+    pub(super) fn has_news(&self) -> bool {
+        self.has_news.load(Relaxed)
     }
 
     /// Returns the numbers of messages that wait, and of Calls that were read.
@@ -304,6 +266,7 @@ impl<H: EndpointEvents> Inbox<H> {
     pub(super) fn empty(&self) {
         loop {
             let mut queue = self.queue.lock();
+            queue.parked = 0;
             let (pulled, arrived) = (queue.pulled.pop(), queue.arrived.pop());
             drop(queue);
             if pulled.is_none() && arrived.is_none() {

@@ -35,7 +35,6 @@ use crate::proto::v1::{
 use crate::requester::reply;
 use crate::responder::call::{
     self,
-    Arrived,
     Call,
     Pulling,
     Refusal, //
@@ -145,8 +144,7 @@ impl Connection {
 
     /// Leaves a message to a thread of the service.
     fn put_in(&self, message: Received<Self>, whole: Option<Whole>) {
-        let is_plain = |arrived: &Arrived<Self>| self.is_plain(arrived);
-        self.inbox.put_message(&self.xprt, message, whole, is_plain);
+        self.inbox.put_message(&self.xprt, message, whole);
     }
 
     /// Ends the connection for a message that should not have been sent: RFC 8166 section 3.3.1
@@ -280,8 +278,7 @@ impl ServerTransport for Connection {
     }
 
     fn has_room(&self) -> bool {
-        let others = || self.inbox.has_pulled() || self.inbox.may_pass();
-        let starved = || self.starved.load(Relaxed) && !others();
+        let starved = || self.starved.load(Relaxed) && !self.inbox.has_news();
         // What was put off has all that it needs, and the others may wait for its Send buffer. When
         // SUNRPC finds nothing any more it takes the flag away, and calls `recvfrom` once, whether
         // there is room or not.
@@ -298,30 +295,18 @@ impl ServerTransport for Connection {
     }
 
     fn recvfrom(this: &Arc<Self>, mut rqst: CallRqst<'_, Self>) -> usize {
-        let work = this.inbox.next(
-            &this.xprt,
-            Self::lend,
-            |endpoint, put_off| {
-                let buffer = this.reserve(endpoint, put_off);
-                // For Send buffers that were made, also if something else is the next one.
-                Self::watch(this);
-                buffer
-            },
-            |a| this.is_plain(a),
-            || this.starved.load(Relaxed),
-        );
-        let result = match work {
+        let result = match this.next_work() {
             None => Ok(0),
             Some(Work::Pulled(pull)) => {
                 rqst.let_next_in();
                 let pulling = Pull::<Self>::end(pull);
                 if pulling.is_sound() {
-                    // Nothing was posted that would have to be watched.
-                    return this.or_close(pulling.deliver(rqst));
+                    pulling.deliver(rqst)
+                } else {
+                    let (message, buffer) = pulling.give_up();
+                    this.refuse(message, buffer, &Refusal::Chunks(RefusalReason::OtherCall))
+                        .map(|()| 0)
                 }
-                let (message, buffer) = pulling.give_up();
-                this.refuse(message, buffer, &Refusal::Chunks(RefusalReason::OtherCall))
-                    .map(|()| 0)
             }
             Some(Work::Arrived(arrived, buffer)) => this.take_in(arrived, buffer, rqst),
         };
