@@ -13,6 +13,8 @@ mod kext;
 mod link;
 mod observe;
 #[deny(unsafe_code)]
+mod policy;
+#[deny(unsafe_code)]
 mod proto;
 mod rdma;
 #[deny(unsafe_code)]

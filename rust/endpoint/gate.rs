@@ -4,9 +4,9 @@
 
 use crate::{
     endpoint::{
-        quota::Pages,
         sizes::Sizes, //
     },
+    policy::budget::Pages,
     rdma::send_queue::{
         SendMemory,
         SendQueue,

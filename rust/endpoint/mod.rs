@@ -64,9 +64,8 @@ pub(crate) use events::{
 };
 pub(crate) use life::EndpointOwner;
 pub(crate) use quota::{
-    receive_memory,
-    Kept,
-    Quota, //
+    pages_in_use,
+    receive_memory, //
 };
 pub(crate) use receive::{
     Received,

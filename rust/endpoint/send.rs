@@ -12,11 +12,11 @@ use crate::{
         quota::SENDS,
         regions::RegionHandle,
         Endpoint,
-        EndpointEvents,
-        Quota, //
+        EndpointEvents, //
     },
     kext::delayed_work::DelayedWork,
     observe::trace,
+    policy::budget::Quota,
     rdma::{
         cm::QueuePairUser,
         send_queue::{

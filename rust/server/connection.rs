@@ -8,10 +8,10 @@ pub(super) mod inspect;
 
 use crate::endpoint::receive_pool::Need;
 use crate::endpoint::{
+    pages_in_use,
     receive_memory,
     Endpoint,
     EndpointOwner,
-    Quota,
     Received,
     SendBuffer, //
 };
@@ -42,6 +42,10 @@ use crate::link::{
 };
 use crate::observe::latency::Latencies;
 use crate::observe::trace::Number;
+use crate::policy::{
+    budget::Quota,
+    stall::StallDetector, //
+};
 use crate::proto::message::{
     ShortCall,
     Version, //
@@ -73,7 +77,6 @@ use crate::server::inbox::{
     Work, //
 };
 use crate::server::offenders::Offenders;
-use crate::server::withheld::Withheld;
 use crate::sunrpc::svc::{
     CallRqst,
     ReplyRqst,
@@ -163,8 +166,9 @@ pub(crate) struct Connection {
     callback: Mutex<Option<Arc<Callback<Connection>>>>,
     /// Set if there will be a check, see [`Self::watch`].
     watched: Atomic<bool>,
-    /// Whether the client gives back pages of RDMA Reads and Writes.
-    withheld: Withheld,
+    /// Whether the client gives back pages of RDMA Reads and Writes. For checks alone.
+    #[pin]
+    stall: Mutex<StallDetector>,
     /// Where the client is.
     host: Host,
     /// The record of the offences of this host and of others.
@@ -416,8 +420,8 @@ impl Connection {
             self.xprt.enqueue();
         }
         if self.backlog.is_busy() {
-            // Perhaps for want of credits, which the client can't renew before it is told that
-            // there is a Receive for a GRANT: that of the Call is back.
+            // It may wait for credits. The client cannot renew them before it knows of a Receive for
+            // its GRANT: that of the Call is back.
             self.act();
         }
         Ok(())
@@ -595,8 +599,9 @@ impl Connection {
         let more = self.channel.settle_in_one(endpoint) || more;
         endpoint.settle_pages();
         let kept = endpoint.kept();
-        let others_lack = || Self::quota().is_short() || self.channel.crowds_others();
-        if self.withheld.check(kept) && others_lack() {
+        let is_short = || Self::quota().is_short(pages_in_use());
+        let is_stalled = self.stall.lock().check(kept);
+        if is_stalled && (is_short() || self.channel.crowds_others()) {
             self.say_disconnected_for(kept.pages);
             self.cut_off(endpoint);
         }

@@ -2,13 +2,14 @@
 
 //! The transport that listens.
 //!
-//! A CM id that listens at one address has to go with the device that has the address, and hears
-//! nothing more when the address moves to another device: then another one is made, at once or as
-//! soon as that is possible. Meanwhile the transport stays in the service's list, as one of TCP
-//! does when its address goes. To close it instead would not do. That takes a thread of the
-//! service, which may have none yet; to a service with threads nobody can add a listener at one
-//! address; and nfsd takes it for granted that the list is not empty whenever one of its threads
-//! begins.
+//! A CM id that listens at one address must be destroyed with the device of the address, and gets no
+//! requests after the address has moved to another device: then another one is made, at once or as
+//! soon as that is possible. Meanwhile the transport stays in the list of the service, as one of TCP
+//! does when its address goes. Closing it is no alternative:
+//!
+//! - it takes a thread of the service, which may have none yet;
+//! - nobody can add a listener at one address to a service with threads;
+//! - nfsd expects that the list is not empty whenever one of its threads begins.
 
 use crate::endpoint::receive_pool::ReceivePools;
 use crate::kext::delayed_work::{
@@ -24,6 +25,10 @@ use crate::kext::time::HZ;
 use crate::observe::trace::{
     self,
     Number, //
+};
+use crate::policy::accept::{
+    CROWD,
+    PATIENCE, //
 };
 use crate::rdma::cm::{
     ConnectRequest,
@@ -47,31 +52,17 @@ use crate::sunrpc::svc::counters::{
 };
 use crate::sunrpc::svc::{
     ListenTransport,
-    Newcomers,
     Server,
-    SvcXprt, //
+    SvcXprt,
+    MOST_NEWCOMERS, //
 };
 use core::mem;
 
 /// After how many jiffies an address is tried again that can't be listened at.
 const RETRY: usize = 2 * HZ;
 
-/// With how many newcomers over RDMA among the connections of the service (see [`Newcomers`]) the
-/// next one is accepted when they have become fewer, or after [`PATIENCE`] looks. All others wait
-/// in the queue, which costs them little: SUNRPC has a limit of 64, and would end those that have
-/// not had the time to say anything. So each has four seconds for that if there is no crowd at
-/// another listener of the service. A crowd that never says anything holds up the others at its
-/// host, and those at other hosts for a turn ([`Requests`]).
-///
-/// Newcomers over other transports do not count, however long they stay: SUNRPC ends the oldest
-/// first. If there are so many that this is one of ours, that has [`PATIENCE`] looks as well.
-const CROWD: u32 = 24;
-
 /// Jiffies between two looks at whether there is still a crowd.
 const LOOK: usize = if HZ > 50 { HZ / 50 } else { 1 };
-
-/// See [`CROWD`].
-const PATIENCE: u32 = 5;
 
 /// Jiffies between two clients that come into the queue from hosts that have offended, see
 /// [`Offenders`].
@@ -80,10 +71,10 @@ const PROBATION: usize = if HZ > 4 { HZ / 4 } else { 1 };
 /// Names the work item that rejects.
 const REJECT_WORK: u64 = 0;
 
-/// Names the work item that listens anew.
+/// ID of the work item that creates another listening CM id.
 const RENEW_WORK: u64 = 1;
 
-/// Names the work item that goes on with accepting.
+/// ID of the work item that resumes accepting.
 const RESUME_WORK: u64 = 2;
 
 /// Names the work item that lets clients in from hosts that have offended.
@@ -249,9 +240,7 @@ impl Listening {
     /// the time to show a file handle, see [`CROWD`].
     fn is_crowded(&self) -> bool {
         let newcomers = self.xprt.server().newcomers(CROWD);
-        newcomers.is_some_and(|found| {
-            found.own >= CROWD || found.all >= Newcomers::MOST && found.oldest_is_own
-        })
+        newcomers.is_some_and(|found| found.is_crowd(MOST_NEWCOMERS))
     }
 
     /// Listens at `address`.

@@ -50,7 +50,6 @@ mod inbox;
 mod listening;
 mod offenders;
 mod requests;
-mod withheld;
 
 pub(crate) use callback::Callback;
 pub(crate) use connection::Connection;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Requests to connect that wait to be accepted, and their order.
-//!
-//! A host that asks for many connections at once must not delay the clients on other hosts for as
-//! long as it takes to accept all of these. So a request from a host that has none waiting goes
-//! before all further requests of any host. Every fourth request that is accepted is the oldest of
-//! the further ones, so that they are not starved by a host that asks from many addresses.
+//! Requests to connect that wait to be accepted. Their order is in
+//! [`policy::accept`](crate::policy::accept).
 //!
 //! Requests from hosts whose clients have offended
 //! ([`Offenders`](crate::server::offenders::Offenders)) are held apart, and come in one by one.
 
 use crate::kext::fifo::Fifo;
 use crate::kext::prelude::*;
+use crate::policy::accept::{
+    Line,
+    Turns, //
+};
 use crate::rdma::cm::{
     Host,
     RequestId, //
@@ -19,11 +19,8 @@ use crate::rdma::cm::{
 
 /// The number of requests that may wait, and of those that may be held; further ones are rejected.
 /// All clients of a server may connect at once when a switch is back, and one is accepted at a
-/// time. No host has more than half of the places.
+/// time.
 pub(super) const MAX_REQUESTS: usize = 4096;
-
-/// One accepted request in this many is the oldest of those from hosts that had others waiting.
-const FURTHER: u32 = 4;
 
 /// A request that waits, with the fields that searches compare, so that they need not read the
 /// request itself. Small, because there are places for [`MAX_REQUESTS`] of them in each queue.
@@ -44,8 +41,8 @@ struct Order<R> {
     first: Fifo<Waiting<R>>,
     /// Further requests, the oldest first.
     further: Fifo<Waiting<R>>,
-    /// The number of requests taken so far, modulo 2^32.
-    taken: u32,
+    /// Whose turn it is.
+    turns: Turns,
 }
 
 impl<R> Order<R> {
@@ -58,7 +55,7 @@ impl<R> Order<R> {
         Ok(Self {
             first: Fifo::with_capacity(places)?,
             further: Fifo::with_capacity(places)?,
-            taken: 0,
+            turns: Turns::default(),
         })
     }
 
@@ -78,28 +75,31 @@ impl<R> Order<R> {
         all.filter(|other| other.host == host).count()
     }
 
-    /// Adds a request of a host that has `same` others waiting.
+    /// Returns where a further request of `host` waits, if it may.
+    fn line_of(&self, host: Host) -> Option<Line> {
+        Line::of(self.of(host), self.first.capacity())
+    }
+
+    /// Adds a request.
     ///
     /// # Errors
     ///
     /// The request itself if there is no place.
-    fn add(&mut self, waiting: Waiting<R>, same: usize) -> Result<(), Waiting<R>> {
+    fn add(&mut self, waiting: Waiting<R>, line: Line) -> Result<(), Waiting<R>> {
         if self.is_full() {
             return Err(waiting);
         }
-        match same {
-            0 => self.first.push(waiting),
-            _ => self.further.push(waiting),
+        match line {
+            Line::First => self.first.push(waiting),
+            Line::Further => self.further.push(waiting),
         }
     }
 
     /// Takes the next one out.
     fn take(&mut self) -> Option<Waiting<R>> {
-        self.taken = self.taken.wrapping_add(1);
-        if self.taken % FURTHER == 0 {
-            self.further.pop().or_else(|| self.first.pop())
-        } else {
-            self.first.pop().or_else(|| self.further.pop())
+        match self.turns.next() {
+            Line::First => self.first.pop().or_else(|| self.further.pop()),
+            Line::Further => self.further.pop().or_else(|| self.first.pop()),
         }
     }
 
@@ -164,17 +164,16 @@ impl<R> Requests<R> {
         } else {
             &mut self.queue
         };
-        let same = order.of(host);
-        if same >= order.first.capacity() / 2 {
+        let Some(line) = order.line_of(host) else {
             return Err(request);
-        }
+        };
         let waiting = Waiting {
             host,
             id,
             withdrawn: false,
             request,
         };
-        order.add(waiting, same).map_err(|refused| refused.request)
+        order.add(waiting, line).map_err(|refused| refused.request)
     }
 
     /// Returns whether none waits to be accepted.
@@ -200,8 +199,8 @@ impl<R> Requests<R> {
         let Some(waiting) = self.held.take() else {
             return false;
         };
-        let same = self.queue.of(waiting.host);
-        self.queue.add(waiting, same).is_ok()
+        let line = self.queue.line_of(waiting.host).unwrap_or(Line::Further);
+        self.queue.add(waiting, line).is_ok()
     }
 
     /// The device of one goes away, or its peer has given up.
@@ -279,7 +278,7 @@ mod tests {
         for host in 2..32 {
             assert!(add(&mut requests, host, false));
         }
-        let taken = (0..FURTHER).filter(|_| requests.take_next() == Some(1));
+        let taken = (0..4).filter(|_| requests.take_next() == Some(1));
         assert_eq!(taken.count(), 2);
         Ok(())
     }

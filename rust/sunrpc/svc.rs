@@ -58,8 +58,8 @@ pub(crate) use self::{
         ReplyRqst, //
     },
     xprt::{
-        Newcomers,
         Server,
         SvcXprt, //
+        MOST_NEWCOMERS,
     }, //
 };

@@ -12,6 +12,11 @@
 #[path = "../../rust/proto/mod.rs"]
 mod proto;
 
+// The decisions of a server about its clients.
+#[cfg(test)]
+#[path = "../../rust/policy/mod.rs"]
+mod policy;
+
 // Of the module's extensions what needs no kernel.
 #[cfg(test)]
 #[path = "../../rust/kext/waiting.rs"]
@@ -27,6 +32,9 @@ pub mod workload;
 
 #[cfg(test)]
 mod properties;
+
+#[cfg(test)]
+mod simulation;
 
 #[cfg(test)]
 mod standard;

@@ -42,6 +42,7 @@ use crate::link::sizing::{
 use crate::link::Link;
 use crate::observe::latency::Latencies;
 use crate::observe::trace::Number;
+use crate::policy::stall::StallDetector;
 use crate::proto::cm_private::CmPrivate;
 use crate::proto::connection::receives::{
     Receives,
@@ -67,7 +68,6 @@ use crate::server::callback;
 use crate::server::defaults::shared_receives;
 use crate::server::inbox::Inbox;
 use crate::server::offenders::Offenders;
-use crate::server::withheld::Withheld;
 use crate::sunrpc::svc::{
     Server,
     SvcXprt, //
@@ -200,7 +200,7 @@ impl Connection {
                 callback_taken: Atomic::new(false),
                 callback <- new_mutex!(None, "rpcrdma::Connection::callback"),
                 watched: Atomic::new(false),
-                withheld: Withheld::new(),
+                stall <- new_mutex!(StallDetector::default(), "rpcrdma::Connection::stall"),
                 host,
                 offenders: common.offenders.clone(),
                 check <- new_delayed_work_ext!("rpcrdma_check"),

@@ -3,6 +3,7 @@
 //! The `svc_xprt` of a transport of the server.
 
 use crate::kext::prelude::*;
+use crate::policy::accept::Newcomers;
 use crate::{
     kext::net::{
         Net,
@@ -60,22 +61,11 @@ impl Server<'_> {
     }
 }
 
-/// The connections of a service whose peers have not shown a file handle yet. If a connection comes
-/// when there are more than [`MOST`](Self::MOST), SUNRPC ends the oldest of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Newcomers {
-    /// Their number, over all transports of the service.
-    pub(crate) all: u32,
-    /// The number of those over RDMA.
-    pub(crate) own: u32,
-    /// Set if the oldest one is over RDMA.
-    pub(crate) oldest_is_own: bool,
-}
+/// The most connections of a service that SUNRPC tolerates whose peers have not shown a file handle
+/// yet.
+pub(crate) const MOST_NEWCOMERS: u32 = sys::XPT_MAX_TMP_CONN;
 
 impl Newcomers {
-    /// The most that SUNRPC tolerates.
-    pub(crate) const MOST: u32 = sys::XPT_MAX_TMP_CONN;
-
     /// Counts those of `serv`, of which there are about `all`.
     ///
     /// # Safety
