@@ -324,7 +324,7 @@ def remote(command, timeout=60, ok=(0,), wait=True):
     With `wait=False` it is only started, which is how the network of the server
     is taken away for a while: the command itself brings it back.
     """
-    reply = _control({"command": command, "wait": wait, "timeout": timeout * watchdog()}, timeout)
+    reply = _control({"command": command, "wait": wait, "timeout": timeout}, timeout)
     if wait and ok is not None and reply["status"] not in ok:
         raise Failure(f"server: {command}: status {reply['status']}: {reply['output'].strip()}")
     return reply["output"]
