@@ -40,11 +40,11 @@ module! {
         },
         shared_receives: u32 {
             default: 0,
-            description: "Receives shared by the connections of a listener on a device; 0 = each connection has its own, 4294967295 = 1/32 of memory (default 0)",
+            description: "Ignored (default 0)",
         },
         shared_receives_iwarp: u32 {
             default: 0,
-            description: "Same as shared_receives, for iWARP devices (default 0)",
+            description: "Ignored (default 0)",
         },
     },
 }

@@ -8,7 +8,6 @@ use crate::endpoint::{
     EndpointEvents, //
 };
 use crate::kext::debugfs::lines;
-use crate::kext::prelude::*;
 use kernel::seq_file::SeqFile;
 
 impl<H: EndpointEvents> Endpoint<H> {
@@ -28,25 +27,18 @@ impl<H: EndpointEvents> Endpoint<H> {
         );
     }
 
-    /// Writes whether Receives are shared, how many the peer may use, and the use of the pool; or
-    /// how many buffers there are, how many Receives the peer may count on and how many are posted
-    /// or in use, their size in octets and the number of those that still have another one, and the
-    /// octets of the Receives of all connections.
+    /// Writes how many Receive buffers there are, how many Receives the peer may count on and how
+    /// many are posted or in use, their size in octets and the number of those that still have
+    /// another one, and the octets of the Receives of all connections.
     pub(crate) fn show_receives(&self, m: &SeqFile) {
-        let Some(pool) = &self.shared else {
-            let gate = self.receive.lock();
-            lines!(m,
-                "shared": 0,
-                "own": gate.stock.made(),
-                "target": gate.stock.target(),
-                "there": gate.there(),
-                "size": gate.stock.size(),
-                "other_size": gate.stock.unfit(),
-                "all_octets": receive_memory(),
-            );
-            return;
-        };
-        lines!(m, "shared": 1, "asked": self.asked.load(Relaxed));
-        pool.show(m);
+        let gate = self.receive.lock();
+        lines!(m,
+            "own": gate.stock.made(),
+            "target": gate.stock.target(),
+            "there": gate.there(),
+            "size": gate.stock.size(),
+            "other_size": gate.stock.unfit(),
+            "all_octets": receive_memory(),
+        );
     }
 }

@@ -9,10 +9,6 @@ use crate::{
             RECEIVES,
             SENDS, //
         },
-        receive_pool::{
-            ReceivePool,
-            ReceivePools, //
-        },
         Endpoint,
         EndpointEvents,
         Sizes, //
@@ -31,9 +27,7 @@ use crate::{
             Accepted,
             CmId,
             QueuePairEvents,
-            QueuePairParameters,
-            ReceiveSource,
-            RnrTimer, //
+            QueuePairParameters, //
         },
         protection_domain::ProtectionDomain,
         send_queue::OpenQueue, //
@@ -53,39 +47,27 @@ impl<H: EndpointEvents> Endpoint<H> {
         let mut objects = self.objects.lock();
         let objects = (*objects).as_mut().ok_or(ENOTCONN)?;
 
+        let device = objects.cm.device().ok_or(ENODEV)?;
+        let pd = ProtectionDomain::new(device)?;
+        objects.pd = Some(pd.clone());
         // As many as there may be work requests: one that fails completes, whether signaled or not.
-        let parameters = |receives| QueuePairParameters {
+        let parameters = QueuePairParameters {
             send_depth: self.sizes.send_queue,
             send_sges: self.sizes.transfer_sges,
-            receives,
-            postings: self.sizes.postings(self.shares_receives()),
+            pd,
+            receives: self.sizes.receives,
+            postings: self.sizes.postings(),
             number: match self.number() {
                 trace::Number::Client(number) | trace::Number::Server(number) => number,
             },
         };
-        if let Some(pool) = &self.shared {
-            let srq = pool.queue()?;
-            objects.pd = Some(srq.pd().clone());
-            let parameters = parameters(ReceiveSource::Shared(srq));
-            objects.cm.create_queue_pair(parameters, self.clone())?;
-        } else {
-            let device = objects.cm.device().ok_or(ENODEV)?;
-            let pd = ProtectionDomain::new(device)?;
-            objects.pd = Some(pd.clone());
-            let own: ReceiveSource<ReceivePool<Self>> = ReceiveSource::Own(pd, self.sizes.receives);
-            objects
-                .cm
-                .create_queue_pair(parameters(own), self.clone())?;
-        }
+        objects.cm.create_queue_pair(parameters, self.clone())?;
         let qp = objects.cm.queue_pair().ok_or(EINVAL)?;
         let open = OpenQueue::new(qp.clone(), self, self.sizes.pulls)?;
         self.send.lock().queue.open(open);
         self.make_send_buffers(&qp, self.sizes.first_sends, None)?;
 
         self.receive.lock().qp = Some(qp.clone());
-        if self.shares_receives() {
-            return Ok(());
-        }
         self.fill(&qp)
     }
 
@@ -98,21 +80,10 @@ impl<H: EndpointEvents> Endpoint<H> {
         }
     }
 
-    /// Cuts off a peer that has taken what is not its own: from now on its QP takes no Receive,
-    /// and none of its messages is delivered, those that have arrived included. Any context that
-    /// may sleep, completion handlers among them. The owner still has to end the endpoint, and may
-    /// do so at any time. Returns `false`, and does nothing, if the peer was cut off before.
-    ///
-    /// # What puts the QP into error
-    ///
-    /// The caller, if the lock of the verbs objects is free: as long as the QP is in order its
-    /// peer takes Receives that others share, as fast as its device can, and a thread that would
-    /// end the connection may be a long time coming. A handler must not wait for that lock, see
-    /// [`completion`](crate::rdma::completion), since the end of an endpoint waits for handlers
-    /// while it has it; so it tries. To have the lock is no harm then: `ib_modify_qp` sleeps, and
-    /// waits for no completion handler. The holder of the lock either ends the endpoint, and puts
-    /// the QP into error itself, or is soon done; then the work item does it, which may wait. It
-    /// also tells the peer, by the CM.
+    /// Cuts off a peer that breaks the rules: from now on none of its messages is delivered, and
+    /// the work item puts its QP into error, since a thread that would end the connection may be a
+    /// long time coming. Any context. The owner still has to end the endpoint, and may do so at any
+    /// time. Returns `false`, and does nothing, if the peer was cut off before.
     ///
     /// The QP itself stays. What is posted to it afterwards is flushed, as when a connection is
     /// lost.
@@ -120,14 +91,6 @@ impl<H: EndpointEvents> Endpoint<H> {
         if self.cut.xchg(true, Full) {
             return false;
         }
-        // Writeback may wait for a handler of completions.
-        let scope = NoFs::enter();
-        let guard = self.objects.try_lock();
-        if let Some(objects) = guard.as_ref().and_then(|guard| (**guard).as_ref()) {
-            objects.cm.fail_queue_pair();
-        }
-        drop(guard);
-        drop(scope);
         self.hang_up.store(true, Relaxed);
         DelayedWork::schedule(self, 0);
         true
@@ -162,27 +125,14 @@ impl<H: EndpointEvents> Endpoint<H> {
         objects.cm.disconnect();
         // The gates have had the only uses of the QP but for those of transfers.
         if let Some(closed) = closed {
-            // Receives first: a Reply may still want to post a fence (which the gate refuses). What
-            // is shared with others can't be drained, and need not be: the QP is destroyed, and
-            // then its completions are waited for.
-            let drained = objects.cm.drain_queue_pair();
-            // That has put the QP into error, whatever state it was in.
-            // Of one that never was in a state to receive there need not be anything to tell.
-            let receiving = self.receiving.load(Relaxed);
-            if let Some(pool) = self.shared.as_ref().filter(|_| receiving) {
-                pool.await_last(&self.last_receive);
-            }
-            if let Some(drained) = drained {
+            // Receives first: a Reply may still want to post a fence (which the gate refuses).
+            if let Some(drained) = objects.cm.drain_queue_pair() {
                 closed.reclaim(&drained);
             }
         }
         self.await_transfers();
         // Waits for handlers that still run, and for completions that the marker has overtaken.
         objects.cm.destroy_queue_pair();
-        if let Some(pool) = &self.shared {
-            // For what may have been lost.
-            pool.fill_at_last();
-        }
         drop(guard);
         // The device reports nothing any more. The work item may be waiting for the lock that was
         // just given up.
@@ -220,11 +170,6 @@ impl<H: EndpointEvents> Endpoint<H> {
         let counted = self.receive.lock().take_counted();
         RECEIVES.sub(counted);
         if let Some(mut objects) = objects {
-            if let Some(pool) = &self.shared {
-                pool.release(self.asked.xchg(0, Relaxed));
-            }
-            // Perhaps the last one, with which the pool goes.
-            drop(objects.membership.take());
             objects.pd = None;
             // The CM id is destroyed last: it holds the device.
             drop(objects);
@@ -236,14 +181,9 @@ impl<H: EndpointEvents> Endpoint<H> {
 }
 
 impl<H: EndpointEvents> QueuePairEvents for Endpoint<H> {
-    /// The device has something to report about the QP. A request of the peer's may have put it
-    /// into error, of which nothing completes if nothing is posted to it: no Sends, and the
-    /// Receives are shared.
+    /// The device has something to report about the QP.
     fn queue_pair_event(this: &Arc<Self>, kind: u32) {
         trace::qp_event(this.number(), kind);
-        if kind == sys::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED {
-            this.last_receive.complete();
-        }
         // The code that is told takes locks that are not for this context. If the work item is
         // pending already it sees what was noted before it was scheduled again.
         if kind == sys::ib_event_type_IB_EVENT_COMM_EST {
@@ -255,9 +195,6 @@ impl<H: EndpointEvents> QueuePairEvents for Endpoint<H> {
             sys::ib_event_type_IB_EVENT_QP_FATAL
                 | sys::ib_event_type_IB_EVENT_QP_REQ_ERR
                 | sys::ib_event_type_IB_EVENT_QP_ACCESS_ERR
-                // A QP that shares its Receives has gone into error. rxe says no more of a request
-                // that it refuses for another reason than its key.
-                | sys::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED
         ) {
             this.broken.store(true, Relaxed);
             DelayedWork::schedule(this, 0);
@@ -299,28 +236,13 @@ pub(crate) struct EndpointOwner<H: EndpointEvents> {
 impl<H: EndpointEvents> EndpointOwner<H> {
     /// Makes an endpoint on a CM id whose route is resolved. Its first Receives are posted.
     ///
-    /// With `sharing`, it shares Receives with others of these pools, at most the number given for
-    /// each device. There are none for it yet, see [`Endpoint::ask_for_receives`]. Where the device
-    /// can't share it has its own.
-    ///
     /// # Errors
     ///
     /// `ENOMEM`, `ENODEV`, or what the device reports.
-    pub(crate) fn new(
-        cm: CmId<H>,
-        sizes: Sizes,
-        sharing: Option<(&Arc<ReceivePools<Endpoint<H>>>, u32)>,
-    ) -> Result<Self> {
-        let membership = if let Some((pools, limit)) = sharing {
-            let device = cm.device().ok_or(ENODEV)?;
-            let limits = cm.device_limits().ok_or(ENODEV)?;
-            pools.join(&device, &limits, sizes.receive_size, limit)?
-        } else {
-            None
-        };
+    pub(crate) fn new(cm: CmId<H>, sizes: Sizes) -> Result<Self> {
         // From here on `drop` undoes what is done.
         let owner = Self {
-            endpoint: Endpoint::allocate(cm, sizes, membership)?,
+            endpoint: Endpoint::allocate(cm, sizes)?,
             ended: false,
         };
         owner.endpoint.set_up()?;
@@ -351,16 +273,7 @@ impl<H: EndpointEvents> EndpointOwner<H> {
     pub(crate) fn accept(&self, private_data: &[u8], read_depth: u8, answer_depth: u8) -> Result {
         let mut objects = self.endpoint.objects.lock();
         let objects = (*objects).as_mut().ok_or(ENOTCONN)?;
-        let timer = if self.endpoint.shares_receives() {
-            RnrTimer::Shared
-        } else {
-            RnrTimer::Own
-        };
-        objects
-            .cm
-            .accept(private_data, read_depth, answer_depth, timer)?;
-        self.endpoint.receiving.store(true, Relaxed);
-        Ok(())
+        objects.cm.accept(private_data, read_depth, answer_depth)
     }
 
     /// Begins the end of the connection, without waiting: what is posted is flushed.

@@ -8,10 +8,9 @@
 //! registrations that the message speaks of, as one chain. The buffer comes back with the
 //! completion of a signaled Send; only some are signaled.
 //!
-//! Receiving: an endpoint has Receive buffers of its own, or shares a pool of them with others.
-//! Either way it asks for as many as its peer may make use of. A message that arrives is lent out
-//! as [`Received`]; when that is dropped, the buffer is posted again, a batch at a time, unless it
-//! is not wanted any more.
+//! Receiving: as many Receives are posted as the peer may make use of. A message that arrives is
+//! lent out as [`Received`]; when that is dropped, the buffer is posted again, a batch at a time,
+//! unless it is not wanted any more.
 //!
 //! Regions: [`Endpoint::region`] lends one out of the pool. The code that drops a [`RegionHandle`]
 //! need not care how far it has come: what is still registered is deregistered, which fences it.
@@ -26,10 +25,9 @@
 //!   gates below. `EndpointOwner::shutdown` destroys it, see [`posting`](crate::rdma::posting).
 //! - A Send buffer is in the list of free ones, which the spinlock `send` protects, or lent out as
 //!   [`SendBuffer`], or posted: then it is the [`SendQueue`](crate::rdma::send_queue::SendQueue)'s.
-//! - A Receive buffer is in the list of idle ones, which the spinlock `receive` protects (or in
-//!   that of the pool that the `Endpoint` shares with others, see [`receive_pool`]), or posted, or
-//!   lent out as [`Received`]. One that is not wanted any more is freed when it comes back (see
-//!   [`receive_stock`]).
+//! - A Receive buffer is in the list of idle ones, which the spinlock `receive` protects, or
+//!   posted, or lent out as [`Received`]. One that is not wanted any more is freed when it comes
+//!   back (see [`receive_stock`]).
 //! - A [`Region`](crate::rdma::region::Region) is in the pool, which a spinlock protects, or held
 //!   by exactly one [`RegionHandle`]. `EndpointOwner::shutdown` deregisters it, after every handle
 //!   came back.
@@ -42,14 +40,12 @@
 mod completions;
 mod events;
 mod gate;
-mod growth;
 mod inspect;
 mod life;
 mod objects;
 mod quota;
 mod receive;
 mod receive_gate;
-pub(crate) mod receive_pool;
 mod receive_stock;
 mod region_pool;
 mod regions;
@@ -92,16 +88,9 @@ pub(crate) use crate::rdma::send_queue::PostError;
 
 use crate::kext::prelude::*;
 use crate::{
-    endpoint::receive_pool::{
-        Membership,
-        ReceivePool, //
-    },
-    kext::{
-        completion::Completion as Wait,
-        delayed_work::{
-            new_delayed_work_ext,
-            DelayedWork, //
-        }, //
+    kext::delayed_work::{
+        new_delayed_work_ext,
+        DelayedWork, //
     },
     observe::trace,
     rdma::{
@@ -140,11 +129,7 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     home: CondVar,
     /// The verbs objects, until [`EndpointOwner::shutdown`] takes them.
     #[pin]
-    objects: Mutex<Option<Objects<H, Self>>>,
-    /// Whose Receives it shares.
-    shared: Option<Arc<ReceivePool<Self>>>,
-    /// The number of them that it has asked for.
-    asked: Atomic<u32>,
+    objects: Mutex<Option<Objects<H>>>,
     /// The number of messages that were counted as Calls, see [`Received::count`].
     calls: Atomic<u32>,
     /// The sizes it was made with.
@@ -161,43 +146,27 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     with_peer: Atomic<u64>,
     /// To be told: the QP is broken.
     broken: Atomic<bool>,
-    /// Set when the QP was taken to a state in which it may use Receives that are shared.
-    receiving: Atomic<bool>,
     /// To be told to the CM: the peer has sent something.
     heard: Atomic<bool>,
     /// Set when the peer was cut off, see [`Endpoint::cut_off`].
     cut: Atomic<bool>,
     /// To be told to the peer, that it was.
     hang_up: Atomic<bool>,
-    /// To be made: Receives that were asked for by [`Endpoint::replace_receive`], or that take the
-    /// places of those of another size.
+    /// To be made: Receives that take the places of those of another size, or are missing.
     short: Atomic<bool>,
-    /// Completed when the device tells that the QP, which is in error, uses no more of the Receives
-    /// that it shares.
-    #[pin]
-    last_receive: Wait,
     /// The receiver of events, and whether the loss of the connection was told already.
     context: Arc<Context<H>>,
 }
 
 impl<H: EndpointEvents> Endpoint<H> {
     /// Allocates everything but the verbs objects.
-    fn allocate(
-        cm: CmId<H>,
-        sizes: Sizes,
-        membership: Option<Membership<Self>>,
-    ) -> Result<Arc<Self>> {
-        let shared = membership.as_ref().map(|member| member.pool().clone());
+    fn allocate(cm: CmId<H>, sizes: Sizes) -> Result<Arc<Self>> {
         let pool = Pool::new(sizes.regions)?;
         let send = SendGate::new(&sizes)?;
-        let receive = ReceiveGate::new(&sizes, shared.is_some())?;
+        let receive = ReceiveGate::new(&sizes)?;
         let context = cm.context().clone();
         let device_name = cm.device().ok_or(ENODEV)?.name();
-        let objects = Objects {
-            membership,
-            pd: None,
-            cm,
-        };
+        let objects = Objects { pd: None, cm };
         Arc::pin_init(
             try_pin_init!(Self {
                 send <- new_spinlock!(send, "rpcrdma::Endpoint::send"),
@@ -205,20 +174,16 @@ impl<H: EndpointEvents> Endpoint<H> {
                 pool <- new_spinlock!(pool, "rpcrdma::Endpoint::pool"),
                 home <- new_condvar!("rpcrdma::Endpoint::home"),
                 objects <- new_mutex!(Some(objects), "rpcrdma::Endpoint::objects"),
-                shared,
-                asked: Atomic::new(0),
                 calls: Atomic::new(0),
                 sizes,
                 device_name,
                 reported <- new_delayed_work_ext!("rpcrdma_reported"),
                 with_peer: Atomic::new(0),
                 broken: Atomic::new(false),
-                receiving: Atomic::new(false),
                 heard: Atomic::new(false),
                 cut: Atomic::new(false),
                 hang_up: Atomic::new(false),
                 short: Atomic::new(false),
-                last_receive <- Wait::new(),
                 context,
             }),
             GFP_KERNEL,

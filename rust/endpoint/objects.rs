@@ -4,10 +4,6 @@
 
 use crate::kext::prelude::*;
 use crate::{
-    endpoint::receive_pool::{
-        Membership,
-        PoolMember, //
-    },
     rdma::{
         cm::{
             CmEvents,
@@ -18,9 +14,7 @@ use crate::{
 };
 
 /// The objects that must be torn down in order.
-pub(super) struct Objects<H: CmEvents, M: PoolMember> {
-    /// The pool of Receives that the endpoint shares, which uses the device too.
-    pub(super) membership: Option<Membership<M>>,
+pub(super) struct Objects<H: CmEvents> {
     /// The protection domain of regions, once there is a QP.
     pub(super) pd: Option<Arc<ProtectionDomain>>,
     /// Holds the device, so it goes last. The QP is part of it.

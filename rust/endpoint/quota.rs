@@ -117,7 +117,7 @@ static PAGES: Sum = Sum::new();
 /// Send buffers that were made after their connections.
 pub(super) static SENDS: Sum = Sum::new();
 
-/// Octets of the Receives that connections of the server have for themselves.
+/// Octets of the Receives of the server's connections.
 pub(super) static RECEIVES: Sum = Sum::new();
 
 /// Returns the number of pages of all connections.
@@ -125,8 +125,7 @@ pub(crate) fn pages_in_use() -> u64 {
     PAGES.seen().0
 }
 
-/// Returns the octets that the Receives of all connections of the server take, where they are not
-/// shared.
+/// Returns the octets that the Receives of all connections of the server take.
 pub(crate) fn receive_memory() -> u64 {
     RECEIVES.seen().0
 }

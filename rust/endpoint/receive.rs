@@ -5,11 +5,6 @@
 use crate::kext::prelude::*;
 use crate::{
     endpoint::{
-        receive_pool::{
-            Need,
-            PoolMember,
-            ReceivePool, //
-        },
         Endpoint,
         EndpointEvents, //
     },
@@ -25,56 +20,57 @@ use crate::{
             Own,
             ReceiveBuffer,
             Receives, //
-        },
-        shared_receive_queue::SharedReceive, //
+        }, //
     }, //
 };
 
 pub(crate) use crate::rdma::receive_buffer::RECEIVE_BATCH;
 
-/// A Receive buffer.
-enum ReceivedIn<H: EndpointEvents> {
-    /// One of the endpoint's own.
-    Own(OwnReceive<H>),
-    /// One of those that it shares.
-    Shared(SharedReceive<ReceivePool<Endpoint<H>>>),
-}
-
-/// A Receive buffer of an endpoint's own.
-type OwnReceive<H> = ReceiveBuffer<Own<Endpoint<H>>>;
+/// A Receive buffer of an endpoint.
+type Buffer<H> = ReceiveBuffer<Own<Endpoint<H>>>;
 
 impl<H: EndpointEvents> Receives for Endpoint<H> {
-    fn received(this: ArcBorrow<'_, Self>, buffer: OwnReceive<H>, completion: Completion<'_>) {
-        Self::taken_in(this, ReceivedIn::Own(buffer), completion);
-    }
-}
-
-impl<H: EndpointEvents> PoolMember for Endpoint<H> {
-    fn arrived(
-        this: Arc<Self>,
-        buffer: SharedReceive<ReceivePool<Self>>,
-        completion: Completion<'_>,
-    ) {
-        Self::taken_in(this.as_arc_borrow(), ReceivedIn::Shared(buffer), completion);
-    }
-
-    fn give_way(this: &Arc<Self>) {
-        this.cut_off();
+    fn received(this: ArcBorrow<'_, Self>, buffer: Buffer<H>, completion: Completion<'_>) {
+        // What is no message has left in the buffer what was there before, maybe what another peer
+        // has sent.
+        if !completion.ok() || !completion.is_message() {
+            trace::receive(this.number(), 0, completion.status());
+            // Every connection ends with flushed Receives.
+            if !completion.ok() && !completion.flushed() {
+                this.trace_error(completion, trace::Work::Receive);
+            }
+            let this = Arc::from(this);
+            // If the QP is in order no credits stop an RDMA Write with immediate data. Its peer can
+            // come again with what is too long as well.
+            let offends = completion.ok() || completion.is_refused();
+            if offends && this.cut_off() {
+                this.context.handler().offended();
+            }
+            this.context.lost();
+            // Not before, or the Receive would seem to be missing on a connection in order.
+            this.receive.lock().put_back(buffer);
+            return;
+        }
+        if this.is_cut_off() {
+            this.receive.lock().put_back(buffer);
+            return;
+        }
+        let len = completion.byte_len();
+        trace::receive(this.number(), len as usize, completion.status());
+        let message = Received {
+            buffer: Some(buffer),
+            len,
+            invalidated: completion.invalidated_rkey(),
+            counted: false,
+            endpoint: this.into(),
+        };
+        H::received(this.context.handler(), message);
     }
 }
 
 impl<H: EndpointEvents> Endpoint<H> {
-    /// Takes a buffer back that the device or a [`Received`] is done with.
-    fn recycle(self: &Arc<Self>, buffer: ReceivedIn<H>) {
-        let buffer = match buffer {
-            ReceivedIn::Own(buffer) => buffer,
-            ReceivedIn::Shared(buffer) => {
-                if let Some(pool) = &self.shared {
-                    pool.recycle(buffer);
-                }
-                return;
-            }
-        };
+    /// Takes a buffer back that a [`Received`] is done with.
+    fn recycle(self: &Arc<Self>, buffer: Buffer<H>) {
         let mut gate = self.receive.lock();
         let surplus = gate.put(buffer);
         let qp = surplus.as_ref().and_then(|_| gate.qp.clone());
@@ -116,20 +112,16 @@ impl<H: EndpointEvents> Endpoint<H> {
         if self.objects.lock().is_none() {
             return Err(ENOTCONN);
         }
-        match &self.shared {
-            Some(pool) => pool.enlarge(size as usize),
-            None if self.resize_receives(size) => Ok(()),
-            None => Err(EBUSY),
+        if self.resize_receives(size) {
+            Ok(())
+        } else {
+            Err(EBUSY)
         }
     }
 
-    /// Has Receives of `size` octets take the places of its own, if it has such, one by one as
-    /// those come back. Any context. Returns false, and does nothing, while another such change has
-    /// not ended.
+    /// Has Receives of `size` octets take the places of all, one by one as those come back. Any
+    /// context. Returns false, and does nothing, while another such change has not ended.
     pub(crate) fn resize_receives(self: &Arc<Self>, size: u32) -> bool {
-        if self.shares_receives() {
-            return false;
-        }
         let mut gate = self.receive.lock();
         let resizes = gate.stock.resize(size as usize);
         let wants_more = gate.stock.wants_more();
@@ -142,68 +134,15 @@ impl<H: EndpointEvents> Endpoint<H> {
 
     /// Returns the number of the endpoint's Receives that larger ones will replace.
     pub(crate) fn shorter_receives(&self) -> u32 {
-        match &self.shared {
-            Some(pool) => pool.shorter(),
-            None => self.receive.lock().stock.unfit(),
-        }
+        self.receive.lock().stock.unfit()
     }
 
     /// Returns the size in octets of the endpoint's Receives, if all have the one that was asked
     /// for last.
     pub(crate) fn enlarged(&self) -> Option<u32> {
-        if let Some(pool) = &self.shared {
-            return pool.enlarged();
-        }
         let gate = self.receive.lock();
         let size = u32::try_from(gate.stock.size()).ok();
         size.filter(|_| gate.stock.unfit() == 0)
-    }
-
-    /// Takes a buffer back whose QP is in error.
-    fn keep_back(self: &Arc<Self>, buffer: ReceivedIn<H>) {
-        match buffer {
-            ReceivedIn::Own(buffer) => self.receive.lock().put_back(buffer),
-            shared @ ReceivedIn::Shared(_) => self.recycle(shared),
-        }
-    }
-
-    /// A Receive has completed.
-    fn taken_in(this: ArcBorrow<'_, Self>, buffer: ReceivedIn<H>, completion: Completion<'_>) {
-        // What is no message has left in the buffer what was there before, maybe what another peer
-        // has sent.
-        if !completion.ok() || !completion.is_message() {
-            trace::receive(this.number(), 0, completion.status());
-            // Every connection ends with flushed Receives.
-            if !completion.ok() && !completion.flushed() {
-                this.trace_error(completion, trace::Work::Receive);
-            }
-            let this = Arc::from(this);
-            // If the QP is in order no credits stop an RDMA Write with immediate data: its peer
-            // would go on taking Receives that others share. It can come again with what is too
-            // long as well.
-            let offends = completion.ok() || completion.is_refused();
-            if offends && this.cut_off() {
-                this.context.handler().offended();
-            }
-            this.context.lost();
-            // Not before, or the Receive would seem to be missing on a connection in order.
-            this.keep_back(buffer);
-            return;
-        }
-        if this.is_cut_off() {
-            Arc::from(this).keep_back(buffer);
-            return;
-        }
-        let len = completion.byte_len();
-        trace::receive(this.number(), len as usize, completion.status());
-        let message = Received {
-            buffer: Some(buffer),
-            len,
-            invalidated: completion.invalidated_rkey(),
-            counted: false,
-            endpoint: this.into(),
-        };
-        H::received(this.context.handler(), message);
     }
 
     /// Has `count` Receives more kept posted for the peer. Sleeps, but not in a handler of a
@@ -213,35 +152,25 @@ impl<H: EndpointEvents> Endpoint<H> {
     ///
     /// `ENOTCONN` after shutdown, `ENOSPC` if there may not be that many, `ENOMEM`, or what the
     /// device reports.
-    pub(crate) fn ask_for_receives(self: &Arc<Self>, count: u32, need: Need) -> Result {
+    pub(crate) fn ask_for_receives(self: &Arc<Self>, count: u32) -> Result {
         // Excludes the end of the device, for which writeback may wait.
         let _scope = NoFs::enter();
         let objects = self.objects.lock();
         let Some(objects) = &*objects else {
             return Err(ENOTCONN);
         };
-        let Some(pool) = &self.shared else {
-            let qp = objects.cm.queue_pair().ok_or(ENOTCONN)?;
-            return self.add_receives(&qp, count);
-        };
-        pool.ask(count, need)?;
-        self.asked.fetch_add(count, Relaxed);
-        Ok(())
-    }
-
-    /// Has `count` more of the endpoint's own kept posted. The lock of the verbs objects is held.
-    fn add_receives(self: &Arc<Self>, qp: &QueuePairUser, count: u32) -> Result {
+        let qp = objects.cm.queue_pair().ok_or(ENOTCONN)?;
         if !self.receive.lock().stock.raise(count) {
             return Err(ENOSPC);
         }
-        let filled = self.fill(qp);
+        let filled = self.fill(&qp);
         if filled.is_err() {
             self.receive.lock().stock.lower(count);
         }
         filled
     }
 
-    /// Makes the buffers of the endpoint's own that are missing, and posts them. Sleeps. The lock
+    /// Makes the buffers that are missing, and posts them. Sleeps. The lock
     /// of the verbs objects is held, so nobody else does.
     ///
     /// # Errors
@@ -263,35 +192,17 @@ impl<H: EndpointEvents> Endpoint<H> {
         self.receive.lock().post()
     }
 
-    /// Returns whether there are as many of its own Receives as the peer may count on. If not, one
+    /// Returns whether there are as many Receives as the peer may count on. If not, one
     /// was lost, and the peer would wait for it for ever. Sleeps.
     pub(crate) fn has_receives(&self) -> bool {
         // While it is held nobody adds any.
         let objects = self.objects.lock();
         let gate = self.receive.lock();
-        let is_open = gate.qp.is_some() && !self.shares_receives() && !self.is_cut_off();
+        let is_open = gate.qp.is_some() && !self.is_cut_off();
         let is_short = is_open && gate.there() < gate.stock.target();
         drop(gate);
         drop(objects);
         !is_short
-    }
-
-    /// Has one Receive more kept posted, in place of one that the peer has taken without having
-    /// been promised it. Any context: the buffer is made later, by the work item. Without memory
-    /// for it there is one Receive less for all, until there is some.
-    ///
-    /// # Errors
-    ///
-    /// `ENOSPC` if the connections that share Receives may not have another one.
-    pub(crate) fn replace_receive(self: &Arc<Self>) -> Result {
-        let Some(pool) = &self.shared else {
-            return Ok(());
-        };
-        pool.ask_later(1, Need::More)?;
-        self.asked.fetch_add(1, Relaxed);
-        self.short.store(true, Relaxed);
-        DelayedWork::schedule(self, 0);
-        Ok(())
     }
 
     /// Makes the buffers that are missing. What there is no memory for is tried again when the next
@@ -302,20 +213,12 @@ impl<H: EndpointEvents> Endpoint<H> {
         // Excludes the end of the device.
         let objects = self.objects.lock();
         let Some(objects) = &*objects else { return };
-        if let Some(pool) = &self.shared {
-            pool.fill_at_last();
-        } else if let Some(qp) = objects.cm.queue_pair() {
+        if let Some(qp) = objects.cm.queue_pair() {
             // A device that takes no Receives has those missing that the peer counts on.
             if self.fill(&qp).is_err_and(|error| error != ENOMEM) {
                 self.context.lost();
             }
         }
-    }
-
-    /// Returns the number of Receives that it has to make do with, if there were too few for all
-    /// that share them a short while ago. Any context.
-    pub(crate) fn receive_share(&self) -> Option<u32> {
-        self.shared.as_ref()?.share()
     }
 
     /// Returns the number of counted messages, see [`Received::count`], that are still in their
@@ -325,43 +228,21 @@ impl<H: EndpointEvents> Endpoint<H> {
     }
 
     /// Takes back what [`Self::ask_for_receives`] was asked for, of which the peer was not told, or
-    /// which it has used; unless the end of the endpoint, which takes all of it back, was first.
+    /// which it has used.
     pub(crate) fn return_receives(&self, count: u32) {
-        let Some(pool) = &self.shared else {
-            return self.receive.lock().stock.lower(count);
-        };
-        let mut asked = self.asked.load(Relaxed);
-        loop {
-            let returned = count.min(asked);
-            match self
-                .asked
-                .cmpxchg(asked, asked.saturating_sub(returned), Relaxed)
-            {
-                Ok(_) => return pool.release(returned),
-                Err(now) => asked = now,
-            }
-        }
+        self.receive.lock().stock.lower(count);
     }
 
     /// Returns the number of Receives that serve this many credits.
     pub(crate) fn receives_for(&self, credits: u32) -> u32 {
-        if self.shares_receives() {
-            credits
-        } else {
-            credits.saturating_mul(self.sizes.receives_per_credit)
-        }
-    }
-
-    /// Returns whether the Receives are shared with other connections.
-    pub(crate) fn shares_receives(&self) -> bool {
-        self.shared.is_some()
+        credits.saturating_mul(self.sizes.receives_per_credit)
     }
 }
 
 /// A message that has arrived, in its Receive buffer. Dropped, the buffer is posted again.
 pub(crate) struct Received<H: EndpointEvents> {
     /// The buffer. Always present until `drop`.
-    buffer: Option<ReceivedIn<H>>,
+    buffer: Option<Buffer<H>>,
     /// The length in octets.
     len: u32,
     /// The rkey that the peer invalidated with it.
@@ -375,12 +256,8 @@ pub(crate) struct Received<H: EndpointEvents> {
 impl<H: EndpointEvents> Received<H> {
     /// The message.
     pub(crate) fn bytes(&self) -> &[u8] {
-        let len = self.len as usize;
-        match &self.buffer {
-            Some(ReceivedIn::Own(buffer)) => buffer.bytes(len),
-            Some(ReceivedIn::Shared(buffer)) => buffer.bytes(len),
-            None => &[],
-        }
+        let buffer = self.buffer.as_ref();
+        buffer.map_or(&[], |buffer| buffer.bytes(self.len as usize))
     }
 
     /// Counts the message as a Call, until it is dropped. Returns how many there are with it.

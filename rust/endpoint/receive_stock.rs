@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The number and the size of an endpoint's own Receive buffers.
+//! The number and the size of an endpoint's Receive buffers.
 //!
 //! Both change while the connection lives. A Receive that is posted can't be taken back, so a
 //! buffer that is not wanted any more, or has another size than is wanted, goes when it comes back,

@@ -8,10 +8,7 @@ use crate::{
         Endpoint,
         EndpointEvents, //
     },
-    kext::{
-        device_memory::DeviceMemory,
-        host_key::random, //
-    },
+    kext::device_memory::DeviceMemory,
     observe::trace,
     proto::chunk::Segment,
     rdma::{
@@ -136,26 +133,7 @@ pub(crate) struct RegionHandle<H: EndpointEvents> {
 
 impl<H: EndpointEvents> RegionHandle<H> {
     /// Puts the next run of `memory` into the region, of `longest` octets at most, see
-    /// `Region::map`. `tag` is what the segment's offset begins with; but where the connection
-    /// shares its PD with others, that is a random number.
-    ///
-    /// # What keeps a peer off the regions of another
-    ///
-    /// A device lets a peer use what is registered in the PD of its QP. A connection with Receives
-    /// of its own has a PD of its own, as each one of the stock server. Connections that share
-    /// Receives share their PD too. The verbs do not ask for that: the RDMA core lets the PD of a
-    /// QP be another one than that of its SRQ, and siw checks Receives against the latter. But rxe
-    /// checks them against the PD of the QP, and since its keys for all local memory belong to a
-    /// PD, every Receive would fail; and what a device in hardware does can't be tried here. What
-    /// has regions in such a PD is the server's Call to a client with chunks (Version Two, level
-    /// RDMA2_RVRSDIR_GENL), for as long as that Call goes on. To use one, another client would have
-    /// to guess R_key and offset at the first attempt, since the wrong ones end its connection.
-    /// Devices give R_keys out in order, so the offset has a random number of 32 bits.
-    ///
-    /// Over iWARP there are more: the core's `rdma_rw` registers what each RDMA Read fills for
-    /// remote writing, since that is what the peer's answer is there, with the offset that the
-    /// memory has. The neighbours of a client know such values from Reads of their own. That is
-    /// one of the reasons why connections over iWARP do not share Receives by default.
+    /// `Region::map`. `tag` is what the segment's offset begins with.
     ///
     /// # Errors
     ///
@@ -168,14 +146,7 @@ impl<H: EndpointEvents> RegionHandle<H> {
         longest: u32,
     ) -> Result {
         let region = self.region.as_mut().ok_or(EINVAL)?;
-        // Where regions of several connections are in one PD, what one peer is told of them must be
-        // no help to another.
-        let upper = if self.endpoint.shares_receives() {
-            u32::from_ne_bytes(random())
-        } else {
-            tag
-        };
-        region.map(memory, direction, upper, longest)?;
+        region.map(memory, direction, tag, longest)?;
         let segment = segment(region.remote());
         trace::region_map(
             self.endpoint.number(),

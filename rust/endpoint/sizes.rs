@@ -7,13 +7,13 @@ use crate::rdma::send_queue::postings;
 /// The size of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
-    /// Receive buffers at most. Not used where Receives are shared.
+    /// Receive buffers at most.
     pub(crate) receives: u32,
-    /// Receives that are kept posted to begin with. Not used where they are shared.
+    /// Receives that are kept posted to begin with.
     pub(crate) first_receives: u32,
     /// Set if the Receives count for all connections of the server.
     pub(crate) counts_receives: bool,
-    /// Receives that are kept posted for each credit, where they are not shared.
+    /// Receives that are kept posted for each credit.
     pub(crate) receives_per_credit: u32,
     /// Octets of each, to begin with.
     pub(crate) receive_size: usize,
@@ -48,11 +48,9 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Returns the number of buffers, regions and others that are made for the QP at most, which
-    /// perhaps shares its Receives.
-    pub(super) fn postings(&self, shares: bool) -> u32 {
-        let receives = if shares { 0 } else { self.receives };
-        [receives, self.sends, self.regions]
+    /// Returns the number of buffers, regions and others that are made for the QP at most.
+    pub(super) fn postings(&self) -> u32 {
+        [self.receives, self.sends, self.regions]
             .into_iter()
             .fold(postings(self.pulls), u32::saturating_add)
     }

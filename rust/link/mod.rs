@@ -243,7 +243,7 @@ impl<H: EndpointEvents> Link<H> {
             read_depth = limits.outbound_reads.min(REVERSE_READS);
         }
         let (segments, receives) = (sizes.segments, sizes.first_receives);
-        let owner = EndpointOwner::new(cm, sizes, None)?;
+        let owner = EndpointOwner::new(cm, sizes)?;
         let left = Msecs::try_from(until.saturating_sub(milliseconds()))?;
         let accepted = owner.connect(&own.encode(), read_depth, left)?;
         // A server that answers no RDMA Reads may send us no Read chunks.

@@ -226,16 +226,6 @@ events! {
     /// Reports that Replies carry another grant of credits from now on.
     fn grant(xprt: Number, credits: u32, calls: u32);
 
-    /// Reports that a batch of Receives was posted to a Shared Receive Queue.
-    fn shared_receives(
-        device: &CStr,
-        asked: u32,
-        buffers: u32,
-        posted: u32,
-        limit: u32,
-        lost: u32,
-    );
-
     /// Reports that a thread has taken a Call in.
     fn call(
         xprt: Number,
@@ -422,7 +412,6 @@ mod tests {
             -12,
         );
         grant(SERVER, 32, 31);
-        shared_receives(c"device1", 40, 50, 49, 8192, 3);
         call(SERVER, 0x1122_3350, 132, 128, 3, 1, 2, true);
         read_post(SERVER, 0x1122_3350, 3, 1_048_576, 256);
         read_done(SERVER, 0x1122_3350, true);

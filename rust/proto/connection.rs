@@ -23,7 +23,6 @@ use self::{
     receives::{
         Receives,
         Renewal,
-        Settled,
         Withdrawal, //
     },
     watchdog::{
@@ -641,13 +640,13 @@ impl Connection {
     }
 
     /// Begins to renew the peer's credits, see [`Receives::begin_renewal`].
-    pub(crate) fn begin_renewal(&mut self, share: Option<u32>) -> Renewal {
+    pub(crate) fn begin_renewal(&mut self) -> Renewal {
         let withdrawal = match self.version() {
-            Some(Version::One) => self.receives.withdrawal_in_one(),
+            Some(Version::One) => Withdrawal::ByReply,
             Some(version) if version.rules().counts_messages => Withdrawal::ByUse,
             _ => Withdrawal::Never,
         };
-        self.receives.begin_renewal(share, withdrawal)
+        self.receives.begin_renewal(withdrawal)
     }
 
     /// Returns how many Receives of withdrawn credits are not needed any more, see
@@ -663,14 +662,6 @@ impl Connection {
         // A message is counted as held before the session sees it, so none is in neither of them.
         let promised = self.session.windows().1.must_be_posted();
         self.receives.settle(promised.saturating_add(held))
-    }
-
-    /// Does the same in Version One, see [`Receives::settle_by_time`].
-    pub(crate) fn settle_in_one(&mut self, held: u32) -> Settled {
-        if self.version() != Some(Version::One) {
-            return Settled::default();
-        }
-        self.receives.settle_by_time(held)
     }
 
     /// Does the same in the earlier protocol: nothing is given back before the peer has heard of
@@ -692,12 +683,7 @@ impl Connection {
     /// turns out that it can't, it has them again. To be called every now and then, since an idle
     /// peer does nothing that others would be reminded by. `held` Calls of the peer are with us.
     /// Returns the credit value if that has changed.
-    pub(crate) fn review_credits(
-        &mut self,
-        share: Option<u32>,
-        limit: u32,
-        held: u32,
-    ) -> Option<u32> {
+    pub(crate) fn review_credits(&mut self, limit: u32, held: u32) -> Option<u32> {
         let exchange = &mut self.session.exchange;
         if exchange.is_lowering() && held > self.receives.allowance().granted() {
             // Until some of these are answered it may not say that it has heard, and is not silent.
@@ -708,7 +694,7 @@ impl Connection {
         } else if exchange.is_unknown() {
             exchange.restore_credits();
             self.receives.restore()
-        } else if exchange.is_open() && self.receives.review(share, limit) {
+        } else if exchange.is_open() && self.receives.review(limit) {
             exchange.lower_credits();
             true
         } else {
@@ -962,12 +948,12 @@ mod tests {
     fn who_uses_more_credits_than_it_has_is_not_silent() -> Result {
         let mut end = speaking_earlier(Role::Server)?;
         // Nobody else needs its credits.
-        assert_eq!(end.review_credits(None, 8, 0), None);
+        assert_eq!(end.review_credits(8, 0), None);
         assert!(!end.session.exchange.is_lowering());
         end.session.exchange.lower_credits();
         for (held, is_heard) in [(8, false), (9, true), (10, true)] {
             end.session.exchange.take_heard();
-            end.review_credits(None, 8, held);
+            end.review_credits(8, held);
             assert_eq!(end.session.exchange.take_heard(), is_heard);
         }
         Ok(())
@@ -1084,7 +1070,7 @@ mod tests {
                 &[XID, 2, 100, 10, direction, 0, 0, 0, XID, direction],
                 Some(3),
             )?;
-            assert_eq!(end.begin_renewal(None).wanted, used);
+            assert_eq!(end.begin_renewal().wanted, used);
         }
         Ok(())
     }

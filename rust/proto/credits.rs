@@ -65,9 +65,9 @@ pub(crate) fn free_share(most: u32, used: u64, limit: u64) -> u32 {
 /// The promise of a Responder to one peer.
 ///
 /// A peer of Version One keeps its last grant as long as it likes and may then use all of it at
-/// once, so what was promised stays promised: the grant grows with use. It shrinks where Receives
-/// are short, and then nobody can know when the peer has heard of it. How far it may grow is for
-/// the caller to find out, which has to receive what the peer sends.
+/// once, so what was promised stays promised: the grant grows with use. It shrinks where memory is
+/// short. How far it may grow is for the caller to find out, which has to receive what the peer
+/// sends.
 ///
 /// In Version Two the credits are what a window is renewed to. They may be fewer than before. What
 /// was promised stays promised there too, until the peer has used it. In the earlier protocol with
@@ -87,22 +87,16 @@ pub(crate) struct Allowance {
     most: u32,
     /// Set if the peer has used all of it since it last grew.
     used_up: bool,
-    /// The number of Calls beyond `granted` that are put up with, as many again at most.
-    overdraft: u32,
     /// Set if somebody is about to add credits.
     growing: bool,
     /// Credits that were withdrawn, and that the caller is still ready for.
     withdrawn: u32,
-    /// Credits that were withdrawn, and of which it is not certain that the peer has heard. The
-    /// caller is not ready for them, but does not hold them against the peer.
-    unheard: u32,
     /// The number of Replies sent since credits were withdrawn, as far as they are not
     /// [settled](Self::settle_replied): `withdrawn` at most.
     replied: u32,
 }
 
-/// A peer has more Calls unanswered than it was granted (RFC 8166, 3.3.1), or answers more than it
-/// was asked.
+/// A peer answers more than it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overrun;
 
@@ -117,10 +111,8 @@ impl Allowance {
             limit,
             most: limit,
             used_up: false,
-            overdraft: 0,
             growing: false,
             withdrawn: 0,
-            unheard: 0,
             replied: 0,
         }
     }
@@ -135,58 +127,21 @@ impl Allowance {
         self.limit
     }
 
-    /// Returns how many Calls beyond the credit value are put up with.
-    pub(crate) const fn overdraft(&self) -> u32 {
-        self.overdraft
-    }
-
     /// Returns how many Calls the peer may have unanswered, as far as it was told.
     const fn promised(&self) -> u32 {
         self.granted.saturating_add(self.withdrawn)
     }
 
-    /// Returns how many Calls the peer may still believe that it may have unanswered.
-    const fn believed(&self) -> u32 {
-        self.promised().saturating_add(self.unheard)
-    }
-
     /// Takes note of a Call with which `unanswered` ones are with us.
-    ///
-    /// # Errors
-    ///
-    /// [`Overrun`] if it should not have been sent.
-    pub(crate) fn arrived(&mut self, unanswered: u32) -> core::result::Result<(), Overrun> {
-        if unanswered > self.granted.saturating_add(self.overdraft)
-            && unanswered > self.believed().saturating_add(self.overdraft)
-        {
-            return Err(Overrun);
-        }
+    pub(crate) fn arrived(&mut self, unanswered: u32) {
         if unanswered >= self.granted {
             self.use_up();
         }
-        Ok(())
     }
 
     /// The peer uses all that it was granted, so that more would be of use.
     pub(crate) fn use_up(&mut self) {
         self.used_up = true;
-    }
-
-    /// Puts up with one Call more than so far, as often as there are credits.
-    ///
-    /// Clients of Linux forget the Calls of a process that is killed, and send others in their
-    /// place while we still work on the former. So there may be twice as many as were granted, when
-    /// all were forgotten. More than that is more than the peer was ever let have under way.
-    ///
-    /// # Errors
-    ///
-    /// [`Overrun`] if that is enough.
-    pub(crate) fn put_up(&mut self) -> core::result::Result<(), Overrun> {
-        if self.overdraft >= self.granted {
-            return Err(Overrun);
-        }
-        self.overdraft = self.overdraft.saturating_add(1);
-        Ok(())
     }
 
     /// Returns how many more credits would be of use, if there may be `most`: as many again as
@@ -226,7 +181,6 @@ impl Allowance {
         let credits = credits.min(self.limit.saturating_sub(self.granted));
         // INVARIANT: The sum is not above `limit`.
         self.granted = self.granted.saturating_add(credits);
-        self.unheard = self.unheard.saturating_sub(credits);
         self.used_up = false;
     }
 
@@ -317,15 +271,6 @@ impl Allowance {
         self.withdrawn = self.withdrawn.saturating_sub(settled);
         settled
     }
-
-    /// Settles all that was withdrawn, though it is not certain that the peer has heard. If it uses
-    /// these credits all the same that is no overrun. Returns their number.
-    pub(crate) fn settle_unheard(&mut self) -> u32 {
-        let settled = core::mem::take(&mut self.withdrawn);
-        self.replied = 0;
-        self.unheard = self.unheard.saturating_add(settled);
-        settled
-    }
 }
 
 /// The number of further Replies that a peer may send, on a connection on which we call it.
@@ -383,20 +328,6 @@ impl Due {
 mod tests {
     use super::*;
 
-    /// RFC 8166, section 3.3.1: what is put up with is counted, up to the credits once more.
-    #[test]
-    fn what_is_put_up_with_is_counted() {
-        let mut allowance = Allowance::new(2, 64);
-        for count in 0..2_u32 {
-            assert_eq!(allowance.overdraft(), count);
-            assert_eq!(allowance.arrived(count.saturating_add(3)), Err(Overrun));
-            assert_eq!(allowance.put_up(), Ok(()));
-            assert_eq!(allowance.arrived(count.saturating_add(3)), Ok(()));
-        }
-        assert_eq!(allowance.overdraft(), 2);
-        assert_eq!(allowance.put_up(), Err(Overrun));
-    }
-
     /// All of the credits while nothing is used, and a part of them as large as of the memory.
     #[test]
     fn the_share_is_linear() {
@@ -438,11 +369,11 @@ mod tests {
         let mut allowance = Allowance::new(16, 64);
         assert!(allowance.withdraw(4));
         assert!(!allowance.regain(64));
-        assert_eq!(allowance.arrived(4), Ok(()));
+        allowance.arrived(4);
         allowance.replied();
         assert!(allowance.regain(64));
         assert_eq!((allowance.granted(), allowance.withdrawn()), (8, 8));
-        assert_eq!(allowance.arrived(8), Ok(()));
+        allowance.arrived(8);
         assert!(!allowance.regain(8));
         assert!(allowance.regain(64));
         assert_eq!((allowance.granted(), allowance.withdrawn()), (15, 1));
@@ -476,39 +407,27 @@ mod tests {
         let mut allowance = Allowance::new(4, 21);
         assert_eq!(allowance.granted(), 4);
         for unanswered in [1, 3, 2, 3] {
-            assert_eq!(allowance.arrived(unanswered), Ok(()));
+            allowance.arrived(unanswered);
             assert_eq!(allowance.wanted(u32::MAX), 0);
         }
         for (unanswered, granted) in [(4, 8), (8, 16), (16, 21)] {
-            assert_eq!(allowance.arrived(unanswered), Ok(()));
+            allowance.arrived(unanswered);
             let more = allowance.begin_growth(u32::MAX);
             allowance.grow(more);
             assert_eq!(allowance.granted(), granted);
             assert_eq!(allowance.wanted(u32::MAX), 0);
         }
-        assert_eq!(allowance.arrived(21), Ok(()));
+        allowance.arrived(21);
         assert_eq!(allowance.wanted(u32::MAX), 0);
-    }
-
-    /// RFC 8166, section 3.3.1.
-    #[test]
-    fn more_calls_than_granted_are_an_overrun() {
-        let mut allowance = Allowance::new(2, 64);
-        assert_eq!(allowance.arrived(2), Ok(()));
-        assert_eq!(allowance.arrived(3), Err(Overrun));
-        // What could not be had is not promised.
-        allowance.grow(1);
-        assert_eq!(allowance.arrived(3), Ok(()));
-        assert_eq!(allowance.arrived(4), Err(Overrun));
     }
 
     #[test]
     fn one_at_a_time_makes_credits_ready() {
         let mut allowance = Allowance::new(4, 64);
         assert_eq!(allowance.begin_growth(u32::MAX), 0);
-        assert_eq!(allowance.arrived(4), Ok(()));
+        allowance.arrived(4);
         assert_eq!(allowance.begin_growth(u32::MAX), 4);
-        assert_eq!(allowance.arrived(4), Ok(()));
+        allowance.arrived(4);
         assert_eq!(allowance.begin_growth(u32::MAX), 0);
         allowance.give_up();
         assert_eq!(allowance.granted(), 4);
@@ -516,14 +435,14 @@ mod tests {
         allowance.grow(4);
         assert_eq!(allowance.granted(), 8);
         assert_eq!(allowance.begin_growth(u32::MAX), 0);
-        assert_eq!(allowance.arrived(8), Ok(()));
+        allowance.arrived(8);
         assert_eq!(allowance.begin_growth(u32::MAX), 8);
     }
 
     #[test]
     fn growth_may_have_a_bound() {
         let mut allowance = Allowance::new(4, 64);
-        assert_eq!(allowance.arrived(4), Ok(()));
+        allowance.arrived(4);
         for (most, wanted) in [(0, 0), (4, 0), (6, 2), (100, 4)] {
             assert_eq!(allowance.begin_growth(most), wanted);
             allowance.give_up();
@@ -539,7 +458,7 @@ mod tests {
         assert!(allowance.withdraw(20));
         assert_eq!((allowance.granted(), allowance.withdrawn()), (20, 44));
         assert!(!allowance.withdraw(30));
-        assert_eq!(allowance.arrived(20), Ok(()));
+        allowance.arrived(20);
         // The peer has used ten of 64, and there is one beside.
         assert_eq!(allowance.settle(65, 1), 0);
         assert_eq!(allowance.settle(55, 1), 10);
@@ -556,20 +475,6 @@ mod tests {
         assert_eq!((allowance.granted(), allowance.withdrawn()), (1, 39));
     }
 
-    /// Calls that the peer may have sent before it has heard of fewer credits were promised.
-    #[test]
-    fn what_was_withdrawn_may_still_be_used() {
-        let mut allowance = Allowance::new(64, 64);
-        assert!(allowance.withdraw(4));
-        assert_eq!(allowance.arrived(64), Ok(()));
-        assert_eq!(allowance.arrived(65), Err(Overrun));
-        assert_eq!(allowance.settle(9, 1), 56);
-        assert_eq!(allowance.arrived(8), Ok(()));
-        assert_eq!(allowance.arrived(9), Err(Overrun));
-        allowance.restore();
-        assert_eq!((allowance.granted(), allowance.withdrawn()), (8, 0));
-    }
-
     /// The limit may be lowered, and raised to what it was at first.
     #[test]
     fn a_limit_may_change_between_what_is_granted_and_the_first_one() {
@@ -579,7 +484,7 @@ mod tests {
             assert_eq!(allowance.limit(), now);
         }
         allowance.set_limit(64);
-        assert_eq!(allowance.arrived(16), Ok(()));
+        allowance.arrived(16);
         assert_eq!(allowance.begin_growth(u32::MAX), 16);
         allowance.set_limit(20);
         allowance.grow(16);
@@ -587,25 +492,10 @@ mod tests {
         assert!(allowance.withdraw(4));
         allowance.set_limit(4);
         assert_eq!(allowance.settle(5, 1), 28);
-        assert_eq!(allowance.arrived(4), Ok(()));
+        allowance.arrived(4);
         assert_eq!(allowance.begin_growth(u32::MAX), 0);
         allowance.set_limit(64);
         assert_eq!(allowance.begin_growth(u32::MAX), 4);
-    }
-
-    #[test]
-    fn some_overruns_are_put_up_with() {
-        let mut allowance = Allowance::new(2, 64);
-        for unanswered in [3, 4] {
-            assert_eq!(allowance.arrived(unanswered), Err(Overrun));
-            assert_eq!(allowance.put_up(), Ok(()));
-            assert_eq!(allowance.arrived(unanswered), Ok(()));
-        }
-        // As many again as it was granted, however many it might be granted.
-        assert_eq!(allowance.granted(), 2);
-        assert_eq!(allowance.arrived(5), Err(Overrun));
-        assert_eq!(allowance.put_up(), Err(Overrun));
-        assert_eq!(allowance.arrived(5), Err(Overrun));
     }
 
     #[test]

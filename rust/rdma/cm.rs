@@ -28,15 +28,13 @@ pub(crate) use self::{
         ConnectRequest,
         ConnectionRequests,
         Listener,
-        RequestId,
-        RnrTimer, //
+        RequestId, //
     },
     queue_pair::{
         Drained,
         QueuePairEvents,
         QueuePairParameters,
-        QueuePairUser,
-        ReceiveSource, //
+        QueuePairUser, //
     }, //
 };
 
@@ -46,12 +44,9 @@ use crate::{
         Net,
         SockAddr, //
     },
-    rdma::{
-        device::{
-            Device,
-            DeviceLimits, //
-        },
-        shared_receive_queue::SharedReceives, //
+    rdma::device::{
+        Device,
+        DeviceLimits, //
     },
     sys, //
 };
@@ -263,9 +258,9 @@ impl<H: CmEvents> CmId<H> {
     ///
     /// `ENODEV` before a device was found, `EEXIST` if there is a QP, `EINVAL` if the device cannot
     /// have one as large, `ENOMEM`, or what the device reports.
-    pub(crate) fn create_queue_pair<O: QueuePairEvents, R: SharedReceives<Member = O>>(
+    pub(crate) fn create_queue_pair<O: QueuePairEvents>(
         &mut self,
-        parameters: QueuePairParameters<R>,
+        parameters: QueuePairParameters,
         events: Arc<O>,
     ) -> Result {
         if self.qp.is_some() {
@@ -287,8 +282,7 @@ impl<H: CmEvents> CmId<H> {
     /// Puts the QP into error, and waits until what was posted to it has completed, or a device has
     /// said that it has. Sleeps.
     ///
-    /// Receives that are shared are not waited for. Nobody may be able to post any more, or the
-    /// wait may be long. [`None`] if there is no QP.
+    /// Nobody may be able to post any more, or the wait may be long. [`None`] if there is no QP.
     pub(crate) fn drain_queue_pair(&self) -> Option<Drained<'_>> {
         self.qp.as_ref()?.drain()
     }
@@ -301,7 +295,7 @@ impl<H: CmEvents> CmId<H> {
     }
 
     /// Destroys the QP, if there is one, as soon as it has no user. When this returns, all of its
-    /// completions that do not go to a shared queue were handled. Sleeps.
+    /// completions were handled. Sleeps.
     pub(crate) fn destroy_queue_pair(&mut self) {
         drop(self.qp.take());
     }

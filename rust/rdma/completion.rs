@@ -10,8 +10,8 @@
 //!
 //! Because handlers of all connections take turns on a CQ, none of them may wait for something that
 //! comes about by another completion, of whatever connection; nor for a lock that is held while
-//! somebody waits for one. Such are the mutex of an endpoint's verbs objects and `turnover` of a
-//! pool of Receives. For memory a handler waits in `NOFS` scopes only.
+//! somebody waits for one. Such is the mutex of an endpoint's verbs objects. For memory a handler
+//! waits in `NOFS` scopes only.
 
 use crate::kext::prelude::*;
 use crate::{
@@ -69,11 +69,6 @@ impl<'a> Completion<'a> {
         unsafe { *self.0.__bindgen_anon_1.wr_cqe }
     }
 
-    /// Returns the QP, which may be gone: not to be followed.
-    pub(crate) fn qp(self) -> *const sys::ib_qp {
-        self.0.qp
-    }
-
     /// Returns whether a message arrived, on success of a Receive. An RDMA Write with immediate
     /// data uses up a Receive too, and puts nothing into its buffer.
     pub(crate) fn is_message(self) -> bool {
@@ -90,38 +85,6 @@ impl<'a> Completion<'a> {
         let flag = sys::ib_wc_flags_IB_WC_WITH_INVALIDATE as c_int;
         // SAFETY: With the flag set the device filled this arm in.
         (self.0.wc_flags & flag != 0).then(|| unsafe { *self.0.ex.invalidate_rkey })
-    }
-}
-
-/// The completion vector of a CQ. The interrupts of each go to one CPU, or to a few, and so do the
-/// handlers of its completions.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Vector {
-    /// Each one in turn.
-    Any,
-    /// Each of `count` vectors in turn, from the one with the number `first` on, counted again from
-    /// zero if the device has fewer.
-    Among {
-        /// The first of them.
-        first: u32,
-        /// Their number: at least one.
-        count: u32,
-    },
-}
-
-/// Counts the choices among some vectors.
-static CHOICES: Atomic<u32> = Atomic::new(0);
-
-impl Vector {
-    /// Returns the number for a device; [`None`] for each in turn.
-    fn number(self, device: &Device) -> Option<c_int> {
-        match self {
-            Self::Any => None,
-            Self::Among { first, count } => {
-                let turn = CHOICES.fetch_add(1, Relaxed) % count.max(1);
-                c_int::try_from(first.saturating_add(turn) % device.vectors()).ok()
-            }
-        }
     }
 }
 
@@ -160,9 +123,11 @@ pub(crate) struct CompletionQueue {
 unsafe impl Send for CompletionQueue {}
 
 impl CompletionQueue {
-    /// Takes `entries` places in a CQ of the device's pool on a completion vector, or makes one
-    /// where the pool can't have one with that many: one for each work request that there may be at
-    /// once and whose completion goes there.
+    /// Takes `entries` places in a CQ of the device's pool, or makes one where the pool can't have
+    /// one with that many: one place for each work request that there may be at once and whose
+    /// completion goes there. The completion vector is the one with the number `vector`, counted
+    /// again from zero if the device has fewer. The interrupts of each vector go to one CPU, or to
+    /// a few, and so do the handlers of its completions.
     ///
     /// # Errors
     ///
@@ -172,8 +137,9 @@ impl CompletionQueue {
     ///
     /// The value is dropped before a client of `device` has given the device up: the CQs of the
     /// pool go then, whatever references there are. No QP uses the CQ for us any more by then.
-    pub(crate) unsafe fn shared(device: &Device, entries: u32, vector: Vector) -> Result<Self> {
+    pub(crate) unsafe fn shared(device: &Device, entries: u32, vector: u32) -> Result<Self> {
         let device = device.try_clone().ok_or(ENODEV)?;
+        let vector = c_int::try_from(vector % device.vectors())?;
         // SAFETY: The device is live; its attributes do not change after registration.
         let most = unsafe { (*device.as_ptr()).attrs.max_cqe };
         if i64::from(entries) > i64::from(most) {
@@ -194,7 +160,6 @@ impl CompletionQueue {
         if !pool_serves(entries, places) {
             return Self::own(&device, entries, vector);
         }
-        let vector = vector.number(&device).unwrap_or(-1);
         // SAFETY: The device is live.
         let cq = from_err_ptr(unsafe { Self::pool_get(&device, entries, vector) })?;
         // INVARIANT: It came from the pool.
@@ -206,8 +171,7 @@ impl CompletionQueue {
         })
     }
 
-    /// Takes `entries` places in a CQ of the device's pool, for a completion vector or, if that is
-    /// negative, for the next.
+    /// Takes `entries` places in a CQ of the device's pool, for a completion vector.
     ///
     /// # Safety
     ///
@@ -230,19 +194,14 @@ impl CompletionQueue {
     ///
     /// `EINVAL` if it is too large, `ENOMEM`, or what the device reports.
     ///
-    /// QPs and Shared Receive Queues that use it must go before it; the core refuses to free it
-    /// otherwise.
-    pub(crate) fn own(device: &Device, entries: u32, vector: Vector) -> Result<Self> {
+    /// QPs that use it must go before it; the core refuses to free it otherwise.
+    fn own(device: &Device, entries: u32, vector: c_int) -> Result<Self> {
         let device = device.try_clone().ok_or(ENODEV)?;
         let (raw, private) = (device.as_ptr(), ptr::null_mut());
         let entries_c = c_int::try_from(entries)?;
         let context = sys::ib_poll_context_IB_POLL_WORKQUEUE;
-        let cq = match vector.number(&device) {
-            // SAFETY: The device is live.
-            None => unsafe { sys::ib_alloc_cq_any(raw, private, entries_c, context) },
-            // SAFETY: The device is live, and has that vector.
-            Some(vector) => unsafe { sys::ib_alloc_cq(raw, private, entries_c, vector, context) },
-        };
+        // SAFETY: The device is live, and has that vector.
+        let cq = unsafe { sys::ib_alloc_cq(raw, private, entries_c, vector, context) };
         let cq = from_err_ptr(cq)?;
         // INVARIANT: We have just allocated it.
         Ok(Self {
@@ -254,7 +213,7 @@ impl CompletionQueue {
     }
 
     /// Waits until the completions were handled that are there. Not to be called from a handler.
-    pub(crate) fn flush(&self) {
+    fn flush(&self) {
         // A completion that comes into a CQ that is not being polled makes its work item due. If it
         // is due now, its next run finds all that is there. If it is running it may have looked
         // already, but then it makes itself due again when it finds more at its end. So the second

@@ -151,11 +151,6 @@ impl<K: ReceiveKind> ReceiveBuffer<K> {
         unsafe { self.0.buffer.bytes(len) }
     }
 
-    /// Returns its place among all buffers of its queue.
-    pub(crate) fn place(&self) -> u32 {
-        self.0.place()
-    }
-
     /// Ends its mapping, and forgets it.
     pub(super) fn release(self, keeper: &Arc<Keeper>) {
         if self.0.is_for(keeper) {
@@ -165,37 +160,13 @@ impl<K: ReceiveKind> ReceiveBuffer<K> {
     }
 }
 
-/// A Receive that is posted, or is about to be.
-pub(super) struct PostedReceive<K: ReceiveKind>(Posting<ReceiveMemory<K>>);
-
-impl<K: ReceiveKind> PostedReceive<K> {
-    /// Returns the place of its buffer among all buffers of its queue.
-    pub(super) fn place(&self) -> u32 {
-        self.0.place()
-    }
-
-    /// Takes back the buffer of a Receive that no device will use, unless it has completed.
-    ///
-    /// # Safety
-    ///
-    /// No device will use the Receive.
-    pub(super) unsafe fn take_back(self) -> Option<ReceiveBuffer<K>> {
-        // INVARIANT: It was posted, so nobody has a handle; the caller guarantees the rest.
-        self.0
-            .posted
-            .xchg(false, Acquire)
-            .then_some(ReceiveBuffer(self.0))
-    }
-}
-
 /// A chain has no more Receives than that.
 const BATCH: usize = RECEIVE_BATCH as usize;
 
 /// Posts up to [`RECEIVE_BATCH`] Receives by `post`, a verb of the queue of `keeper`. Returns its
 /// status.
 ///
-/// `noted` is given what stands for each buffer while it is posted, before it is. Buffers of
-/// another queue are dropped. If the device refuses, what was posted is its own.
+/// Buffers of another queue are dropped. If the device refuses, what was posted is its own.
 ///
 /// # Safety
 ///
@@ -205,7 +176,6 @@ pub(super) unsafe fn post_receives<K: ReceiveKind>(
     keeper: &Arc<Keeper>,
     lkey: u32,
     buffers: impl Iterator<Item = ReceiveBuffer<K>>,
-    mut noted: impl FnMut(PostedReceive<K>),
     post: impl FnOnce(*const sys::ib_recv_wr) -> c_int,
 ) -> c_int {
     let mut sges: [sys::ib_sge; BATCH] = pin_init::zeroed();
@@ -230,7 +200,6 @@ pub(super) unsafe fn post_receives<K: ReceiveKind>(
         unsafe { buffer.sync_for_device(buffer.len()) };
         // With this there is no handle any more.
         memory.posted.store(true, Relaxed);
-        noted(PostedReceive(memory));
     }
     let mut first: *mut sys::ib_recv_wr = ptr::null_mut();
     for request in requests.iter_mut().take(count).rev() {

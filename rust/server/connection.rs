@@ -6,7 +6,6 @@ pub(super) mod accept;
 mod handlers;
 pub(super) mod inspect;
 
-use crate::endpoint::receive_pool::Need;
 use crate::endpoint::{
     pages_in_use,
     receive_memory,
@@ -304,9 +303,8 @@ impl Connection {
         self.wake();
     }
 
-    /// Ends the connection for what its client does or leaves undone, at once: what it takes may be
-    /// others', so its QP goes into error now, not when a thread comes to it. Its host is blamed
-    /// for it, once.
+    /// Ends the connection for what its client does or leaves undone, without waiting for a thread.
+    /// Its host is blamed for it, once.
     fn cut_off(&self, endpoint: &Arc<Endpoint<Self>>) {
         if endpoint.cut_off() {
             self.blame();
@@ -324,7 +322,7 @@ impl Connection {
         // Completion handlers may wait for what is held meanwhile, and writeback for them.
         let _scope = NoFs::enter();
         // Replies need them, and not those that the peer was promised for its Calls.
-        endpoint.ask_for_receives(callback::SLOTS, Need::First)?;
+        endpoint.ask_for_receives(callback::SLOTS)?;
         // Where credits are not for one direction or the other, Calls may come instead. A Call that
         // finds no Send buffer waits for one to come back, so there must be some.
         let room = self.inbox.add_room(callback::SLOTS);
@@ -492,7 +490,7 @@ impl Connection {
     }
 
     /// Does what the session wants. Before the connection is up nothing can be sent; but a peer
-    /// that breaks its credits is cut off nevertheless, since what it takes may be others'.
+    /// that breaks its credits is cut off nevertheless.
     fn act_on(&self, endpoint: &Arc<Endpoint<Self>>) {
         let channel = &self.channel;
         if !self.established.load(Relaxed) {
@@ -520,8 +518,7 @@ impl Connection {
                     why.text()
                 );
             }
-            // The peer has been told what it had to be told. If it breaks its credits it goes on
-            // taking Receives, which may be others', so this does not wait for a thread.
+            // The peer has been told what it had to be told.
             if reason == Reason::Owner {
                 // It has done nothing wrong: there was no memory for its message.
                 endpoint.cut_off();
@@ -596,7 +593,6 @@ impl Connection {
             0
         };
         let more = endpoint.remove_send_buffers(promised);
-        let more = self.channel.settle_in_one(endpoint) || more;
         endpoint.settle_pages();
         let kept = endpoint.kept();
         let is_short = || Self::quota().is_short(pages_in_use());

@@ -5,10 +5,8 @@
 //! What all clients together should take is at most 5/32 of the memory so, on machines with 6 GiB
 //! or more: a 16th for Receives, a 16th for the pages of RDMA Reads and Writes, a 32nd for Send
 //! buffers. Smaller machines have the least of each, which a server needs to be of use. Beyond that
-//! each client has its first credits. Where the administrator has Receives shared they take a 32nd
-//! at most for one device and one size.
+//! each client has its first credits.
 
-use crate::endpoint::receive_pool::FEWEST;
 use crate::kext::machine;
 use crate::kext::prelude::*;
 use crate::link::channel::MESSAGE_SIZE;
@@ -36,17 +34,6 @@ impl ByMemory {
     }
 }
 
-/// Receives of `size` octets that connections share on a device. Their buffers are made as they are
-/// needed, but their queues as long as they may be, so there is an upper limit.
-fn receives(size: u32) -> ByMemory {
-    ByMemory {
-        part: 32,
-        unit: size.into(),
-        least: 8192,
-        most: 32_768,
-    }
-}
-
 /// MiB that RDMA Reads and Writes of all connections may have. No connection has more than a few
 /// MiB of them, so there is an upper limit.
 const TRANSFER_MEGABYTES: ByMemory = ByMemory {
@@ -56,7 +43,7 @@ const TRANSFER_MEGABYTES: ByMemory = ByMemory {
     most: 16_384,
 };
 
-/// MiB that Receives should take at most, where they are not shared. The smallest machine has
+/// MiB that Receives should take at most. The smallest machine has
 /// enough for half of the credits of 300 clients of Version One.
 const RECEIVE_MEGABYTES: ByMemory = ByMemory {
     part: 16,
@@ -73,43 +60,25 @@ const SEND_BUFFERS: ByMemory = ByMemory {
     most: 1 << 20,
 };
 
-/// The value of the module parameter which says that the memory of the machine decides.
-const BY_MEMORY: u32 = u32::MAX;
-
-/// The module parameter that is for devices of iWARP, or for others. Kernels hand it out by value
-/// or by reference.
-fn parameter(iwarp: bool) -> u32 {
-    if iwarp {
-        *core::borrow::Borrow::<u32>::borrow(&module_parameters::shared_receives_iwarp.value())
-    } else {
-        *core::borrow::Borrow::<u32>::borrow(&module_parameters::shared_receives.value())
+/// Logs that a module parameter of earlier versions is set. Kernels hand its value out by value or
+/// by reference.
+fn ignore(name: &str, value: impl core::borrow::Borrow<u32>) {
+    if *value.borrow() != 0 {
+        pr_warn!("{name}: ignored; each connection has its own Receives\n");
     }
 }
 
-/// Returns the most Receives of `size` octets that connections share on a device; zero if they do
-/// not, which is the default. A device may allow fewer.
-///
-/// Over iWARP there is a parameter of its own. A message that finds no Receive ends its connection
-/// there, whichever connection has taken what there was; and the memory that RDMA Reads fill is
-/// open to RDMA Writes of all connections in the same protection domain.
-pub(super) fn shared_receives(iwarp: bool, size: u32) -> u32 {
-    match parameter(iwarp) {
-        0 => 0,
-        BY_MEMORY => receives(size).on(machine::memory()),
-        limit => limit.max(FEWEST),
-    }
-}
-
-/// Tells of module parameters that are taken for other ones, and has the sysctls begin with what
-/// suits the machine; and initialises what all listeners have in common. Called when the module is
-/// loaded, before there is a connection.
+/// Logs module parameters that are ignored, and has the sysctls begin with what suits the machine.
+/// Called when the module is loaded, before there is a connection.
 pub(crate) fn prepare() {
-    for (iwarp, name) in [(false, "shared_receives"), (true, "shared_receives_iwarp")] {
-        let asked = parameter(iwarp);
-        if (1..FEWEST).contains(&asked) {
-            pr_warn!("{name}={asked} is below the minimum; using {FEWEST} (0 turns sharing off)\n");
-        }
-    }
+    ignore(
+        "shared_receives",
+        module_parameters::shared_receives.value(),
+    );
+    ignore(
+        "shared_receives_iwarp",
+        module_parameters::shared_receives_iwarp.value(),
+    );
     let memory = machine::memory();
     tunables::set_transfer_megabytes(TRANSFER_MEGABYTES.on(memory));
     tunables::set_send_buffers(SEND_BUFFERS.on(memory));
@@ -122,22 +91,6 @@ mod tests {
     use super::*;
 
     const GIB: u64 = 1 << 30;
-
-    /// A large machine has more of them, and a small one no fewer than it always had.
-    #[test]
-    fn shared_receives_follow_the_memory() {
-        for (memory, size, most) in [
-            (GIB, 12_288, 8192),
-            (3 * GIB, 12_288, 8192),
-            (4 * GIB, 12_288, 10_922),
-            (8 * GIB, 12_288, 21_845),
-            (16 * GIB, 12_288, 32_768),
-            (0, 0, 8192),
-            (u64::MAX, 1024, 32_768),
-        ] {
-            assert_eq!(receives(size).on(memory), most);
-        }
-    }
 
     #[test]
     fn what_is_transferred_follows_the_memory() {
@@ -161,8 +114,6 @@ mod tests {
                 + (u64::from(TRANSFER_MEGABYTES.on(memory)) << 20)
                 + u64::from(SEND_BUFFERS.on(memory)) * 12_288;
             assert!(sum <= memory / 32 * 5);
-            let shared = u64::from(receives(12_288).on(memory)) * 12_288;
-            assert!(shared <= memory / 32);
         }
     }
 }

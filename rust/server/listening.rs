@@ -11,7 +11,6 @@
 //! - nobody can add a listener at one address to a service with threads;
 //! - nfsd expects that the list is not empty whenever one of its threads begins.
 
-use crate::endpoint::receive_pool::ReceivePools;
 use crate::kext::delayed_work::{
     impl_has_delayed_work_ext,
     new_delayed_work_ext,
@@ -397,7 +396,6 @@ impl ListenTransport for Listening {
                 xprt <- SvcXprt::new(server),
                 requests <- new_spinlock!(requests, "rpcrdma::Listening::requests"),
                 common: Common {
-                    pools: ReceivePools::new()?,
                     offenders: Offenders::new()?,
                 },
                 place <- new_mutex!(Place::Making { lost: false }, "rpcrdma::Listening::place"),

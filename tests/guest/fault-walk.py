@@ -57,7 +57,7 @@ DATA = pattern("walk", 300_000)
 #: A directory for each connection of the server.
 SERVER = "/sys/kernel/debug/rpcrdma/server"
 #: Points that have shown something, if there are so many: the first message of a connection is
-#: refused, and the first of a batch of shared Receives.
+#: refused, and a Receive.
 ALWAYS = [("mount", "post_send", "fail", 1), ("mount", "post_recv", "fail", 193)]
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
-# A server takes credits back from mounts that are idle, and from those that are not, while they live.
+# A server takes credits back from mounts that are idle, and from those that are not, when its administrator says so.
 # mode: pair
 # fabrics: rxe
 # soak-fabrics: rxe siw
@@ -14,9 +14,8 @@
 # soak: only
 """A grant that becomes smaller, and a client that has heard of it.
 
-In the draft of 2016 a client can be told at any time, and says so. In Version One, the variant `one`, a Reply tells
-it: so a mount that is idle has to do something, as one of NFSv4 does every minute, and the server waits for a while
-before it counts on that. What an administrator sets later is for new connections there.
+In the draft of 2016 a client can be told at any time, and says so. In Version One, the variant `one`, what an
+administrator sets later is for new connections.
 """
 
 import os
@@ -28,14 +27,8 @@ sys.path.insert(0, "tests/lib")
 import versions  # noqa: E402
 from case import main  # noqa: E402
 from common import Mount, check, log, remote, rnr_events, rounds, wait_for, xprt_stats  # noqa: E402
-from server_credits import BATCH, FIRST, MOST, OTHERS, connections, restart, show, use_all  # noqa: E402
+from server_credits import EACH, MOST, connections, restart, show, use_all  # noqa: E402
 
-#: All credits of one connection fit into three quarters of this, and nobody else gets more than at first.
-SHARED = 104 + BATCH
-#: Connections that are idle, and Receives for them and another one.
-IDLE, FOR_NINE = 8, 192
-#: Credits of each while nine share those: a quarter and a batch are kept for who has few.
-SHARE = (FOR_NINE - (FOR_NINE - BATCH) // 4 - BATCH) // (IDLE + 1) - OTHERS
 #: The administrator's setting, and what he lowers it to.
 SETTING = "/proc/sys/sunrpc/svc_rdma/max_requests"
 FEW = 8
@@ -59,18 +52,9 @@ def is_granted(credits, number):
     return now["granted"] == credits and now["withdrawn"] == 0
 
 
-def use_until(what, mount, done, connections=1, idle=None, others=1):
-    """Uses all credits of so many connections until something is so.
-
-    In Version One a mount that is idle does something meanwhile over each of its connections, one at a time.
-    """
-    def step():
-        use_all(mount, connections=connections)
-        for _ in range(others if idle and not is_2016() else 0):
-            os.statvfs(idle.path)
-        return done()
-
-    wait_for(what, 120, step)
+def use_until(what, mount, done):
+    """Uses all credits until something is so."""
+    wait_for(what, 120, lambda: use_all(mount) or done())
 
 
 def alone(mount):
@@ -84,23 +68,23 @@ def fewer():
     """The administrator wants clients to have fewer credits. An idle mount gives the others back."""
     with Mount(os.environ["VARIANT"]) as mount:
         number = alone(mount)
-        before = show("receives", number)["asked"]
+        before = show("receives", number)["target"]
         allow(FEW)
         if is_2016():
             wait_for("fewer credits", LIMIT, lambda: is_granted(FEW, number))
         else:
             time.sleep(LIMIT)
-        credits, asked = show("credits", number), show("receives", number)["asked"]
-        log(f"{before} Receives were asked for, {asked} are; {credits}")
+        credits, now = show("credits", number), show("receives", number)["target"]
+        log(f"{before} Receives were promised, {now} are; {credits}")
         left = FEW if is_2016() else MOST
-        check(credits["granted"] == left and before - asked == MOST - left, f"{credits}, {before}, {asked}")
+        check(credits["granted"] == left and before - now == EACH * (MOST - left), f"{credits}, {before}, {now}")
         # With load there are no more than that.
         use_all(mount)
         check(is_granted(left, number), f"{show('credits', number)}")
         if is_2016():
             allow(MOST)
             use_until("all credits again", mount, lambda: is_granted(MOST, number))
-            check(show("receives", number)["asked"] == before, "not as many Receives as before")
+            check(show("receives", number)["target"] == before, "not as many Receives as before")
         check(xprt_stats(mount.path)["connect_count"] == 1, "connected more than once")
     if not is_2016():
         # It takes another connection.
@@ -111,59 +95,6 @@ def fewer():
                 use_all(mount)
             check(is_granted(FEW, number), f"{show('credits', number)}")
     allow(MOST)
-
-
-def shortage():
-    """A mount has nearly all Receives and is idle, another one wants some."""
-    with Mount(os.environ["VARIANT"]) as mount:
-        first = alone(mount)
-        with Mount("3", where="m1") as other:
-            second, = connections() - {first}
-            began = time.monotonic()
-            use_until("more credits than at first", other,
-                      lambda: show("credits", second)["granted"] > 2 * FIRST, idle=mount)
-            log(f"after {time.monotonic() - began:.1f} s")
-            idle, busy = show("credits", first), show("credits", second)
-            log(f"{idle}, {busy}, {show('receives', first)}")
-            check(show("counters", second)["grants_denied"] > 0, "there was no shortage")
-            check(FIRST <= idle["granted"] < MOST and idle["withdrawn"] == 0, f"{idle}")
-            for one in (mount, other):
-                use_all(one)
-                check(xprt_stats(one.path)["connect_count"] == 1, "connected more than once")
-    wait_for("end of the connections", 30, lambda: not connections())
-
-
-def ninth():
-    """Eight connections have had all the Receives they could get and are idle, a ninth one wants some."""
-    with Mount(os.environ["VARIANT"], options=f"nconnect={IDLE}") as mount:
-        eight = connections()
-        check(len(eight) == IDLE, f"connections: {eight}")
-        more = set()
-
-        def is_short():
-            granted = {number: show("credits", number)["granted"] for number in eight}
-            # A connection that did not use all of them since may have given some back.
-            more.update(number for number in eight if granted[number] > FIRST)
-            denied = sum(show("counters", number)["grants_denied"] for number in eight)
-            log(f"{sorted(granted.values())}, denied {denied} times")
-            return more == eight and denied and sum(granted.values()) > IDLE * SHARE
-
-        use_until("a shortage", mount, is_short, IDLE)
-        before = {number: show("credits", number)["granted"] for number in eight}
-        with Mount("3", where="m1") as other:
-            number, = connections() - eight
-            began = time.monotonic()
-            use_until("more credits than at first", other,
-                      lambda: show("credits", number)["granted"] > FIRST, idle=mount, others=IDLE)
-            log(f"the ninth after {time.monotonic() - began:.1f} s")
-            after = {number: show("credits", number)["granted"] for number in eight}
-            log(f"{sorted(before.values())}, {sorted(after.values())}, {show('credits', number)}")
-            check(sum(after.values()) < sum(before.values()), "nothing was taken back")
-            for one in (mount, other):
-                use_all(one)
-            check(xprt_stats(mount.path)["connect_count"] == IDLE, "connected more than once")
-            check(xprt_stats(other.path)["connect_count"] == 1, "connected more than once")
-    wait_for("end of the connections", 30, lambda: not connections())
 
 
 def under_load():
@@ -198,14 +129,11 @@ def under_load():
 
 def client():
     """Each of them."""
-    restart(SHARED)
+    restart()
     fewer()
     wait_for("end of the connections", 30, lambda: not connections())
-    shortage()
     if is_2016():
         under_load()
-    restart(FOR_NINE)
-    ninth()
     check(rnr_events() == 0, "a message found no Receive")
 
 

@@ -38,7 +38,7 @@ DURATION = 60 if soak() else 15
 #: queues and everything else.
 CALLS, BUFFERS, REST = 128, 272, 256 * KIB
 BOUND = CALLS * (SIZE + 4 * KIB) + BUFFERS * 4 * KIB + REST
-#: What there is once: the Shared Receive Queue and its CQ.
+#: What there is once: CQs of the device's pool above all.
 SHARED = 8 << 20
 
 #: Writes the largest use of memory, in KiB, to a file until that is removed.

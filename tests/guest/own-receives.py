@@ -26,7 +26,7 @@ sys.path.insert(0, "tests/lib")
 import versions  # noqa: E402
 from case import broken_credits, main  # noqa: E402
 from common import Mount, check, fabric, log, netdev, remote, run, wait_for, xprt_stats  # noqa: E402
-from server_credits import (DEBUGFS, FIRST, MOST, OTHERS, connections, restart, set_memory, show,  # noqa: E402
+from server_credits import (DEBUGFS, EACH, FIRST, MOST, OTHERS, connections, restart, set_memory, show,  # noqa: E402
                             use_all)
 
 #: MiB for two busy mounts and for clients that are idle: enough for half of all credits and more.
@@ -38,8 +38,6 @@ DEPARTED, NEWCOMERS = 6, 40
 #: Octets of a message in Version One.
 INLINE = 4096
 NET = os.environ["OWN_ADDR"].rsplit(".", 1)[0]
-#: Receives for each credit: over iWARP a message without one ends its connection.
-EACH = 2 if fabric() == "siw" else 1
 
 
 @contextlib.contextmanager

@@ -9,8 +9,7 @@ from common import (LIBC, NFS_PORT, Failure, Mount, host, is_errno, is_v6, mount
                     watchdog)
 
 
-#: Seconds for which a server may refuse a connection: mount(8) tries again for two minutes. A device
-#: with room for few shared Receives has none left until those of former connections are back.
+#: Seconds for which a server may refuse a connection: mount(8) tries again for two minutes.
 REFUSED = 3
 
 

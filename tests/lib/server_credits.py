@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The credits that our server grants, and the Receives that its connections have or share."""
+"""The credits that our server grants, and the Receives of its connections."""
 
 import concurrent.futures
 import mmap
@@ -9,11 +9,11 @@ import versions
 from common import fabric, remote, remote_call
 
 DEBUGFS = f"{versions.DEBUGFS}/server"
-#: Credits at first, the default of max_requests, Receives that are asked for beside those of
-#: credits (one to spare, eight for Replies to callbacks), and a batch.
-FIRST, MOST, OTHERS, BATCH = 4, 64, 1 + 8, 16
-#: Over iWARP the other parameter says nothing.
-PARAMETER = "shared_receives_iwarp" if fabric() == "siw" else "shared_receives"
+#: Credits at first, the default of max_requests, and Receives beside those of credits: one to spare,
+#: eight for Replies to callbacks.
+FIRST, MOST, OTHERS = 4, 64, 1 + 8
+#: Receives for each credit: over iWARP a message without one ends its connection.
+EACH = 2 if fabric() == "siw" else 1
 
 
 def show(name, connection="*"):
@@ -27,11 +27,10 @@ def connections():
     return set(remote(f"ls {DEBUGFS}").split())
 
 
-def restart(receives=None):
-    """Loads the server's module, with so many Receives to be shared; by default connections have their own."""
+def restart(*parameters):
+    """Loads the server's module with these parameters."""
     remote_call("nfsd_stop")
-    shared = [] if receives is None else [f"{PARAMETER}={receives}"]
-    remote(f"rmmod rpcrdma && insmod {os.environ['OURS_KO']} {' '.join(shared + versions.parameters())}")
+    remote(f"rmmod rpcrdma && insmod {os.environ['OURS_KO']} {' '.join([*parameters, *versions.parameters()])}")
     remote("mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug")
     remote_call("nfsd_start")
     remote("echo Y >/proc/fs/nfsd/v4_end_grace", ok=None)

@@ -1117,47 +1117,6 @@ TRACE_EVENT(rpcrdma_rs_grant,
 	)
 );
 
-/*
- * A batch of Receives was posted to a Shared Receive Queue. Its connections
- * have asked for @asked Receives together. There are @buffers of at most @limit
- * buffers, and @posted of them may be used now. The device has lost @lost.
- */
-TRACE_EVENT(rpcrdma_rs_shared_receives,
-	TP_PROTO(
-		const char *device,
-		u32 asked,
-		u32 buffers,
-		u32 posted,
-		u32 limit,
-		u32 lost
-	),
-
-	TP_ARGS(device, asked, buffers, posted, limit, lost),
-
-	TP_STRUCT__entry(
-		__string(device, device)
-		__field(u32, asked)
-		__field(u32, buffers)
-		__field(u32, posted)
-		__field(u32, limit)
-		__field(u32, lost)
-	),
-
-	TP_fast_assign(
-		__assign_str(device);
-		__entry->asked = asked;
-		__entry->buffers = buffers;
-		__entry->posted = posted;
-		__entry->limit = limit;
-		__entry->lost = lost;
-	),
-
-	TP_printk("device=%s asked=%u buffers=%u posted=%u limit=%u lost=%u",
-		__get_str(device), __entry->asked, __entry->buffers,
-		__entry->posted, __entry->limit, __entry->lost
-	)
-);
-
 /* A thread has taken a Call in; len octets with the header. */
 TRACE_EVENT(rpcrdma_rs_call,
 	TP_PROTO(

@@ -13,16 +13,12 @@ use super::{
 use crate::kext::prelude::*;
 use crate::{
     endpoint::{
-        receive_pool::Need,
         Endpoint,
         EndpointEvents, //
     },
-    kext::{
-        memalloc::NoFs,
-        time::{
-            jiffies,
-            HZ, //
-        }, //
+    kext::time::{
+        jiffies,
+        HZ, //
     },
     link::middles::most_parts,
     proto::{
@@ -30,10 +26,7 @@ use crate::{
             receives::Renewal,
             Terms, //
         },
-        credits::{
-            Allowance,
-            Overrun, //
-        },
+        credits::Allowance,
         message::Version, //
     }, //
 };
@@ -60,8 +53,8 @@ pub(crate) trait ReceiveOwner {
     /// Notes that there were no Receives for more credits.
     fn grant_denied(&self);
 
-    /// Returns the KiB that the Receives of all connections use, where they are not shared, and as
-    /// many as they should use at most.
+    /// Returns the KiB that the Receives of all connections use, and as many as they should use at
+    /// most.
     fn receive_memory(&self) -> (u64, u64);
 }
 
@@ -109,7 +102,7 @@ impl Channel {
         endpoint: &Arc<Endpoint<H>>,
         owner: &impl ReceiveOwner,
     ) -> ReplyTerms {
-        let (state, renewal) = self.begin_renewal(endpoint, owner);
+        let (state, renewal) = self.begin_renewal(owner);
         let mut terms = if self.rules().has_properties {
             ReplyTerms::new(&state.connection.terms(), renewal.granted)
         } else {
@@ -122,34 +115,29 @@ impl Channel {
     }
 
     /// Returns the credit value for a message that is about to be sent. It grows if the peer has
-    /// used all of it and there are Receives for more, and in Version Two it shrinks if there are
-    /// too few for all connections that share them. Sleeps.
+    /// used all of it and there are Receives for more, and shrinks if memory is short. Sleeps.
     pub(crate) fn grant<H: EndpointEvents>(
         &self,
         endpoint: &Arc<Endpoint<H>>,
         owner: &impl ReceiveOwner,
     ) -> u32 {
-        let (state, renewal) = self.begin_renewal(endpoint, owner);
+        let (state, renewal) = self.begin_renewal(owner);
         self.renew(state, endpoint, owner, &renewal)
     }
 
     /// Begins to renew the peer's credits, under the lock that is returned.
     #[inline]
-    fn begin_renewal<H: EndpointEvents>(
+    fn begin_renewal(
         &self,
-        endpoint: &Endpoint<H>,
         owner: &impl ReceiveOwner,
     ) -> (Guard<'_, State, SpinLockBackend>, Renewal) {
-        let share = endpoint.receive_share();
         let mut state = self.state.lock();
-        if !endpoint.shares_receives() {
-            self.bound(&mut state, owner);
-        }
-        let renewal = state.connection.begin_renewal(share);
+        self.bound(&mut state, owner);
+        let renewal = state.connection.begin_renewal();
         (state, renewal)
     }
 
-    /// Bounds the credits of a connection with Receives of its own.
+    /// Bounds the credits of the connection.
     fn bound(&self, state: &mut State, owner: &impl ReceiveOwner) {
         let receives = state.connection.receives_mut();
         let (used, limit) = owner.receive_memory();
@@ -196,9 +184,9 @@ impl Channel {
         granted
     }
 
-    /// Withdraws credits from a peer that can be told so at any time: what is beyond its share of
-    /// the Receives, if there are too few for all, and what is beyond `limit`. [`Self::act`] tells
-    /// it. What was withdrawn before is given back, as far as the peer has heard of it.
+    /// Withdraws credits from a peer that can be told so at any time, if memory is short, and what
+    /// is beyond `limit`. [`Self::act`] tells it. What was withdrawn before is given back, as far
+    /// as the peer has heard of it.
     pub(crate) fn review_credits<H: EndpointEvents>(
         &self,
         endpoint: &Endpoint<H>,
@@ -208,12 +196,10 @@ impl Channel {
         if !self.rules().has_optional {
             return;
         }
-        let (share, held) = (endpoint.receive_share(), endpoint.held());
+        let held = endpoint.held();
         let mut state = self.change();
-        if !endpoint.shares_receives() {
-            self.bound(&mut state, owner);
-        }
-        let changed = state.connection.review_credits(share, limit, held);
+        self.bound(&mut state, owner);
+        let changed = state.connection.review_credits(limit, held);
         if let Some(granted) = changed {
             owner.granted(granted);
         }
@@ -233,72 +219,17 @@ impl Channel {
         }
     }
 
-    /// Gives Receives back for credits that were withdrawn from a client of Version One which has
-    /// heard of it. To be called every [`CHECK_INTERVAL`](super::CHECK_INTERVAL) as long as it
-    /// returns true.
-    pub(crate) fn settle_in_one<H: EndpointEvents>(&self, endpoint: &Endpoint<H>) -> bool {
-        let mut state = self.change();
-        let settled = state.connection.settle_in_one(endpoint.held());
-        drop(state);
-        if settled.receives > 0 {
-            endpoint.return_receives(settled.receives);
-        }
-        settled.again
-    }
-
-    /// Tolerates a Call that was not granted, if the Receive that it took may be replaced. Sleeps,
-    /// but does not wait for a filesystem: all connections wait for this thread, and the peer might
-    /// be this machine.
-    ///
-    /// # Errors
-    ///
-    /// `EPROTO` if the peer has had all that a correct one may need, see [`Allowance::put_up`];
-    /// `ENOSPC` if all connections have too many Receives; `ENOMEM`.
-    pub(crate) fn tolerate<H: EndpointEvents>(
-        &self,
-        endpoint: &Arc<Endpoint<H>>,
-        owner: &impl ReceiveOwner,
-    ) -> Result {
-        let mut state = self.change();
-        let tolerated = state.connection.receives_mut().tolerate();
-        drop(state);
-        tolerated.map_err(|Overrun| EPROTO)?;
-        endpoint.replace_receive()?;
-        let _scope = NoFs::enter();
-        owner.add_room(1)
-    }
-
     /// Counts a Call of Version One with which `unanswered` Calls of the peer have no Reply. Only
-    /// the next renewal depends on it, so it gives [`Self::act`] nothing to do.
-    ///
-    /// # Errors
-    ///
-    /// [`Overrun`] if it should not have been sent, and has taken a Receive that others share.
-    pub(crate) fn arrived<H: EndpointEvents>(
-        &self,
-        endpoint: &Endpoint<H>,
-        unanswered: u32,
-    ) -> Result<(), Overrun> {
-        let mut state = self.state.lock();
-        let receives = state.connection.receives_mut();
-        if !endpoint.shares_receives() {
-            // What comes beyond the peer's own Receives waits at the peer. Over iWARP it ends the
-            // connection.
-            receives.used(unanswered);
-            return Ok(());
-        }
-        receives.arrived(unanswered)
+    /// the next renewal depends on it, so it gives [`Self::act`] nothing to do. What comes beyond
+    /// the peer's Receives waits at the peer. Over iWARP it ends the connection.
+    pub(crate) fn arrived(&self, unanswered: u32) {
+        self.state.lock().connection.receives_mut().used(unanswered);
     }
 
     /// Sets how many Receives there are beside those for credits. They are posted before.
     pub(crate) fn set_beside(&self, beside: u32) {
         let mut state = self.change();
         state.connection.receives_mut().set_beside(beside);
-    }
-
-    /// Returns how many Receives there must be for the peer's messages.
-    pub(crate) fn capacity(&self) -> u32 {
-        self.state.lock().connection.receives().capacity()
     }
 
     /// Returns what the peer was granted, to be shown.
@@ -314,7 +245,7 @@ fn make_ready<H: EndpointEvents>(
     wanted: u32,
 ) -> bool {
     let wanted = endpoint.receives_for(wanted);
-    if endpoint.ask_for_receives(wanted, Need::More).is_err() {
+    if endpoint.ask_for_receives(wanted).is_err() {
         owner.grant_denied();
         return false;
     }

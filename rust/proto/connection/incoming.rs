@@ -431,7 +431,7 @@ mod tests {
                 ..Reception::default()
             };
             let _ = connection.received(bytes.get(), &reception);
-            assert_eq!(connection.begin_renewal(None).wanted, wanted);
+            assert_eq!(connection.begin_renewal().wanted, wanted);
         }
         Ok(())
     }

@@ -3,12 +3,11 @@
 //! The Receives that serve the peer's messages, and what the peer was promised of them.
 //!
 //! [`Allowance`] counts credits. Each of them stands for a Receive, and there are others beside:
-//! one that is promised to nobody (see [`window`]), and one for each Reply to a Call of ours. Where
-//! Receives are shared with other connections, credits are added when the peer has used all that it
-//! has, and in Version Two withdrawn when there are too few for all. Where each connection has
-//! Receives of its own, all are granted the same part of what they may have at most, which follows
-//! from the memory that all Receives take ([`Receives::set_memory`]); one that does not use its
-//! credits is granted fewer ([`Receives::minute_over`]).
+//! one that is promised to nobody (see [`window`]), and one for each Reply to a Call of ours.
+//! Credits are added when the peer has used all that it has. All connections of a server are
+//! granted the same part of what they may have at most, which follows from the memory that all
+//! Receives take ([`Receives::set_memory`]); one that does not use its credits is granted fewer
+//! ([`Receives::minute_over`]).
 //!
 //! Growth takes two steps, since to make Receives ready may sleep and may fail:
 //! [`Receives::begin_renewal`] says how many to make ready, [`Receives::end_growth`] is told what
@@ -17,14 +16,12 @@
 //! [`Receives::settle`] finds that the peer has used what it was promised. In the earlier protocol
 //! with number two [`Receives::review`] withdraws them, and they are kept until the peer is known
 //! to have heard of it. In Version One each Reply gives one of them back, see
-//! [`Allowance::settle_replied`]; where Receives are shared they are kept for a while, see
-//! [`Receives::settle_by_time`].
+//! [`Allowance::settle_replied`].
 
 use super::super::{
     credits::{
         free_share,
-        Allowance,
-        Overrun, //
+        Allowance, //
     },
     window, //
 };
@@ -47,10 +44,6 @@ pub(crate) const FOR_OPTIONAL: u32 = 3;
 /// Calls of a distant peer, or of one whose Calls are answered at once, are always in transit.
 const TURNS: u32 = 64;
 
-/// The number of looks after which a peer of Version One has heard of fewer credits. The first may
-/// be at once.
-const LOOKS: u32 = 3;
-
 /// How it is known that a peer does not count on credits any more that a message withdraws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Withdrawal {
@@ -61,17 +54,6 @@ pub(crate) enum Withdrawal {
     /// By what it is sent: each Reply is for a Call that it had unanswered before, see
     /// [`Allowance::settle_replied`].
     ByReply,
-    /// By the time that has gone by, see [`Receives::settle_by_time`].
-    ByTime,
-}
-
-/// The outcome of a look for Receives to give back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Settled {
-    /// The number of Receives that are not needed any more.
-    pub(crate) receives: u32,
-    /// Set if there may be more of them later.
-    pub(crate) again: bool,
 }
 
 /// The Receives of one end of a connection.
@@ -83,9 +65,7 @@ pub(crate) struct Receives {
     beside: u32,
     /// Receives for OPTIONAL messages, beside all others.
     optional: u32,
-    /// The number of looks since credits were withdrawn, by time.
-    looks: u32,
-    /// The bound of the credits where Receives are not shared, see [`Self::set_memory`].
+    /// The bound of the credits, see [`Self::set_memory`].
     bound: Option<u32>,
     /// The inputs of `bound`: memory in use and its limit, in KiB, and the most credits.
     memory: (u64, u64, u32),
@@ -138,7 +118,6 @@ impl Receives {
             allowance: Allowance::new(initial, limit),
             beside: 1,
             optional: 0,
-            looks: 0,
             bound: None,
             memory: (0, 0, 0),
             idle_bound: u32::MAX,
@@ -187,16 +166,6 @@ impl Receives {
         }
     }
 
-    /// Counts a Call of Version One with which `unanswered` Calls of the peer have no Reply.
-    ///
-    /// # Errors
-    ///
-    /// [`Overrun`] if it should not have been sent.
-    pub(crate) fn arrived(&mut self, unanswered: u32) -> core::result::Result<(), Overrun> {
-        self.note_call(unanswered);
-        self.allowance.arrived(unanswered)
-    }
-
     /// Counts a Call with which `unanswered` ones are with us.
     fn note_call(&mut self, unanswered: u32) {
         self.calls = self.calls.saturating_add(1);
@@ -231,8 +200,8 @@ impl Receives {
         };
     }
 
-    /// Bounds the credits of a connection with Receives of its own. All such connections use `used`
-    /// KiB for theirs, and should use `limit` at most, see [`free_share`].
+    /// Bounds the credits. The Receives of all connections use `used` KiB, and should use `limit`
+    /// at most, see [`free_share`].
     #[inline]
     pub(crate) fn set_memory(&mut self, used: u64, limit: u64) {
         // Nearly always nothing has changed, and nothing is computed.
@@ -255,39 +224,17 @@ impl Receives {
         self.allowance.settle_replied()
     }
 
-    /// Returns how it is known in Version One that a peer has heard of fewer credits.
-    pub(crate) const fn withdrawal_in_one(&self) -> Withdrawal {
-        if self.bound.is_some() {
-            Withdrawal::ByReply
-        } else {
-            Withdrawal::ByTime
-        }
-    }
-
-    /// Tolerates one Call more than so far, for which a Receive is about to be made ready.
-    ///
-    /// # Errors
-    ///
-    /// [`Overrun`] if that is enough.
-    pub(crate) fn tolerate(&mut self) -> core::result::Result<(), Overrun> {
-        self.allowance.put_up()
-    }
-
-    /// Notes that messages of Version Two use this many of the Receives that the peer was promised.
-    /// It has not used more: the session counts messages.
+    /// Notes that the peer uses this many of the Receives that it was promised, or of its credits.
     pub(crate) fn used(&mut self, receives: u32) {
         let receives = receives.min(self.allowance.granted());
         self.note_call(receives);
-        let _ = self.allowance.arrived(receives);
+        self.allowance.arrived(receives);
     }
 
-    /// Returns how many credits there may be if the connection has to do with `share` Receives.
-    fn most(&self, share: Option<u32>) -> u32 {
-        let share = share.map_or(u32::MAX, |share| share.saturating_sub(self.beside()));
-        share
-            .min(self.bound.unwrap_or(u32::MAX))
-            .min(self.idle_bound)
-            .max(FIRST_CREDITS)
+    /// Returns how many credits there may be.
+    fn most(&self) -> u32 {
+        let bound = self.bound.unwrap_or(u32::MAX);
+        bound.min(self.idle_bound).max(FIRST_CREDITS)
     }
 
     /// Returns up to how many credits they may grow, if there may be `most`. A little more than
@@ -302,11 +249,11 @@ impl Receives {
         }
     }
 
-    /// Withdraws credits from a peer that is told so and says when it has heard of it: if there are
-    /// too few Receives for all that share them, what is beyond its `share`; and what is beyond
-    /// `limit`, which holds for credits to come as well. Returns whether there are fewer now.
-    pub(crate) fn review(&mut self, share: Option<u32>, limit: u32) -> bool {
-        let is_less = self.allowance.withdraw(self.most(share).min(limit));
+    /// Withdraws credits from a peer that is told so and says when it has heard of it: what is
+    /// beyond its bounds, and what is beyond `limit`, which holds for credits to come as well.
+    /// Returns whether there are fewer now.
+    pub(crate) fn review(&mut self, limit: u32) -> bool {
+        let is_less = self.allowance.withdraw(self.most().min(limit));
         self.allowance.set_limit(limit);
         is_less
     }
@@ -325,16 +272,12 @@ impl Receives {
         calls.saturating_add(self.beside())
     }
 
-    /// Begins to renew the peer's credits. If there are too few Receives for all that share them,
-    /// the connection has to do with `share` of them.
-    pub(crate) fn begin_renewal(&mut self, share: Option<u32>, withdrawal: Withdrawal) -> Renewal {
-        let most = self.most(share);
-        let is_less = withdrawal != Withdrawal::Never && self.allowance.withdraw(most);
-        if is_less {
-            self.looks = 0;
-        }
+    /// Begins to renew the peer's credits.
+    pub(crate) fn begin_renewal(&mut self, withdrawal: Withdrawal) -> Renewal {
+        let most = self.most();
+        let keeps = withdrawal != Withdrawal::Never;
+        let is_less = keeps && self.allowance.withdraw(most);
         let most = self.growth_bound(most);
-        let keeps = matches!(withdrawal, Withdrawal::ByUse | Withdrawal::ByReply);
         let is_more = keeps && self.allowance.regain(most);
         Renewal {
             granted: self.allowance.granted(),
@@ -360,37 +303,6 @@ impl Receives {
     /// messages that are still in use.
     pub(crate) fn settle(&mut self, needed: u32) -> u32 {
         self.allowance.settle(needed, self.beside())
-    }
-
-    /// Returns how many Receives of withdrawn credits are not needed any more, and forgets them, in
-    /// Version One: a Reply says how many Calls may be unanswered from then on (RFC 8166, 3.3.1),
-    /// and nothing says that it was heard. A peer is taken to have heard when [`LOOKS`] looks in a
-    /// row have seen no more Calls of it than it may have, which `held` Receives hold. If it has
-    /// not all the same (a Reply that was told more may be sent later than one that was told less),
-    /// no more is lost than time: what it sends is no overrun, a message without a Receive is sent
-    /// again, and Receives are posted as Calls are answered.
-    ///
-    /// To be called every `CHECK_INTERVAL` seconds as long as it says so.
-    pub(crate) fn settle_by_time(&mut self, held: u32) -> Settled {
-        // With Receives of its own each Reply gives one back.
-        if self.allowance.withdrawn() == 0 || self.bound.is_some() {
-            return Settled::default();
-        }
-        self.looks = if held > self.allowance.granted() {
-            0
-        } else {
-            self.looks.saturating_add(1)
-        };
-        if self.looks <= LOOKS {
-            return Settled {
-                receives: 0,
-                again: true,
-            };
-        }
-        Settled {
-            receives: self.allowance.settle_unheard(),
-            again: false,
-        }
     }
 
     /// Returns what may be offered to a peer of Version Two while `held` Receives hold messages
@@ -430,15 +342,20 @@ mod tests {
         receives.offer(held, None).messages
     }
 
+    /// Memory is short, so that each peer may have `most` of 64 credits.
+    fn leave(receives: &mut Receives, most: u64) {
+        receives.set_memory(64_u64.saturating_sub(most), 64);
+    }
+
     #[test]
     fn credits_grow_when_all_were_used() {
         let mut receives = Receives::new(FIRST_CREDITS, 64);
-        assert_eq!(receives.begin_renewal(None, Withdrawal::ByUse).wanted, 0);
+        assert_eq!(receives.begin_renewal(Withdrawal::ByUse).wanted, 0);
         receives.used(FIRST_CREDITS);
-        let renewal = receives.begin_renewal(None, Withdrawal::ByUse);
+        let renewal = receives.begin_renewal(Withdrawal::ByUse);
         assert_eq!((renewal.granted, renewal.wanted), (4, 4));
         // Nobody else makes any ready meanwhile, and nothing is promised.
-        assert_eq!(receives.begin_renewal(None, Withdrawal::ByUse).wanted, 0);
+        assert_eq!(receives.begin_renewal(Withdrawal::ByUse).wanted, 0);
         assert_eq!(offered(&receives, 0), Some(4));
         assert_eq!(receives.end_growth(4, true), 8);
         assert_eq!(offered(&receives, 0), Some(8));
@@ -476,98 +393,19 @@ mod tests {
         let mut receives = Receives::new(4, 64);
         for _ in 0..2 {
             receives.used(4);
-            let renewal = receives.begin_renewal(None, Withdrawal::Never);
+            let renewal = receives.begin_renewal(Withdrawal::Never);
             assert_eq!(renewal.wanted, 4);
             assert_eq!(receives.end_growth(4, false), 4);
             assert_eq!(receives.posted(), 5);
         }
     }
 
-    /// A shortage takes nothing from a peer that messages tell nothing, and does not let it have
-    /// more.
-    #[test]
-    fn a_shortage_and_nothing_withdrawn() {
-        let mut receives = Receives::new(16, 64);
-        assert_eq!(receives.arrived(16), Ok(()));
-        let renewal = receives.begin_renewal(Some(9), Withdrawal::Never);
-        let expected = Renewal {
-            granted: 16,
-            is_new: false,
-            wanted: 0,
-            settles: false,
-        };
-        assert_eq!(renewal, expected);
-        assert_eq!(
-            receives.begin_renewal(Some(33), Withdrawal::Never).wanted,
-            16
-        );
-    }
-
-    /// RFC 8166, 3.3.1: what was withdrawn is kept for a while, and as long as the peer has more
-    /// Calls than it may have.
-    #[test]
-    fn a_shortage_in_version_one() {
-        let mut receives = Receives::new(16, 64);
-        assert_eq!(receives.settle_by_time(0), Settled::default());
-        let renewal = receives.begin_renewal(Some(9), Withdrawal::ByTime);
-        let expected = Renewal {
-            granted: 8,
-            is_new: true,
-            wanted: 0,
-            settles: false,
-        };
-        assert_eq!(renewal, expected);
-        assert!(!receives
-            .begin_renewal(Some(9), Withdrawal::ByTime)
-            .has_work());
-        // Sent before it has heard.
-        assert_eq!(receives.arrived(16), Ok(()));
-        let later = Settled {
-            receives: 0,
-            again: true,
-        };
-        for held in [0, 0, 0, 9, 8, 8, 8] {
-            assert_eq!(receives.settle_by_time(held), later);
-            assert_eq!(receives.posted(), 17);
-        }
-        let expected = Settled {
-            receives: 8,
-            again: false,
-        };
-        assert_eq!(receives.settle_by_time(8), expected);
-        assert_eq!(receives.posted(), 9);
-        // It has not heard all the same: a Reply with more has overtaken the one that says so.
-        assert_eq!(receives.arrived(16), Ok(()));
-        assert_eq!(receives.arrived(17), Err(Overrun));
-        assert_eq!(receives.settle_by_time(0), Settled::default());
-        // When there are enough again, it has more again.
-        assert_eq!(receives.begin_renewal(None, Withdrawal::ByTime).wanted, 8);
-        assert_eq!(receives.end_growth(8, true), 16);
-        assert_eq!(receives.arrived(17), Err(Overrun));
-    }
-
-    /// Credits that are withdrawn later begin the wait for all of them again.
-    #[test]
-    fn a_shortage_that_becomes_worse() {
-        let mut receives = Receives::new(16, 64);
-        for share in [13, 9] {
-            assert!(
-                receives
-                    .begin_renewal(Some(share), Withdrawal::ByTime)
-                    .is_new
-            );
-            for _ in 0..LOOKS {
-                assert!(receives.settle_by_time(0).again);
-            }
-        }
-        assert_eq!(receives.settle_by_time(0).receives, 8);
-    }
-
     /// Section 4.2.1: what was withdrawn is kept until the peer has used it.
     #[test]
     fn a_shortage_in_version_two() {
         let mut receives = Receives::new(16, 64);
-        let renewal = receives.begin_renewal(Some(9), Withdrawal::ByUse);
+        leave(&mut receives, 8);
+        let renewal = receives.begin_renewal(Withdrawal::ByUse);
         let expected = Renewal {
             granted: 8,
             is_new: true,
@@ -586,35 +424,37 @@ mod tests {
             assert_eq!(receives.settle(needed), settled);
             assert_eq!(receives.posted(), posted);
         }
-        assert!(!receives.begin_renewal(Some(9), Withdrawal::ByUse).settles);
+        assert!(!receives.begin_renewal(Withdrawal::ByUse).settles);
     }
 
-    /// A peer that can be told at any time makes do with its share, and with what the administrator
-    /// wants, as soon as it knows; Calls that it has sent before keep their Receives.
+    /// A peer that can be told at any time makes do with what is left, and with what the
+    /// administrator wants, as soon as it knows; Calls that it has sent before keep their Receives.
     #[test]
     fn credits_are_taken_back_from_who_is_told() {
-        for (share, limit, granted) in [
+        for (most, limit, granted) in [
             (None, 64, 16),
-            (Some(12), 64, 8),
-            (Some(3), 64, 4),
-            (Some(100), 8, 8),
-            (Some(12), 6, 6),
+            (Some(8), 64, 8),
+            (Some(0), 64, 4),
+            (Some(64), 8, 8),
+            (Some(8), 6, 6),
             (None, 0, 1),
         ] {
             let mut receives = Receives::new(16, 64).with_optional();
-            assert_eq!(receives.review(share, limit), granted < 16);
+            if let Some(most) = most {
+                leave(&mut receives, most);
+            }
+            assert_eq!(receives.review(limit), granted < 16);
             assert_eq!(receives.allowance().granted(), granted);
             assert_eq!(receives.posted(), 16 + 4);
-            assert_eq!(receives.arrived(16), Ok(()));
             assert_eq!(receives.settle(receives.needed(16)), 0);
             let less = 16_u32.saturating_sub(granted);
             assert_eq!(receives.settle(receives.needed(0)), less);
             assert_eq!(receives.posted(), granted.saturating_add(4));
-            assert!(!receives.review(share, limit));
+            assert!(!receives.review(limit));
             assert!(!receives.restore());
         }
         let mut receives = Receives::new(16, 64);
-        assert!(receives.review(None, 8));
+        assert!(receives.review(8));
         assert!(receives.restore());
         assert_eq!(receives.capacity(), 17);
     }
@@ -624,14 +464,13 @@ mod tests {
     fn a_shortage_with_receives_of_its_own() {
         let mut receives = Receives::new(16, 64);
         receives.set_memory(920, 1000);
-        assert_eq!(receives.withdrawal_in_one(), Withdrawal::ByReply);
         let expected = Renewal {
             granted: 6,
             is_new: true,
             wanted: 0,
             settles: true,
         };
-        assert_eq!(receives.begin_renewal(None, Withdrawal::ByReply), expected);
+        assert_eq!(receives.begin_renewal(Withdrawal::ByReply), expected);
         for left in (0..10_u32).rev() {
             receives.replied();
             assert_eq!(receives.settle_replied(), 1);
@@ -640,18 +479,18 @@ mod tests {
         receives.replied();
         assert_eq!(receives.settle_replied(), 0);
         receives.set_memory(2000, 1000);
-        let renewal = receives.begin_renewal(None, Withdrawal::ByReply);
+        let renewal = receives.begin_renewal(Withdrawal::ByReply);
         assert_eq!(renewal.granted, FIRST_CREDITS);
         // Two of them have not been given back.
         receives.used(4);
         receives.set_memory(0, 1000);
-        let renewal = receives.begin_renewal(None, Withdrawal::ByReply);
+        let renewal = receives.begin_renewal(Withdrawal::ByReply);
         assert_eq!(
             (renewal.granted, renewal.is_new, renewal.wanted),
             (6, true, 0)
         );
         receives.used(6);
-        assert_eq!(receives.begin_renewal(None, Withdrawal::ByReply).wanted, 6);
+        assert_eq!(receives.begin_renewal(Withdrawal::ByReply).wanted, 6);
     }
 
     /// What others do from one moment to the next does not make Receives come and go.
@@ -661,13 +500,13 @@ mod tests {
         receives.used(32);
         for (used, wanted) in [(500, 0), (460, 0), (430, 5)] {
             receives.set_memory(used, 1000);
-            let renewal = receives.begin_renewal(None, Withdrawal::ByUse);
+            let renewal = receives.begin_renewal(Withdrawal::ByUse);
             assert_eq!((renewal.granted, renewal.wanted), (32, wanted));
         }
         let mut receives = Receives::new(62, 64);
         receives.used(62);
         receives.set_memory(0, 1000);
-        assert_eq!(receives.begin_renewal(None, Withdrawal::ByUse).wanted, 2);
+        assert_eq!(receives.begin_renewal(Withdrawal::ByUse).wanted, 2);
     }
 
     /// A peer that is idle has twice what it uses; one that is far away keeps all.
@@ -679,12 +518,12 @@ mod tests {
                 receives.used(unanswered);
             }
             receives.minute_over();
-            let renewal = receives.begin_renewal(None, Withdrawal::ByReply);
+            let renewal = receives.begin_renewal(Withdrawal::ByReply);
             assert_eq!(renewal.granted, granted);
         }
         assert_eq!(receives.posted(), 33);
         receives.used(4);
-        assert_eq!(receives.begin_renewal(None, Withdrawal::ByReply).granted, 8);
+        assert_eq!(receives.begin_renewal(Withdrawal::ByReply).granted, 8);
     }
 
     /// A distant peer may never have two Calls at the server at the same time.
@@ -695,42 +534,29 @@ mod tests {
         for granted in [4_u32, 8, 16, 32] {
             while calls < granted.saturating_mul(TURNS) {
                 receives.set_memory(0, 1000);
-                let renewal = receives.begin_renewal(None, Withdrawal::ByReply);
+                let renewal = receives.begin_renewal(Withdrawal::ByReply);
                 assert_eq!((renewal.granted, renewal.wanted), (granted, 0));
                 receives.used(1);
                 calls = calls.saturating_add(1);
             }
-            let renewal = receives.begin_renewal(None, Withdrawal::ByReply);
+            let renewal = receives.begin_renewal(Withdrawal::ByReply);
             assert_eq!(renewal.wanted, granted);
             receives.end_growth(granted, true);
         }
         // With as many in a minute it keeps them.
         receives.minute_over();
-        let renewal = receives.begin_renewal(None, Withdrawal::ByReply);
+        let renewal = receives.begin_renewal(Withdrawal::ByReply);
         assert_eq!((renewal.granted, renewal.has_work()), (64, false));
-    }
-
-    /// Time gives no Receive back where each Reply does: they would be given back twice.
-    #[test]
-    fn receives_of_its_own_are_not_given_back_by_time() {
-        let mut receives = Receives::new(16, 64);
-        receives.set_memory(920, 1000);
-        assert!(receives.begin_renewal(None, Withdrawal::ByReply).is_new);
-        for _ in 0..=LOOKS {
-            assert_eq!(receives.settle_by_time(0), Settled::default());
-        }
-        assert_eq!(receives.posted(), 17);
     }
 
     /// However great the shortage is, a connection can go on.
     #[test]
-    fn a_share_has_a_floor() {
+    fn what_is_left_has_a_floor() {
         let mut receives = Receives::new(16, 64);
         receives.set_beside(9);
-        assert_eq!(
-            receives.begin_renewal(Some(2), Withdrawal::ByUse).granted,
-            FIRST_CREDITS
-        );
+        leave(&mut receives, 0);
+        let renewal = receives.begin_renewal(Withdrawal::ByUse);
+        assert_eq!(renewal.granted, FIRST_CREDITS);
         assert_eq!(receives.capacity(), FIRST_CREDITS + 9);
     }
 
@@ -756,18 +582,5 @@ mod tests {
             };
             assert_eq!(offer, expected);
         }
-    }
-
-    /// A Linux client forgets the Calls of a process that is killed.
-    #[test]
-    fn a_call_too_many_is_tolerated_so_often() {
-        let mut receives = Receives::new(2, 64);
-        for unanswered in 3..5 {
-            assert_eq!(receives.arrived(unanswered), Err(Overrun));
-            assert_eq!(receives.tolerate(), Ok(()));
-            assert_eq!(receives.arrived(unanswered), Ok(()));
-        }
-        assert_eq!(receives.arrived(5), Err(Overrun));
-        assert_eq!(receives.tolerate(), Err(Overrun));
     }
 }

@@ -6,17 +6,14 @@
 //!
 //! The QP belongs to the [`CmId`](super::CmId) of its connection. A [`QueuePairUser`] keeps it from
 //! being destroyed: its end waits until there is none. The QP keeps its PD, the CQ places of its
-//! work requests, what is posted to it, the Shared Receive Queue, and the object that its events go
-//! to; it gives them up when it is destroyed and its completions were handled.
+//! work requests, what is posted to it, and the object that its events go to; it gives them up when
+//! it is destroyed and its completions were handled.
 
 use crate::kext::prelude::*;
 use crate::{
     kext::completion::Completion,
     rdma::{
-        completion::{
-            CompletionQueue,
-            Vector, //
-        },
+        completion::CompletionQueue,
         device::Device,
         posting::{
             Completes,
@@ -31,11 +28,6 @@ use crate::{
             Own,
             ReceiveBuffer,
             Receives, //
-        },
-        shared_receive_queue::{
-            MemberOf,
-            SharedReceiveQueue,
-            SharedReceives, //
         },
         work_request::PlainRequest, //
     },
@@ -55,27 +47,21 @@ pub(crate) trait QueuePairEvents: Send + Sync + 'static {
     fn queue_pair_event(this: &Arc<Self>, event: u32);
 }
 
-/// The queue to which the Receives of a QP are posted.
-pub(crate) enum ReceiveSource<R: SharedReceives> {
-    /// To a queue of its own for this many of them, in the PD.
-    Own(Arc<ProtectionDomain>, u32),
-    /// To a queue that it shares, in the PD of that.
-    Shared(Arc<SharedReceiveQueue<R>>),
-}
-
 /// The properties of a new QP.
-pub(crate) struct QueuePairParameters<R: SharedReceives> {
+pub(crate) struct QueuePairParameters {
     /// The number of Sends that may be posted at once.
     pub(crate) send_depth: u32,
     /// The number of scatter/gather elements of a Send, RDMA Read or Write.
     pub(crate) send_sges: u32,
-    /// The Receives, each of one element.
-    pub(crate) receives: ReceiveSource<R>,
+    /// The PD.
+    pub(crate) pd: Arc<ProtectionDomain>,
+    /// The number of Receives that may be posted at once, each of one element.
+    pub(crate) receives: u32,
     /// The largest number of [postings](Posting) that are made for it.
     pub(crate) postings: u32,
-    /// The number of the connection among others of its kind. Where it has Receives of its own the
-    /// completion vectors are used in turn by it: if the connections of a client and of a server on
-    /// one device had one turn, each kind could have the same vector always.
+    /// The number of the connection among others of its kind. The completion vectors are used in
+    /// turn by it: if the connections of a client and of a server on one device had one turn, each
+    /// kind could have the same vector always.
     pub(crate) number: u32,
 }
 
@@ -200,7 +186,7 @@ impl QueuePairUser {
         // SAFETY: By the type invariant the QP exists, in the PD of the key. The chain is valid for
         // the call. What it names is kept until the QP has ended.
         to_result(unsafe {
-            post_receives(keeper, *lkey, buffers, drop, |first| {
+            post_receives(keeper, *lkey, buffers, |first| {
                 sys::ib_post_recv(qp.as_ptr(), first, ptr::null_mut())
             })
         })
@@ -217,88 +203,12 @@ impl Drained<'_> {
     }
 }
 
-/// The CQ places and the PD of a QP, and where its Receives are posted.
-struct Queues<R: SharedReceives> {
-    /// The CQ places of what is posted to it.
-    queue: CompletionQueue,
-    /// Receives of its own, with one more for the marker of a drain.
-    receives: u32,
-    /// The queue of Receives that are shared.
-    srq: Option<Arc<SharedReceiveQueue<R>>>,
-    /// The PD.
-    pd: Arc<ProtectionDomain>,
-}
-
-impl<R: SharedReceives> Queues<R> {
-    /// Takes the places, one more in each direction than work requests may be posted, for the
-    /// marker of a drain. All completions are handled in one place: in the CQ of its own Receives,
-    /// so that a run of the handler mostly finds the completion of a Reply with the next Call; or
-    /// where the Receives are that it shares.
-    ///
-    /// # Errors
-    ///
-    /// As for [`CompletionQueue::shared`].
-    ///
-    /// # Safety
-    ///
-    /// As for that.
-    unsafe fn new(
-        device: &Device,
-        send_places: u32,
-        receives: ReceiveSource<R>,
-        number: u32,
-    ) -> Result<Self> {
-        let vector = match &receives {
-            ReceiveSource::Own(..) => Vector::Among {
-                first: number,
-                count: 1,
-            },
-            ReceiveSource::Shared(srq) => srq.vector(),
-        };
-        let (receives, srq, pd) = match receives {
-            ReceiveSource::Own(pd, depth) => (depth.checked_add(1).ok_or(EINVAL)?, None, pd),
-            ReceiveSource::Shared(srq) => (0, Some(srq.clone()), srq.pd().clone()),
-        };
-        let places = send_places.checked_add(receives).ok_or(EINVAL)?;
-        Ok(Self {
-            // SAFETY: The caller guarantees it.
-            queue: unsafe { CompletionQueue::shared(device, places, vector) }?,
-            receives,
-            srq,
-            pd,
-        })
-    }
-
-    /// Returns the attributes of a QP that uses them.
-    fn attributes(&self, send_places: u32, send_sges: u32) -> sys::ib_qp_init_attr {
-        let srq = self.srq.as_ref();
-        let recv_cq = srq.map_or(&self.queue, |srq| srq.queue());
-        sys::ib_qp_init_attr {
-            send_cq: self.queue.as_ptr(),
-            recv_cq: recv_cq.as_ptr(),
-            srq: srq.map_or(ptr::null_mut(), |srq| srq.as_ptr()),
-            cap: sys::ib_qp_cap {
-                max_send_wr: send_places,
-                max_recv_wr: self.receives,
-                max_send_sge: send_sges,
-                max_recv_sge: 1,
-                // No memory regions of the core's `rdma_rw`: they are made when they are needed.
-                max_rdma_ctxs: 0,
-                ..pin_init::zeroed()
-            },
-            sq_sig_type: sys::ib_sig_type_IB_SIGNAL_REQ_WR,
-            qp_type: sys::ib_qp_type_IB_QPT_RC,
-            ..pin_init::zeroed()
-        }
-    }
-}
-
 /// A QP with what it needs. The fields are dropped in this order, when it was destroyed.
 ///
 /// # Invariants
 ///
-/// `id` is live, and has the QP of `user`, whose completions go to `queue` (those of Receives that
-/// are shared to that of `srq`), and its events to `events`.
+/// `id` is live, and has the QP of `user`, whose completions go to `queue`, and its events to
+/// `events`.
 pub(super) struct QueuePair {
     /// The CM id.
     id: *mut sys::rdma_cm_id,
@@ -310,8 +220,6 @@ pub(super) struct QueuePair {
     _queue: CompletionQueue,
     /// The postings. They end when the handlers have done with them.
     end: EndOfQueue,
-    /// The queue of Receives that are shared, and the place of the QP there.
-    srq: Option<(Arc<dyn MemberOf>, u32)>,
     /// The PD.
     _pd: Arc<ProtectionDomain>,
     /// The object that events go to.
@@ -336,7 +244,10 @@ unsafe extern "C" fn event_callback<O: QueuePairEvents>(
 }
 
 impl QueuePair {
-    /// Makes the QP of a CM id, whose events go to `events`.
+    /// Makes the QP of a CM id, whose events go to `events`. It takes one place more in each
+    /// direction than work requests may be posted, for the marker of a drain. All completions are
+    /// handled in one CQ, so that a run of the handler mostly finds the completion of a Reply with
+    /// the next Call.
     ///
     /// # Errors
     ///
@@ -346,42 +257,45 @@ impl QueuePair {
     ///
     /// The id is live until the value was dropped, has no QP, and a resolved route, on a port of
     /// `device`. The value is dropped before a client of the device has given that up.
-    pub(super) unsafe fn new<O: QueuePairEvents, R: SharedReceives<Member = O>>(
+    pub(super) unsafe fn new<O: QueuePairEvents>(
         id: *mut sys::rdma_cm_id,
         device: Device,
         port: u32,
-        parameters: QueuePairParameters<R>,
+        parameters: QueuePairParameters,
         events: Arc<O>,
     ) -> Result<Self> {
         let send_places = parameters.send_depth.checked_add(1).ok_or(EINVAL)?;
-        let (receives, number) = (parameters.receives, parameters.number);
+        let receive_places = parameters.receives.checked_add(1).ok_or(EINVAL)?;
+        let places = send_places.checked_add(receive_places).ok_or(EINVAL)?;
         // SAFETY: The caller guarantees it; the QP is destroyed before the places are given back.
-        let queues = unsafe { Queues::new(&device, send_places, receives, number) }?;
+        let queue = unsafe { CompletionQueue::shared(&device, places, parameters.number) }?;
+        let pd = parameters.pd;
         let unused = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
         let keeper = Keeper::new(parameters.postings)?;
         let mut attributes = sys::ib_qp_init_attr {
             port_num: port,
             event_handler: Some(event_callback::<O>),
             qp_context: Arc::as_ptr(&events).cast_mut().cast(),
-            ..queues.attributes(send_places, parameters.send_sges)
+            send_cq: queue.as_ptr(),
+            recv_cq: queue.as_ptr(),
+            cap: sys::ib_qp_cap {
+                max_send_wr: send_places,
+                max_recv_wr: receive_places,
+                max_send_sge: parameters.send_sges,
+                max_recv_sge: 1,
+                // No memory regions of the core's `rdma_rw`: they are made when they are needed.
+                max_rdma_ctxs: 0,
+                ..pin_init::zeroed()
+            },
+            sq_sig_type: sys::ib_sig_type_IB_SIGNAL_REQ_WR,
+            qp_type: sys::ib_qp_type_IB_QPT_RC,
+            ..pin_init::zeroed()
         };
-        let Queues { queue, srq, pd, .. } = queues;
-        let mut create = || {
-            // SAFETY: The id exists, as do PD, CQs and SRQ, which the `QueuePair` keeps as long as
-            // the QP exists. The core checks that the PD is of the id's device.
-            to_result(unsafe { sys::rdma_create_qp(id, pd.as_ptr(), &raw mut attributes) })?;
-            // SAFETY: `rdma_create_qp` has set the QP of the id.
-            NonNull::new(unsafe { (*id).qp }).ok_or(EINVAL)
-        };
-        // SAFETY: The id exists and has a QP, which nothing else uses yet.
-        let undo = || unsafe { sys::rdma_destroy_qp(id) };
-        let (qp, srq) = if let Some(srq) = srq {
-            let (qp, place) = srq.enter(events.clone(), create, undo)?;
-            let srq: Arc<dyn MemberOf> = srq;
-            (qp, Some((srq, place)))
-        } else {
-            (create()?, None)
-        };
+        // SAFETY: The id exists, as do PD and CQ, which the `QueuePair` keeps as long as the QP
+        // exists. The core checks that the PD is of the id's device.
+        to_result(unsafe { sys::rdma_create_qp(id, pd.as_ptr(), &raw mut attributes) })?;
+        // SAFETY: `rdma_create_qp` has set the QP of the id.
+        let qp = NonNull::new(unsafe { (*id).qp }).ok_or(EINVAL)?;
         let used = Used {
             qp,
             device,
@@ -391,7 +305,8 @@ impl QueuePair {
             unused: unused.clone(),
         };
         let used = Arc::new(used, GFP_KERNEL).inspect_err(|_| {
-            Self::destroy(&srq, qp.addr().get(), undo);
+            // SAFETY: The id exists and has a QP, which nothing else uses yet.
+            unsafe { sys::rdma_destroy_qp(id) };
         })?;
         // SAFETY: The fields are dropped after the QP was destroyed, this one after the places in
         // CQs.
@@ -403,20 +318,9 @@ impl QueuePair {
             unused,
             _queue: queue,
             end,
-            srq,
             _pd: pd,
             _events: events,
         })
-    }
-
-    /// Has `destroy` destroy the QP at address `qp`, which has left `srq` then. Sleeps.
-    fn destroy(srq: &Option<(Arc<dyn MemberOf>, u32)>, qp: usize, destroy: impl FnOnce()) {
-        let Some((srq, place)) = srq else {
-            return destroy();
-        };
-        let turn = srq.begin_leaving();
-        destroy();
-        srq.left(turn, qp, *place);
     }
 
     /// Returns a use of it.
@@ -425,15 +329,14 @@ impl QueuePair {
     }
 
     /// Puts it into error, and waits until what was posted to it has completed, or a device has
-    /// said that it has. Receives that are shared are not waited for. Sleeps.
+    /// said that it has. Sleeps.
     pub(super) fn drain(&self) -> Option<Drained<'_>> {
         let qp = self.user.as_ref()?.as_ptr();
-        if self.srq.is_none() {
-            // SAFETY: The QP exists. Its CQ has a place for the marker.
-            unsafe { sys::ib_drain_rq(qp) };
+        // SAFETY: The QP exists. Its CQ has a place for both markers.
+        unsafe {
+            sys::ib_drain_rq(qp);
+            sys::ib_drain_sq(qp);
         }
-        // SAFETY: As above.
-        unsafe { sys::ib_drain_sq(qp) };
         Some(Drained(self.end.keeper()))
     }
 
@@ -455,12 +358,9 @@ impl Drop for QueuePair {
     /// Destroys the QP as soon as it has no user. The places in CQs are dropped next, which waits
     /// for handlers.
     fn drop(&mut self) {
-        let user = self.user.take();
-        let address = user.as_ref().map_or(0, |user| user.as_ptr().addr());
-        drop(user);
+        drop(self.user.take());
         self.unused.wait();
         // SAFETY: By the type invariant the id exists and has the QP, which nothing uses any more.
-        let destroy = || unsafe { sys::rdma_destroy_qp(self.id) };
-        Self::destroy(&self.srq, address, destroy);
+        unsafe { sys::rdma_destroy_qp(self.id) };
     }
 }

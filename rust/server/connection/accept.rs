@@ -8,12 +8,7 @@ use super::{
     LEAVE_WORK,
     SEND_STEP, //
 };
-use crate::endpoint::receive_pool::{
-    Need,
-    ReceivePools, //
-};
 use crate::endpoint::{
-    Endpoint,
     EndpointOwner,
     Sizes,
     RECEIVE_BATCH,
@@ -65,7 +60,6 @@ use crate::rdma::cm::{
 use crate::responder::stats::Stats;
 use crate::server::backlog::Backlog;
 use crate::server::callback;
-use crate::server::defaults::shared_receives;
 use crate::server::inbox::Inbox;
 use crate::server::offenders::Offenders;
 use crate::sunrpc::svc::{
@@ -82,7 +76,7 @@ use crate::sunrpc::{
 /// places of others.
 const OTHER_RECEIVES: u32 = callback::SLOTS + 1 + FOR_OPTIONAL + RECEIVE_BATCH - 1 + REPLACEMENTS;
 
-/// The Receives for each credit where they are not shared. Clients of Linux forget the Calls of a
+/// The Receives for each credit. Clients of Linux forget the Calls of a
 /// process that is killed, and send others in their place. Over iWARP a message without a Receive
 /// ends its connection; elsewhere it waits at the client.
 const fn per_credit(iwarp: bool) -> u32 {
@@ -136,8 +130,6 @@ static NEXT_NUMBER: Atomic<u32> = Atomic::new(1);
 
 /// What the connections of a listener have in common.
 pub(in crate::server) struct Common {
-    /// The Receives that they share.
-    pub(in crate::server) pools: Arc<ReceivePools<Endpoint<Connection>>>,
     /// The hosts whose clients were cut off.
     pub(in crate::server) offenders: Arc<Offenders>,
 }
@@ -181,8 +173,7 @@ impl Connection {
         let this = Arc::pin_init(
             try_pin_init!(Self {
                 xprt <- SvcXprt::new(server),
-                // As many Calls again may come that are not expected where Receives are shared.
-                inbox <- Inbox::new(receives(credits, 2))?,
+                inbox <- Inbox::new(plan.sizes.receives)?,
                 owner <- new_mutex!(None, "rpcrdma::Connection::owner"),
                 established: Atomic::new(false),
                 backlog <- Backlog::new(sends(credits), stats.clone())?,
@@ -212,7 +203,7 @@ impl Connection {
         this.xprt.set_local(incoming.local())?;
         this.xprt.set_remote(incoming.remote())?;
         let cm = CmId::adopt(incoming, this.clone())?;
-        let owner = match this.bring_up(cm, plan, &common.pools) {
+        let owner = match this.bring_up(cm, plan) {
             Ok(owner) => owner,
             Err(error) => {
                 // The CM id is gone, so no handler runs any more. `free` will not be called, which
@@ -238,16 +229,9 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, `ENOSPC` if all connections have too many Receives, or what the device or the CM
-    /// reports.
-    fn bring_up(
-        &self,
-        cm: CmId<Self>,
-        plan: Plan,
-        pools: &Arc<ReceivePools<Endpoint<Self>>>,
-    ) -> Result<EndpointOwner<Self>> {
-        let sharing = (plan.shared > 0).then_some((pools, plan.shared));
-        let owner = EndpointOwner::new(cm, plan.sizes, sharing)?;
+    /// `ENOMEM`, or what the device or the CM reports.
+    fn bring_up(&self, cm: CmId<Self>, plan: Plan) -> Result<EndpointOwner<Self>> {
+        let owner = EndpointOwner::new(cm, plan.sizes)?;
         let told = plan.in_one.own.encode();
         self.prepare(&owner)
             .and_then(|()| owner.accept(&told, plan.read_depth, plan.answer_depth))
@@ -260,19 +244,13 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, or `ENOSPC` if all connections have too many Receives.
+    /// `ENOMEM`.
     fn prepare(&self, owner: &EndpointOwner<Self>) -> Result {
         let endpoint = owner.endpoint();
-        if endpoint.shares_receives() {
-            let wanted = self.channel.capacity();
-            endpoint.ask_for_receives(wanted, Need::First)?;
-            self.inbox.add_room(wanted)?;
-        } else {
-            // They are posted, or some more of them.
-            let more = RECEIVE_BATCH - 1 + REPLACEMENTS;
-            self.inbox
-                .add_room(endpoint.sizes().first_receives + more)?;
-        }
+        // They are posted, or some more of them.
+        let more = RECEIVE_BATCH - 1 + REPLACEMENTS;
+        self.inbox
+            .add_room(endpoint.sizes().first_receives + more)?;
         let link = Link::new(endpoint.clone(), self.channel.clone())?;
         self.set_link(Some(link));
         Ok(())
@@ -295,8 +273,6 @@ struct Plan {
     answer_depth: u8,
     /// The sizes of the endpoint.
     sizes: Sizes,
-    /// The most Receives that connections share on the device; zero if they do not.
-    shared: u32,
 }
 
 impl Plan {
@@ -326,8 +302,7 @@ impl Plan {
         };
         let rules = highest.rules();
         let ours = u8::try_from(tunables::max_outbound_reads()).unwrap_or(u8::MAX);
-        // As if all Receives were its own. Their queue has one more work request, the marker of a
-        // drain.
+        // The Receive Queue has one more work request, the marker of a drain.
         let room = limits.queue_depth.saturating_sub(OTHER_RECEIVES + 1);
         let credits = tunables::max_requests().min(room / 2).max(1);
         let transfers = transfer_regions(credits, &limits);
@@ -393,7 +368,6 @@ impl Plan {
                 transfers,
                 segments: most_segments(transfers, &limits),
             },
-            shared: shared_receives(limits.iwarp, size),
         })
     }
 

@@ -111,7 +111,14 @@ impl Connection {
     fn is_due(&self, message: &Received<Self>) -> bool {
         let due = self.channel.answered().is_ok();
         if !due {
-            self.cut_off_for(message);
+            let bytes = message.bytes();
+            self.stats.refused(
+                call::xid_of(bytes),
+                Answer::Close,
+                RefusalReason::NoCredit,
+                bytes.len(),
+            );
+            self.cut_off(message.endpoint());
         }
         due
     }
@@ -133,31 +140,13 @@ impl Connection {
     /// Takes a Call in that takes a credit of its own, or what can't be decoded and is no Reply.
     fn take_counted_call(&self, mut message: Received<Self>) {
         let unanswered = message.count();
-        let endpoint = message.endpoint();
-        let overrun = self.channel.arrived(endpoint, unanswered).is_err();
-        if overrun && self.channel.tolerate(message.endpoint(), self).is_err() {
-            self.cut_off_for(&message);
-            return;
-        }
+        self.channel.arrived(unanswered);
         self.put_in(message, None);
     }
 
     /// Leaves a message to a thread of the service.
     fn put_in(&self, message: Received<Self>, whole: Option<Whole>) {
         self.inbox.put_message(&self.xprt, message, whole);
-    }
-
-    /// Ends the connection for a message that should not have been sent: RFC 8166 section 3.3.1
-    /// allows it.
-    fn cut_off_for(&self, message: &Received<Self>) {
-        let bytes = message.bytes();
-        self.stats.refused(
-            call::xid_of(bytes),
-            Answer::Close,
-            RefusalReason::NoCredit,
-            bytes.len(),
-        );
-        self.cut_off(message.endpoint());
     }
 
     /// Returns the length of what was received, or ends the connection.

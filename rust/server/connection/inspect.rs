@@ -17,7 +17,6 @@ use crate::kext::debugfs::{
     Inspect, //
 };
 use crate::kext::prelude::*;
-use crate::kext::ratelimit::pr_warn_ratelimited;
 use crate::observe::trace::{
     self,
     Number, //
@@ -37,15 +36,7 @@ pub(in crate::server) fn refused(number: Number, peer: &AddressText, error: Erro
 pub(super) fn accepted(number: Number, peer: &AddressText, accepted: &Result<Arc<Connection>>) {
     let connection = match accepted {
         Ok(connection) => connection,
-        Err(error) => {
-            if *error == ENOSPC {
-                pr_warn_ratelimited!(
-                    "client {peer}: rejected, out of shared Receives; raise shared_receives \
-                     (iWARP: shared_receives_iwarp)\n"
-                );
-            }
-            return refused(number, peer, *error);
-        }
+        Err(error) => return refused(number, peer, *error),
     };
     let endpoint = connection.endpoint();
     let device = endpoint.as_ref().map_or(c"", |e| e.device_name());
@@ -142,7 +133,6 @@ fn credits(connection: &Connection, m: &SeqFile) {
         "granted": allowance.granted(),
         "least_granted": connection.least_granted.load(Relaxed).min(allowance.granted()),
         "limit": allowance.limit(),
-        "overdraft": allowance.overdraft(),
         "withdrawn": allowance.withdrawn(),
         "in_work": connection.stats.in_work(),
         "arrived": arrived,
@@ -158,8 +148,7 @@ fn reset_credits(connection: &Connection) {
     connection.inbox.forget_parked();
 }
 
-/// Prints the Receives that are posted for the peer: those of the connection's own, or what it has
-/// of those that are shared, and all of these.
+/// Prints the Receives that are posted for the peer.
 fn receives(connection: &Connection, m: &SeqFile) {
     let Some(endpoint) = connection.endpoint() else {
         return;

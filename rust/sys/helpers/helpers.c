@@ -9,7 +9,6 @@
 #include "bindings_helper.h"
 
 #include "completion.c"
-#include "cpumask.c"
 #include "crypto_utils.c"
 #include "dma_mapping.c"
 #include "highmem.c"
@@ -18,7 +17,6 @@
 #include "mm.c"
 #include "module.c"
 #include "net_namespace.c"
-#include "nodemask.c"
 #include "ratelimit.c"
 #include "rdma_cm.c"
 #include "rdma_rw.c"

@@ -10,13 +10,6 @@ struct ib_cq *rpcrdma_helper_ib_alloc_cq(struct ib_device *dev, void *private,
 	return ib_alloc_cq(dev, private, nr_cqe, comp_vector, poll_ctx);
 }
 
-struct ib_cq *rpcrdma_helper_ib_alloc_cq_any(struct ib_device *dev,
-					     void *private, int nr_cqe,
-					     enum ib_poll_context poll_ctx)
-{
-	return ib_alloc_cq_any(dev, private, nr_cqe, poll_ctx);
-}
-
 struct ib_pd *rpcrdma_helper_ib_alloc_pd(struct ib_device *device,
 					 unsigned int flags)
 {
@@ -26,24 +19,6 @@ struct ib_pd *rpcrdma_helper_ib_alloc_pd(struct ib_device *device,
 void rpcrdma_helper_ib_cq_flush_work(struct ib_cq *cq)
 {
 	flush_work(&cq->work);
-}
-
-struct ib_srq *rpcrdma_helper_ib_create_srq(struct ib_pd *pd,
-					    struct ib_srq_init_attr *attr)
-{
-	return ib_create_srq(pd, attr);
-}
-
-void rpcrdma_helper_ib_destroy_srq(struct ib_srq *srq)
-{
-	ib_destroy_srq(srq);
-}
-
-int rpcrdma_helper_ib_post_srq_recv(struct ib_srq *srq,
-				    const struct ib_recv_wr *wr,
-				    const struct ib_recv_wr **bad_wr)
-{
-	return ib_post_srq_recv(srq, wr, bad_wr);
 }
 
 bool rpcrdma_helper_ib_device_try_get(struct ib_device *dev)

@@ -11,8 +11,8 @@
 //! client. While a Reply of a server's waits no further Call is taken in, so that these keep
 //! theirs: the window that such an end offers gets smaller, down to nothing.
 //!
-//! Servers may share their Receives. Then they begin with few, and have their [`Receives`] add
-//! others and take them back, as there are enough for all or too few.
+//! Servers may grow. Then they begin with few Receives, and have their [`Receives`] add others and
+//! take them back, as their memory allows.
 
 use super::*;
 use crate::proto::window::LEAST_SHARED;
@@ -37,8 +37,8 @@ pub(super) struct Bounds {
     slots: u32,
     /// How many Receives a client has beside those for the server's Calls, and the one beyond.
     beside: u32,
-    /// Whether the server shares its Receives with others.
-    shared: bool,
+    /// Whether the server adds Receives and takes them back.
+    grows: bool,
 }
 
 /// What an end has that waits.
@@ -50,8 +50,8 @@ pub(super) struct Patience {
     asked: u32,
     /// How many of them hold a message.
     pub(super) held: u32,
-    /// With how many Receives it has to do, if there are too few for all that share them.
-    share: Option<u32>,
+    /// How many credits there is memory for, if that is short.
+    left: Option<u32>,
     /// For how many messages there is memory, if that for messages in parts is short.
     throttle: Option<u32>,
     /// Replies that have their form, the oldest first.
@@ -70,7 +70,7 @@ impl Bounds {
         Self {
             parts,
             slots: 1 + slots % 4,
-            shared: slots >= 128,
+            grows: slots >= 128,
             beside: match short {
                 // As many as there are parts, but not half of a window of them.
                 true => parts,
@@ -91,7 +91,7 @@ impl Bounds {
 
 /// Returns the Receives of an end on a new connection.
 pub(super) fn receives(config: &Config, bounds: Option<&Bounds>) -> Receives {
-    if config.role == Role::Server && bounds.is_some_and(|bounds| bounds.shared) {
+    if config.role == Role::Server && bounds.is_some_and(|bounds| bounds.grows) {
         return Receives::new(FIRST_CREDITS, FIRST_CREDITS + config.receives);
     }
     Receives::fixed(config.receives + 1)
@@ -107,23 +107,22 @@ impl End {
         };
     }
 
-    /// Returns whether it is a server that shares its Receives with others.
-    pub(super) fn is_sharing(&self) -> bool {
+    /// Returns whether it is a server that adds Receives and takes them back.
+    pub(super) fn is_growing(&self) -> bool {
         let bounds = self.patience.bounds;
-        self.role == Role::Server && bounds.is_some_and(|bounds| bounds.shared)
+        self.role == Role::Server && bounds.is_some_and(|bounds| bounds.grows)
     }
 
     /// Has Receives or memory become short, or end to be.
     pub(super) fn change_supply(&mut self, schedule: &mut Schedule<'_>) {
         let what = schedule.any();
-        let share = (what & 1 != 0).then_some(what / 8 % 16);
-        self.patience.share = share;
+        self.patience.left = (what & 1 != 0).then_some(what / 8 % 16);
         self.patience.throttle = (what & 6 == 6).then_some(what / 8 % 16);
     }
 
     /// Ends all shortages.
     pub(super) fn end_shortage(&mut self) {
-        self.patience.share = None;
+        self.patience.left = None;
         self.patience.throttle = None;
     }
 
@@ -183,7 +182,11 @@ impl End {
     /// more, or gives some back (`link/channel/receives.rs`).
     fn renew_credits(&mut self) -> Seen {
         let mut seen = Seen::default();
-        let renewal = self.connection.begin_renewal(self.patience.share);
+        let limit = self.connection.receives().allowance().limit();
+        let left = self.patience.left.unwrap_or(limit).min(limit);
+        let (used, limit) = (u64::from(limit - left), u64::from(limit));
+        self.connection.receives_mut().set_memory(used, limit);
+        let renewal = self.connection.begin_renewal();
         seen.withdrawn += u32::from(renewal.is_new);
         if renewal.settles {
             self.update_offer();
@@ -192,8 +195,7 @@ impl End {
             seen.settled += settled;
         }
         if renewal.wanted > 0 {
-            // Those that share them have taken all.
-            let made = self.patience.share.is_none();
+            let made = self.patience.left.is_none();
             if made {
                 self.patience.asked += renewal.wanted;
                 seen.grown += 1;
@@ -274,7 +276,7 @@ impl Pair {
             return false;
         };
         let todo = end.todo.remove(index).expect("it is there");
-        if end.is_sharing() {
+        if end.is_growing() {
             self.seen += end.renew_credits();
         }
         let form = end.form(&todo, &bounds);

@@ -35,7 +35,7 @@ impl Pair {
             20..=26 => while self.act(at) {},
             27..=28 => drop(self.complete(at)),
             30 if self.troubled => self.check(at),
-            29 | 30 if what & 0x40 != 0 && self.ends[at].is_sharing() => {
+            29 | 30 if what & 0x40 != 0 && self.ends[at].is_growing() => {
                 self.ends[at].change_supply(schedule);
             }
             29 | 30 if self.ends[at].patience.bounds.is_some() => {

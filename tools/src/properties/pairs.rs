@@ -98,10 +98,10 @@ fn who_waits_for_credits_goes_on() {
     }
 }
 
-/// A server adds Receives when its client has used all, and takes them back while there are too few
-/// for all that share them, and still each message finds one.
+/// A server adds Receives when its client has used all, and takes them back while their memory is
+/// short, and still each message finds one.
 #[test]
-fn shared_receives_come_and_go() {
+fn receives_come_and_go() {
     // Short Calls of the client's, messages sent and delivered each way, what the sessions want,
     // and Replies that the server makes ready.
     const USUAL: [&[u8]; 10] = [
