@@ -5,4 +5,5 @@
 //! checked by counting, the same each time, in milliseconds.
 
 mod accept;
+mod credits;
 mod transfers;
