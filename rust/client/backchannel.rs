@@ -36,9 +36,9 @@ use crate::client::reverse_slots::ReverseCall;
 use crate::client::transport::Client;
 use crate::endpoint::ConnectionEvents;
 use crate::endpoint::{
-    Cargo,
     PostError,
-    Received, //
+    Received,
+    Reply, //
 };
 use crate::kext::memalloc::NoFs;
 use crate::kext::prelude::*;
@@ -85,7 +85,6 @@ use crate::responder::call::{
 use crate::responder::post;
 use crate::responder::reply::{
     self,
-    Ready,
     ReplySource, //
 };
 use crate::sunrpc::svc::{
@@ -187,10 +186,9 @@ pub(super) fn received(
             });
         }
         Taken::Pull(pull) => {
-            let load = pull.load();
-            return match endpoint.post_pull(pull) {
-                Ok(()) => this.responder.reads_posted(xid, load),
-                Err((PostError::Full, _)) => give_up(this, xid, v2::RdmaError::System),
+            return match post::reads(pull, &endpoint, &this.responder) {
+                Ok(()) => {}
+                Err(PostError::Full) => give_up(this, xid, v2::RdmaError::System),
                 // The connection is at its end.
                 Err(_) => Client::lost(this),
             };
@@ -211,13 +209,10 @@ pub(super) fn received(
     give_up(this, xid, error.unwrap_or(v2::RdmaError::System));
 }
 
-/// The RDMA Reads of a Call have completed. If they are not `done`, the connection is lost. Sleeps.
-pub(super) fn pulled(this: &Arc<Client>, pull: Pulling<Client>, done: bool) {
+/// The RDMA Reads of a Call have completed. Sleeps.
+pub(super) fn pulled(this: &Arc<Client>, pull: Pulling<Client>) {
     let xid = pull.xid();
-    this.responder.reads_done(xid, done);
-    if !done {
-        return;
-    }
+    this.responder.reads_done(xid);
     let _scope = NoFs::enter();
     if !pull.is_sound() {
         this.responder
@@ -305,7 +300,7 @@ fn send_error(this: &Arc<Client>, message: &Received<Client>, error: &ErrorHeade
     let Ok(len) = error.encode(&mut buffer) else {
         return;
     };
-    if endpoint.post_message(buffer, len, &mut []).is_ok() {
+    if endpoint.post_message(None, buffer, len, &mut []).is_ok() {
         this.requester.stats.work_requests.count();
     }
 }
@@ -409,7 +404,7 @@ fn send(
     };
     // In Version One grants of the two directions are separate, RFC 8167 section 4.1.
     let terms = ReplyTerms::new(&link.terms(), REVERSE_CREDITS);
-    let mut ready = Ready::new(xid, buffer, 0);
+    let mut ready = Reply::new(xid, buffer, 0);
     // A client's callback service does not wait for memory regions: without them it refuses.
     match reply::prepare(&mut answering, &mut ready, &terms, || Ok(false)) {
         Ok(()) => {}
@@ -420,24 +415,21 @@ fn send(
             return Err(SendError::NotConnected);
         }
     }
-    let (len, invalidate) = (ready.len, ready.invalidate);
-    let load = ready.cargo.as_ref().map(Cargo::load).unwrap_or_default();
-    let parts = ready.long.as_ref().map_or(1, |long| long.split.len());
-    match post::reply(&mut ready, endpoint, link.channel()) {
-        Ok(sequence) => {
-            trace::reverse_reply(this.number(), xid, len);
-            let requests = load.requests.saturating_add(parts);
+    let (writes, parts) = (ready.load().requests, ready.messages());
+    match post::now(&mut ready, endpoint, link.channel(), &this.responder) {
+        Ok(()) => {
+            trace::reverse_reply(this.number(), xid, ready.len);
+            let requests = writes.saturating_add(parts);
             this.requester
                 .stats
                 .work_requests
                 .add_value(requests.into());
-            this.responder.replied(xid, len, load, invalidate, sequence);
             Ok(())
         }
         Err(error @ PostError::Full) => {
             trace::post_failed(this.number(), xid, error.into());
             drop(ready);
-            Err(wait(this, link, load.requests, parts))
+            Err(wait(this, link, writes, parts))
         }
         Err(error) => {
             trace::post_failed(this.number(), xid, error.into());

@@ -49,7 +49,7 @@ fn limits(client: &Client, m: &SeqFile) {
         "receive_size": sizes.receive_size,
         "sends": sizes.sends,
         "send_size": sizes.send_size,
-        "send_queue": sizes.send_queue,
+        "send_queue": sizes.send_queue.depth,
     );
 }
 

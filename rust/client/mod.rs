@@ -181,8 +181,8 @@ impl EndpointEvents for Client {
         requester::reply::received(this, message);
     }
 
-    fn pulled(this: &Arc<Self>, pull: KBox<Pull<Client>>, done: bool) {
-        backchannel::pulled(this, Pull::<Self>::end(pull), done);
+    fn pulled(this: &Arc<Self>, pull: KBox<Pull<Client>>) {
+        backchannel::pulled(this, Pull::<Self>::end(pull));
         // What was read may have been refused, and its Receive is back.
         this.act();
     }

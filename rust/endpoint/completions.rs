@@ -13,11 +13,7 @@ use crate::{
     observe::trace,
     rdma::{
         completion::Completion,
-        send_queue::{
-            ReadsDone,
-            SendQueueOwner,
-            Sent, //
-        }, //
+        send_queue::SendQueueOwner, //
     }, //
 };
 
@@ -26,14 +22,14 @@ impl<H: EndpointEvents> SendQueueOwner for Endpoint<H> {
     type Reading = H::Pull;
     type Writing = H::Push;
 
-    fn sent(this: ArcBorrow<'_, Self>, sent: Sent, completion: Completion<'_>) {
-        trace::sent(this.number(), sent.name, completion.status());
+    fn sent(this: ArcBorrow<'_, Self>, place: u64, completion: Completion<'_>) {
+        trace::sent(this.number(), place, completion.status());
         if !completion.ok() {
             this.trace_error(completion, trace::Work::Send);
             this.context.lost();
             return;
         }
-        this.retire(sent.place);
+        this.retire(place);
     }
 
     fn part_done(this: ArcBorrow<'_, Self>, completion: Completion<'_>) {
@@ -42,30 +38,32 @@ impl<H: EndpointEvents> SendQueueOwner for Endpoint<H> {
             this.context.lost();
             return;
         }
-        this.retire_with(|gate| {
-            let SendGate { queue, free, .. } = gate;
-            queue.retire_part(|buffer| free.put(buffer))
-        });
+        let mut gate = this.send.lock();
+        let SendGate { queue, free, .. } = &mut *gate;
+        queue.retire_part(|buffer| free.put(buffer));
+        let gone_on = gate.go_on();
+        drop(gate);
+        this.use_room(gone_on);
     }
 
-    fn read(this: ArcBorrow<'_, Self>, done: ReadsDone<Self>, completion: Completion<'_>) {
-        let mut gate = this.send.lock();
-        let (mut pull, place) = gate.queue.reads_done(done);
-        let retired = if completion.ok() {
-            gate.retire(place)
-        } else {
-            Ok(())
-        };
-        drop(gate);
-        // Before anybody looks at the memory. `send_room` tells that its regions are back; else the
-        // end of the transfers does, when the pull is dropped.
-        pull.unmap();
-        if completion.ok() {
-            this.use_room(retired);
-        } else {
+    fn read(this: ArcBorrow<'_, Self>, completion: Completion<'_>) {
+        if !completion.ok() {
             this.trace_error(completion, trace::Work::Read);
+            // Whatever was read stays where it is until the end of the queue.
             this.context.lost();
+            return;
         }
-        H::pulled(this.context.handler(), pull, completion.ok());
+        let mut gate = this.send.lock();
+        let SendGate { queue, free, .. } = &mut *gate;
+        let pull = queue.retire_reads(|buffer| free.put(buffer));
+        let gone_on = gate.go_on();
+        drop(gate);
+        let Some(mut pull) = pull else {
+            return this.use_room(gone_on);
+        };
+        // Before anybody looks at the memory. `send_room` tells that its regions are back.
+        pull.unmap();
+        this.use_room(gone_on);
+        H::pulled(this.context.handler(), pull);
     }
 }

@@ -70,9 +70,9 @@ pub(crate) trait EndpointEvents: ConnectionEvents + Sized {
     /// The keeper of the memory that RDMA Writes are made from.
     type Push: Send + 'static;
 
-    /// Reads have completed, and their memory is not mapped any more. If not `done`, the connection
-    /// is lost.
-    fn pulled(_this: &Arc<Self>, _pull: KBox<Pull<Self>>, _done: bool) {}
+    /// Reads have completed, and their memory is not mapped any more. Those that fail are dropped
+    /// when the connection, which is lost, has ended.
+    fn pulled(_this: &Arc<Self>, _pull: KBox<Pull<Self>>) {}
 
     /// A message has arrived.
     fn received(this: &Arc<Self>, message: Received<Self>);
@@ -92,4 +92,7 @@ pub(crate) trait EndpointEvents: ConnectionEvents + Sized {
     /// A Send buffer came back without having been posted, or a transfer has ended. May be called
     /// with spinlocks held.
     fn resources_back(&self) {}
+
+    /// Replies wait for the Send Queue from now on, or none does any more. Called under its lock.
+    fn replies_wait(&self, _wait: bool) {}
 }

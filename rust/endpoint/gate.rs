@@ -1,26 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The gate of an endpoint's Send Queue: the queue itself, and which messages may use its buffers.
+//! The gate of an endpoint's Send Queue: the queue itself, the Replies that wait for it, and which
+//! messages may use its buffers.
 
 use crate::{
     endpoint::{
-        sizes::Sizes, //
+        reply::Reply,
+        sizes::Sizes,
+        Endpoint,
+        EndpointEvents, //
     },
+    kext::fifo::Fifo,
     policy::budget::Pages,
     rdma::send_queue::{
+        ClosedQueue,
         SendMemory,
-        SendQueue,
-        SendQueueOwner, //
+        SendQueue, //
     }, //
 };
 use kernel::prelude::*;
 
 /// The gate of the Send Queue: without a QP nothing is posted.
-pub(super) struct SendGate<O: SendQueueOwner> {
+pub(super) struct SendGate<H: EndpointEvents> {
     /// The queue.
-    pub(super) queue: SendQueue<O>,
+    pub(super) queue: SendQueue<Endpoint<H>>,
+    /// The Replies that wait, the oldest first. See [`super::reply`].
+    pub(super) replies: Fifo<Reply<H>>,
     /// The buffers that are neither posted nor lent out.
-    pub(super) free: FreeBuffers<SendMemory<O>>,
+    pub(super) free: FreeBuffers<SendMemory<Endpoint<H>>>,
     /// The number of buffers that count among all that were made after their connections.
     pub(super) counted: u32,
     /// The number of transfers that are mapped.
@@ -40,7 +47,7 @@ pub(super) struct SendGate<O: SendQueueOwner> {
     pub(super) awaited: bool,
 }
 
-impl<O: SendQueueOwner> SendGate<O> {
+impl<H: EndpointEvents> SendGate<H> {
     /// Makes a gate that is closed.
     ///
     /// # Errors
@@ -48,7 +55,8 @@ impl<O: SendQueueOwner> SendGate<O> {
     /// `ENOMEM`.
     pub(super) fn new(sizes: &Sizes) -> Result<Self> {
         Ok(Self {
-            queue: SendQueue::new(sizes.send_queue, sizes.sends)?,
+            queue: SendQueue::new(),
+            replies: Fifo::new(),
             free: FreeBuffers::new(sizes.sends, sizes.kept_sends)?,
             counted: 0,
             transfers: 0,
@@ -59,6 +67,13 @@ impl<O: SendQueueOwner> SendGate<O> {
             transfer_regions: 0,
             awaited: false,
         })
+    }
+
+    /// Closes the queue: nothing is posted any more, and nothing waits. What did is returned, to be
+    /// dropped without the lock; [`None`] for the queue if it was not open.
+    pub(super) fn close(&mut self) -> (Option<ClosedQueue<Endpoint<H>>>, Fifo<Reply<H>>) {
+        let replies = core::mem::replace(&mut self.replies, Fifo::new());
+        (self.queue.close(), replies)
     }
 }
 
@@ -109,6 +124,12 @@ impl<B> FreeBuffers<B> {
             Purpose::Rpc => self.list.len().saturating_sub(self.kept as usize),
             Purpose::Control => self.list.len(),
         }
+    }
+
+    /// Returns whether there are `count` for [`Purpose::Rpc`].
+    #[inline]
+    pub(super) fn has_for_rpc(&self, count: u32) -> bool {
+        count == 0 || self.count(Purpose::Rpc) >= count as usize
     }
 
     /// Takes a buffer out, if there is one for the purpose.

@@ -13,7 +13,7 @@ use kernel::seq_file::SeqFile;
 impl<H: EndpointEvents> Endpoint<H> {
     /// Writes the use of the Send Queue: work requests that are posted, and those that room is kept
     /// for; Send buffers, and those of them that are neither posted nor lent out; RDMA Reads and
-    /// Writes that exist, posted or not; Calls whose RDMA Reads are posted.
+    /// Writes that exist, posted or not; Replies that wait, and Calls whose RDMA Reads do.
     pub(crate) fn show_send_queue(&self, m: &SeqFile) {
         let gate = self.send.lock();
         let (posted, reserved) = gate.queue.used();
@@ -23,7 +23,8 @@ impl<H: EndpointEvents> Endpoint<H> {
             "buffers": gate.queue.buffers(),
             "free_buffers": gate.free.len(),
             "transfers": gate.transfers,
-            "pulls": gate.queue.reads(),
+            "waiting": gate.replies.len(),
+            "waiting_reads": gate.queue.waiting_reads(),
         );
     }
 

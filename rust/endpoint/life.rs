@@ -52,7 +52,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         objects.pd = Some(pd.clone());
         // As many as there may be work requests: one that fails completes, whether signaled or not.
         let parameters = QueuePairParameters {
-            send_depth: self.sizes.send_queue,
+            send_depth: self.sizes.send_queue.depth,
             send_sges: self.sizes.transfer_sges,
             pd,
             receives: self.sizes.receives,
@@ -63,7 +63,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         };
         objects.cm.create_queue_pair(parameters, self.clone())?;
         let qp = objects.cm.queue_pair().ok_or(EINVAL)?;
-        let open = OpenQueue::new(qp.clone(), self, self.sizes.pulls)?;
+        let open = OpenQueue::new(qp.clone(), self, &self.sizes.send_queue)?;
         self.send.lock().queue.open(open);
         self.make_send_buffers(&qp, self.sizes.first_sends, None)?;
 
@@ -115,7 +115,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// First half of the end: no more posting, no more completions.
     fn quiesce(self: &Arc<Self>) {
         self.context.silence();
-        let closed = self.send.lock().queue.close();
+        let (closed, replies) = self.send.lock().close();
         self.receive.lock().qp = None;
 
         let mut guard = self.objects.lock();
@@ -127,9 +127,11 @@ impl<H: EndpointEvents> Endpoint<H> {
         if let Some(closed) = closed {
             // Receives first: a Reply may still want to post a fence (which the gate refuses).
             if let Some(drained) = objects.cm.drain_queue_pair() {
+                replies.iter().for_each(|reply| reply.reclaim(&drained));
                 closed.reclaim(&drained);
             }
         }
+        drop(replies);
         self.await_transfers();
         // Waits for handlers that still run, and for completions that the marker has overtaken.
         objects.cm.destroy_queue_pair();

@@ -43,6 +43,7 @@ mod gate;
 mod inspect;
 mod life;
 mod objects;
+mod parts;
 mod quota;
 mod receive;
 mod receive_gate;
@@ -59,6 +60,7 @@ pub(crate) use events::{
     EndpointEvents, //
 };
 pub(crate) use life::EndpointOwner;
+pub(crate) use parts::FirstParts;
 pub(crate) use quota::{
     pages_in_use,
     receive_memory, //
@@ -74,8 +76,8 @@ pub(crate) use regions::{
 };
 pub(crate) use reply::{
     pull,
-    Cargo,
-    Pull, //
+    Pull,
+    Reply, //
 };
 pub(crate) use send::SendBuffer;
 pub(crate) use sizes::Sizes;
@@ -84,7 +86,10 @@ pub(crate) use transfer::{
     Transfers, //
 };
 
-pub(crate) use crate::rdma::send_queue::PostError;
+pub(crate) use crate::rdma::send_queue::{
+    PostError,
+    QueueSizes, //
+};
 
 use crate::kext::prelude::*;
 use crate::{
@@ -114,9 +119,9 @@ use region_pool::Pool;
 /// One end of a connection.
 #[pin_data]
 pub(crate) struct Endpoint<H: EndpointEvents> {
-    /// The Send Queue and the free Send buffers.
+    /// The Send Queue, what waits for it, and the free Send buffers.
     #[pin]
-    send: SpinLock<SendGate<Self>>,
+    send: SpinLock<SendGate<H>>,
     /// The Receive Queue and the idle Receive buffers.
     #[pin]
     receive: SpinLock<ReceiveGate<Self>>,

@@ -44,10 +44,7 @@ use crate::{
         budget::Quota,
         stall::Kept, //
     },
-    rdma::send_queue::{
-        SendMemory,
-        SendQueueOwner, //
-    }, //
+    rdma::send_queue::SendMemory, //
 };
 use kernel::seq_file::SeqFile;
 
@@ -130,7 +127,7 @@ pub(crate) fn receive_memory() -> u64 {
     RECEIVES.seen().0
 }
 
-impl<O: SendQueueOwner> SendGate<O> {
+impl<H: EndpointEvents> SendGate<H> {
     /// `pages` count from now on.
     pub(super) fn begin_pages(&mut self, pages: usize) {
         match self.pages.begin(pages) {
@@ -169,7 +166,7 @@ impl<O: SendQueueOwner> SendGate<O> {
 
     /// Lends out a buffer for the answer to a Call, if there is one and the Call may be taken in,
     /// whatever it needs.
-    pub(super) fn take_in(&mut self, quota: &Quota) -> Option<SendMemory<O>> {
+    pub(super) fn take_in(&mut self, quota: &Quota) -> Option<SendMemory<Endpoint<H>>> {
         if !self.queue.is_open() || !self.may_take_in(quota) {
             return None;
         }
@@ -179,7 +176,7 @@ impl<O: SendQueueOwner> SendGate<O> {
     }
 
     /// Lends out a buffer for the answer to a Call without chunks, if there is one.
-    pub(super) fn take_in_plain(&mut self) -> Option<SendMemory<O>> {
+    pub(super) fn take_in_plain(&mut self) -> Option<SendMemory<Endpoint<H>>> {
         if !self.queue.is_open() {
             return None;
         }

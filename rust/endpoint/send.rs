@@ -9,6 +9,7 @@ use crate::{
             Purpose,
             SendGate, //
         },
+        parts::FirstParts,
         quota::SENDS,
         regions::RegionHandle,
         Endpoint,
@@ -17,14 +18,17 @@ use crate::{
     kext::delayed_work::DelayedWork,
     observe::trace,
     policy::budget::Quota,
+    proto::message,
     rdma::{
-        cm::QueuePairUser,
+        cm::{
+            Drained,
+            QueuePairUser, //
+        },
         send_queue::{
             PostError,
             PostedSend,
             SendMemory,
-            SendOptions,
-            SendQueueOwner, //
+            SendOptions, //
         }, //
     }, //
 };
@@ -50,36 +54,50 @@ impl From<PostError> for trace::Post {
     }
 }
 
-impl<O: SendQueueOwner> SendGate<O> {
-    /// Everything up to `place` has been sent.
+impl<H: EndpointEvents> SendGate<H> {
+    /// Posts `parts`, each a Send of its own, for which there are room and buffers.
     ///
     /// # Errors
     ///
-    /// `Refused`, of what waited for the room.
-    pub(super) fn retire(&mut self, place: u64) -> Result<(), PostError> {
-        let Self { queue, free, .. } = self;
-        queue.retire(place, |buffer| free.put(buffer))
+    /// `Closed` or `Refused`.
+    #[inline(never)]
+    pub(super) fn post_parts(
+        &mut self,
+        parts: &FirstParts,
+        credits: Option<u32>,
+    ) -> Result<(), PostError> {
+        for part in parts.iter() {
+            let mut memory = self.free.take(Purpose::Rpc).ok_or(PostError::Refused)?;
+            let place = memory.get_mut(..part.len()).ok_or(PostError::Refused)?;
+            place.copy_from_slice(part);
+            if let Some(credits) = credits {
+                message::set_credits(place, credits);
+            }
+            let send = SendOptions {
+                len: part.len(),
+                ..SendOptions::default()
+            };
+            self.queue.post_send(memory, send, iter::empty())?;
+        }
+        Ok(())
     }
 }
 
 impl<H: EndpointEvents> Endpoint<H> {
     /// Everything up to `place` has been sent.
     pub(super) fn retire(&self, place: u64) {
-        self.retire_with(|gate| gate.retire(place));
+        let mut gate = self.send.lock();
+        let SendGate { queue, free, .. } = &mut *gate;
+        queue.retire(place, |buffer| free.put(buffer));
+        let gone_on = gate.go_on();
+        drop(gate);
+        self.use_room(gone_on);
     }
 
-    /// Makes use of the room that `retire` makes.
-    pub(super) fn retire_with(
-        &self,
-        retire: impl FnOnce(&mut SendGate<Self>) -> Result<(), PostError>,
-    ) {
-        let retired = retire(&mut self.send.lock());
-        self.use_room(retired);
-    }
-
-    /// As [`Self::retire_with`], for room that was made with this result.
-    pub(super) fn use_room(&self, retired: Result<(), PostError>) {
-        if retired == Err(PostError::Refused) {
+    /// Has others use the room that a completion has made. `gone_on` is what has become of those
+    /// that waited.
+    pub(super) fn use_room(&self, gone_on: Result<(), PostError>) {
+        if gone_on == Err(PostError::Refused) {
             self.context.lost();
         }
         self.context.handler().send_room();
@@ -135,7 +153,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             let Some(memory) = free.take(Purpose::Rpc) else {
                 break;
             };
-            queue.remove(&memory);
+            queue.remove_buffer();
             gate.counted -= 1;
             drop(gate);
             SENDS.sub(1);
@@ -163,7 +181,7 @@ impl<H: EndpointEvents> Endpoint<H> {
             }
             let made = SendMemory::new(qp, self, self.sizes.send_size).and_then(|memory| {
                 let mut gate = self.send.lock();
-                gate.queue.add(&memory)?;
+                gate.queue.add_buffer()?;
                 gate.counted += u32::from(limit.is_some());
                 gate.free.put(memory);
                 Ok(())
@@ -188,7 +206,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// See [`Self::send_buffer`].
     fn lend(self: &Arc<Self>, purpose: Purpose) -> Option<SendBuffer<H>> {
         let mut gate = self.send.lock();
-        if !gate.queue.is_open() || !gate.queue.has_room(1, 0) {
+        if !gate.queue.has_room(1, 0) {
             return None;
         }
         let memory = gate.free.take(purpose)?;
@@ -239,59 +257,16 @@ impl<H: EndpointEvents> Endpoint<H> {
     }
 
     /// Posts the registrations of `regions` and then the first `len` octets of `message`, as one
-    /// chain. Returns whether the Send is signaled.
+    /// chain; before them `parts`, with a credit value if they don't have it yet. Returns whether
+    /// the Send is signaled.
     ///
     /// # Errors
     ///
     /// See [`PostError`]. Except for `Refused`, nothing was posted.
+    #[inline]
     pub(crate) fn post_message(
         self: &Arc<Self>,
-        message: SendBuffer<H>,
-        len: usize,
-        regions: &mut [RegionHandle<H>],
-    ) -> Result<bool, PostError> {
-        self.post_in_parts(&mut [], message, len, regions)
-    }
-
-    /// Posts the first `len` octets of `message`, and nothing else. Returns whether the Send is
-    /// signaled.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Self::post_message`].
-    pub(crate) fn post_alone(
-        self: &Arc<Self>,
-        mut message: SendBuffer<H>,
-        len: usize,
-    ) -> Result<bool, PostError> {
-        let mut gate = self.send.lock();
-        if !gate.queue.is_open() {
-            return Err(PostError::Closed);
-        }
-        if !gate.queue.has_room(1, 0) {
-            return Err(PostError::Full);
-        }
-        let send = SendOptions {
-            len,
-            ..SendOptions::default()
-        };
-        let memory = message.take().ok_or(PostError::Refused);
-        let posted = memory.and_then(|memory| gate.queue.post_send(memory, send, iter::empty()));
-        match posted {
-            Ok(posted) => Ok(posted.signaled),
-            Err(error) => Err(self.end_if_refused(error)),
-        }
-    }
-
-    /// As [`Self::post_message`]; `parts` are posted before, each with its length. What is posted
-    /// is taken out of `parts`, which may have empty places.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Self::post_message`].
-    pub(crate) fn post_in_parts(
-        self: &Arc<Self>,
-        parts: &mut [Option<(SendBuffer<H>, usize)>],
+        parts: Option<(&FirstParts, Option<u32>)>,
         message: SendBuffer<H>,
         len: usize,
         regions: &mut [RegionHandle<H>],
@@ -311,7 +286,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         message: SendBuffer<H>,
         len: usize,
     ) -> Result<u64, PostError> {
-        let posted = self.post_chain(&mut [], message, len, &mut [], true)?;
+        let posted = self.post_chain(None, message, len, &mut [], true)?;
         Ok(posted.place)
     }
 
@@ -321,37 +296,17 @@ impl<H: EndpointEvents> Endpoint<H> {
         self.send.lock().queue.has_retired(place)
     }
 
-    /// Posts `parts`, for which there is room: each a Send of its own, with its length.
-    ///
-    /// # Errors
-    ///
-    /// `Refused`.
-    pub(super) fn post_parts(
-        &self,
-        gate: &mut SendGate<Self>,
-        parts: &mut [Option<(SendBuffer<H>, usize)>],
-    ) -> Result<(), PostError> {
-        for (part, len) in parts.iter_mut().flatten() {
-            let memory = part.take().ok_or(PostError::Refused)?;
-            let send = SendOptions {
-                len: *len,
-                ..SendOptions::default()
-            };
-            gate.queue.post_send(memory, send, iter::empty())?;
-        }
-        Ok(())
-    }
-
-    /// See [`Self::post_in_parts`]. The last Send is signaled with `signal` in any case.
+    /// See [`Self::post_message`]. The last Send is signaled with `signal` in any case.
+    #[inline]
     fn post_chain(
         self: &Arc<Self>,
-        parts: &mut [Option<(SendBuffer<H>, usize)>],
+        parts: Option<(&FirstParts, Option<u32>)>,
         mut message: SendBuffer<H>,
         len: usize,
         regions: &mut [RegionHandle<H>],
         signal: bool,
     ) -> Result<PostedSend, PostError> {
-        let before = there(parts);
+        let before = parts.map_or(0, |(parts, _)| parts.len());
         let fences = u32::try_from(regions.len()).map_err(|_| PostError::Refused)?;
         let requests = fences.saturating_add(1).saturating_add(before);
 
@@ -359,7 +314,7 @@ impl<H: EndpointEvents> Endpoint<H> {
         if !gate.queue.is_open() {
             return Err(PostError::Closed);
         }
-        if !gate.queue.has_room(requests, fences) {
+        if !gate.queue.has_room(requests, fences) || !gate.free.has_for_rpc(before) {
             return Err(PostError::Full);
         }
         let send = SendOptions {
@@ -370,25 +325,26 @@ impl<H: EndpointEvents> Endpoint<H> {
             signal: signal || before > 0,
         };
         let regions = regions.iter_mut().filter_map(RegionHandle::region);
-        let posted = self.post_parts(&mut gate, parts).and_then(|()| {
+        let posted = match parts {
+            Some((parts, credits)) => gate.post_parts(parts, credits),
+            None => Ok(()),
+        };
+        let posted = posted.and_then(|()| {
             let memory = message.take().ok_or(PostError::Refused)?;
             gate.queue.post_send(memory, send, regions)
         });
-        let posted = posted.map_err(|error| self.end_if_refused(error));
         drop(gate);
-        // Outside the lock, though what was posted does nothing when it is dropped.
-        parts.fill_with(|| None);
-        posted
+        posted.map_err(|error| self.end_if_refused(error))
     }
 
     /// Reports the loss of the connection if the device has refused what was posted. No completion
     /// comes of that, and the sender may have nobody to tell: a GRANT would be missing until
     /// something else is sent. Returns `error`.
     ///
-    /// The caller holds the gate's lock, and may hold others. The gate is open, so the end of the
-    /// endpoint, which waits for the work item, is still to come.
+    /// The caller may hold locks. The end of the endpoint, which waits for the work item, is still
+    /// to come, or has seen to it that this one is not scheduled any more.
     #[cold]
-    fn end_if_refused(self: &Arc<Self>, error: PostError) -> PostError {
+    pub(super) fn end_if_refused(self: &Arc<Self>, error: PostError) -> PostError {
         if error == PostError::Refused {
             self.broken.store(true, Relaxed);
             DelayedWork::schedule(self, 0);
@@ -428,11 +384,6 @@ impl<H: EndpointEvents> Endpoint<H> {
     }
 }
 
-/// Returns the number of `parts`. Their places may be more.
-pub(super) fn there<T>(parts: &[Option<T>]) -> u32 {
-    parts.iter().flatten().fold(0, |count, _| count + 1)
-}
-
 /// A Send buffer on loan. Dropped without having been posted, it goes back.
 pub(crate) struct SendBuffer<H: EndpointEvents> {
     /// The buffer, until it is posted: then it goes back when its Send has completed.
@@ -447,6 +398,18 @@ impl<H: EndpointEvents> SendBuffer<H> {
     /// Takes the buffer out to post it.
     pub(super) fn take(&mut self) -> Option<SendMemory<Endpoint<H>>> {
         self.memory.take()
+    }
+
+    /// Returns the buffer, until it is posted.
+    pub(super) fn memory(&self) -> Option<&SendMemory<Endpoint<H>>> {
+        self.memory.as_ref()
+    }
+
+    /// Ends its Writes of which no completion has come, in a queue that was drained.
+    pub(super) fn reclaim(&self, drained: &Drained<'_>) {
+        if let Some(memory) = &self.memory {
+            memory.reclaim(drained);
+        }
     }
 }
 
@@ -466,7 +429,8 @@ impl<H: EndpointEvents> DerefMut for SendBuffer<H> {
 
 impl<H: EndpointEvents> Drop for SendBuffer<H> {
     fn drop(&mut self) {
-        if let Some(memory) = self.memory.take() {
+        // One whose Writes were begun stays with these, until the end of the queue.
+        if let Some(memory) = self.memory.take().filter(|memory| !memory.is_begun()) {
             let mut gate = self.endpoint.send.lock();
             gate.free.put(memory);
             if self.answers {

@@ -2,7 +2,10 @@
 
 //! The size of an endpoint.
 
-use crate::rdma::send_queue::postings;
+use crate::rdma::send_queue::{
+    QueueSizes,
+    POSTINGS, //
+};
 
 /// The size of an endpoint.
 #[derive(Clone, Copy, Debug)]
@@ -30,16 +33,16 @@ pub(crate) struct Sizes {
     pub(crate) kept_sends: u32,
     /// Octets of each.
     pub(crate) send_size: usize,
-    /// Work requests of the Send Queue.
-    pub(crate) send_queue: u32,
+    /// The Send Queue.
+    pub(crate) send_queue: QueueSizes,
     /// Pages that one region holds at most.
     pub(crate) region_depth: u32,
     /// Regions at most.
     pub(crate) regions: u32,
     /// Scatter/gather elements of an RDMA Read or Write at most; 1 if there are none.
     pub(crate) transfer_sges: u32,
-    /// Calls at most whose RDMA Reads may be under way at once.
-    pub(crate) pulls: u32,
+    /// Work requests of the longest chain, a Send counted.
+    pub(crate) chain: u32,
     /// Memory regions at most for RDMA Reads and Writes that are under way, where the device needs
     /// such. They are made when they are needed.
     pub(crate) transfers: u32,
@@ -52,6 +55,6 @@ impl Sizes {
     pub(super) fn postings(&self) -> u32 {
         [self.receives, self.sends, self.regions]
             .into_iter()
-            .fold(postings(self.pulls), u32::saturating_add)
+            .fold(POSTINGS, u32::saturating_add)
     }
 }

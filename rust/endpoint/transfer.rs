@@ -7,7 +7,7 @@
 //!
 //! A [`Transfer`] is one chain of work requests for one segment of the peer's, with the memory
 //! mapped for it. Its owner is, one after the other: who prepares it; when it is posted, the Send
-//! Queue, as a part of a [`Pull`](super::Pull) (Reads) or a [`Cargo`](super::Cargo) (Writes); then
+//! Queue, as a part of a [`Pull`](super::Pull) (Reads), or the Send buffer of a Reply (Writes); then
 //! the completion handler, which drops Writes, and unmaps Reads; last, for Reads, who takes the
 //! Call. The memory is unmapped exactly once, when the transfer is dropped at the latest.
 //!
@@ -40,11 +40,6 @@ pub(crate) use crate::rdma::rw::Load;
 
 /// Memory regions for transfers that are made at a time.
 const REGION_STEP: u32 = 4;
-
-/// Work requests of the longest chain, a Reply's Send counted. More than a peer has reason to ask
-/// for: a page of the largest payload, or a segment of the longest list, takes one, or three where
-/// it has to be registered.
-const CHAIN_MAX: u32 = 1024;
 
 /// One RDMA Read or Write. The endpoint counts it until its memory is unmapped.
 pub(crate) type Transfer<H> = ReadWrite<Counted<H>>;
@@ -226,15 +221,7 @@ impl<H: EndpointEvents> Endpoint<H> {
 
     /// Returns whether a chain for `transfers` and a Send is not longer than any that is posted.
     pub(crate) fn fits(&self, transfers: &Transfers<H>) -> bool {
-        transfers.load().requests < CHAIN_MAX
-    }
-
-    /// Returns whether `transfers` and a message in so many `parts` behind them find room all at
-    /// once, if they are given the time. Such a message is not begun and continued later: parts of
-    /// it that were sent could not be taken back.
-    pub(crate) fn fits_at_once(&self, transfers: &Transfers<H>, parts: u32) -> bool {
-        let total = transfers.load().requests.saturating_add(parts);
-        self.send.lock().queue.fits(total)
+        transfers.load().requests < self.sizes.chain
     }
 
     /// Waits for the last transfer. Those that were posted have ended, and nobody begins one.

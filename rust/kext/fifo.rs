@@ -128,6 +128,11 @@ impl<T> Fifo<T> {
         self.places.get(self.place(index))?.as_ref()
     }
 
+    /// Returns the oldest element, to be changed.
+    pub(crate) fn oldest_mut(&mut self) -> Option<&mut T> {
+        self.places.get_mut(self.head)?.as_mut()
+    }
+
     /// Returns the elements, the oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         let (first, second) = self.places.split_at(self.head);

@@ -48,10 +48,16 @@ impl<T> Handover<T> {
         Ok(())
     }
 
+    /// Returns whether there is a value, if nobody puts one there or takes it out.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.state.load(Relaxed) == FULL
+    }
+
     /// Takes the value out, if there is one.
     pub(crate) fn take(&self) -> Option<T> {
         // Mostly there is none, and to look is cheaper.
-        if self.state.load(Relaxed) != FULL || self.state.cmpxchg(FULL, BUSY, Acquire).is_err() {
+        if !self.is_full() || self.state.cmpxchg(FULL, BUSY, Acquire).is_err() {
             return None;
         }
         // SAFETY: The state was changed to `BUSY`.

@@ -27,7 +27,7 @@
 //! of them when a Reply says something new. Version Two counts messages, of all kinds and for both
 //! directions together. SUNRPC's window is opened as wide as the connection was made for. A sender
 //! that finds no credit waits as if the Send Queue were full: a Requester by `kext::waiting`, a
-//! server's Reply in its backlog.
+//! server's Reply in the list of its endpoint.
 //!
 //! How much the peer may send follows from the Receives that were posted for it, and from those
 //! that hold messages which are still in use (`Endpoint::held`), see
@@ -735,8 +735,36 @@ impl Channel {
                 credits: None,
             });
         }
-        let mut state = self.state.lock();
-        if version.is_some_and(|version| version.rules().counts_messages) {
+        self.begin_locked(self.state.lock(), endpoint, message)
+    }
+
+    /// As [`Self::begin`], for the Reply that `next` finds to be the next one. It is called under
+    /// the lock, so that of several who do this each finds another one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::begin`].
+    pub(crate) fn begin_next<H: EndpointEvents>(
+        &self,
+        next: impl FnOnce() -> Option<Outbound>,
+        endpoint: &Endpoint<H>,
+    ) -> Result<Option<Sending<'_>>, Refusal> {
+        let state = self.state.lock();
+        match next() {
+            Some(message) => self.begin_locked(state, endpoint, message).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// See [`Self::begin`].
+    #[inline]
+    fn begin_locked<'a, H: EndpointEvents>(
+        &'a self,
+        mut state: Guard<'a, State, SpinLockBackend>,
+        endpoint: &Endpoint<H>,
+        message: Outbound,
+    ) -> Result<Sending<'a>, Refusal> {
+        if self.rules().counts_messages {
             self.update_offer(&mut state, endpoint);
         }
         match state.connection.begin(&message) {
@@ -748,7 +776,12 @@ impl Channel {
             Err(refusal) => {
                 // `act` wakes a sender that has to wait.
                 self.is_quiet.store(false, Relaxed);
-                Err(refusal)
+                // The window is smaller than it was at times, and may be as large again.
+                let is_possible = message.parts <= state.connection.max_parts();
+                Err(match refusal {
+                    Refusal::TooLong if is_possible => Refusal::Wait,
+                    refusal => refusal,
+                })
             }
         }
     }

@@ -15,13 +15,14 @@ pub(crate) mod agreement;
 pub(crate) mod assembly;
 pub(crate) mod auth;
 pub(crate) mod channel;
-pub(crate) mod middles;
+pub(crate) mod parts;
 pub(crate) mod sizing;
 
 use crate::endpoint::{
     Endpoint,
     EndpointEvents,
     EndpointOwner,
+    FirstParts,
     PostError,
     RegionHandle,
     SendBuffer,
@@ -81,13 +82,13 @@ use kernel::time::{
     Delta,
     Msecs, //
 };
-use middles::{
+use parts::{
     most_parts,
-    Middles,
     DATA_PARTS, //
 };
 use sizing::{
     most_segments,
+    reads_posted,
     transfer_regions,
     Wanted,
     MAX_PAYLOAD,
@@ -95,8 +96,7 @@ use sizing::{
     MAX_SEGMENT_SIZE,
     REVERSE_CHUNKS,
     REVERSE_CREDITS,
-    REVERSE_READS,
-    REVERSE_RECEIVES, //
+    REVERSE_READS, //
 };
 
 /// The time for the resolution of an address, or of a route.
@@ -233,7 +233,6 @@ impl<H: EndpointEvents> Link<H> {
         if parameters.version.rules().has_properties {
             sizes.send_size = sizes.send_size.max(MESSAGE_SIZE as usize);
             sizes.receive_size = sizes.receive_size.max(MESSAGE_SIZE as usize);
-            sizes.pulls = REVERSE_RECEIVES;
             sizes.transfers = transfers;
             sizes.may_enlarge = parameters.version == Version::Earlier;
             if sizes.may_enlarge {
@@ -241,6 +240,7 @@ impl<H: EndpointEvents> Link<H> {
                 sizes.receives = (sizes.receives + REPLACEMENTS).min(most);
             }
             read_depth = limits.outbound_reads.min(REVERSE_READS);
+            sizes.send_queue.reads = reads_posted(read_depth, &limits);
         }
         let (segments, receives) = (sizes.segments, sizes.first_receives);
         let owner = EndpointOwner::new(cm, sizes)?;
@@ -362,15 +362,16 @@ impl<H: EndpointEvents> Link<H> {
     /// # Errors
     ///
     /// See [`Unposted`]. Unless it is `Post(Refused)`, nothing was posted.
+    #[inline]
     pub(crate) fn post(
         &self,
         direction: Direction,
-        middles: &mut Option<Middles<H>>,
+        parts: Option<&FirstParts>,
         mut message: SendBuffer<H>,
         len: usize,
         regions: &mut [RegionHandle<H>],
     ) -> Result<bool, Unposted> {
-        let before = middles.as_ref().map_or(0, Middles::len);
+        let before = parts.map_or(0, FirstParts::len);
         let sending = self.channel.begin(
             &self.endpoint,
             Outbound {
@@ -379,48 +380,16 @@ impl<H: EndpointEvents> Link<H> {
                 chunks: !regions.is_empty(),
             },
         )?;
-        if let Some(credits) = sending.credits() {
+        let credits = sending.credits();
+        if let Some(credits) = credits {
             message::set_credits(&mut message, credits);
-            if let Some(middles) = middles {
-                middles.set_credits(credits);
-            }
         }
-        let parts = middles.as_mut().map_or(&mut [][..], Middles::as_mut_slice);
-        let posted = self.endpoint.post_in_parts(parts, message, len, regions);
+        let parts = parts.map(|parts| (parts, credits));
+        let posted = self.endpoint.post_message(parts, message, len, regions);
         if posted.is_ok() {
             sending.commit();
         }
         posted.map_err(Unposted::Post)
-    }
-
-    /// Posts a message that is all of an RPC message and has no chunks. Returns whether the Send is
-    /// signaled.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Self::post`].
-    #[inline]
-    pub(crate) fn post_alone(
-        &self,
-        direction: Direction,
-        mut message: SendBuffer<H>,
-        len: usize,
-    ) -> Result<bool, Unposted> {
-        let sending = self.channel.begin(
-            &self.endpoint,
-            Outbound {
-                direction,
-                parts: 1,
-                chunks: false,
-            },
-        )?;
-        if let Some(credits) = sending.credits() {
-            message::set_credits(&mut message, credits);
-        }
-        let posted = self.endpoint.post_alone(message, len);
-        let posted = posted.map_err(Unposted::Post)?;
-        sending.commit();
-        Ok(posted)
     }
 
     /// Has larger Receives posted if those of `size` octets are wanted by now and the peer can be

@@ -3,6 +3,7 @@
 //! The sizes of a connection, from the wishes of the transport and the limits of the device.
 
 use crate::endpoint::{
+    QueueSizes,
     Sizes,
     RECEIVE_BATCH, //
 };
@@ -66,6 +67,14 @@ pub(crate) fn most_segments(regions: u32, limits: &DeviceLimits) -> u32 {
     } else {
         MOST_SEGMENTS
     }
+}
+
+/// Returns how many work requests of RDMA Reads may be posted at a time, if the peer answers `depth`
+/// of them: as many again, for which it need not be waited then. Over iWARP each has a registration
+/// and an invalidation.
+pub(crate) fn reads_posted(depth: u8, limits: &DeviceLimits) -> u32 {
+    let each = if limits.iwarp { 3 } else { 1 };
+    2 * each * u32::from(depth)
 }
 
 /// Regions that one credit may use. One is enough for an aligned payload on most devices.
@@ -173,11 +182,16 @@ pub(crate) fn choose(
         // about to be free again.
         kept_sends: 0,
         send_size: wanted.inline_send as usize,
-        send_queue,
+        send_queue: QueueSizes {
+            depth: send_queue,
+            // Replies to the server's Calls wait as Calls do.
+            kept: 0,
+            reads: 0,
+        },
         region_depth,
         regions: credits * REGIONS_PER_CREDIT + MAX_SEGMENTS,
         transfer_sges: 1,
-        pulls: 0,
+        chain: send_queue / 2,
         transfers: 0,
         segments: 0,
     };
@@ -189,7 +203,7 @@ pub(crate) fn choose(
 mod tests {
     use super::*;
     use crate::kext::errno::EOPNOTSUPP;
-    use crate::link::middles::MAX_PARTS;
+    use crate::link::parts::MAX_PARTS;
     use crate::proto::window::most_parts;
 
     const DEVICE: DeviceLimits = DeviceLimits {
@@ -261,7 +275,7 @@ mod tests {
                 ..DEVICE
             };
             let (wanted, sizes) = fits(&WANTED, &device)?;
-            assert!(sizes.send_queue < queue_depth);
+            assert!(sizes.send_queue.depth < queue_depth);
             assert!(sizes.receives < queue_depth);
             assert!(wanted.credits >= 2);
         }

@@ -241,8 +241,8 @@ events! {
     /// Reports that the RDMA Reads of a Call were posted.
     fn read_post(xprt: Number, xid: u32, reads: u32, octets: u32, requests: u32);
 
-    /// Reports that the RDMA Reads of a Call are done, or that the connection was lost before.
-    fn read_done(xprt: Number, xid: u32, done: bool);
+    /// Reports that the RDMA Reads of a Call are done.
+    fn read_done(xprt: Number, xid: u32);
 
     /// Reports that a Reply was posted.
     fn post_reply(
@@ -414,7 +414,7 @@ mod tests {
         grant(SERVER, 32, 31);
         call(SERVER, 0x1122_3350, 132, 128, 3, 1, 2, true);
         read_post(SERVER, 0x1122_3350, 3, 1_048_576, 256);
-        read_done(SERVER, 0x1122_3350, true);
+        read_done(SERVER, 0x1122_3350);
         post_reply(
             SERVER,
             0x1122_3350,

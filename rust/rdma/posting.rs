@@ -278,11 +278,6 @@ impl<T: Completes> Posting<T> {
         Arc::ptr_eq(&self.0.keeper, keeper)
     }
 
-    /// Returns its place among all that the queue keeps. No two have the same at a time.
-    pub(super) fn place(&self) -> u32 {
-        self.0.place
-    }
-
     /// Returns the C object, for a work request to the queue that it is for.
     pub(super) fn cqe(&self) -> *mut sys::ib_cqe {
         Arc::as_ptr(&self.0).cast_mut().cast()

@@ -5,17 +5,15 @@
 
 use crate::endpoint::{
     EndpointEvents,
+    FirstParts,
     PostError,
     RegionHandle,
     SendBuffer, //
 };
 use crate::kext::prelude::*;
-use crate::link::middles::{
-    Middles,
-    Unmade, //
-};
 use crate::link::sizing::MAX_SEGMENTS;
 use crate::link::{
+    parts,
     Link,
     Unposted, //
 };
@@ -83,12 +81,13 @@ pub(super) struct Marshaled<T: Host> {
     pub(super) header_len: usize,
     /// The length of the message, or of its last part, in octets.
     pub(super) len: usize,
+    /// Its parts before the last one.
+    pub(super) parts: Option<FirstParts>,
 }
 
 impl<T: Host> Marshal<'_, T> {
     /// Registers what the plan says, and writes the message. What was registered is in `regions`,
-    /// also if this fails, and added to what is `asked` for. The parts before the last one of the
-    /// message go to `middles`.
+    /// also if this fails, and added to what is `asked` for.
     ///
     /// # Errors
     ///
@@ -97,7 +96,6 @@ impl<T: Host> Marshal<'_, T> {
         &self,
         regions: &mut Regions<T>,
         asked: &mut Asked,
-        middles: &mut Option<Middles<T::Wire>>,
     ) -> Result<Marshaled<T>, SendError> {
         let Some(mut buffer) = self.link.endpoint().send_buffer() else {
             return Err(wait_for_send_room(
@@ -111,7 +109,8 @@ impl<T: Host> Marshal<'_, T> {
         self.register(regions, asked)?;
         let (header_len, offered) = self.write_header(regions, asked, &mut buffer)?;
         let rest = buffer.get_mut(header_len..).ok_or(SendError::MsgSize)?;
-        let len = header_len + self.write_inline(header_len, rest, middles)?;
+        let mut parts = None;
+        let len = header_len + self.write_inline(header_len, rest, &mut parts)?;
         if len > self.terms.send_size as usize {
             return Err(SendError::MsgSize);
         }
@@ -120,6 +119,7 @@ impl<T: Host> Marshal<'_, T> {
             buffer,
             header_len,
             len,
+            parts,
         })
     }
 
@@ -286,12 +286,12 @@ impl<T: Host> Marshal<'_, T> {
         &self,
         header_len: usize,
         to: &mut [u8],
-        middles: &mut Option<Middles<T::Wire>>,
+        parts: &mut Option<FirstParts>,
     ) -> Result<usize, SendError> {
         let call_buf = self.rqst.snd_buf();
         match self.plan.call {
             CallFormat::Inline | CallFormat::ReadChunk { .. } if self.plan.parts > 1 => {
-                self.write_parts(header_len, to, middles)
+                self.write_parts(header_len, to, parts)
             }
             CallFormat::Inline => call_buf.copy_message(to).ok_or(SendError::MsgSize),
             CallFormat::ReadChunk { .. } => {
@@ -306,7 +306,7 @@ impl<T: Host> Marshal<'_, T> {
         &self,
         header_len: usize,
         to: &mut [u8],
-        middles: &mut Option<Middles<T::Wire>>,
+        parts: &mut Option<FirstParts>,
     ) -> Result<usize, SendError> {
         let (call_buf, xid) = (self.rqst.snd_buf(), self.rqst.xid());
         let total = u32::try_from(self.plan.inline_len).map_err(|_| SendError::MsgSize)?;
@@ -316,11 +316,11 @@ impl<T: Host> Marshal<'_, T> {
             CallFormat::Inline => call_buf.copy_range(offset, to),
             _ => call_buf.copy_range_without_pages(offset, to),
         };
-        let endpoint = self.link.endpoint();
-        let made = Middles::new(endpoint, RpcDirection::Call, xid, &split, copy);
-        *middles = Some(made.map_err(|unmade| match unmade {
-            Unmade::NoBuffers => wait_for_send_room(self.this, self.link, xid, 0, self.plan.parts),
-            Unmade::Impossible => SendError::Io,
+        let made = parts::before_last(RpcDirection::Call, xid, &split, copy);
+        *parts = Some(made.map_err(|error| match error {
+            // SUNRPC tries again after a while.
+            ENOMEM => SendError::NoBufs,
+            _ => SendError::Io,
         })?);
         let last = split.parts().last().ok_or(SendError::MsgSize)?;
         let (offset, len) = (last.offset as usize, last.len as usize);

@@ -357,7 +357,7 @@ fn post_alone<T: Host>(
         return Err(SendError::NotConnected);
     }
     call.set_xid(xid);
-    match link.post_alone(RpcDirection::Call, buffer, len) {
+    match link.post(RpcDirection::Call, None, buffer, len, &mut []) {
         Ok(signaled) => {
             // Before the Reply's handler gets the lock.
             trace::post_call(
@@ -421,7 +421,6 @@ fn register_and_post<T: Host>(
 
     let call = &rqst.slot().call;
     let mut regions = call.begin().map_err(|_| SendError::NotConnected)?;
-    let mut middles = None;
     let marshal = Marshal {
         this,
         link,
@@ -431,7 +430,7 @@ fn register_and_post<T: Host>(
         plan: &plan,
         open: sizes.open,
     };
-    let marshaled = match marshal.build(&mut regions, &mut asked, &mut middles) {
+    let marshaled = match marshal.build(&mut regions, &mut asked) {
         Ok(marshaled) => marshaled,
         Err(error) => {
             call.set_idle(regions);
@@ -442,6 +441,7 @@ fn register_and_post<T: Host>(
         buffer,
         header_len,
         len,
+        parts: before,
     } = marshaled;
     let stats = &this.requester().stats;
     let count = regions.len() as u64;
@@ -451,7 +451,13 @@ fn register_and_post<T: Host>(
     let mut state = call.state().lock();
     call.set_xid(rqst.xid());
     let parts = plan.parts;
-    let posted = link.post(RpcDirection::Call, &mut middles, buffer, len, &mut regions);
+    let posted = link.post(
+        RpcDirection::Call,
+        before.as_ref(),
+        buffer,
+        len,
+        &mut regions,
+    );
     match posted {
         Ok(signaled) => {
             // Before the Reply's handler gets the lock.
@@ -490,8 +496,6 @@ fn register_and_post<T: Host>(
             }
             let count = regions.len();
             call.set_idle(regions);
-            // Their Send buffers count among those that are waited for.
-            drop(middles);
             Err(marshal.unposted(error, count))
         }
     }

@@ -1,123 +1,115 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Posting a Reply: in Version Two as many messages as it takes, if there are credits for them.
+//! Posting Replies, if there are credits for them where messages are counted, and RDMA Reads.
+//!
+//! A server leaves what finds no room, or no credit, to the lists of the endpoint
+//! (`endpoint/reply.rs`); a client has SUNRPC try again.
 
 use crate::endpoint::{
     Endpoint,
     EndpointEvents,
-    PostError, //
+    PostError,
+    Pull,
+    Reply, //
 };
 use crate::kext::prelude::*;
-use crate::link::channel::{
-    Channel,
-    Sending, //
-};
-use crate::link::middles::Unmade;
-use crate::proto::message;
-use crate::proto::session::{
-    Outbound,
-    Refusal, //
-};
-use crate::proto::v2::Direction;
-use crate::responder::reply::Ready;
+use crate::link::channel::Channel;
+use crate::proto::session::Refusal;
+use crate::responder::call::Pulling;
+use crate::responder::stats::Stats;
 
-/// Posts a Reply, or an error. Returns its place, see [`Endpoint::post_reply`]. What is left of it
-/// then has nothing to do with the endpoint.
+/// Posts a Reply, or an error, unless it has to wait. What is left of it then has nothing to do with
+/// the endpoint.
 ///
 /// # Errors
 ///
-/// See [`PostError`]. After `Full` (the queue was, or there is no credit) it is as it was before.
-/// Else it can't be posted any more.
-pub(crate) fn reply<H: EndpointEvents>(
-    ready: &mut Ready<H>,
-    endpoint: &Arc<Endpoint<H>>,
-    channel: &Channel,
-) -> Result<u64, PostError> {
-    if ready.long.is_some() {
-        return in_parts(ready, endpoint, channel);
-    }
-    let sending = begin(ready, endpoint, channel, 1)?;
-    if let Some(credits) = sending.credits() {
-        message::set_credits(&mut ready.message, credits);
-        // The peer may have said meanwhile that it does not want that, and have been answered.
-        ready.invalidate = ready.invalidate.filter(|_| sending.may_invalidate());
-    }
-    // What was not posted stays in `ready`, so nothing of it is dropped before the lock.
-    let posted = endpoint.post_reply(
-        &mut [],
-        &mut ready.message,
-        ready.len,
-        &mut ready.cargo,
-        ready.invalidate,
-    );
-    if posted.is_ok() {
-        sending.commit();
-    }
-    posted
-}
-
-/// Begins to send a Reply, in `parts` messages.
-///
-/// # Errors
-///
-/// `Full` if there is no credit for it now, else `Closed`.
+/// See [`PostError`]. After `Full` (others wait, or there is no room or no credit) it is as it was
+/// before. Else it can't be posted any more.
 #[inline]
-fn begin<'a, H: EndpointEvents>(
-    ready: &Ready<H>,
-    endpoint: &Endpoint<H>,
-    channel: &'a Channel,
-    parts: u32,
-) -> Result<Sending<'a>, PostError> {
-    let message = Outbound {
-        direction: Direction::Reply,
-        parts,
-        chunks: ready.cargo.is_some(),
-    };
-    channel
-        .begin(endpoint, message)
-        .map_err(|refusal| match refusal {
-            Refusal::Wait | Refusal::TooLong => PostError::Full,
-            _ => PostError::Closed,
-        })
-}
-
-/// As [`reply`], for one in several messages.
-#[inline(never)]
-fn in_parts<H: EndpointEvents>(
-    ready: &mut Ready<H>,
+pub(crate) fn now<H: EndpointEvents>(
+    reply: &mut Reply<H>,
     endpoint: &Arc<Endpoint<H>>,
     channel: &Channel,
-) -> Result<u64, PostError> {
-    let xid = ready.xid;
-    let long = ready.long.as_mut().ok_or(PostError::Closed)?;
-    let mut middles = long
-        .take_parts(endpoint, xid)
-        .map_err(|unmade| match unmade {
-            // There will be, when what is posted has been sent.
-            Unmade::NoBuffers => PostError::Full,
-            Unmade::Impossible => PostError::Closed,
-        })?;
-    let parts = middles.len().saturating_add(1);
-    let posted = begin(ready, endpoint, channel, parts).and_then(|sending| {
-        if let Some(credits) = sending.credits() {
-            message::set_credits(&mut ready.message, credits);
-            middles.set_credits(credits);
-        }
-        let posted = endpoint.post_reply(
-            middles.as_mut_slice(),
-            &mut ready.message,
-            ready.len,
-            &mut ready.cargo,
-            ready.invalidate,
-        );
+    stats: &Stats,
+) -> Result<(), PostError> {
+    let sending = channel
+        .begin(endpoint, reply.outbound())
+        .map_err(unadmitted)?;
+    // What was not posted stays in `reply`, so nothing of it is dropped before the lock.
+    reply.may_invalidate(sending.may_invalidate());
+    let place = endpoint.post_reply(reply, sending.credits())?;
+    sending.commit();
+    note(reply, place, stats);
+    Ok(())
+}
+
+/// Posts the Replies that wait, as long as there are room and credits.
+///
+/// # Errors
+///
+/// As for [`now`], but not `Full`.
+pub(crate) fn flush<H: EndpointEvents>(
+    endpoint: &Arc<Endpoint<H>>,
+    channel: &Channel,
+    stats: &Stats,
+) -> Result<(), PostError> {
+    loop {
+        let sending = match channel.begin_next(|| endpoint.next_reply(), endpoint) {
+            Ok(Some(sending)) => sending,
+            Ok(None) => return Ok(()),
+            Err(refusal) => match unadmitted(refusal) {
+                PostError::Full => return Ok(()),
+                error => return Err(error),
+            },
+        };
+        let (reply, posted) = endpoint.post_next_reply(sending.credits(), sending.may_invalidate());
         if posted.is_ok() {
             sending.commit();
+        } else {
+            drop(sending);
         }
-        posted
-    });
-    // The lock is gone.
-    if let (Err(PostError::Full), Some(long)) = (&posted, &mut ready.long) {
-        long.put_parts_back(middles);
+        // The lock is gone.
+        match (reply, posted) {
+            (Some(reply), Ok(place)) => note(&reply, place, stats),
+            // A Call has taken the room.
+            (_, Ok(_) | Err(PostError::Full)) => return Ok(()),
+            (_, Err(error)) => return Err(error),
+        }
     }
-    posted
+}
+
+/// Posts the Reads of a Call, or leaves them to be posted. Sleeps. [`EndpointEvents::pulled`] is
+/// called when they are done.
+///
+/// # Errors
+///
+/// See [`PostError`]. It is `Full` if too many wait.
+pub(crate) fn reads<H: EndpointEvents<Pull = Pulling<H>>>(
+    pull: KBox<Pull<H>>,
+    endpoint: &Arc<Endpoint<H>>,
+    stats: &Stats,
+) -> Result<(), PostError> {
+    let (xid, load) = (pull.keeper().xid(), pull.load());
+    let posted = endpoint.post_pull(pull)?;
+    stats.reads_posted(xid, load);
+    if !posted {
+        stats.send_queue_full(xid);
+    }
+    Ok(())
+}
+
+/// Why a Reply that was not admitted is not posted.
+#[cold]
+fn unadmitted(refusal: Refusal) -> PostError {
+    match refusal {
+        Refusal::Wait => PostError::Full,
+        // It would wait forever.
+        Refusal::TooLong | Refusal::Unsupported | Refusal::NotConnected => PostError::Closed,
+    }
+}
+
+/// Reports a Reply that was posted.
+#[inline]
+fn note<H: EndpointEvents>(reply: &Reply<H>, place: u64, stats: &Stats) {
+    stats.replied(reply.xid, reply.len, reply.load(), reply.invalidate, place);
 }

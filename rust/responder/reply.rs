@@ -3,20 +3,16 @@
 //! Sending a Reply.
 
 use crate::endpoint::{
-    Cargo,
     Endpoint,
     EndpointEvents,
-    SendBuffer,
+    FirstParts,
+    Reply,
     Transfers, //
 };
-use crate::kext::memalloc;
 use crate::kext::page_fragment::PageFragment;
 use crate::kext::prelude::*;
 use crate::link::channel::receives::ReplyTerms;
-use crate::link::middles::{
-    Middles,
-    Unmade, //
-};
+use crate::link::parts;
 use crate::observe::trace::{
     Answer,
     RefusalReason, //
@@ -49,107 +45,6 @@ use crate::sunrpc::svc::{
     ServerTransport, //
 };
 use crate::sunrpc::XdrBuf;
-
-/// A Reply that is ready to be posted.
-pub(crate) struct Ready<H: EndpointEvents> {
-    /// The transaction ID of its Call.
-    pub(crate) xid: u32,
-    /// Header and inline part.
-    pub(crate) message: SendBuffer<H>,
-    /// The length of the message.
-    pub(crate) len: usize,
-    /// The RDMA Writes before it.
-    pub(crate) cargo: Option<Cargo<H>>,
-    /// The R_key that the peer need not invalidate itself.
-    pub(crate) invalidate: Option<u32>,
-    /// If the Reply goes in parts, of which `message` is the last: the others.
-    pub(crate) long: Option<KBox<Long<H>>>,
-}
-
-impl<H: EndpointEvents> Ready<H> {
-    /// A message of `len` octets, which answers the Call `xid` and has nothing else with it.
-    #[inline]
-    pub(crate) fn new(xid: u32, message: SendBuffer<H>, len: usize) -> Self {
-        Self {
-            xid,
-            message,
-            len,
-            cargo: None,
-            invalidate: None,
-            long: None,
-        }
-    }
-
-    /// Gives up Send buffers that it does not need before it can be posted. To be called before it
-    /// waits behind others, or two Replies might wait for each other: the first for Send buffers
-    /// that the second has.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn let_buffers_go(&mut self) -> Result {
-        match &mut self.long {
-            Some(long) => long.let_buffers_go(),
-            None => Ok(()),
-        }
-    }
-}
-
-/// The parts of an RPC message that are sent before its last one (Version Two, section 6.6.2).
-pub(crate) struct Long<H: EndpointEvents> {
-    /// Where the message is cut.
-    pub(crate) split: Split,
-    /// The contents of the parts.
-    contents: Contents<H>,
-}
-
-/// The contents of the parts of an RPC message that are sent before its last one.
-enum Contents<H: EndpointEvents> {
-    /// Ready to be posted.
-    Made(Middles<H>),
-    /// Without Send buffers.
-    Kept(KVVec<u8>),
-}
-
-impl<H: EndpointEvents> Long<H> {
-    /// The parts, ready to be posted.
-    ///
-    /// # Errors
-    ///
-    /// See [`Unmade`].
-    pub(crate) fn take_parts(
-        &mut self,
-        endpoint: &Arc<Endpoint<H>>,
-        xid: u32,
-    ) -> Result<Middles<H>, Unmade> {
-        match &mut self.contents {
-            Contents::Made(middles) => Ok(core::mem::replace(middles, Middles::none())),
-            Contents::Kept(bytes) => {
-                let copy = |offset: usize, to: &mut [u8]| {
-                    let from = bytes.get(offset..)?.get(..to.len())?;
-                    to.copy_from_slice(from);
-                    Some(())
-                };
-                Middles::new(endpoint, Direction::Reply, xid, &self.split, copy)
-            }
-        }
-    }
-
-    /// The parts were not posted.
-    pub(crate) fn put_parts_back(&mut self, parts: Middles<H>) {
-        if let Contents::Made(middles) = &mut self.contents {
-            *middles = parts;
-        }
-    }
-
-    /// See [`Ready::let_buffers_go`].
-    fn let_buffers_go(&mut self) -> Result {
-        if let Contents::Made(middles) = &self.contents {
-            self.contents = Contents::Kept(middles.contents(&self.split)?);
-        }
-        Ok(())
-    }
-}
 
 /// A Reply to send, and the Call that it answers.
 pub(crate) trait ReplySource<H: EndpointEvents> {
@@ -198,7 +93,7 @@ where
 #[inline]
 pub(crate) fn prepare<H, R>(
     rqst: &mut R,
-    ready: &mut Ready<H>,
+    ready: &mut Reply<H>,
     terms: &ReplyTerms,
     await_regions: impl FnMut() -> Result<bool>,
 ) -> Result
@@ -252,7 +147,7 @@ where
 #[inline(never)]
 fn prepare_any<H, R>(
     rqst: &mut R,
-    ready: &mut Ready<H>,
+    ready: &mut Reply<H>,
     terms: &ReplyTerms,
     mut await_regions: impl FnMut() -> Result<bool>,
 ) -> Result
@@ -281,7 +176,7 @@ where
         Ok(transfers) => {
             if !transfers.is_empty() {
                 let keeper = rqst.take_pages()?;
-                ready.cargo = Some(Cargo::new(transfers, keeper));
+                ready.write(transfers, keeper);
             }
             Ok(())
         }
@@ -366,7 +261,7 @@ where
 #[inline]
 fn fill_only_chunk<H, R>(
     rqst: &R,
-    ready: &mut Ready<H>,
+    ready: &mut Reply<H>,
     terms: &ReplyTerms,
 ) -> Result<Option<Transfers<H>>>
 where
@@ -476,7 +371,7 @@ fn there_of(results: &[(u32, u32)], len: usize) -> &[(u32, u32)] {
 /// # Errors
 ///
 /// `EMSGSIZE` if the Reply fits neither inline nor the chunks; else what [`prepare`] returns.
-fn fill<H, R>(rqst: &R, ready: &mut Ready<H>, terms: &ReplyTerms) -> Result<Transfers<H>>
+fn fill<H, R>(rqst: &R, ready: &mut Reply<H>, terms: &ReplyTerms) -> Result<Transfers<H>>
 where
     H: EndpointEvents,
     R: ReplySource<H>,
@@ -532,19 +427,15 @@ where
         out.reply = replied.as_deref();
         len = out.encode(message).map_err(|_| EMSGSIZE)?;
     }
-    let mut long = None;
+    let mut before = None;
     if replied.is_none() && !inline && terms.version.rules().has_parts {
         let split = split(rest, len, terms)?;
-        // Else the peer has to offer a Reply chunk.
-        if !endpoint.fits_at_once(&transfers, split.len()) {
-            return Err(EMSGSIZE);
-        }
         let last = split.parts().last().ok_or(EMSGSIZE)?;
         let end = len.checked_add(last.len as usize).ok_or(EMSGSIZE)?;
         let to = message.get_mut(len..end).ok_or(EMSGSIZE)?;
         copy_rest(results, reply, last.offset as usize, to)?;
         len = end;
-        long = Some(before_last(rqst, endpoint, header.xid, split)?);
+        before = Some(before_last::<H, R>(rqst, header.xid, &split)?);
     } else if replied.is_none() {
         len = copy_inline(results, reply, len, message)?;
     }
@@ -553,39 +444,24 @@ where
     }
     ready.len = len;
     ready.invalidate = call.invalidate().filter(|_| terms.may_invalidate);
-    ready.long = long;
+    ready.parts = before;
     Ok(transfers)
 }
 
-/// Makes the parts of a Reply before its last one, or keeps what is in them until there are Send
-/// buffers.
+/// Makes the parts of a Reply before its last one.
 ///
 /// # Errors
 ///
 /// `EMSGSIZE` if there can be no such parts, and `ENOMEM`.
-fn before_last<H, R>(
-    rqst: &R,
-    endpoint: &Arc<Endpoint<H>>,
-    xid: u32,
-    split: Split,
-) -> Result<KBox<Long<H>>>
+fn before_last<H, R>(rqst: &R, xid: u32, split: &Split) -> Result<KBox<FirstParts>>
 where
     H: EndpointEvents,
     R: ReplySource<H>,
 {
     let (results, reply) = (results(rqst), rqst.reply());
     let copy = |offset, to: &mut [u8]| copy_rest(results, reply, offset, to).ok();
-    let contents = match Middles::new(endpoint, Direction::Reply, xid, &split, copy) {
-        Ok(middles) => Contents::Made(middles),
-        Err(Unmade::NoBuffers) => {
-            let last = split.parts().last().ok_or(EMSGSIZE)?;
-            let mut bytes = memalloc::zeroed(last.offset as usize, GFP_KERNEL)?;
-            copy_rest(results, reply, 0, &mut bytes)?;
-            Contents::Kept(bytes)
-        }
-        Err(Unmade::Impossible) => return Err(EMSGSIZE),
-    };
-    Ok(KBox::new(Long { split, contents }, GFP_KERNEL)?)
+    let parts = parts::before_last(Direction::Reply, xid, split, copy)?;
+    Ok(KBox::new(parts, GFP_KERNEL)?)
 }
 
 /// Cuts a message of `total` octets, of which the last part has a header of `header_len`.

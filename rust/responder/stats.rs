@@ -124,7 +124,7 @@ impl Stats {
         }
     }
 
-    /// The Reads of a Call were posted.
+    /// The Reads of a Call are with the Send Queue.
     pub(crate) fn reads_posted(&self, xid: u32, load: Load) {
         self.counts.reads.add_value(load.transfers.into());
         self.counts.read_octets.add_value(load.octets.into());
@@ -132,9 +132,9 @@ impl Stats {
         trace::read_post(self.number, xid, load.transfers, load.octets, load.requests);
     }
 
-    /// They have completed, or the connection was lost.
-    pub(crate) fn reads_done(&self, xid: u32, done: bool) {
-        trace::read_done(self.number, xid, done);
+    /// They have completed.
+    pub(crate) fn reads_done(&self, xid: u32) {
+        trace::read_done(self.number, xid);
     }
 
     /// A Reply of `len` octets was posted, or an RDMA_ERROR, with the Writes of `load`.

@@ -11,7 +11,9 @@ use crate::endpoint::{
     receive_memory,
     Endpoint,
     EndpointOwner,
+    PostError,
     Received,
+    Reply,
     SendBuffer, //
 };
 use crate::kext::barrier::smp_mb;
@@ -34,7 +36,7 @@ use crate::link::channel::{
     Channel,
     CHECK_INTERVAL, //
 };
-use crate::link::middles::MAX_PARTS;
+use crate::link::parts::MAX_PARTS;
 use crate::link::{
     Link,
     GROWTH_INTERVAL, //
@@ -60,12 +62,9 @@ use crate::responder::call::{
     Refusal,
     Taken, //
 };
-use crate::responder::reply::{
-    self,
-    Ready, //
-};
+use crate::responder::post;
+use crate::responder::reply;
 use crate::responder::stats::Stats;
-use crate::server::backlog::Backlog;
 use crate::server::callback::{
     self,
     Callback,
@@ -129,9 +128,8 @@ pub(crate) struct Connection {
     owner: Mutex<Option<EndpointOwner<Connection>>>,
     /// Set if the connection is up.
     established: Atomic<bool>,
-    /// The items that wait for room in the Send Queue.
-    #[pin]
-    backlog: Backlog<Connection>,
+    /// Set if Replies wait for the Send Queue. Written under its lock.
+    replies_wait: Atomic<bool>,
     /// Set if the oldest message waits for a Send buffer for its answer, or for the end of
     /// transfers.
     starved: Atomic<bool>,
@@ -294,7 +292,7 @@ impl Connection {
     /// Returns whether something waits to be sent, perhaps for a credit that the client has to
     /// renew by a message.
     fn waits(&self) -> bool {
-        self.backlog.is_busy() && self.channel.rules().counts_messages
+        self.replies_wait.load(Relaxed) && self.channel.rules().counts_messages
     }
 
     /// Ends the connection, from any context.
@@ -407,30 +405,38 @@ impl Connection {
 
     /// Posts a Reply, now or when there is room.
     #[inline]
-    fn post(&self, endpoint: &Arc<Endpoint<Self>>, ready: Ready<Self>) -> Result {
-        self.was_posted(self.backlog.post_reply(endpoint, &self.channel, ready))
+    fn post(&self, endpoint: &Arc<Endpoint<Self>>, mut reply: Reply<Self>) -> Result {
+        match post::now(&mut reply, endpoint, &self.channel, &self.stats) {
+            Ok(()) => Ok(()),
+            Err(PostError::Full) => self.leave(endpoint, reply),
+            Err(_) => Err(ENOTCONN),
+        }
     }
 
-    /// Something was posted, or is left in the backlog.
-    #[inline]
-    fn was_posted(&self, posted: Result<bool>) -> Result {
-        if posted? {
-            self.xprt.enqueue();
-        }
-        if self.backlog.is_busy() {
-            // It may wait for credits. The client cannot renew them before it knows of a Receive for
-            // its GRANT: that of the Call is back.
-            self.act();
-        }
+    /// Leaves a Reply to be posted when there is room.
+    #[inline(never)]
+    fn leave(&self, endpoint: &Arc<Endpoint<Self>>, reply: Reply<Self>) -> Result {
+        self.stats.send_queue_full(reply.xid);
+        endpoint.leave_reply(reply).map_err(|_| ENOTCONN)?;
+        // There may have been room before it was there to be found.
+        self.flush();
+        // It may wait for credits. The client cannot renew them before it knows of a Receive for its
+        // GRANT: that of the Call is back.
+        self.act();
         Ok(())
     }
 
-    /// There may be room for what waits to be posted.
+    /// There may be room for Replies that wait.
     pub(super) fn flush(&self) {
-        match self.backlog.flush(&self.channel) {
-            Ok(false) => {}
-            Ok(true) => self.xprt.enqueue(),
-            Err(_) => self.close(),
+        if !self.replies_wait.load(Relaxed) {
+            return;
+        }
+        let Some(link) = self.link() else { return };
+        if post::flush(link.endpoint(), &self.channel, &self.stats).is_err() {
+            self.close();
+        }
+        if !self.replies_wait.load(Relaxed) {
+            self.xprt.enqueue();
         }
     }
 
@@ -450,10 +456,8 @@ impl Connection {
     /// - A message that is not answered at all: [`Self::refuse`].
     /// - A Reply to a Call of ours, whose Receive is kept until its regions are fenced:
     ///   `EndpointEvents::fenced`.
-    /// - A Call of ours that finds no credits or regions after it had taken Send buffers:
-    ///   `Callback::send_request`. A Reply in parts may have missed them meanwhile.
-    /// - Parts of a Reply that could not be posted: it is in the backlog then, and flushing the
-    ///   backlog also retries what has missed these buffers.
+    /// - A Call of ours that finds no credits or regions after it had taken a Send buffer:
+    ///   `Callback::send_request`. A Reply in parts may have missed that meanwhile.
     ///
     /// Calls that wait for Send buffers are told by [`Waiting::wake`], however those come back. The
     /// session's own messages have a buffer that nobody else takes.
@@ -674,7 +678,7 @@ impl Connection {
             self.retry();
             return Ok(());
         };
-        self.post(&endpoint, Ready::new(xid, buffer, len))
+        self.post(&endpoint, Reply::new(xid, buffer, len))
     }
 
     /// Takes a message in. Returns how long the Call is, if all of it is there.
@@ -707,8 +711,8 @@ impl Connection {
         match call::take(version, arrived, short, &mut buffer, rqst, &self.stats) {
             Taken::Ready(call, rqst) => rqst.deliver(call),
             Taken::Pull(pull) => {
-                let posted = self.backlog.post_reads(&endpoint, &self.channel, pull);
-                self.was_posted(posted).map(|()| 0)
+                let posted = post::reads(pull, &endpoint, &self.stats);
+                posted.map(|()| 0).map_err(|_| ENOTCONN)
             }
             Taken::Refused(message, refusal) => self.refuse(message, buffer, &refusal).map(|()| 0),
             Taken::Crowded(arrived) if alone && !endpoint.has_transfers() => {
@@ -764,23 +768,12 @@ impl Connection {
         let endpoint = rqst.context().endpoint().ok_or(ENOTCONN)?.clone();
         let terms = self.channel.reply_terms(&endpoint, self);
         let buffer = rqst.context_mut().take_buffer().ok_or(ENOTCONN)?;
-        let mut ready = Ready::new(rqst.context().xid(), buffer, 0);
+        let mut reply = Reply::new(rqst.context().xid(), buffer, 0);
         let mut looks = Looks::default();
         let await_regions = || self.await_regions(&endpoint, &mut looks);
-        reply::prepare(&mut rqst, &mut ready, &terms, await_regions)?;
+        reply::prepare(&mut rqst, &mut reply, &terms, await_regions)?;
         rqst.context_mut().release_message();
-        let parts = ready.long.as_ref().map_or(1, |long| long.split.len());
-        self.post(&endpoint, ready)?;
-        if parts > 1 && self.backlog.is_busy() {
-            // Perhaps for want of Send buffers, and nothing may be under way of which one comes
-            // back. While something waits no Call gets any, so these are left to it. Without memory
-            // those that there are have to do.
-            let scope = NoFs::enter();
-            let _ = endpoint.ensure_send_buffers(parts);
-            drop(scope);
-            self.flush();
-        }
-        Ok(())
+        self.post(&endpoint, reply)
     }
 }
 

@@ -14,7 +14,6 @@
 //! | the [`Link`](crate::link::Link) | the connection, shared with its callback | `link` | `free` |
 //! | a [`Callback`] | its `rpc_xprt` | its own | `destroy`, see [`callback`] |
 //! | the directory in debugfs | the connection | mutex `directory` | `free`, first of all |
-//! | a Reply or RDMA Reads without room | the [`backlog`] | its spinlock | posted, or `free` |
 //! | a message, a Call that was read | the [`inbox`] | its spinlock | taken, or `free` |
 //!
 //! A listener makes another CM id when the device of its own goes, or when its address moves. The
@@ -24,7 +23,7 @@
 //! No thread waits for what only the peer can give. A Call is taken in when there is a Send buffer
 //! for its Reply, and transfers do not have too many pages already; if not, `starved` is set, then
 //! it is tried again, and whatever gives a buffer back or ends a transfer looks at `starved`
-//! afterwards. What finds the Send Queue full goes into the [`backlog`]. Meanwhile `has_room` says
+//! afterwards. What finds the Send Queue full waits in its lists. While Replies do `has_room` says
 //! no, and the code that changes that has SUNRPC look again. A Call without chunks needs no pages,
 //! so it goes before those that wait for them ([`inbox`]). A client that gives no pages back while
 //! they are short is disconnected ([`withheld`]).
@@ -42,7 +41,6 @@
 //! Replies to Calls of ours take Receives, but no credits; [`Due`](crate::proto::credits::Due)
 //! bounds them by the Calls.
 
-mod backlog;
 mod callback;
 mod connection;
 mod defaults;

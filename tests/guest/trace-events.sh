@@ -50,7 +50,7 @@ expected() {
 	grant: server credits=32 calls=31
 	call: server xid=0x11223350 len=132 credits=128 read_segments=3 write_chunks=1 reply_segments=2 nomsg=1
 	read_post: server xid=0x11223350 reads=3 octets=1048576 requests=256
-	read_done: server xid=0x11223350 done=1
+	read_done: server xid=0x11223350
 	post_reply: server xid=0x11223350 len=200 writes=2 octets=65536 requests=16 invalidate=0x55667788 sequence=1099511627776
 	reply_failed: server xid=0x11223351 error=-107
 	refuse: server xid=0x11223352 answer=ERR_VERS why=version len=28

@@ -411,6 +411,36 @@ def side_by_side(t):
 
 
 @case
+def parts_without_credits(t):
+    """A Reply in parts finds a credit for one of them: none is sent, and a GRANT that is due is (4.1, 4.2.1)."""
+    connection = opened()
+    try:
+        xid = next(XIDS)
+        connection.post_politely(call(xid, connection.received + 1, compound(xid, *to_file(*FILE), read(8, 20_000))))
+        # All that the server allows is used up, and its Reply brings no credits.
+        deadline = time.monotonic() + 20 * watchdog()
+        pause = Pause()
+        while not any(answer.kind == "grant" for answer in connection.answers):
+            if time.monotonic() > deadline:
+                raise Gone("no GRANT while a Reply waits")
+            if connection.room():
+                connection.post_message(prefix(0, connection.received + 1, GRANT))
+            pause()
+            connection.take()
+        if connection.parts or any(answer.xid == xid for answer in connection.answers):
+            t.problem("a part for which there is a credit, but not for the others")
+        connection.post_politely(prefix(0, connection.credit(), GRANT), 5)
+        answer = connection.answer(xid, 10)
+        if answer is None or answer.kind != "reply" or contents(8, 20_000) not in answer.rpc:
+            t.problem(f"{answer.kind if answer else 'no answer'}, or other data")
+    except Gone as x:
+        t.problem(f"lost: {x}")
+    for text in connection.wrong:
+        t.problem(text)
+    connection.close()
+
+
+@case
 def chunks(t):
     """READs into Write chunks: returned as they were offered, filled in their order, without padding."""
     connection = opened()

@@ -1196,31 +1196,13 @@ TRACE_EVENT(rpcrdma_rs_read_post,
 	)
 );
 
-/* These RDMA Reads are done, or the connection was lost before. */
-TRACE_EVENT(rpcrdma_rs_read_done,
+/* These RDMA Reads are done. */
+DEFINE_EVENT(rpcrdma_rs_xid_class, rpcrdma_rs_read_done,
 	TP_PROTO(
 		u32 xprt,
-		u32 xid,
-		bool done
+		u32 xid
 	),
-
-	TP_ARGS(xprt, xid, done),
-
-	TP_STRUCT__entry(
-		RPCRDMA_RS_XPRT_FIELDS
-		__field(u32, xid)
-		__field(bool, done)
-	),
-
-	TP_fast_assign(
-		RPCRDMA_RS_XPRT_ASSIGN(xprt);
-		__entry->xid = xid;
-		__entry->done = done;
-	),
-
-	TP_printk(RPCRDMA_RS_XPRT_FORMAT " xid=0x%08x done=%u",
-		RPCRDMA_RS_XPRT_ARGS, __entry->xid, __entry->done
-	)
+	TP_ARGS(xprt, xid)
 );
 
 /*

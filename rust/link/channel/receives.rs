@@ -20,7 +20,7 @@ use crate::{
         jiffies,
         HZ, //
     },
-    link::middles::most_parts,
+    link::parts::most_parts,
     proto::{
         connection::{
             receives::Renewal,

@@ -3,11 +3,11 @@
 //! Send buffers.
 
 use super::{
+    chain::ToCome,
     owner::SendQueueOwner,
     types::{
         PostError,
         SendOptions,
-        Sent,
         WritesOf, //
     }, //
 };
@@ -15,7 +15,10 @@ use crate::kext::prelude::*;
 use crate::{
     kext::handover::Handover,
     rdma::{
-        cm::QueuePairUser,
+        cm::{
+            Drained,
+            QueuePairUser, //
+        },
         completion::Completion,
         dma::{
             Direction,
@@ -40,43 +43,52 @@ use core::{
     }, //
 };
 
+/// The Writes before a Send.
+pub(super) struct Carried<O: SendQueueOwner> {
+    /// The Writes.
+    pub(super) writes: WritesOf<O>,
+    /// Those that are not posted yet: none, if they are posted with the Send.
+    pub(super) to_come: ToCome,
+}
+
 /// A Send buffer, and what is posted with it.
 pub(super) struct SendSlot<O: SendQueueOwner> {
     /// Where in the Send Queue it was posted last.
     place: Atomic<u64>,
-    /// The name of that Send in trace events.
-    name: Atomic<u64>,
     /// The Writes before it, released when the Send has completed. A completion that comes behind
     /// the marker of a drain may take them at the same time as the end of the queue.
-    writes: Handover<WritesOf<O>>,
+    carried: Handover<Carried<O>>,
     /// Where the message is.
     buffer: DmaBuffer,
 }
 
 impl<O: SendQueueOwner> SendSlot<O> {
     /// It is about to be posted.
-    pub(super) fn posted(&self, place: u64, name: u64) {
+    pub(super) fn posted(&self, place: u64) {
         self.place.store(place, Relaxed);
-        self.name.store(name, Relaxed);
     }
 
-    /// Keeps the Writes that are posted before it.
+    /// Keeps Writes that are about to be posted.
     ///
     /// # Errors
     ///
-    /// `Refused` if it has some. It has none, since it was free.
-    pub(super) fn carry(&self, writes: WritesOf<O>) -> Result<(), PostError> {
-        self.writes.put(writes).map_err(|_| PostError::Refused)
+    /// The Writes, if it has some. It has none, since it was free.
+    pub(super) fn carry(
+        &self,
+        writes: WritesOf<O>,
+        to_come: ToCome,
+    ) -> core::result::Result<(), WritesOf<O>> {
+        let carried = Carried { writes, to_come };
+        self.carried.put(carried).map_err(|carried| carried.writes)
     }
 
-    /// Ends the Writes of which no completion has come, in a queue that was drained. What keeps
-    /// their memory stays until the QP is destroyed.
-    pub(super) fn reclaim(&self) {
-        if let Some(mut writes) = self.writes.take() {
-            writes.unmap();
-            // It has none now.
-            let _ = self.writes.put(writes);
-        }
+    /// Does something with its Writes, if it has any and nobody ends them. They stay with it.
+    pub(super) fn with_carried<T>(&self, act: impl FnOnce(&mut Carried<O>) -> T) -> Option<T> {
+        let mut carried = self.carried.take()?;
+        let result = act(&mut carried);
+        // It has none now.
+        let _ = self.carried.put(carried);
+        Some(result)
     }
 }
 
@@ -84,17 +96,14 @@ impl<O: SendQueueOwner> Completes for SendSlot<O> {
     type Owner = O;
 
     fn completed(this: Posting<Self>, owner: ArcBorrow<'_, O>, completion: Completion<'_>) {
-        let sent = Sent {
-            place: this.place.load(Relaxed),
-            name: this.name.load(Relaxed),
-        };
+        let place = this.place.load(Relaxed);
         // Before the buffer comes free, and with it the place of the Writes.
-        drop(this.writes.take());
-        O::sent(owner, sent, completion);
+        drop(this.carried.take());
+        O::sent(owner, place, completion);
     }
 
     fn ended(&self) {
-        drop(self.writes.take());
+        drop(self.carried.take());
         // SAFETY: No device uses it any more, and nobody posts it.
         unsafe { self.buffer.unmap() };
     }
@@ -118,8 +127,7 @@ impl<O: SendQueueOwner> SendMemory<O> {
     pub(crate) fn new(qp: &QueuePairUser, owner: &Arc<O>, len: usize) -> Result<Self> {
         let slot = SendSlot {
             place: Atomic::new(0),
-            name: Atomic::new(0),
-            writes: Handover::new(),
+            carried: Handover::new(),
             buffer: DmaBuffer::new(qp.device(), len, Direction::ToDevice)?,
         };
         // INVARIANT: It was just made.
@@ -133,6 +141,20 @@ impl<O: SendQueueOwner> SendMemory<O> {
             // SAFETY: By the type invariant there is no other handle by which it could be posted,
             // and this one is in no queue, so it is not posted.
             unsafe { qp.keeper().release(self.0) };
+        }
+    }
+
+    /// Returns whether Writes were posted for it: then it is of use for nothing but their Send.
+    #[inline]
+    pub(crate) fn is_begun(&self) -> bool {
+        self.0.carried.is_full()
+    }
+
+    /// Ends the Writes of which no completion has come, in a queue that was drained. What keeps
+    /// their memory stays until the QP is destroyed.
+    pub(crate) fn reclaim(&self, drained: &Drained<'_>) {
+        if drained.is_of(&self.0) {
+            self.0.with_carried(|carried| carried.writes.unmap());
         }
     }
 

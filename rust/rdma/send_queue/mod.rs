@@ -1,62 +1,77 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The Send Queue of a QP: what is posted to it, how it comes back, and how much room is left.
+//! The Send Queue of a QP: what is posted to it, how it comes back, and how much room is left; and
+//! the RDMA Reads that wait for room.
 //!
 //! # Who owns what, and what ends it
 //!
 //! - A [`SendQueue`] belongs to the code that posts, which protects it with a lock. While it is
-//!   open it keeps the QP from being destroyed.
+//!   open it keeps the QP from being destroyed. Nothing is freed or unmapped by it: what comes back
+//!   is for the caller, to be dropped without the lock.
 //! - A Send buffer that is posted is in the queue; it comes back when it is [retired], which is
 //!   when a later work request has completed, since only some are signaled.
-//! - Writes belong to the Send behind them, and Reads to a place of the queue, until the last of
-//!   them has completed. What has not when the queue was closed and drained is ended by
-//!   [`ClosedQueue::reclaim`], and what keeps its memory stays until the QP is destroyed: siw loses
-//!   Reads that were under way behind one that the end of the connection cut off in the middle.
+//! - Writes belong to the buffer of the Send behind them from when the first was posted, until that
+//!   Send has completed.
+//! - Reads belong to the queue from when they are posted, or wait: first in the list of those that
+//!   wait, then, with their last work request, in the ring. They come back when they have completed.
+//! - What has not completed when the queue was closed and drained is unmapped by
+//!   [`ClosedQueue::reclaim`]. The memory stays until the QP is destroyed: siw loses Reads that were
+//!   under way behind one that the end of the connection cut off in the middle. So an [`OpenQueue`]
+//!   hands over to the entry [`ReadPart`], which the QP keeps, whatever becomes of it.
 //! - Completion entries, and the memory of Send buffers, are kept by the QP, see
 //!   [`posting`](crate::rdma::posting).
 //!
+//! # Chains
+//!
+//! A chain that is too long for the queue is posted in parts, as there comes room: the Writes of a
+//! message, and then its Send; or Reads. Each part is signaled, and its completion has the next one
+//! posted. Anything else may be posted between two parts: work requests are done in the order of
+//! posting, whatever chain they are of.
+//!
 //! [retired]: SendQueue::retire
 
+mod chain;
 mod memory;
 mod owner;
-mod parts;
 mod post;
-mod read_slot;
 mod reads;
-mod rest;
 mod ring;
 mod types;
 
 pub(crate) use self::{
+    chain::WaitingReads,
     memory::SendMemory,
     owner::SendQueueOwner,
-    read_slot::ReadsDone,
+    reads::Unread,
     types::{
         PostError,
+        QueueSizes,
         SendOptions,
-        Sent, //
+        WritesOf, //
     }, //
 };
 
 use self::{
-    memory::SendSlot,
-    read_slot::ReadSlot,
-    rest::{
+    chain::{
         Part,
-        Rest, //
+        ReadPart, //
     },
-    ring::Ring, //
+    ring::Ring,
+    types::ReadsOf, //
 };
 use crate::kext::prelude::*;
-use crate::rdma::{
-    cm::{
-        Drained,
-        QueuePairUser, //
-    },
-    posting::Posting,
-    region::Registration,
-    rw::ReadWrites, //
+use crate::{
+    kext::fifo::Fifo,
+    rdma::{
+        cm::{
+            Drained,
+            QueuePairUser, //
+        },
+        posting::Posting,
+        region::Registration, //
+    }, //
 };
+use core::mem;
 
 /// A Send that was posted.
 #[derive(Clone, Copy, Debug)]
@@ -71,99 +86,86 @@ pub(crate) struct PostedSend {
 pub(crate) struct OpenQueue<O: SendQueueOwner> {
     /// The QP.
     qp: QueuePairUser,
-    /// The completion entry of all parts of chains that are posted in parts.
+    /// The completion entry of all parts of Writes.
     part: Posting<Part<O>>,
+    /// That of all parts of Reads.
+    read: Posting<ReadPart<O>>,
     /// That of all registrations.
     registration: Posting<Registration<O>>,
-    /// The places for Reads that are posted.
-    reads: KVVec<Posting<ReadSlot<O>>>,
-    /// Those that are not in use, by index. With room for all of them.
-    free_reads: KVVec<u32>,
+    /// The posted work requests.
+    ring: Ring<SendMemory<O>, ReadsOf<O>>,
+    /// The Reads that are not posted yet, the oldest first.
+    waiting: Fifo<WaitingReads<O>>,
+    /// Set if the device has refused something. Nothing is posted any more, and no Reads are taken
+    /// for done: the oldest ones may be those that were refused.
+    refused: bool,
 }
 
 impl<O: SendQueueOwner> OpenQueue<O> {
-    /// Makes what is needed to post to a QP, for at most `reads` sets of Reads at a time. Sleeps.
+    /// Makes what is needed to post to a QP. Sleeps.
     ///
     /// # Errors
     ///
     /// `ENOSPC` if the QP has as many postings as there may be, `ENOMEM`.
-    pub(crate) fn new(qp: QueuePairUser, owner: &Arc<O>, reads: u32) -> Result<Self> {
-        let places = usize::try_from(reads)?;
-        let part = qp.keep(owner, Part::new())?;
-        let registration = qp.keep(owner, Registration::new())?;
-        let mut open = Self {
+    pub(crate) fn new(qp: QueuePairUser, owner: &Arc<O>, sizes: &QueueSizes) -> Result<Self> {
+        Ok(Self {
+            part: qp.keep(owner, Part::new())?,
+            read: qp.keep(owner, ReadPart::new())?,
+            registration: qp.keep(owner, Registration::new())?,
+            ring: Ring::new(sizes.depth, sizes.kept, sizes.reads)?,
+            waiting: Fifo::new(),
+            refused: false,
             qp,
-            part,
-            registration,
-            reads: KVVec::with_capacity(places, GFP_KERNEL)?,
-            free_reads: KVVec::with_capacity(places, GFP_KERNEL)?,
-        };
-        for index in 0..reads {
-            let slot = open.qp.keep(owner, ReadSlot::new(index))?;
-            open.reads.push(slot, GFP_KERNEL)?;
-            open.free_reads.push(index, GFP_KERNEL)?;
-        }
-        Ok(open)
+        })
     }
 }
 
-/// Returns the number of postings that are made for a queue besides its buffers, if there are
-/// `reads` places for Reads.
-pub(crate) const fn postings(reads: u32) -> u32 {
-    reads.saturating_add(2)
+impl<O: SendQueueOwner> Drop for OpenQueue<O> {
+    /// Leaves what may not have completed to the entry that the QP keeps.
+    fn drop(&mut self) {
+        let ring = mem::replace(&mut self.ring, Ring::none());
+        let waiting = mem::replace(&mut self.waiting, Fifo::new());
+        // It has none: a queue ends once.
+        let _ = self.read.leftovers.put((ring, waiting));
+    }
 }
 
+/// The number of postings that are made for a queue in addition to its buffers.
+pub(crate) const POSTINGS: u32 = 3;
+
 /// A Send Queue that was closed: what may still be under way.
-pub(crate) struct ClosedQueue<O: SendQueueOwner> {
-    /// All places for Reads.
-    reads: KVVec<Posting<ReadSlot<O>>>,
-    /// All Send buffers.
-    slots: KVVec<Posting<SendSlot<O>>>,
-    /// A list that is of no use any more. It may be memory of `vmalloc`, so it must not be freed
-    /// under the lock of the queue.
-    _free_reads: KVVec<u32>,
-}
+pub(crate) struct ClosedQueue<O: SendQueueOwner>(OpenQueue<O>);
 
 impl<O: SendQueueOwner> ClosedQueue<O> {
     /// Ends the Reads and Writes of which no completion has come.
-    pub(crate) fn reclaim(self, drained: &Drained<'_>) {
-        for slot in self.slots.iter().filter(|slot| drained.is_of(slot)) {
-            slot.reclaim();
+    pub(crate) fn reclaim(mut self, drained: &Drained<'_>) {
+        let open = &mut self.0;
+        if !drained.is_of(&open.part) {
+            return;
         }
-        for slot in self.reads.iter().filter(|slot| drained.is_of(slot)) {
-            slot.reclaim();
-        }
+        let buffers = open.ring.buffers();
+        buffers.for_each(|memory| memory.reclaim(drained));
+        open.ring.reads().for_each(|reads| reads.unmap());
+        let waiting = open.waiting.iter_mut();
+        waiting.for_each(|waiting| waiting.reads.unmap());
     }
 }
 
-/// The Send Queue of a QP. No allocation after `new`.
+/// The Send Queue of a QP. Nothing is allocated while it is open.
 pub(crate) struct SendQueue<O: SendQueueOwner> {
     /// The QP, while the queue is open.
     open: Option<OpenQueue<O>>,
-    /// The posted work requests.
-    ring: Ring<SendMemory<O>>,
-    /// All Send buffers. With room for as many as there may be.
-    slots: KVVec<Posting<SendSlot<O>>>,
     /// The number of Send buffers.
     buffers: u32,
-    /// The rest of a chain that is being posted in parts.
-    rest: Option<Rest<O>>,
 }
 
 impl<O: SendQueueOwner> SendQueue<O> {
-    /// Makes a queue of `depth` work requests, with at most `buffers` Send buffers. It is closed.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn new(depth: u32, buffers: u32) -> Result<Self> {
-        Ok(Self {
+    /// A queue that is closed.
+    pub(crate) const fn new() -> Self {
+        Self {
             open: None,
-            ring: Ring::new(depth)?,
-            slots: KVVec::with_capacity(usize::try_from(buffers)?, GFP_KERNEL)?,
             buffers: 0,
-            rest: None,
-        })
+        }
     }
 
     /// Opens it.
@@ -173,38 +175,23 @@ impl<O: SendQueueOwner> SendQueue<O> {
 
     /// Closes it: nothing is posted any more. [`None`] if it was not open.
     pub(crate) fn close(&mut self) -> Option<ClosedQueue<O>> {
-        let OpenQueue {
-            reads, free_reads, ..
-        } = self.open.take()?;
-        self.rest = None;
-        Some(ClosedQueue {
-            reads,
-            slots: core::mem::replace(&mut self.slots, KVVec::new()),
-            _free_reads: free_reads,
-        })
+        self.open.take().map(ClosedQueue)
     }
 
     /// Takes note of a new buffer.
     ///
     /// # Errors
     ///
-    /// `ENOTCONN` if the queue is closed, `ENOSPC` if there are as many as there may be.
-    pub(crate) fn add(&mut self, memory: &SendMemory<O>) -> Result {
+    /// `ENOTCONN` if the queue is closed.
+    pub(crate) fn add_buffer(&mut self) -> Result {
         self.open.as_ref().ok_or(ENOTCONN)?;
-        self.slots
-            .push_within_capacity(memory.slot().clone())
-            .map_err(|_| ENOSPC)?;
         self.buffers += 1;
         Ok(())
     }
 
     /// Forgets a buffer, which goes with [`SendMemory::release`] then.
-    pub(crate) fn remove(&mut self, memory: &SendMemory<O>) {
-        let place = memory.slot().place();
-        let found = self.slots.iter().position(|slot| slot.place() == place);
-        if found.is_some_and(|index| self.slots.remove(index).is_ok()) {
-            self.buffers -= 1;
-        }
+    pub(crate) fn remove_buffer(&mut self) {
+        self.buffers = self.buffers.saturating_sub(1);
     }
 
     /// Returns the number of Send buffers that there are.
@@ -222,74 +209,69 @@ impl<O: SendQueueOwner> SendQueue<O> {
         self.open.is_some()
     }
 
+    /// Returns what posts.
+    ///
+    /// # Errors
+    ///
+    /// `Closed`, also if the device has refused something.
+    fn open_mut(&mut self) -> Result<&mut OpenQueue<O>, PostError> {
+        let open = self.open.as_mut().filter(|open| !open.refused);
+        open.ok_or(PostError::Closed)
+    }
+
     /// Returns the work requests that are posted, and those that room is kept for.
     pub(crate) fn used(&self) -> (u32, u32) {
-        self.ring.used()
+        self.open.as_ref().map_or((0, 0), |open| open.ring.used())
     }
 
-    /// Returns the number of sets of Reads that are under way.
-    pub(crate) fn reads(&self) -> usize {
-        let open = self.open.as_ref();
-        open.map_or(0, |open| {
-            open.reads.len().saturating_sub(open.free_reads.len())
-        })
-    }
-
-    /// Returns whether a chain of `requests` may be posted as a whole, with `fences` to follow some
-    /// day.
+    /// Returns whether a chain of `requests` of what waits for nobody may be posted as a whole, with
+    /// `fences` to follow some day.
     pub(crate) fn has_room(&self, requests: u32, fences: u32) -> bool {
-        self.rest.is_none() && self.ring.has_room(requests, fences)
+        let open = self.open.as_ref();
+        open.is_some_and(|open| open.ring.has_room(requests, fences))
     }
 
-    /// Returns whether a chain of `requests` may be posted as a whole, or begun if it is too long
-    /// for that.
-    pub(crate) fn may_begin(&self, requests: u32) -> bool {
-        let in_parts = || !self.ring.fits(requests) && self.ring.part(requests) > 0;
-        self.has_room(requests, 0) || (self.rest.is_none() && in_parts())
+    /// Returns the room for Replies, in work requests.
+    pub(crate) fn room(&self) -> u32 {
+        self.open.as_ref().map_or(0, |open| open.ring.room())
     }
 
-    /// Returns whether a chain of `requests` fits sooner or later, if it is given the time.
-    pub(crate) fn fits(&self, requests: u32) -> bool {
-        self.ring.fits(requests)
+    /// Returns how much room a Reply of `requests` waits for. If it is longer it is posted in parts.
+    pub(crate) fn wanted(&self, requests: u32) -> u32 {
+        let open = self.open.as_ref();
+        open.map_or(0, |open| open.ring.wanted(requests))
     }
 
     /// Returns whether everything up to and including the Send at a place was retired.
     pub(crate) fn has_retired(&self, place: u64) -> bool {
-        self.ring.has_retired(place)
+        let open = self.open.as_ref();
+        open.is_some_and(|open| open.ring.has_retired(place))
     }
 
     /// Gives the room of `fences` fences back, which the peer made needless.
     pub(crate) fn unreserve(&mut self, fences: u32) {
-        self.ring.unreserve(fences);
+        if let Some(open) = &mut self.open {
+            open.ring.unreserve(fences);
+        }
     }
 
     /// Retires everything up to and including what was posted at `place`, and calls `free` for each
-    /// Send buffer that comes free. Then posts of a chain that is begun what there is room for.
-    ///
-    /// # Errors
-    ///
-    /// `Refused`: then the connection must end.
-    pub(crate) fn retire(
-        &mut self,
-        place: u64,
-        free: impl FnMut(SendMemory<O>),
-    ) -> Result<(), PostError> {
-        self.ring.retire(place, free);
-        self.go_on()
+    /// Send buffer that comes free.
+    pub(crate) fn retire(&mut self, place: u64, free: impl FnMut(SendMemory<O>)) {
+        if let Some(open) = &mut self.open {
+            open.ring.retire(place, free);
+        }
     }
 
-    /// As [`Self::retire`], when a part of a chain has completed.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Self::retire`].
-    pub(crate) fn retire_part(&mut self, free: impl FnMut(SendMemory<O>)) -> Result<(), PostError> {
-        self.ring.retire_part(free);
-        self.go_on()
+    /// As [`Self::retire`], when a part of Writes has completed.
+    pub(crate) fn retire_part(&mut self, free: impl FnMut(SendMemory<O>)) {
+        if let Some(open) = &mut self.open {
+            open.ring.retire_part(free);
+        }
     }
-}
 
-/// Returns the number of work requests of Reads or Writes.
-fn requests<K, M>(operations: Option<&ReadWrites<K, M>>) -> u32 {
-    operations.map_or(0, |operations| operations.load().requests)
+    /// As [`Self::retire`], when a part of Reads has completed. Returns them if it was the last.
+    pub(crate) fn retire_reads(&mut self, free: impl FnMut(SendMemory<O>)) -> Option<ReadsOf<O>> {
+        self.open_mut().ok()?.ring.retire_reads(free)
+    }
 }

@@ -2,10 +2,6 @@
 
 //! The owner of a Send Queue.
 
-use super::{
-    read_slot::ReadsDone,
-    types::Sent, //
-};
 use crate::kext::prelude::*;
 use crate::rdma::{
     completion::Completion,
@@ -24,12 +20,12 @@ pub(crate) trait SendQueueOwner: RegionOwner {
     /// Keeps the memory that Writes are made from.
     type Writing: Send + 'static;
 
-    /// A Send has completed that was signaled, or has failed. Its Writes are ended.
-    fn sent(this: ArcBorrow<'_, Self>, sent: Sent, completion: Completion<'_>);
+    /// The Send at a place has completed that was signaled, or has failed. Its Writes are ended.
+    fn sent(this: ArcBorrow<'_, Self>, place: u64, completion: Completion<'_>);
 
-    /// A part of a chain has completed.
+    /// A part of Writes has completed, or has failed.
     fn part_done(this: ArcBorrow<'_, Self>, completion: Completion<'_>);
 
-    /// Reads have completed.
-    fn read(this: ArcBorrow<'_, Self>, done: ReadsDone<Self>, completion: Completion<'_>);
+    /// Reads, or a part of them, have completed or failed.
+    fn read(this: ArcBorrow<'_, Self>, completion: Completion<'_>);
 }

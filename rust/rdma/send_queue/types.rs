@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The types of that which is given to a Send Queue, and comes back.
+//! The types of what is given to a Send Queue, and comes back.
 
 use super::owner::SendQueueOwner;
 use crate::rdma::rw::ReadWrites;
@@ -13,17 +13,21 @@ pub(crate) enum PostError {
     Closed,
     /// The Send Queue is full. There will be room after a completion.
     Full,
-    /// The device refused. The connection must end: part of the chain may have been taken.
+    /// The device refused. The connection must end: part of the chain may have been taken. Nothing
+    /// is posted to the queue any more.
     Refused,
 }
 
-/// A Send that has completed.
+/// The size of a Send Queue.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sent {
-    /// Its place in the Send Queue.
-    pub(crate) place: u64,
-    /// What trace events call it: its place, or what its chain was called when it was begun.
-    pub(crate) name: u64,
+pub(crate) struct QueueSizes {
+    /// Its work requests.
+    pub(crate) depth: u32,
+    /// Those of them that are kept for messages of the session's own and for Calls, so that Replies
+    /// and Reads do not use them.
+    pub(crate) kept: u32,
+    /// The most for Reads.
+    pub(crate) reads: u32,
 }
 
 /// The Reads of the owner of a Send Queue.

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::endpoint::{
     EndpointOwner,
+    QueueSizes,
     Sizes,
     RECEIVE_BATCH,
     REPLACEMENTS, //
@@ -28,9 +29,10 @@ use crate::link::channel::{
     Channel,
     ChannelParameters, //
 };
-use crate::link::middles::MAX_PARTS;
+use crate::link::parts::MAX_PARTS;
 use crate::link::sizing::{
     most_segments,
+    reads_posted,
     transfer_regions,
     REVERSE_READS, //
 };
@@ -58,7 +60,6 @@ use crate::rdma::cm::{
     ConnectionRequests, //
 };
 use crate::responder::stats::Stats;
-use crate::server::backlog::Backlog;
 use crate::server::callback;
 use crate::server::inbox::Inbox;
 use crate::server::offenders::Offenders;
@@ -118,6 +119,11 @@ const fn send_queue(credits: u32) -> u32 {
     }
 }
 
+/// Work requests of the longest chain, a Reply's Send counted. More than a peer has reason to ask
+/// for: a page of the largest payload, or a segment of the longest list, takes one, or three where
+/// it has to be registered.
+const CHAIN_MAX: u32 = 1024;
+
 /// The length in octets of the longest segment that we read from or write to: more than a client
 /// has to offer for the largest payload.
 const SEGMENT_SIZE: u32 = 2 << 20;
@@ -168,7 +174,6 @@ impl Connection {
         let plan = Plan::new(&incoming)?;
         let channel = plan.channel(number, addresses)?;
         let stats = Arc::new(Stats::new(number), GFP_KERNEL)?;
-        let credits = plan.credits;
         let host = incoming.host();
         let this = Arc::pin_init(
             try_pin_init!(Self {
@@ -176,7 +181,7 @@ impl Connection {
                 inbox <- Inbox::new(plan.sizes.receives)?,
                 owner <- new_mutex!(None, "rpcrdma::Connection::owner"),
                 established: Atomic::new(false),
-                backlog <- Backlog::new(sends(credits), stats.clone())?,
+                replies_wait: Atomic::new(false),
                 starved: Atomic::new(false),
                 channel,
                 link <- new_spinlock!(None, "rpcrdma::Connection::link"),
@@ -302,6 +307,7 @@ impl Plan {
         };
         let rules = highest.rules();
         let ours = u8::try_from(tunables::max_outbound_reads()).unwrap_or(u8::MAX);
+        let read_depth = read_depth.min(limits.outbound_reads).min(ours);
         // The Receive Queue has one more work request, the marker of a drain.
         let room = limits.queue_depth.saturating_sub(OTHER_RECEIVES + 1);
         let credits = tunables::max_requests().min(room / 2).max(1);
@@ -344,7 +350,7 @@ impl Plan {
                 calls: callback::SLOTS,
             },
             credits,
-            read_depth: read_depth.min(limits.outbound_reads).min(ours),
+            read_depth,
             answer_depth: incoming
                 .answer_depth()
                 .min(limits.inbound_reads)
@@ -360,11 +366,16 @@ impl Plan {
                 first_sends: SEND_STEP + kept_sends,
                 kept_sends,
                 send_size: size as usize,
-                send_queue: send_queue(credits).min(limits.queue_depth / 2),
+                send_queue: QueueSizes {
+                    depth: send_queue(credits).min(limits.queue_depth / 2),
+                    // One for each Send buffer that is kept, and for each Call of ours.
+                    kept: kept_sends + callback::SLOTS,
+                    reads: reads_posted(read_depth, &limits),
+                },
                 region_depth,
                 regions,
                 transfer_sges: limits.send_sges.min(16),
-                pulls: credits,
+                chain: CHAIN_MAX,
                 transfers,
                 segments: most_segments(transfers, &limits),
             },

@@ -169,7 +169,6 @@ impl Connection {
     /// closed, and what they have of the endpoint stays valid memory. None of them waits for the
     /// lock of the verbs objects while it has a transfer or a region, which the end waits for.
     fn end_endpoint(this: &Arc<Self>) {
-        this.backlog.close();
         let owner = this.owner.lock().take();
         if let Some(owner) = owner {
             owner.shutdown(|| {
@@ -230,11 +229,9 @@ impl EndpointEvents for Connection {
         Self::watch(this);
     }
 
-    fn pulled(this: &Arc<Self>, pull: KBox<Pull<Connection>>, done: bool) {
-        this.stats.reads_done(pull.keeper().xid(), done);
-        if done {
-            this.inbox.put_call(&this.xprt, pull);
-        }
+    fn pulled(this: &Arc<Self>, pull: KBox<Pull<Connection>>) {
+        this.stats.reads_done(pull.keeper().xid());
+        this.inbox.put_call(&this.xprt, pull);
     }
 
     fn offended(&self) {
@@ -257,6 +254,11 @@ impl EndpointEvents for Connection {
     fn resources_back(&self) {
         self.wake();
     }
+
+    fn replies_wait(&self, wait: bool) {
+        // See `has_room` for the barrier.
+        self.replies_wait.xchg(wait, Full);
+    }
 }
 
 impl ServerTransport for Connection {
@@ -271,7 +273,8 @@ impl ServerTransport for Connection {
         // What was put off has all that it needs, and the others may wait for its Send buffer. When
         // SUNRPC finds nothing any more it takes the flag away, and calls `recvfrom` once, whether
         // there is room or not.
-        let spare = || !self.backlog.is_busy() && !starved() || self.xprt.has_deferred();
+        let waits = || self.replies_wait.load(Relaxed) || starved();
+        let spare = || !waits() || self.xprt.has_deferred();
         // Before the connection is up nothing can be sent.
         let may = || self.established.load(Relaxed) && spare();
         if may() {

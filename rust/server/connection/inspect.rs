@@ -117,8 +117,7 @@ fn limits(connection: &Connection, m: &SeqFile) {
         "receive_size": sizes.receive_size,
         "sends": sizes.sends,
         "send_size": sizes.send_size,
-        "send_queue": sizes.send_queue,
-        "pulls": sizes.pulls,
+        "send_queue": sizes.send_queue.depth,
         "transfers": sizes.transfers,
         "transfer_sges": sizes.transfer_sges,
         "read_depth": connection.read_depth,
@@ -163,7 +162,6 @@ fn send_queue(connection: &Connection, m: &SeqFile) {
     };
     endpoint.show_send_queue(m);
     lines!(m,
-        "waiting": connection.backlog.len(),
         "starved": u8::from(connection.starved.load(Relaxed)),
     );
 }

@@ -3,7 +3,7 @@
 //! What the module's glue does with a session that lets nothing out: it waits.
 //!
 //! A Reply that has its form keeps it and waits as long as it takes (`responder/post.rs`), in a
-//! queue that nothing overtakes (`server/backlog.rs`). No error takes its place, and no chunk. So
+//! list that no other Reply overtakes (`endpoint/reply.rs`). No error takes its place, and no chunk. So
 //! it must not have more parts than will be let out one day ([`Connection::max_parts`]). Calls are
 //! put together anew each time (`requester/marshal.rs`).
 //!
