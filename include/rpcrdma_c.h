@@ -58,6 +58,7 @@ extern unsigned int rpcrdma_parameter_client_request_receive_size;
 extern unsigned int rpcrdma_parameter_client_request_remote_invalidation;
 extern unsigned int rpcrdma_parameter_server_request_callbacks;
 extern unsigned int rpcrdma_parameter_keep_alive;
+extern unsigned int rpcrdma_parameter_own_receive_queues;
 extern unsigned int rpcrdma_parameter_server_version;
 
 /**

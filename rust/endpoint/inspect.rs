@@ -8,6 +8,7 @@ use crate::endpoint::{
     EndpointEvents, //
 };
 use crate::kext::debugfs::lines;
+use crate::kext::prelude::*;
 use kernel::seq_file::SeqFile;
 
 impl<H: EndpointEvents> Endpoint<H> {
@@ -28,10 +29,17 @@ impl<H: EndpointEvents> Endpoint<H> {
         );
     }
 
-    /// Writes how many Receive buffers there are, how many Receives the peer may count on and how
-    /// many are posted or in use, their size in octets and the number of those that still have
-    /// another one, and the octets of the Receives of all connections.
+    /// Writes how many buffers hold messages of the peer, and the use of the queue, where that is
+    /// shared; or how many Receive buffers there are, how many Receives the peer may count on and
+    /// how many are posted or in use, their size in octets and the number of those that still have
+    /// another one; and the octets of the Receives of all connections.
     pub(crate) fn show_receives(&self, m: &SeqFile) {
+        if let Some(queue) = &self.shared {
+            lines!(m, "held": self.held.load(Relaxed));
+            queue.show(m);
+            lines!(m, "all_octets": receive_memory());
+            return;
+        }
         let gate = self.receive.lock();
         lines!(m,
             "own": gate.stock.made(),

@@ -9,6 +9,10 @@ use crate::{
             RECEIVES,
             SENDS, //
         },
+        shared_queue::{
+            SharedQueues,
+            Sharing, //
+        },
         Endpoint,
         EndpointEvents,
         Sizes, //
@@ -27,7 +31,9 @@ use crate::{
             Accepted,
             CmId,
             QueuePairEvents,
-            QueuePairParameters, //
+            QueuePairParameters,
+            ReceiveSource,
+            RnrTimer, //
         },
         protection_domain::ProtectionDomain,
         send_queue::OpenQueue, //
@@ -47,16 +53,22 @@ impl<H: EndpointEvents> Endpoint<H> {
         let mut objects = self.objects.lock();
         let objects = (*objects).as_mut().ok_or(ENOTCONN)?;
 
-        let device = objects.cm.device().ok_or(ENODEV)?;
-        let pd = ProtectionDomain::new(device)?;
-        objects.pd = Some(pd.clone());
+        let receives = if let Some(queue) = &self.shared {
+            let srq = queue.srq()?;
+            objects.pd = Some(srq.pd().clone());
+            ReceiveSource::Shared(srq)
+        } else {
+            let device = objects.cm.device().ok_or(ENODEV)?;
+            let pd = ProtectionDomain::new(device)?;
+            objects.pd = Some(pd.clone());
+            ReceiveSource::Own(pd, self.sizes.receives)
+        };
         // As many as there may be work requests: one that fails completes, whether signaled or not.
         let parameters = QueuePairParameters {
             send_depth: self.sizes.send_queue.depth,
             send_sges: self.sizes.transfer_sges,
-            pd,
-            receives: self.sizes.receives,
-            postings: self.sizes.postings(),
+            receives,
+            postings: self.sizes.postings(self.shares_receives()),
             number: match self.number() {
                 trace::Number::Client(number) | trace::Number::Server(number) => number,
             },
@@ -68,7 +80,12 @@ impl<H: EndpointEvents> Endpoint<H> {
         self.make_send_buffers(&qp, self.sizes.first_sends, None)?;
 
         self.receive.lock().qp = Some(qp.clone());
-        self.fill(&qp)
+        match &self.shared {
+            // The connections of one that has failed may have been ended before.
+            Some(queue) if queue.has_failed() => Err(EIO),
+            Some(_) => Ok(()),
+            None => self.fill(&qp),
+        }
     }
 
     /// The peer has sent something. A server's end has so far waited for the message of the CM that
@@ -125,8 +142,17 @@ impl<H: EndpointEvents> Endpoint<H> {
         objects.cm.disconnect();
         // The gates have had the only uses of the QP but for those of transfers.
         if let Some(closed) = closed {
-            // Receives first: a Reply may still want to post a fence (which the gate refuses).
-            if let Some(drained) = objects.cm.drain_queue_pair() {
+            // Receives first: a Reply may still want to post a fence (which the gate refuses). What
+            // is shared with others can't be drained: the device reports when the QP uses no more
+            // of it, and then what has completed is waited for.
+            let drained = objects.cm.drain_queue_pair();
+            // That has put the QP into error, whatever state it was in. If it never was in a state
+            // to receive there is nothing to report.
+            let receiving = self.receiving.load(Relaxed);
+            if let Some(queue) = self.shared.as_ref().filter(|_| receiving) {
+                queue.await_last(&self.last_receive);
+            }
+            if let Some(drained) = drained {
                 replies.iter().for_each(|reply| reply.reclaim(&drained));
                 closed.reclaim(&drained);
             }
@@ -172,6 +198,8 @@ impl<H: EndpointEvents> Endpoint<H> {
         let counted = self.receive.lock().take_counted();
         RECEIVES.sub(counted);
         if let Some(mut objects) = objects {
+            // Perhaps the last one, with which a shared queue ends.
+            drop(objects.membership.take());
             objects.pd = None;
             // The CM id is destroyed last: it holds the device.
             drop(objects);
@@ -183,9 +211,14 @@ impl<H: EndpointEvents> Endpoint<H> {
 }
 
 impl<H: EndpointEvents> QueuePairEvents for Endpoint<H> {
-    /// The device has something to report about the QP.
+    /// The device has something to report about the QP. A request of the peer's may have put it
+    /// into error, of which nothing completes if nothing is posted to it: no Sends, and the
+    /// Receives are shared.
     fn queue_pair_event(this: &Arc<Self>, kind: u32) {
         trace::qp_event(this.number(), kind);
+        if kind == sys::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED {
+            this.last_receive.complete();
+        }
         // The code that is told takes locks that are not for this context. If the work item is
         // pending already it sees what was noted before it was scheduled again.
         if kind == sys::ib_event_type_IB_EVENT_COMM_EST {
@@ -197,6 +230,9 @@ impl<H: EndpointEvents> QueuePairEvents for Endpoint<H> {
             sys::ib_event_type_IB_EVENT_QP_FATAL
                 | sys::ib_event_type_IB_EVENT_QP_REQ_ERR
                 | sys::ib_event_type_IB_EVENT_QP_ACCESS_ERR
+                // A QP that shares its Receives has gone into error. rxe reports no more of a
+                // request that it refuses for another reason than its key.
+                | sys::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED
         ) {
             this.broken.store(true, Relaxed);
             DelayedWork::schedule(this, 0);
@@ -236,15 +272,27 @@ pub(crate) struct EndpointOwner<H: EndpointEvents> {
 }
 
 impl<H: EndpointEvents> EndpointOwner<H> {
-    /// Makes an endpoint on a CM id whose route is resolved. Its first Receives are posted.
+    /// Makes an endpoint on a CM id whose route is resolved. Its first Receives are posted. With
+    /// `sharing`, it may share Receives with others there.
     ///
     /// # Errors
     ///
     /// `ENOMEM`, `ENODEV`, or what the device reports.
-    pub(crate) fn new(cm: CmId<H>, sizes: Sizes) -> Result<Self> {
+    pub(crate) fn new(
+        cm: CmId<H>,
+        sizes: Sizes,
+        sharing: Option<(&Arc<SharedQueues<Endpoint<H>>>, Sharing)>,
+    ) -> Result<Self> {
+        let membership = if let Some((queues, sharing)) = sharing {
+            let device = cm.device().ok_or(ENODEV)?;
+            let limits = cm.device_limits().ok_or(ENODEV)?;
+            Some(queues.join(&device, &limits, sharing, sizes.receive_size)?)
+        } else {
+            None
+        };
         // From here on `drop` undoes what is done.
         let owner = Self {
-            endpoint: Endpoint::allocate(cm, sizes)?,
+            endpoint: Endpoint::allocate(cm, sizes, membership)?,
             ended: false,
         };
         owner.endpoint.set_up()?;
@@ -275,7 +323,16 @@ impl<H: EndpointEvents> EndpointOwner<H> {
     pub(crate) fn accept(&self, private_data: &[u8], read_depth: u8, answer_depth: u8) -> Result {
         let mut objects = self.endpoint.objects.lock();
         let objects = (*objects).as_mut().ok_or(ENOTCONN)?;
-        objects.cm.accept(private_data, read_depth, answer_depth)
+        let timer = if self.endpoint.shares_receives() {
+            RnrTimer::Shared
+        } else {
+            RnrTimer::Own
+        };
+        objects
+            .cm
+            .accept(private_data, read_depth, answer_depth, timer)?;
+        self.endpoint.receiving.store(true, Relaxed);
+        Ok(())
     }
 
     /// Begins the end of the connection, without waiting: what is posted is flushed.

@@ -8,9 +8,10 @@
 //! registrations that the message speaks of, as one chain. The buffer comes back with the
 //! completion of a signaled Send; only some are signaled.
 //!
-//! Receiving: as many Receives are posted as the peer may make use of. A message that arrives is
-//! lent out as [`Received`]; when that is dropped, the buffer is posted again, a batch at a time,
-//! unless it is not wanted any more.
+//! Receiving: as many Receives are posted as the peer may make use of; or the endpoint shares a
+//! queue of Receives with others, see [`shared_queue`]. A message that arrives is lent out as
+//! [`Received`]; when that is dropped, the buffer is posted again, a batch at a time, unless it is
+//! not wanted any more.
 //!
 //! Regions: [`Endpoint::region`] lends one out of the pool. The code that drops a [`RegionHandle`]
 //! need not care how far it has come: what is still registered is deregistered, which fences it.
@@ -25,9 +26,9 @@
 //!   gates below. `EndpointOwner::shutdown` destroys it, see [`posting`](crate::rdma::posting).
 //! - A Send buffer is in the list of free ones, which the spinlock `send` protects, or lent out as
 //!   [`SendBuffer`], or posted: then it is the [`SendQueue`](crate::rdma::send_queue::SendQueue)'s.
-//! - A Receive buffer is in the list of idle ones, which the spinlock `receive` protects, or
-//!   posted, or lent out as [`Received`]. One that is not wanted any more is freed when it comes
-//!   back (see [`receive_stock`]).
+//! - A Receive buffer is in the list of idle ones, which the spinlock `receive` protects (or in
+//!   that of the queue that the `Endpoint` shares), or posted, or lent out as [`Received`]. One
+//!   that is not wanted any more is freed when it comes back (see [`receive_stock`]).
 //! - A [`Region`](crate::rdma::region::Region) is in the pool, which a spinlock protects, or held
 //!   by exactly one [`RegionHandle`]. `EndpointOwner::shutdown` deregisters it, after every handle
 //!   came back.
@@ -52,6 +53,7 @@ mod region_pool;
 mod regions;
 mod reply;
 mod send;
+pub(crate) mod shared_queue;
 mod sizes;
 mod transfer;
 
@@ -93,9 +95,16 @@ pub(crate) use crate::rdma::send_queue::{
 
 use crate::kext::prelude::*;
 use crate::{
-    kext::delayed_work::{
-        new_delayed_work_ext,
-        DelayedWork, //
+    endpoint::shared_queue::{
+        Membership,
+        SharedQueue, //
+    },
+    kext::{
+        completion::Completion as Wait,
+        delayed_work::{
+            new_delayed_work_ext,
+            DelayedWork, //
+        }, //
     },
     observe::trace,
     rdma::{
@@ -134,7 +143,11 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     home: CondVar,
     /// The verbs objects, until [`EndpointOwner::shutdown`] takes them.
     #[pin]
-    objects: Mutex<Option<Objects<H>>>,
+    objects: Mutex<Option<Objects<H, Self>>>,
+    /// The queue of Receives that it shares, if it does.
+    shared: Option<Arc<SharedQueue<Self>>>,
+    /// The number of buffers of that which hold its messages.
+    held: Atomic<u32>,
     /// The number of messages that were counted as Calls, see [`Received::count`].
     calls: Atomic<u32>,
     /// The sizes it was made with.
@@ -151,6 +164,11 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
     with_peer: Atomic<u64>,
     /// To be told: the QP is broken.
     broken: Atomic<bool>,
+    /// Set when the QP was taken to a state in which it may use Receives that are shared.
+    receiving: Atomic<bool>,
+    /// Completed when the device reports that the QP, which is in error, uses no more of them.
+    #[pin]
+    last_receive: Wait,
     /// To be told to the CM: the peer has sent something.
     heard: Atomic<bool>,
     /// Set when the peer was cut off, see [`Endpoint::cut_off`].
@@ -165,13 +183,24 @@ pub(crate) struct Endpoint<H: EndpointEvents> {
 
 impl<H: EndpointEvents> Endpoint<H> {
     /// Allocates everything but the verbs objects.
-    fn allocate(cm: CmId<H>, sizes: Sizes) -> Result<Arc<Self>> {
+    fn allocate(
+        cm: CmId<H>,
+        sizes: Sizes,
+        membership: Option<Membership<Self>>,
+    ) -> Result<Arc<Self>> {
+        let shared = membership
+            .as_ref()
+            .and_then(|member| member.queue().cloned());
         let pool = Pool::new(sizes.regions)?;
         let send = SendGate::new(&sizes)?;
-        let receive = ReceiveGate::new(&sizes)?;
+        let receive = ReceiveGate::new(&sizes, shared.is_some())?;
         let context = cm.context().clone();
         let device_name = cm.device().ok_or(ENODEV)?.name();
-        let objects = Objects { pd: None, cm };
+        let objects = Objects {
+            membership,
+            pd: None,
+            cm,
+        };
         Arc::pin_init(
             try_pin_init!(Self {
                 send <- new_spinlock!(send, "rpcrdma::Endpoint::send"),
@@ -179,12 +208,16 @@ impl<H: EndpointEvents> Endpoint<H> {
                 pool <- new_spinlock!(pool, "rpcrdma::Endpoint::pool"),
                 home <- new_condvar!("rpcrdma::Endpoint::home"),
                 objects <- new_mutex!(Some(objects), "rpcrdma::Endpoint::objects"),
+                shared,
+                held: Atomic::new(0),
                 calls: Atomic::new(0),
                 sizes,
                 device_name,
                 reported <- new_delayed_work_ext!("rpcrdma_reported"),
                 with_peer: Atomic::new(0),
                 broken: Atomic::new(false),
+                receiving: Atomic::new(false),
+                last_receive <- Wait::new(),
                 heard: Atomic::new(false),
                 cut: Atomic::new(false),
                 hang_up: Atomic::new(false),

@@ -5,6 +5,10 @@
 use crate::kext::prelude::*;
 use crate::{
     endpoint::{
+        shared_queue::{
+            Member,
+            SharedBuffer, //
+        },
         Endpoint,
         EndpointEvents, //
     },
@@ -26,11 +30,48 @@ use crate::{
 
 pub(crate) use crate::rdma::receive_buffer::RECEIVE_BATCH;
 
-/// A Receive buffer of an endpoint.
-type Buffer<H> = ReceiveBuffer<Own<Endpoint<H>>>;
+use crate::proto::credits::MESSAGES_PER_CREDIT;
+
+/// A Receive buffer of an endpoint's own.
+type OwnBuffer<H> = ReceiveBuffer<Own<Endpoint<H>>>;
+
+/// A Receive buffer.
+enum Buffer<H: EndpointEvents> {
+    /// One of the endpoint's own.
+    Own(OwnBuffer<H>),
+    /// One of the queue that it shares.
+    Shared(SharedBuffer<Endpoint<H>>),
+}
 
 impl<H: EndpointEvents> Receives for Endpoint<H> {
-    fn received(this: ArcBorrow<'_, Self>, buffer: Buffer<H>, completion: Completion<'_>) {
+    fn received(this: ArcBorrow<'_, Self>, buffer: OwnBuffer<H>, completion: Completion<'_>) {
+        Self::taken_in(this, Buffer::Own(buffer), completion);
+    }
+}
+
+impl<H: EndpointEvents> Member for Endpoint<H> {
+    fn arrived(this: Arc<Self>, buffer: SharedBuffer<Self>, completion: Completion<'_>) {
+        this.held.fetch_add(1, Relaxed);
+        Self::taken_in(this.as_arc_borrow(), Buffer::Shared(buffer), completion);
+    }
+
+    fn held(&self) -> u32 {
+        self.held.load(Relaxed)
+    }
+
+    fn is_ending(&self) -> bool {
+        self.is_cut_off()
+    }
+
+    fn end(this: &Arc<Self>) {
+        this.cut_off();
+        this.context.lost();
+    }
+}
+
+impl<H: EndpointEvents> Endpoint<H> {
+    /// A Receive has completed.
+    fn taken_in(this: ArcBorrow<'_, Self>, buffer: Buffer<H>, completion: Completion<'_>) {
         // What is no message has left in the buffer what was there before, maybe what another peer
         // has sent.
         if !completion.ok() || !completion.is_message() {
@@ -48,11 +89,11 @@ impl<H: EndpointEvents> Receives for Endpoint<H> {
             }
             this.context.lost();
             // Not before, or the Receive would seem to be missing on a connection in order.
-            this.receive.lock().put_back(buffer);
+            this.keep_back(buffer);
             return;
         }
         if this.is_cut_off() {
-            this.receive.lock().put_back(buffer);
+            Arc::from(this).keep_back(buffer);
             return;
         }
         let len = completion.byte_len();
@@ -66,11 +107,27 @@ impl<H: EndpointEvents> Receives for Endpoint<H> {
         };
         H::received(this.context.handler(), message);
     }
-}
 
-impl<H: EndpointEvents> Endpoint<H> {
+    /// Takes a buffer back whose QP is in error, or soon will be.
+    fn keep_back(self: &Arc<Self>, buffer: Buffer<H>) {
+        match buffer {
+            Buffer::Own(buffer) => self.receive.lock().put_back(buffer),
+            shared @ Buffer::Shared(_) => self.recycle(shared),
+        }
+    }
+
     /// Takes a buffer back that a [`Received`] is done with.
     fn recycle(self: &Arc<Self>, buffer: Buffer<H>) {
+        let buffer = match buffer {
+            Buffer::Own(buffer) => buffer,
+            Buffer::Shared(buffer) => {
+                if let Some(queue) = &self.shared {
+                    queue.recycle(buffer);
+                }
+                self.held.fetch_sub(1, Relaxed);
+                return;
+            }
+        };
         let mut gate = self.receive.lock();
         let surplus = gate.put(buffer);
         let qp = surplus.as_ref().and_then(|_| gate.qp.clone());
@@ -104,7 +161,7 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// [ended](Self::enlarged), `EINVAL` if the endpoint was not made for that, `ENOMEM`. Then
     /// nothing has changed.
     pub(crate) fn enlarge_receives(self: &Arc<Self>, size: u32) -> Result {
-        if !self.sizes.may_enlarge {
+        if !self.sizes.may_enlarge || self.shares_receives() {
             return Err(EINVAL);
         }
         // Writeback may wait for this very connection.
@@ -119,9 +176,13 @@ impl<H: EndpointEvents> Endpoint<H> {
         }
     }
 
-    /// Has Receives of `size` octets take the places of all, one by one as those come back. Any
-    /// context. Returns false, and does nothing, while another such change has not ended.
+    /// Has Receives of `size` octets take the places of its own, if it has such, one by one as
+    /// those come back. Any context. Returns false, and does nothing, while another such change has
+    /// not ended.
     pub(crate) fn resize_receives(self: &Arc<Self>, size: u32) -> bool {
+        if self.shares_receives() {
+            return false;
+        }
         let mut gate = self.receive.lock();
         let resizes = gate.stock.resize(size as usize);
         let wants_more = gate.stock.wants_more();
@@ -145,8 +206,8 @@ impl<H: EndpointEvents> Endpoint<H> {
         size.filter(|_| gate.stock.unfit() == 0)
     }
 
-    /// Has `count` Receives more kept posted for the peer. Sleeps, but not in a handler of a
-    /// completion.
+    /// Has `count` Receives more kept posted for the peer, unless they are shared. Sleeps, but not
+    /// in a handler of a completion.
     ///
     /// # Errors
     ///
@@ -159,6 +220,9 @@ impl<H: EndpointEvents> Endpoint<H> {
         let Some(objects) = &*objects else {
             return Err(ENOTCONN);
         };
+        if self.shares_receives() {
+            return Ok(());
+        }
         let qp = objects.cm.queue_pair().ok_or(ENOTCONN)?;
         if !self.receive.lock().stock.raise(count) {
             return Err(ENOSPC);
@@ -192,13 +256,13 @@ impl<H: EndpointEvents> Endpoint<H> {
         self.receive.lock().post()
     }
 
-    /// Returns whether there are as many Receives as the peer may count on. If not, one
+    /// Returns whether there are as many of its own Receives as the peer may count on. If not, one
     /// was lost, and the peer would wait for it for ever. Sleeps.
     pub(crate) fn has_receives(&self) -> bool {
         // While it is held nobody adds any.
         let objects = self.objects.lock();
         let gate = self.receive.lock();
-        let is_open = gate.qp.is_some() && !self.is_cut_off();
+        let is_open = gate.qp.is_some() && !self.shares_receives() && !self.is_cut_off();
         let is_short = is_open && gate.there() < gate.stock.target();
         drop(gate);
         drop(objects);
@@ -230,12 +294,25 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// Takes back what [`Self::ask_for_receives`] was asked for, of which the peer was not told, or
     /// which it has used.
     pub(crate) fn return_receives(&self, count: u32) {
-        self.receive.lock().stock.lower(count);
+        if !self.shares_receives() {
+            self.receive.lock().stock.lower(count);
+        }
     }
 
-    /// Returns the number of Receives that serve this many credits.
+    /// Returns the number of Receives that serve this many credits; where they are shared, of
+    /// messages that may arrive.
     pub(crate) fn receives_for(&self, credits: u32) -> u32 {
-        credits.saturating_mul(self.sizes.receives_per_credit)
+        let each = if self.shares_receives() {
+            MESSAGES_PER_CREDIT
+        } else {
+            self.sizes.receives_per_credit
+        };
+        credits.saturating_mul(each)
+    }
+
+    /// Returns whether the Receives are shared with other connections.
+    pub(crate) fn shares_receives(&self) -> bool {
+        self.shared.is_some()
     }
 }
 
@@ -256,8 +333,12 @@ pub(crate) struct Received<H: EndpointEvents> {
 impl<H: EndpointEvents> Received<H> {
     /// The message.
     pub(crate) fn bytes(&self) -> &[u8] {
-        let buffer = self.buffer.as_ref();
-        buffer.map_or(&[], |buffer| buffer.bytes(self.len as usize))
+        let len = self.len as usize;
+        match &self.buffer {
+            Some(Buffer::Own(buffer)) => buffer.bytes(len),
+            Some(Buffer::Shared(buffer)) => buffer.bytes(len),
+            None => &[],
+        }
     }
 
     /// Counts the message as a Call, until it is dropped. Returns how many there are with it.

@@ -41,8 +41,12 @@ impl<O: Receives> ReceiveGate<O> {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(super) fn new(sizes: &Sizes) -> Result<Self> {
-        let (most, target) = (sizes.receives, sizes.first_receives);
+    pub(super) fn new(sizes: &Sizes, shares: bool) -> Result<Self> {
+        let (most, target) = if shares {
+            (0, 0)
+        } else {
+            (sizes.receives, sizes.first_receives)
+        };
         Ok(Self {
             qp: None,
             idle: KVVec::with_capacity(usize::try_from(most)?, GFP_KERNEL)?,

@@ -8,7 +8,10 @@ use crate::{
         Endpoint,
         EndpointEvents, //
     },
-    kext::device_memory::DeviceMemory,
+    kext::{
+        device_memory::DeviceMemory,
+        host_key::random, //
+    },
     observe::trace,
     proto::chunk::Segment,
     rdma::{
@@ -133,7 +136,18 @@ pub(crate) struct RegionHandle<H: EndpointEvents> {
 
 impl<H: EndpointEvents> RegionHandle<H> {
     /// Puts the next run of `memory` into the region, of `longest` octets at most, see
-    /// `Region::map`. `tag` is what the segment's offset begins with.
+    /// `Region::map`. `tag` is what the segment's offset begins with; but where the connection
+    /// shares its PD with others, that is a random number.
+    ///
+    /// # What keeps a peer off the regions of another
+    ///
+    /// A device lets a peer use what is registered in the PD of its QP. A connection with Receives
+    /// of its own has a PD of its own. Connections that share Receives share their PD too, as rxe
+    /// and siw demand in different ways. What has regions in such a PD is the server's Call to a
+    /// client with chunks (Version Two, level RDMA2_RVRSDIR_GENL), as long as that Call goes on. To
+    /// use one, another client would have to guess R_key and offset at the first attempt, since
+    /// the wrong ones end its connection. Devices give R_keys out in order, so the offset has a
+    /// random number of 32 bits.
     ///
     /// # Errors
     ///
@@ -146,7 +160,14 @@ impl<H: EndpointEvents> RegionHandle<H> {
         longest: u32,
     ) -> Result {
         let region = self.region.as_mut().ok_or(EINVAL)?;
-        region.map(memory, direction, tag, longest)?;
+        // Where regions of several connections are in one PD, what one peer is told of them must be
+        // no help to another.
+        let upper = if self.endpoint.shares_receives() {
+            u32::from_ne_bytes(random())
+        } else {
+            tag
+        };
+        region.map(memory, direction, upper, longest)?;
         let segment = segment(region.remote());
         trace::region_map(
             self.endpoint.number(),

@@ -10,7 +10,7 @@ use crate::rdma::send_queue::{
 /// The size of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
-    /// Receive buffers at most.
+    /// Receive buffers at most. Not used where Receives are shared, and neither are the next three.
     pub(crate) receives: u32,
     /// Receives that are kept posted to begin with.
     pub(crate) first_receives: u32,
@@ -51,9 +51,11 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Returns the number of buffers, regions and others that are made for the QP at most.
-    pub(super) fn postings(&self) -> u32 {
-        [self.receives, self.sends, self.regions]
+    /// Returns the number of buffers, regions and others that are made for the QP at most, which
+    /// perhaps shares its Receives.
+    pub(super) fn postings(&self, shares: bool) -> u32 {
+        let receives = if shares { 0 } else { self.receives };
+        [receives, self.sends, self.regions]
             .into_iter()
             .fold(POSTINGS, u32::saturating_add)
     }

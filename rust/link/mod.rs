@@ -243,7 +243,7 @@ impl<H: EndpointEvents> Link<H> {
             sizes.send_queue.reads = reads_posted(read_depth, &limits);
         }
         let (segments, receives) = (sizes.segments, sizes.first_receives);
-        let owner = EndpointOwner::new(cm, sizes)?;
+        let owner = EndpointOwner::new(cm, sizes, None)?;
         let left = Msecs::try_from(until.saturating_sub(milliseconds()))?;
         let accepted = owner.connect(&own.encode(), read_depth, left)?;
         // A server that answers no RDMA Reads may send us no Read chunks.

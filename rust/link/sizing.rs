@@ -210,6 +210,7 @@ mod tests {
         memory_management: true,
         fast_reg_pages: 512,
         queue_depth: 16_384,
+        srq_depth: 0,
         send_sges: 32,
         inbound_reads: 128,
         outbound_reads: 128,

@@ -62,6 +62,9 @@ pub(crate) fn free_share(most: u32, used: u64, limit: u64) -> u32 {
     u32::try_from(share).unwrap_or(most)
 }
 
+/// The most Calls for each credit that are tolerated, see [`Allowance::is_overrun`].
+pub(crate) const MESSAGES_PER_CREDIT: u32 = 2;
+
 /// The promise of a Responder to one peer.
 ///
 /// A peer of Version One keeps its last grant as long as it likes and may then use all of it at
@@ -96,7 +99,8 @@ pub(crate) struct Allowance {
     replied: u32,
 }
 
-/// A peer answers more than it was asked.
+/// A peer has more Calls unanswered than it was granted (RFC 8166, 3.3.1), or answers more than it
+/// was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overrun;
 
@@ -142,6 +146,15 @@ impl Allowance {
     /// The peer uses all that it was granted, so that more would be of use.
     pub(crate) fn use_up(&mut self) {
         self.used_up = true;
+    }
+
+    /// Returns whether a peer breaks its credits which has `unanswered` Calls with us.
+    ///
+    /// Clients of Linux forget the Calls of a process that is killed, and send others in their
+    /// place while we still work on the former. So there may be twice as many as were granted, when
+    /// all were forgotten. More than that is more than the peer was ever let have under way.
+    pub(crate) const fn is_overrun(&self, unanswered: u32) -> bool {
+        unanswered > self.promised().saturating_mul(MESSAGES_PER_CREDIT)
     }
 
     /// Returns how many more credits would be of use, if there may be `most`: as many again as
@@ -419,6 +432,26 @@ mod tests {
         }
         allowance.arrived(21);
         assert_eq!(allowance.wanted(u32::MAX), 0);
+    }
+
+    /// RFC 8166, section 3.3.1: Calls of killed processes are tolerated, once for each credit.
+    #[test]
+    fn more_calls_than_granted_are_an_overrun() {
+        let mut allowance = Allowance::new(4, 64);
+        assert!(!allowance.is_overrun(8) && allowance.is_overrun(9));
+        allowance.arrived(4);
+        let more = allowance.begin_growth(u32::MAX);
+        assert!(allowance.is_overrun(9));
+        allowance.grow(more);
+        assert!(!allowance.is_overrun(16) && allowance.is_overrun(17));
+        // What was withdrawn may still be used, until a Reply has taken it back.
+        assert!(allowance.withdraw(4));
+        assert!(!allowance.is_overrun(16));
+        for _ in 0..4 {
+            allowance.replied();
+        }
+        allowance.settle_replied();
+        assert!(!allowance.is_overrun(8) && allowance.is_overrun(9));
     }
 
     #[test]

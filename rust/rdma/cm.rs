@@ -28,13 +28,15 @@ pub(crate) use self::{
         ConnectRequest,
         ConnectionRequests,
         Listener,
-        RequestId, //
+        RequestId,
+        RnrTimer, //
     },
     queue_pair::{
         Drained,
         QueuePairEvents,
         QueuePairParameters,
-        QueuePairUser, //
+        QueuePairUser,
+        ReceiveSource, //
     }, //
 };
 
@@ -44,9 +46,12 @@ use crate::{
         Net,
         SockAddr, //
     },
-    rdma::device::{
-        Device,
-        DeviceLimits, //
+    rdma::{
+        device::{
+            Device,
+            DeviceLimits, //
+        },
+        shared_receive_queue::SharedReceives, //
     },
     sys, //
 };
@@ -258,9 +263,9 @@ impl<H: CmEvents> CmId<H> {
     ///
     /// `ENODEV` before a device was found, `EEXIST` if there is a QP, `EINVAL` if the device cannot
     /// have one as large, `ENOMEM`, or what the device reports.
-    pub(crate) fn create_queue_pair<O: QueuePairEvents>(
+    pub(crate) fn create_queue_pair<O: QueuePairEvents, R: SharedReceives<Member = O>>(
         &mut self,
-        parameters: QueuePairParameters,
+        parameters: QueuePairParameters<R>,
         events: Arc<O>,
     ) -> Result {
         if self.qp.is_some() {
@@ -282,7 +287,8 @@ impl<H: CmEvents> CmId<H> {
     /// Puts the QP into error, and waits until what was posted to it has completed, or a device has
     /// said that it has. Sleeps.
     ///
-    /// Nobody may be able to post any more, or the wait may be long. [`None`] if there is no QP.
+    /// Receives that are shared are not waited for. Nobody may be able to post any more, or the
+    /// wait may be long. [`None`] if there is no QP.
     pub(crate) fn drain_queue_pair(&self) -> Option<Drained<'_>> {
         self.qp.as_ref()?.drain()
     }

@@ -69,6 +69,11 @@ impl<'a> Completion<'a> {
         unsafe { *self.0.__bindgen_anon_1.wr_cqe }
     }
 
+    /// Returns the QP, which may be gone: not to be followed.
+    pub(super) fn qp(self) -> *const sys::ib_qp {
+        self.0.qp
+    }
+
     /// Returns whether a message arrived, on success of a Receive. An RDMA Write with immediate
     /// data uses up a Receive too, and puts nothing into its buffer.
     pub(crate) fn is_message(self) -> bool {
@@ -139,7 +144,6 @@ impl CompletionQueue {
     /// pool go then, whatever references there are. No QP uses the CQ for us any more by then.
     pub(crate) unsafe fn shared(device: &Device, entries: u32, vector: u32) -> Result<Self> {
         let device = device.try_clone().ok_or(ENODEV)?;
-        let vector = c_int::try_from(vector % device.vectors())?;
         // SAFETY: The device is live; its attributes do not change after registration.
         let most = unsafe { (*device.as_ptr()).attrs.max_cqe };
         if i64::from(entries) > i64::from(most) {
@@ -160,6 +164,7 @@ impl CompletionQueue {
         if !pool_serves(entries, places) {
             return Self::own(&device, entries, vector);
         }
+        let vector = Self::vector(&device, vector)?;
         // SAFETY: The device is live.
         let cq = from_err_ptr(unsafe { Self::pool_get(&device, entries, vector) })?;
         // INVARIANT: It came from the pool.
@@ -169,6 +174,11 @@ impl CompletionQueue {
             shared: true,
             _device: device,
         })
+    }
+
+    /// Returns the completion vector of a device with that number.
+    fn vector(device: &Device, number: u32) -> Result<c_int> {
+        Ok(c_int::try_from(number % device.vectors())?)
     }
 
     /// Takes `entries` places in a CQ of the device's pool, for a completion vector.
@@ -194,12 +204,14 @@ impl CompletionQueue {
     ///
     /// `EINVAL` if it is too large, `ENOMEM`, or what the device reports.
     ///
-    /// QPs that use it must go before it; the core refuses to free it otherwise.
-    fn own(device: &Device, entries: u32, vector: c_int) -> Result<Self> {
+    /// QPs and Shared Receive Queues that use it must go before it; the core refuses to free it
+    /// otherwise.
+    pub(super) fn own(device: &Device, entries: u32, vector: u32) -> Result<Self> {
         let device = device.try_clone().ok_or(ENODEV)?;
         let (raw, private) = (device.as_ptr(), ptr::null_mut());
         let entries_c = c_int::try_from(entries)?;
         let context = sys::ib_poll_context_IB_POLL_WORKQUEUE;
+        let vector = Self::vector(&device, vector)?;
         // SAFETY: The device is live, and has that vector.
         let cq = unsafe { sys::ib_alloc_cq(raw, private, entries_c, vector, context) };
         let cq = from_err_ptr(cq)?;
@@ -213,7 +225,7 @@ impl CompletionQueue {
     }
 
     /// Waits until the completions were handled that are there. Not to be called from a handler.
-    fn flush(&self) {
+    pub(super) fn flush(&self) {
         // A completion that comes into a CQ that is not being polled makes its work item due. If it
         // is due now, its next run finds all that is there. If it is running it may have looked
         // already, but then it makes itself due again when it finds more at its end. So the second

@@ -91,6 +91,9 @@ pub(crate) struct DeviceLimits {
     /// The most work requests that each queue of a QP takes, of which both have their completions
     /// in one Completion Queue.
     pub(crate) queue_depth: u32,
+    /// The most Receives that a Shared Receive Queue takes, and one CQ the completions of; 0 if
+    /// there are no such queues.
+    pub(crate) srq_depth: u32,
     /// The most scatter/gather elements of a Send.
     pub(crate) send_sges: u32,
     /// The number of RDMA Reads of the peer that the device answers at a time on one QP.
@@ -116,6 +119,11 @@ impl DeviceLimits {
                 != 0,
             fast_reg_pages: attrs.max_fast_reg_page_list_len,
             queue_depth: limit(attrs.max_qp_wr).min(limit(attrs.max_cqe) / 2),
+            srq_depth: if limit(attrs.max_srq) > 0 {
+                limit(attrs.max_srq_wr).min(limit(attrs.max_cqe))
+            } else {
+                0
+            },
             send_sges: limit(attrs.max_send_sge),
             inbound_reads: u8::try_from(attrs.max_qp_rd_atom).unwrap_or(u8::MAX),
             outbound_reads: u8::try_from(attrs.max_qp_init_rd_atom).unwrap_or(u8::MAX),

@@ -14,4 +14,5 @@ pub(crate) mod receive_buffer;
 pub(crate) mod region;
 pub(crate) mod rw;
 pub(crate) mod send_queue;
+pub(crate) mod shared_receive_queue;
 mod work_request;

@@ -4,16 +4,16 @@
 //!
 //! # Who owns what, and what ends it
 //!
-//! A [`Posting`] is made for one QP. It holds what work requests refer to (a completion entry, and
-//! mostly a buffer), and is a handle, of which there may be several. The [`Keeper`] of the queue
-//! has one of them, and one of the object to be told of completions, from the beginning until the
-//! queue has ended. So neither can go while a work
+//! A [`Posting`] is made for one queue: a QP, or a Shared Receive Queue. It holds what work
+//! requests refer to (a completion entry, and mostly a buffer), and is a handle, of which there may
+//! be several. The [`Keeper`] of the queue has one of them, and one of the object to be told of
+//! completions, from the beginning until the queue has ended. So neither can go while a work
 //! request may complete, whatever its users do. That is brought about without the CQ, which
 //! outlives us all, even the module:
 //!
 //! 1. Nobody has a [`QueuePairUser`](crate::rdma::cm::QueuePairUser) any more: nothing is posted.
-//! 2. The QP was put into its error state, and a marker was posted to each of its queues; when
-//!    it has completed, so has what was posted before it. A device may lose a
+//! 2. The QP was put into its error state, and a marker was posted to each queue that is not
+//!    shared; when it has completed, so has what was posted before it. A device may lose a
 //!    completion, or let the marker overtake others.
 //! 3. The QP is destroyed, which ends what the device may still have to complete: whatever there
 //!    will ever be is in the CQ now, and the work item that polls it is running or due.
@@ -276,6 +276,11 @@ impl<T: Completes> Posting<T> {
     /// Returns whether it is for the queue of `keeper`.
     pub(super) fn is_for(&self, keeper: &Arc<Keeper>) -> bool {
         Arc::ptr_eq(&self.0.keeper, keeper)
+    }
+
+    /// Returns its place among all that the queue keeps. No two have the same at a time.
+    pub(super) fn place(&self) -> u32 {
+        self.0.place
     }
 
     /// Returns the C object, for a work request to the queue that it is for.

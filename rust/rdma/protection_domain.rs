@@ -14,12 +14,12 @@ use crate::{
 ///
 /// # Invariants
 ///
-/// `pd` is a PD of `_device`, not yet deallocated.
+/// `pd` is a PD of `device`, not yet deallocated.
 pub(crate) struct ProtectionDomain {
     /// The C object.
     pd: NonNull<sys::ib_pd>,
     /// The device, which goes after the PD.
-    _device: Device,
+    device: Device,
 }
 
 // SAFETY: A PD belongs to no thread.
@@ -40,11 +40,12 @@ impl ProtectionDomain {
         let pd = from_err_ptr(unsafe { sys::ib_alloc_pd(device.as_ptr(), 0) })?;
         let pd = NonNull::new(pd).ok_or(ENOMEM)?;
         // INVARIANT: It was just allocated. Without memory for the `Arc`, `Drop` deallocates it.
-        let this = Self {
-            pd,
-            _device: device,
-        };
-        Ok(Arc::new(this, GFP_KERNEL)?)
+        Ok(Arc::new(Self { pd, device }, GFP_KERNEL)?)
+    }
+
+    /// Returns the device.
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
     }
 
     /// Returns the key for all memory that is mapped for the device.

@@ -151,6 +151,11 @@ impl<K: ReceiveKind> ReceiveBuffer<K> {
         unsafe { self.0.buffer.bytes(len) }
     }
 
+    /// Returns its place among all buffers of its queue. No two have the same at a time.
+    pub(crate) fn place(&self) -> u32 {
+        self.0.place()
+    }
+
     /// Ends its mapping, and forgets it.
     pub(super) fn release(self, keeper: &Arc<Keeper>) {
         if self.0.is_for(keeper) {

@@ -32,6 +32,9 @@ unsafe impl PlainRequest for sys::ib_reg_wr {}
 // SAFETY: Integers, pointers, and unions of those.
 unsafe impl PlainRequest for sys::ib_qp_attr {}
 
+// SAFETY: Integers, pointers, and a union of structures of those.
+unsafe impl PlainRequest for sys::ib_srq_init_attr {}
+
 /// Sets the handler of the completion of a Send Queue work request.
 pub(crate) fn set_send_cqe(wr: &mut sys::ib_send_wr, cqe: *mut sys::ib_cqe) {
     wr.__bindgen_anon_1.wr_cqe = ManuallyDrop::new(cqe);

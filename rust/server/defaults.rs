@@ -5,7 +5,7 @@
 //! What all clients together should take is at most 5/32 of the memory so, on machines with 6 GiB
 //! or more: a 16th for Receives, a 16th for the pages of RDMA Reads and Writes, a 32nd for Send
 //! buffers. Smaller machines have the least of each, which a server needs to be of use. Beyond that
-//! each client has its first credits.
+//! each client has its first credits. Receives that connections share are among the others.
 
 use crate::kext::machine;
 use crate::kext::prelude::*;
@@ -60,11 +60,24 @@ const SEND_BUFFERS: ByMemory = ByMemory {
     most: 1 << 20,
 };
 
+/// Returns the number of Receives of `size` octets that connections of a device share: an eighth of
+/// what all Receives should take. As many again may hold messages.
+pub(super) fn shared_depth(size: u32) -> u32 {
+    let memory = u64::from(tunables::receive_megabytes()) << 20;
+    let shared = ByMemory {
+        part: 8,
+        unit: size.into(),
+        least: 64,
+        most: 16_384,
+    };
+    shared.on(memory)
+}
+
 /// Logs that a module parameter of earlier versions is set. Kernels hand its value out by value or
 /// by reference.
 fn ignore(name: &str, value: impl core::borrow::Borrow<u32>) {
     if *value.borrow() != 0 {
-        pr_warn!("{name}: ignored; each connection has its own Receives\n");
+        pr_warn!("{name}: ignored; see own_receive_queues\n");
     }
 }
 

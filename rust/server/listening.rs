@@ -11,6 +11,7 @@
 //! - nobody can add a listener at one address to a service with threads;
 //! - nfsd expects that the list is not empty whenever one of its threads begins.
 
+use crate::endpoint::shared_queue::SharedQueues;
 use crate::kext::delayed_work::{
     impl_has_delayed_work_ext,
     new_delayed_work_ext,
@@ -396,6 +397,7 @@ impl ListenTransport for Listening {
                 xprt <- SvcXprt::new(server),
                 requests <- new_spinlock!(requests, "rpcrdma::Listening::requests"),
                 common: Common {
+                    queues: SharedQueues::new()?,
                     offenders: Offenders::new()?,
                 },
                 place <- new_mutex!(Place::Making { lost: false }, "rpcrdma::Listening::place"),

@@ -67,6 +67,9 @@ tunables! {
     /// Returns the highest version that a new connection of the client offers: 1 or 2.
     pub(crate) fn client_version = rpcrdma_parameter_client_version;
 
+    /// Returns the number of connections of a device that have Receive Queues of their own.
+    pub(crate) fn own_receive_queues = rpcrdma_parameter_own_receive_queues;
+
     /// Returns the protocol that a new connection of the client offers as version number two: 7, or
     /// 2016.
     pub(crate) fn client_dialect = rpcrdma_parameter_client_dialect;

@@ -19,6 +19,8 @@ unsigned int rpcrdma_parameter_client_request_receive_size;
 unsigned int rpcrdma_parameter_client_request_remote_invalidation;
 unsigned int rpcrdma_parameter_server_request_callbacks;
 unsigned int rpcrdma_parameter_keep_alive;
+/* The connections of a device with Receive Queues of their own. */
+unsigned int rpcrdma_parameter_own_receive_queues = 4096;
 /* The number of times that client_version or client_dialect was set. */
 unsigned int rpcrdma_parameter_client_version_set;
 
@@ -177,6 +179,10 @@ MODULE_PARM_DESC(client_version,
 module_param_cb(server_version, &version_ops, &rpcrdma_parameter_server_version, 0644);
 MODULE_PARM_DESC(server_version,
 		 "Highest RPC-over-RDMA version accepted from clients: 1 or 2 (default 2)");
+
+module_param_named(own_receive_queues, rpcrdma_parameter_own_receive_queues, uint, 0644);
+MODULE_PARM_DESC(own_receive_queues,
+		 "Connections of a device that have their own Receive Queue; further ones share one; 0 = all share (default 4096)");
 
 module_param_cb(client_dialect, &client_dialect_ops, &rpcrdma_parameter_client_dialect, 0644);
 MODULE_PARM_DESC(client_dialect,

@@ -36,6 +36,21 @@ def restart(*parameters):
     remote("echo Y >/proc/fs/nfsd/v4_end_grace", ok=None)
 
 
+def own_queues(count):
+    """Sets how many connections of a device have Receive Queues of their own."""
+    remote(f"echo {count} > /sys/module/rpcrdma/parameters/own_receive_queues")
+
+
+def all_share():
+    """Has all connections that come now share Receives."""
+    own_queues(0)
+
+
+def is_shared(connection="*"):
+    """Whether one of the server's connections shares Receives; the only one if it is not named."""
+    return "receive_queue: shared" in remote(f"cat {DEBUGFS}/{connection}/state")
+
+
 def set_memory(megabytes):
     """Sets what the Receives of all connections should take at most."""
     remote(f"echo {megabytes} > /proc/sys/sunrpc/svc_rdma/receive_memory")

@@ -26,7 +26,10 @@ use crate::{
             receives::Renewal,
             Terms, //
         },
-        credits::Allowance,
+        credits::{
+            Allowance,
+            Overrun, //
+        },
         message::Version, //
     }, //
 };
@@ -220,10 +223,24 @@ impl Channel {
     }
 
     /// Counts a Call of Version One with which `unanswered` Calls of the peer have no Reply. Only
-    /// the next renewal depends on it, so it gives [`Self::act`] nothing to do. What comes beyond
-    /// the peer's Receives waits at the peer. Over iWARP it ends the connection.
-    pub(crate) fn arrived(&self, unanswered: u32) {
-        self.state.lock().connection.receives_mut().used(unanswered);
+    /// the next renewal depends on it, so it gives [`Self::act`] nothing to do.
+    ///
+    /// # Errors
+    ///
+    /// [`Overrun`] if it should not have been sent, and has used a Receive that others share. What
+    /// comes beyond the peer's own Receives waits at the peer; over iWARP it ends the connection.
+    pub(crate) fn arrived<H: EndpointEvents>(
+        &self,
+        endpoint: &Endpoint<H>,
+        unanswered: u32,
+    ) -> Result<(), Overrun> {
+        let mut state = self.state.lock();
+        let receives = state.connection.receives_mut();
+        receives.used(unanswered);
+        if endpoint.shares_receives() && receives.allowance().is_overrun(unanswered) {
+            return Err(Overrun);
+        }
+        Ok(())
     }
 
     /// Sets how many Receives there are beside those for credits. They are posted before.

@@ -42,12 +42,29 @@ const BACKLOG: c_int = 1024;
 /// 9.7.5.2.8).
 const RETRY_FOR_EVER: u8 = 7;
 
-/// The code of 1.28 ms, after which a peer's device tries again to send what found no Receive. The
-/// CM would have 655 ms. The queue is the peer's own: one that keeps to its credits always finds a
-/// Receive there; one that does not waits for what it has sent before, and asks 800 times a second
-/// at most.
-// CAST: The codes have five bits.
-const RNR_TIMER: u8 = sys::ib_rnr_timeout_IB_RNR_TIMER_001_28 as u8;
+/// The time after which a peer's device tries again to send what found no Receive. The CM would
+/// have 655 ms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RnrTimer {
+    /// The queue is shared: others may have used the Receives that were there. 0.32 ms.
+    Shared,
+    /// The queue is the peer's own. One that keeps to its credits always finds a Receive there; one
+    /// that does not waits for what it has sent before, and asks 800 times a second at most:
+    /// 1.28 ms.
+    Own,
+}
+
+impl RnrTimer {
+    /// Returns its code.
+    const fn code(self) -> u8 {
+        let code = match self {
+            Self::Shared => sys::ib_rnr_timeout_IB_RNR_TIMER_000_32,
+            Self::Own => sys::ib_rnr_timeout_IB_RNR_TIMER_001_28,
+        };
+        // CAST: The codes have five bits.
+        code as u8
+    }
+}
 
 /// Told of connections that ask to be accepted.
 pub(crate) trait ConnectionRequests: Send + Sync + Sized + 'static {
@@ -216,8 +233,8 @@ impl<H: CmEvents> CmId<H> {
     /// Accepts the connection, on which up to `read_depth` RDMA Reads may be under way at once, and
     /// up to `answer_depth` of the peer's. The QP must exist, with its Receives posted.
     ///
-    /// Where a message finds no Receive the peer's device tries again after a while, as often as it
-    /// takes, and both devices count it. There is no such thing in iWARP.
+    /// Where a message finds no Receive the peer's device tries again after the time of `timer`, as
+    /// often as it takes, and both devices count it. There is no such thing in iWARP.
     ///
     /// # Errors
     ///
@@ -227,10 +244,11 @@ impl<H: CmEvents> CmId<H> {
         private_data: &[u8],
         read_depth: u8,
         answer_depth: u8,
+        timer: RnrTimer,
     ) -> Result {
         let len = u8::try_from(private_data.len()).map_err(|_| EINVAL)?;
         // SAFETY: The id is live. The CM takes its own lock, and sets the timer when it accepts.
-        to_result(unsafe { sys::rdma_set_min_rnr_timer(self.id.as_ptr(), RNR_TIMER) })?;
+        to_result(unsafe { sys::rdma_set_min_rnr_timer(self.id.as_ptr(), timer.code()) })?;
         let mut parameters = sys::rdma_conn_param {
             private_data: private_data.as_ptr().cast(),
             private_data_len: len,

@@ -6,8 +6,8 @@
 //!
 //! The QP belongs to the [`CmId`](super::CmId) of its connection. A [`QueuePairUser`] keeps it from
 //! being destroyed: its end waits until there is none. The QP keeps its PD, the CQ places of its
-//! work requests, what is posted to it, and the object that its events go to; it gives them up when
-//! it is destroyed and its completions were handled.
+//! work requests, what is posted to it, the Shared Receive Queue, and the object that its events go
+//! to; it gives them up when it is destroyed and its completions were handled.
 
 use crate::kext::prelude::*;
 use crate::{
@@ -29,6 +29,11 @@ use crate::{
             ReceiveBuffer,
             Receives, //
         },
+        shared_receive_queue::{
+            MemberOf,
+            SharedReceiveQueue,
+            SharedReceives, //
+        },
         work_request::PlainRequest, //
     },
     sys, //
@@ -47,16 +52,22 @@ pub(crate) trait QueuePairEvents: Send + Sync + 'static {
     fn queue_pair_event(this: &Arc<Self>, event: u32);
 }
 
+/// The queue to which the Receives of a QP are posted.
+pub(crate) enum ReceiveSource<R: SharedReceives> {
+    /// To a queue of its own for this many of them, in the PD.
+    Own(Arc<ProtectionDomain>, u32),
+    /// To a queue that it shares, in the PD of that.
+    Shared(Arc<SharedReceiveQueue<R>>),
+}
+
 /// The properties of a new QP.
-pub(crate) struct QueuePairParameters {
+pub(crate) struct QueuePairParameters<R: SharedReceives> {
     /// The number of Sends that may be posted at once.
     pub(crate) send_depth: u32,
     /// The number of scatter/gather elements of a Send, RDMA Read or Write.
     pub(crate) send_sges: u32,
-    /// The PD.
-    pub(crate) pd: Arc<ProtectionDomain>,
-    /// The number of Receives that may be posted at once, each of one element.
-    pub(crate) receives: u32,
+    /// The Receives, each of one element.
+    pub(crate) receives: ReceiveSource<R>,
     /// The largest number of [postings](Posting) that are made for it.
     pub(crate) postings: u32,
     /// The number of the connection among others of its kind. The completion vectors are used in
@@ -207,8 +218,8 @@ impl Drained<'_> {
 ///
 /// # Invariants
 ///
-/// `id` is live, and has the QP of `user`, whose completions go to `queue`, and its events to
-/// `events`.
+/// `id` is live, and has the QP of `user`, whose completions go to `queue` (those of Receives that
+/// are shared to that of `srq`), and its events to `events`.
 pub(super) struct QueuePair {
     /// The CM id.
     id: *mut sys::rdma_cm_id,
@@ -220,6 +231,8 @@ pub(super) struct QueuePair {
     _queue: CompletionQueue,
     /// The postings. They end when the handlers have done with them.
     end: EndOfQueue,
+    /// The queue of Receives that are shared, and the address of the QP's user there.
+    srq: Option<(Arc<dyn MemberOf>, usize)>,
     /// The PD.
     _pd: Arc<ProtectionDomain>,
     /// The object that events go to.
@@ -247,7 +260,7 @@ impl QueuePair {
     /// Makes the QP of a CM id, whose events go to `events`. It takes one place more in each
     /// direction than work requests may be posted, for the marker of a drain. All completions are
     /// handled in one CQ, so that a run of the handler mostly finds the completion of a Reply with
-    /// the next Call.
+    /// the next Call; except for those of Receives that are shared.
     ///
     /// # Errors
     ///
@@ -257,19 +270,21 @@ impl QueuePair {
     ///
     /// The id is live until the value was dropped, has no QP, and a resolved route, on a port of
     /// `device`. The value is dropped before a client of the device has given that up.
-    pub(super) unsafe fn new<O: QueuePairEvents>(
+    pub(super) unsafe fn new<O: QueuePairEvents, R: SharedReceives<Member = O>>(
         id: *mut sys::rdma_cm_id,
         device: Device,
         port: u32,
-        parameters: QueuePairParameters,
+        parameters: QueuePairParameters<R>,
         events: Arc<O>,
     ) -> Result<Self> {
         let send_places = parameters.send_depth.checked_add(1).ok_or(EINVAL)?;
-        let receive_places = parameters.receives.checked_add(1).ok_or(EINVAL)?;
+        let (receive_places, srq, pd) = match parameters.receives {
+            ReceiveSource::Own(pd, depth) => (depth.checked_add(1).ok_or(EINVAL)?, None, pd),
+            ReceiveSource::Shared(srq) => (0, Some(srq.clone()), srq.pd().clone()),
+        };
         let places = send_places.checked_add(receive_places).ok_or(EINVAL)?;
         // SAFETY: The caller guarantees it; the QP is destroyed before the places are given back.
         let queue = unsafe { CompletionQueue::shared(&device, places, parameters.number) }?;
-        let pd = parameters.pd;
         let unused = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
         let keeper = Keeper::new(parameters.postings)?;
         let mut attributes = sys::ib_qp_init_attr {
@@ -277,7 +292,8 @@ impl QueuePair {
             event_handler: Some(event_callback::<O>),
             qp_context: Arc::as_ptr(&events).cast_mut().cast(),
             send_cq: queue.as_ptr(),
-            recv_cq: queue.as_ptr(),
+            recv_cq: srq.as_ref().map_or(&queue, |srq| srq.queue()).as_ptr(),
+            srq: srq.as_ref().map_or(ptr::null_mut(), |srq| srq.as_ptr()),
             cap: sys::ib_qp_cap {
                 max_send_wr: send_places,
                 max_recv_wr: receive_places,
@@ -291,8 +307,8 @@ impl QueuePair {
             qp_type: sys::ib_qp_type_IB_QPT_RC,
             ..pin_init::zeroed()
         };
-        // SAFETY: The id exists, as do PD and CQ, which the `QueuePair` keeps as long as the QP
-        // exists. The core checks that the PD is of the id's device.
+        // SAFETY: The id exists, as do PD, CQs and SRQ, which the `QueuePair` keeps as long as the
+        // QP exists. The core checks that the PD is of the id's device.
         to_result(unsafe { sys::rdma_create_qp(id, pd.as_ptr(), &raw mut attributes) })?;
         // SAFETY: `rdma_create_qp` has set the QP of the id.
         let qp = NonNull::new(unsafe { (*id).qp }).ok_or(EINVAL)?;
@@ -304,9 +320,19 @@ impl QueuePair {
             keeper: keeper.clone(),
             unused: unused.clone(),
         };
-        let used = Arc::new(used, GFP_KERNEL).inspect_err(|_| {
+        let address = qp.addr().get();
+        let entered = srq
+            .as_ref()
+            .map_or(Ok(()), |srq| srq.enter(address, events.clone()));
+        let srq =
+            srq.map(|srq| -> (Arc<dyn MemberOf>, usize) { (srq, Arc::as_ptr(&events).addr()) });
+        let used = entered.and_then(|()| Ok(Arc::new(used, GFP_KERNEL)?));
+        let used = used.inspect_err(|_| {
             // SAFETY: The id exists and has a QP, which nothing else uses yet.
             unsafe { sys::rdma_destroy_qp(id) };
+            if let Some((srq, user)) = &srq {
+                srq.left(address, *user);
+            }
         })?;
         // SAFETY: The fields are dropped after the QP was destroyed, this one after the places in
         // CQs.
@@ -318,6 +344,7 @@ impl QueuePair {
             unused,
             _queue: queue,
             end,
+            srq,
             _pd: pd,
             _events: events,
         })
@@ -329,14 +356,15 @@ impl QueuePair {
     }
 
     /// Puts it into error, and waits until what was posted to it has completed, or a device has
-    /// said that it has. Sleeps.
+    /// said that it has. Receives that are shared are not waited for. Sleeps.
     pub(super) fn drain(&self) -> Option<Drained<'_>> {
         let qp = self.user.as_ref()?.as_ptr();
-        // SAFETY: The QP exists. Its CQ has a place for both markers.
-        unsafe {
-            sys::ib_drain_rq(qp);
-            sys::ib_drain_sq(qp);
+        if self.srq.is_none() {
+            // SAFETY: The QP exists. Its CQ has a place for the marker.
+            unsafe { sys::ib_drain_rq(qp) };
         }
+        // SAFETY: As above.
+        unsafe { sys::ib_drain_sq(qp) };
         Some(Drained(self.end.keeper()))
     }
 
@@ -358,9 +386,17 @@ impl Drop for QueuePair {
     /// Destroys the QP as soon as it has no user. The places in CQs are dropped next, which waits
     /// for handlers.
     fn drop(&mut self) {
-        drop(self.user.take());
+        let user = self.user.take();
+        let address = user.as_ref().map_or(0, |user| user.as_ptr().addr());
+        drop(user);
         self.unused.wait();
+        if let Some((srq, _)) = &self.srq {
+            srq.flush();
+        }
         // SAFETY: By the type invariant the id exists and has the QP, which nothing uses any more.
         unsafe { sys::rdma_destroy_qp(self.id) };
+        if let Some((srq, user)) = &self.srq {
+            srq.left(address, *user);
+        }
     }
 }

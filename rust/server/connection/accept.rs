@@ -8,7 +8,12 @@ use super::{
     LEAVE_WORK,
     SEND_STEP, //
 };
+use crate::endpoint::shared_queue::{
+    SharedQueues,
+    Sharing, //
+};
 use crate::endpoint::{
+    Endpoint,
     EndpointOwner,
     QueueSizes,
     Sizes,
@@ -47,6 +52,7 @@ use crate::proto::connection::receives::{
     FOR_OPTIONAL, //
 };
 use crate::proto::connection::InOne;
+use crate::proto::credits::MESSAGES_PER_CREDIT;
 use crate::proto::message::Version;
 use crate::proto::props::{
     Properties,
@@ -61,6 +67,7 @@ use crate::rdma::cm::{
 };
 use crate::responder::stats::Stats;
 use crate::server::callback;
+use crate::server::defaults;
 use crate::server::inbox::Inbox;
 use crate::server::offenders::Offenders;
 use crate::sunrpc::svc::{
@@ -77,7 +84,7 @@ use crate::sunrpc::{
 /// places of others.
 const OTHER_RECEIVES: u32 = callback::SLOTS + 1 + FOR_OPTIONAL + RECEIVE_BATCH - 1 + REPLACEMENTS;
 
-/// The Receives for each credit. Clients of Linux forget the Calls of a
+/// The Receives for each credit where they are not shared. Clients of Linux forget the Calls of a
 /// process that is killed, and send others in their place. Over iWARP a message without a Receive
 /// ends its connection; elsewhere it waits at the client.
 const fn per_credit(iwarp: bool) -> u32 {
@@ -136,6 +143,8 @@ static NEXT_NUMBER: Atomic<u32> = Atomic::new(1);
 
 /// What the connections of a listener have in common.
 pub(in crate::server) struct Common {
+    /// The Receives that they share, and how many connections do not.
+    pub(in crate::server) queues: Arc<SharedQueues<Endpoint<Connection>>>,
     /// The hosts whose clients were cut off.
     pub(in crate::server) offenders: Arc<Offenders>,
 }
@@ -174,11 +183,12 @@ impl Connection {
         let plan = Plan::new(&incoming)?;
         let channel = plan.channel(number, addresses)?;
         let stats = Arc::new(Stats::new(number), GFP_KERNEL)?;
+        let credits = plan.credits;
         let host = incoming.host();
         let this = Arc::pin_init(
             try_pin_init!(Self {
                 xprt <- SvcXprt::new(server),
-                inbox <- Inbox::new(plan.sizes.receives)?,
+                inbox <- Inbox::new(receives(credits, MESSAGES_PER_CREDIT))?,
                 owner <- new_mutex!(None, "rpcrdma::Connection::owner"),
                 established: Atomic::new(false),
                 replies_wait: Atomic::new(false),
@@ -208,7 +218,7 @@ impl Connection {
         this.xprt.set_local(incoming.local())?;
         this.xprt.set_remote(incoming.remote())?;
         let cm = CmId::adopt(incoming, this.clone())?;
-        let owner = match this.bring_up(cm, plan) {
+        let owner = match this.bring_up(cm, plan, &common.queues) {
             Ok(owner) => owner,
             Err(error) => {
                 // The CM id is gone, so no handler runs any more. `free` will not be called, which
@@ -235,8 +245,13 @@ impl Connection {
     /// # Errors
     ///
     /// `ENOMEM`, or what the device or the CM reports.
-    fn bring_up(&self, cm: CmId<Self>, plan: Plan) -> Result<EndpointOwner<Self>> {
-        let owner = EndpointOwner::new(cm, plan.sizes)?;
+    fn bring_up(
+        &self,
+        cm: CmId<Self>,
+        plan: Plan,
+        queues: &Arc<SharedQueues<Endpoint<Self>>>,
+    ) -> Result<EndpointOwner<Self>> {
+        let owner = EndpointOwner::new(cm, plan.sizes, Some((queues, plan.sharing)))?;
         let told = plan.in_one.own.encode();
         self.prepare(&owner)
             .and_then(|()| owner.accept(&told, plan.read_depth, plan.answer_depth))
@@ -252,7 +267,7 @@ impl Connection {
     /// `ENOMEM`.
     fn prepare(&self, owner: &EndpointOwner<Self>) -> Result {
         let endpoint = owner.endpoint();
-        // They are posted, or some more of them.
+        // They are posted, or some more of them. No more of a peer that shares are tolerated.
         let more = RECEIVE_BATCH - 1 + REPLACEMENTS;
         self.inbox
             .add_room(endpoint.sizes().first_receives + more)?;
@@ -278,6 +293,8 @@ struct Plan {
     answer_depth: u8,
     /// The sizes of the endpoint.
     sizes: Sizes,
+    /// When and how connections share Receives.
+    sharing: Sharing,
 }
 
 impl Plan {
@@ -378,6 +395,10 @@ impl Plan {
                 chain: CHAIN_MAX,
                 transfers,
                 segments: most_segments(transfers, &limits),
+            },
+            sharing: Sharing {
+                own: tunables::own_receive_queues(),
+                depth: defaults::shared_depth(size),
             },
         })
     }

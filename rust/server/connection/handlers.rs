@@ -111,16 +111,22 @@ impl Connection {
     fn is_due(&self, message: &Received<Self>) -> bool {
         let due = self.channel.answered().is_ok();
         if !due {
-            let bytes = message.bytes();
-            self.stats.refused(
-                call::xid_of(bytes),
-                Answer::Close,
-                RefusalReason::NoCredit,
-                bytes.len(),
-            );
-            self.cut_off(message.endpoint());
+            self.cut_off_for(message);
         }
         due
+    }
+
+    /// Ends the connection for a message that should not have been sent: RFC 8166 section 3.3.1
+    /// allows it.
+    fn cut_off_for(&self, message: &Received<Self>) {
+        let bytes = message.bytes();
+        self.stats.refused(
+            call::xid_of(bytes),
+            Answer::Close,
+            RefusalReason::NoCredit,
+            bytes.len(),
+        );
+        self.cut_off(message.endpoint());
     }
 
     /// Takes a Reply of Version One in that can't be decoded.
@@ -140,7 +146,13 @@ impl Connection {
     /// Takes a Call in that takes a credit of its own, or what can't be decoded and is no Reply.
     fn take_counted_call(&self, mut message: Received<Self>) {
         let unanswered = message.count();
-        self.channel.arrived(unanswered);
+        if self
+            .channel
+            .arrived(message.endpoint(), unanswered)
+            .is_err()
+        {
+            return self.cut_off_for(&message);
+        }
         self.put_in(message, None);
     }
 

@@ -100,7 +100,11 @@ fn state(connection: &Connection, m: &SeqFile) {
         "local_port": local.port(),
     );
     if let Some(endpoint) = connection.endpoint() {
-        lines!(m, "device": endpoint.device_name().to_str().unwrap_or("?"));
+        let shares = endpoint.shares_receives();
+        lines!(m,
+            "device": endpoint.device_name().to_str().unwrap_or("?"),
+            "receive_queue": if shares { "shared" } else { "own" },
+        );
     }
     let agreed = connection.channel.in_one().agreed();
     lines!(m, "remote_invalidation": u8::from(agreed.remote_invalidation));
@@ -147,7 +151,7 @@ fn reset_credits(connection: &Connection) {
     connection.inbox.forget_parked();
 }
 
-/// Prints the Receives that are posted for the peer.
+/// Prints the Receives that are posted for the peer, or for all that share them with it.
 fn receives(connection: &Connection, m: &SeqFile) {
     let Some(endpoint) = connection.endpoint() else {
         return;

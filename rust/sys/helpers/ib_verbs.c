@@ -21,6 +21,24 @@ void rpcrdma_helper_ib_cq_flush_work(struct ib_cq *cq)
 	flush_work(&cq->work);
 }
 
+struct ib_srq *rpcrdma_helper_ib_create_srq(struct ib_pd *pd,
+					    struct ib_srq_init_attr *attr)
+{
+	return ib_create_srq(pd, attr);
+}
+
+void rpcrdma_helper_ib_destroy_srq(struct ib_srq *srq)
+{
+	ib_destroy_srq(srq);
+}
+
+int rpcrdma_helper_ib_post_srq_recv(struct ib_srq *srq,
+				    const struct ib_recv_wr *wr,
+				    const struct ib_recv_wr **bad_wr)
+{
+	return ib_post_srq_recv(srq, wr, bad_wr);
+}
+
 bool rpcrdma_helper_ib_device_try_get(struct ib_device *dev)
 {
 	return ib_device_try_get(dev);
