@@ -58,19 +58,14 @@ use crate::observe::trace::{
 };
 use crate::proto::message::{
     self,
+    DecodeError,
+    Direction,
+    ErrorHeader,
     PlainHeader,
+    RdmaError,
     Version, //
 };
-use crate::proto::v1::{
-    self,
-    DecodeError,
-    ErrorHeader,
-    RdmaError, //
-};
-use crate::proto::v2::{
-    self,
-    Direction, //
-};
+use crate::proto::v1;
 use crate::requester::call::Call;
 use crate::requester::wait::wait_for_send_room;
 use crate::requester::Host;
@@ -133,11 +128,11 @@ pub(super) fn received(
     whole: Option<Whole>,
 ) {
     // It was decoded before.
-    let Some(header) = message::Call::decode(version, message.bytes()) else {
+    let Some(header) = message::decode_call(version, message.bytes()) else {
         return;
     };
     let xid = header.xid;
-    let has_chunks = header.special || header.has_chunks();
+    let has_chunks = header.has_chunks();
     let inline_len = match &whole {
         Some(whole) => whole.bytes().len(),
         None => header.payload.len(),
@@ -151,7 +146,7 @@ pub(super) fn received(
             xid,
             version: version.number(),
             credits: REVERSE_CREDITS,
-            error: RdmaError::Chunk,
+            error: RdmaError::BadXdr,
         };
         send_error(this, &message, &answer);
         return;
@@ -159,7 +154,7 @@ pub(super) fn received(
     // Without a callback service there is nobody to answer, and no credit was ever granted in
     // Version One.
     if !this.xprt.has_bc_server() {
-        give_up(this, xid, v2::RdmaError::System);
+        give_up(this, xid, RdmaError::System);
         return;
     }
     // Writeback may wait for messages behind this one.
@@ -188,7 +183,7 @@ pub(super) fn received(
         Taken::Pull(pull) => {
             return match post::reads(pull, &endpoint, &this.responder) {
                 Ok(()) => {}
-                Err(PostError::Full) => give_up(this, xid, v2::RdmaError::System),
+                Err(PostError::Full) => give_up(this, xid, RdmaError::System),
                 // The connection is at its end.
                 Err(_) => Client::lost(this),
             };
@@ -200,13 +195,13 @@ pub(super) fn received(
         Taken::Refused(message, refusal) => (message, refusal),
     };
     let error = message.and_then(|message| {
-        let call = message::Call::decode(version, message.bytes())?;
+        let call = message::decode_call(version, message.bytes())?;
         call::error(&refusal, &call)
     });
     let (answer, why) = refusal.traced(version);
     this.responder.refused(xid, answer, why, inline_len);
     // For want of memory; another time there may be enough.
-    give_up(this, xid, error.unwrap_or(v2::RdmaError::System));
+    give_up(this, xid, error.unwrap_or(RdmaError::System));
 }
 
 /// The RDMA Reads of a Call have completed. Sleeps.
@@ -217,7 +212,7 @@ pub(super) fn pulled(this: &Arc<Client>, pull: Pulling<Client>) {
     if !pull.is_sound() {
         this.responder
             .refused(xid, Answer::Error, RefusalReason::OtherCall, 0);
-        give_up(this, xid, v2::RdmaError::BadXdr);
+        give_up(this, xid, RdmaError::BadXdr);
         return;
     }
     // It was prepared for `Backchannel`, so it is not split.
@@ -240,7 +235,7 @@ fn deliver(
     let Some(slot) = this.reverse.take() else {
         if version.rules().counts_messages {
             // Credits are for messages of all kinds there, so this may happen.
-            give_up(this, xid, v2::RdmaError::System);
+            give_up(this, xid, RdmaError::System);
             return;
         }
         if this.reverse.is_closed() {
@@ -266,13 +261,13 @@ fn deliver(
     };
     if let Err((slot, _)) = enqueue_bc_call(this, slot, xid, len, fill) {
         this.reverse.put(slot);
-        give_up(this, xid, v2::RdmaError::System);
+        give_up(this, xid, RdmaError::System);
     }
 }
 
 /// A reverse-direction Call is not taken in. Version Two has errors for that (7.4.1); this one is
 /// sent when the message has been dealt with.
-fn give_up(this: &Arc<Client>, xid: u32, error: v2::RdmaError) {
+fn give_up(this: &Arc<Client>, xid: u32, error: RdmaError) {
     let Some(link) = this.requester.link() else {
         return;
     };
@@ -297,7 +292,7 @@ fn send_error(this: &Arc<Client>, message: &Received<Client>, error: &ErrorHeade
     let Some(mut buffer) = endpoint.send_buffer() else {
         return;
     };
-    let Ok(len) = error.encode(&mut buffer) else {
+    let Ok(len) = error.encode(Version::One, &mut buffer) else {
         return;
     };
     if endpoint.post_message(None, buffer, len, &mut []).is_ok() {
@@ -391,7 +386,9 @@ fn send(
     let Some(buffer) = endpoint.send_buffer() else {
         return Err(wait_for_send_room(this, link, xid, 0, 1));
     };
-    let has_chunk = call.header().is_some_and(|header| header.reply.is_some());
+    let has_chunk = call
+        .header()
+        .is_some_and(|header| header.reply_chunk().is_some());
     let kept = if has_chunk {
         Some(KeptMessage::copy(rqst.snd_buf()).map_err(|_| SendError::NoBufs)?)
     } else {

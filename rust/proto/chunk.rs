@@ -6,32 +6,26 @@
 //! everything that can be checked without knowing the RPC. From then on counts and totals are plain
 //! values and the iterators cannot fail.
 //!
-//! The functions `put_*` encode, and `*_len` return the exact encoded size.
+//! The functions `put_*` encode.
 
 mod array;
-mod place;
 mod read_list;
+mod span;
 mod write_list;
 
 pub(crate) use self::{
     array::{
-        chunk_len,
         put_chunk,
         put_reply_chunk,
-        reply_chunk_len,
         Chunk, //
     },
-    place::Place,
     read_list::{
-        position_zero_len,
-        put_position_zero,
         put_read_list,
-        read_list_len,
         ReadList, //
     },
+    span::Span,
     write_list::{
         put_write_list,
-        write_list_len,
         WriteList, //
     }, //
 };
@@ -165,15 +159,6 @@ fn check_position(position: u32) -> Result {
     } else {
         Err(Fault::UnalignedPosition(position))
     }
-}
-
-/// Returns the encoded size of `count` items of `item_len` octets, and of the word that contains
-/// their number or ends the list.
-fn list_len(count: usize, item_len: usize) -> Result<usize> {
-    count
-        .checked_mul(item_len)
-        .and_then(|len| len.checked_add(UNIT))
-        .ok_or(Fault::NoSpace)
 }
 
 /// The limits on the contents of a header.

@@ -69,8 +69,6 @@ use super::{
     v1,
     v2::{
         Direction,
-        MessagePurpose,
-        Plain,
         RdmaError, //
     },
     v2_2016::{
@@ -278,17 +276,13 @@ impl Connection {
     /// else is going on, as with nearly all messages, see [`Session::handle_plain`]. `used` is as
     /// in [`Reception`]. Else nothing is returned, and nothing has changed.
     #[inline]
-    pub(crate) fn received_plain<'a>(
-        &mut self,
-        bytes: &'a [u8],
-        used: Option<u32>,
-    ) -> Option<Plain<'a>> {
-        let plain = Plain::get(bytes)?;
-        if !self.session.handle_plain(&plain) {
+    pub(crate) fn received_plain(&mut self, bytes: &[u8], used: Option<u32>) -> Option<Short> {
+        let plain = Short::decode(Version::Two, bytes)?;
+        if !self.session.handle_plain(&plain, bytes) {
             return None;
         }
         self.widest = self.widest.max(self.session.credits());
-        if let Some(used) = used.filter(|_| plain.direction == Direction::Call) {
+        if let Some(used) = used.filter(|_| !plain.is_reply) {
             self.receives.used(used);
         }
         Some(plain)
@@ -327,10 +321,10 @@ impl Connection {
     /// Handles a received message, and returns what it is to the owner.
     pub(crate) fn received<'a>(&mut self, bytes: &'a [u8], reception: &Reception) -> Incoming<'a> {
         if let Some(plain) = self.received_plain(bytes, reception.used) {
-            return Incoming::of_plain(&plain);
+            return Incoming::of_short(&plain, false);
         }
         if let Some(short) = self.received_short(bytes, reception.expects_answers) {
-            return Incoming::of_short(Version::Earlier, &short, self.refuses_invalidation());
+            return Incoming::of_short(&short, self.refuses_invalidation());
         }
         // An end that expects no answers has no Calls under way.
         self.session.exchange.set_idle(!reception.expects_answers);
@@ -365,7 +359,7 @@ impl Connection {
                 placed.total.checked_div(size).unwrap_or(placed.total)
             }
             Extent::Part(_) => return,
-            Extent::Whole | Extent::Last(_) if header.purpose() != MessagePurpose::Call => return,
+            Extent::Whole | Extent::Last(_) if !header.is_call() => return,
             Extent::Whole | Extent::Last(_) => 0,
         };
         self.receives.used(used.saturating_add(more));

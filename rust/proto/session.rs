@@ -44,7 +44,13 @@ use super::{
         Assembly,
         Placed, //
     },
-    message::Version,
+    message::{
+        Direction,
+        ErrorHeader,
+        Header,
+        RdmaError,
+        Version, //
+    },
     props::{
         AgreedTerms,
         Properties,
@@ -52,11 +58,7 @@ use super::{
     },
     v2::{
         ConnProp,
-        Direction,
-        ErrorHeader,
-        GrantHeader,
-        Header,
-        RdmaError, //
+        GrantHeader, //
     },
     v2_2016::{
         option,
@@ -284,7 +286,8 @@ impl Control {
         match self {
             Self::Properties(message) => message.encode(buf),
             Self::Grant(message) => message.encode(buf),
-            Self::Error(message) => message.encode(buf),
+            // Zero is a limit like others.
+            Self::Error(message) => message.encode(Version::Two, buf),
             Self::Optional(message) => message.encode(buf),
         }
     }

@@ -5,11 +5,10 @@
 use super::{
     chunk::ReadSegment,
     message::{
-        decode_counted,
+        decode,
         Reply,
         Version, //
-    },
-    v2, //
+    }, //
 };
 use crate::proto::prelude::*;
 
@@ -110,8 +109,6 @@ pub(super) fn read_words<T>(
 
 /// Decodes a Reply. Of everything else, of an error, and of what is not sound, nothing is returned.
 pub(super) fn decode_reply(version: Version, bytes: &[u8]) -> Option<Reply<'_>> {
-    match version {
-        Version::One | Version::Earlier => Reply::from_one(&decode_counted(version, bytes).ok()?),
-        Version::Two => Reply::from_two(&v2::decode(bytes, &Limits::DEFAULT).ok()?),
-    }
+    let header = decode(version, bytes, &Limits::DEFAULT).ok()?;
+    Reply::of_header(&header)
 }

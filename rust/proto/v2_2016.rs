@@ -4,13 +4,14 @@
 //! with draft-dnoveck-nfsv4-rpcrdma-xcharext-03.
 //!
 //! It is Version One with a word for the direction in each header that has chunk lists
-//! ([`header`]), an inline threshold of 4096 octets, and one message more, which carries numbered
-//! operations and may be unknown to the peer ([`option`]). By such operations each end tells its
-//! properties ([`props`]) and changes of them, at any time. Credits count Calls.
+//! ([`message`](super::message)), an inline threshold of 4096 octets, and one message more, which
+//! carries numbered operations and may be unknown to the peer ([`option`]). By such operations each
+//! end tells its properties ([`props`]) and changes of them, at any time. Credits count Calls.
 //!
 //! References to sections with a B are to the former draft, those with an X to the latter.
 
-pub(crate) mod header;
+#[cfg(any(test, rpcrdma_kunit))]
+mod header;
 pub(crate) mod option;
 pub(crate) mod props;
 
@@ -20,17 +21,9 @@ pub(crate) const VERSION: u32 = 2;
 /// The procedures that Version One does not have (B 4.2).
 pub(crate) mod procedure {
     /// An error code follows.
-    pub(crate) const ERROR: u32 = 4;
+    pub(crate) const ERROR: u32 = crate::proto::message::ERROR;
     /// An operation follows, which the receiver need not know.
     pub(crate) const OPTIONAL: u32 = 5;
-}
-
-/// The words of a direction (B 4.2).
-pub(crate) mod direction {
-    /// From a Requester.
-    pub(crate) const CALL: u32 = 0;
-    /// From a Responder.
-    pub(crate) const REPLY: u32 = 1;
 }
 
 /// The error codes (B 4.2). That of a version is the same in all versions.

@@ -99,6 +99,15 @@ impl<'a> Reader<'a> {
         Ok(word == 1)
     }
 
+    /// Reads a word if that is zero: it marks a list "not present", as most are. Returns whether it
+    /// was.
+    #[inline(always)]
+    pub(crate) fn skip_absent(&mut self) -> bool {
+        let absent = self.rest.strip_prefix(&[0; UNIT]);
+        self.rest = absent.unwrap_or(self.rest);
+        absent.is_some()
+    }
+
     /// Reads an opaque item of `len` octets and the padding behind it.
     ///
     /// The padding must be present, but its contents are ignored.

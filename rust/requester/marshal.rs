@@ -258,23 +258,23 @@ impl<T: Host> Marshal<'_, T> {
         let (read, rest) = rest.split_at_checked(asked.read).ok_or(SendError::Io)?;
         let (write, reply) = rest.split_at_checked(asked.write).ok_or(SendError::Io)?;
         let position = self.position();
-        // In Version One a body chunk is in the Read list, at position zero.
-        let read_list = Few::map(if position > 0 { read } else { body }, |region| {
-            ReadSegment {
-                position,
-                segment: region.segment(),
-            }
+        let read_list = Few::map(read, |region| ReadSegment {
+            position,
+            segment: region.segment(),
         });
         let (body, write, reply) = (Segments::of(body), Segments::of(write), Segments::of(reply));
-        let header = message::CallHeader {
+        let lists = [write.as_slice()];
+        let header = message::Outgoing {
             version: self.terms.version,
+            direction: RpcDirection::Call,
             xid: self.rqst.xid(),
             credits: self.link.credits_wanted(),
+            external: !body.as_slice().is_empty(),
+            invalidate: dearest(regions),
             call: body.as_slice(),
             read: read_list.as_slice(),
-            write: write.as_slice(),
-            reply: reply.as_slice(),
-            invalidate: dearest(regions),
+            write: if asked.write > 0 { &lists } else { &[] },
+            reply: Some(reply.as_slice()).filter(|chunk| !chunk.is_empty()),
         };
         let len = header.encode(buffer).map_err(|_| SendError::MsgSize)?;
         Ok((len, write.total() + reply.total()))

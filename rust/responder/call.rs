@@ -23,7 +23,10 @@ use crate::endpoint::{
 use crate::kext::prelude::*;
 use crate::link::assembly::Whole;
 use crate::observe::trace::RefusalReason;
-use crate::proto::chunk::Segment;
+use crate::proto::chunk::{
+    Limits,
+    Segment, //
+};
 use crate::proto::message::plan::{
     walk,
     Layout,
@@ -32,10 +35,11 @@ use crate::proto::message::plan::{
 };
 use crate::proto::message::{
     self,
-    CallPlaces,
     ChunkKind,
+    Header,
+    Lists,
     OnlyChunk,
-    ShortCall,
+    Short,
     Version, //
 };
 use crate::rdma::dma::Direction;
@@ -90,8 +94,10 @@ enum CallChunks {
 
 /// Any chunks of a Call.
 struct AnyChunks {
+    /// Set if the RPC message is in a chunk.
+    external: bool,
     /// Where its lists are in the message.
-    places: CallPlaces,
+    lists: Lists,
     /// Which of the Write chunks are empty, one bit each: their results are wanted inline, RFC 8166
     /// section 4.3.2.3.
     empty: u32,
@@ -106,18 +112,19 @@ struct AnyChunks {
 const _: () = assert!(MAX_RESULTS <= u32::BITS as usize);
 
 impl AnyChunks {
-    /// The chunks of a Call in `message`; [`None`] if it has none.
-    fn of(call: &message::Call<'_>, message: &[u8]) -> Option<Self> {
-        if !call.special && !call.has_chunks() {
+    /// The chunks of a Call; [`None`] if it has none.
+    fn of(call: &Header<'_>) -> Option<Self> {
+        if !call.has_chunks() {
             return None;
         }
         let (mut empty, mut chunk_count) = (0, 0);
-        for chunk in call.write.iter().take(MAX_RESULTS) {
+        for chunk in call.write_list().iter().take(MAX_RESULTS) {
             empty |= u32::from(chunk.is_empty()) << chunk_count;
             chunk_count += 1;
         }
         Some(Self {
-            places: CallPlaces::of(call, message),
+            external: call.is_external(),
+            lists: call.lists,
             empty,
             chunk_count,
             offered: call.offers_chunks(),
@@ -202,7 +209,7 @@ impl<H: EndpointEvents> Call<H> {
     fn decode(
         version: Version,
         arrived: Arrived<H>,
-        short: Option<ShortCall>,
+        short: Option<Short>,
         stats: &Arc<Stats>,
         splits: bool,
     ) -> Result<Decoded<H>, (Option<Received<H>>, Refusal)> {
@@ -227,7 +234,7 @@ impl<H: EndpointEvents> Call<H> {
             // What was put together is no place for the head and the tail of a Call.
             let splits = splits && whole.is_none();
             // Of a Call in parts, the last message has the header.
-            let chunks = AnyChunks::of(&call, message.bytes());
+            let chunks = AnyChunks::of(&call);
             let heading = Heading {
                 version,
                 xid: call.xid,
@@ -255,7 +262,7 @@ impl<H: EndpointEvents> Call<H> {
     /// `ENOMEM`.
     #[inline]
     pub(crate) fn of_short(
-        short: ShortCall,
+        short: Short,
         arrived: Arrived<H>,
         buffer: Option<SendBuffer<H>>,
         stats: &Arc<Stats>,
@@ -332,20 +339,16 @@ impl<H: EndpointEvents> Call<H> {
 
     /// Returns the header, until the Reply is ready.
     #[inline]
-    pub(crate) fn header(&self) -> Option<message::Call<'_>> {
+    pub(crate) fn header(&self) -> Option<Header<'_>> {
         let bytes = self.message.as_ref()?.bytes();
         let mut call = match &self.chunks {
-            Some(CallChunks::Any(any)) => any.places.call(bytes),
+            Some(CallChunks::Any(any)) => {
+                let head = (self.version, self.xid, self.header_len);
+                Header::of_call(head, any.external, &any.lists, bytes)
+            }
             None | Some(CallChunks::Only(_)) => {
-                let short = ShortCall {
-                    version: self.version,
-                    xid: self.xid,
-                    // Nobody asks again.
-                    credits: 0,
-                    header_len: self.header_len,
-                    chunk: self.only_chunk(),
-                };
-                short.call(bytes)?
+                let head = (self.version, self.xid, self.header_len);
+                Short::of_call(head, self.only_chunk()).header(bytes)
             }
         };
         if let Some(whole) = &self.whole {
@@ -428,12 +431,16 @@ impl<H: EndpointEvents> CallContext for Call<H> {
 ///
 /// Why it is none. Where messages are counted the session has decoded it before, so there is no
 /// reason to be told.
-fn decode(version: Version, bytes: &[u8]) -> Result<message::Call<'_>, Refusal> {
-    if version.rules().counts_messages {
-        return message::Call::decode(version, bytes).ok_or(Refusal::Drop);
-    }
-    let header = message::decode_counted(version, bytes).map_err(Refusal::Header)?;
-    message::Call::from_one(&header).ok_or(Refusal::Drop)
+fn decode(version: Version, bytes: &[u8]) -> Result<Header<'_>, Refusal> {
+    let is_two = version.rules().counts_messages;
+    let header = message::decode(version, bytes, &Limits::DEFAULT).map_err(|error| {
+        if is_two {
+            Refusal::Drop
+        } else {
+            Refusal::Header(error)
+        }
+    })?;
+    header.is_call().then_some(header).ok_or(Refusal::Drop)
 }
 
 /// A Call whose chunks are being read.
@@ -465,7 +472,7 @@ impl<H: EndpointEvents> Pulling<H> {
             return false;
         };
         // What is in the message itself was looked at before.
-        !header.special || (self.len >= 4 && self.pages.first_word() == Some(header.xid))
+        !header.is_external() || (self.len >= 4 && self.pages.first_word() == Some(header.xid))
     }
 
     /// Gives up; returns the message, and the buffer for an answer.
@@ -522,20 +529,17 @@ pub(crate) enum Taken<H: EndpointEvents, S: CallSink> {
 /// Returns whether a message is a Call without chunks. The last part of one that came in parts
 /// tells of all of it: only this has chunks.
 pub(crate) fn is_plain<H: EndpointEvents>(version: Version, arrived: &Arrived<H>) -> bool {
-    let short = ShortCall::decode(version, arrived.message.bytes());
-    short.is_some_and(|short| !short.has_chunks())
+    let short = Short::decode_call(version, arrived.message.bytes());
+    short.is_some_and(|short| short.chunk.is_none())
 }
 
 /// Decodes a message if it is a Call with one chunk of one segment at most: nearly all are such. If
 /// there is nothing to read, [`Call::of_short`] takes it in. Nothing is said about any other
 /// message.
 #[inline]
-pub(crate) fn short<H: EndpointEvents>(
-    version: Version,
-    arrived: &Arrived<H>,
-) -> Option<ShortCall> {
+pub(crate) fn short<H: EndpointEvents>(version: Version, arrived: &Arrived<H>) -> Option<Short> {
     match arrived.whole {
-        None => ShortCall::decode(version, arrived.message.bytes()),
+        None => Short::decode_call(version, arrived.message.bytes()),
         Some(_) => None,
     }
 }
@@ -546,7 +550,7 @@ pub(crate) fn short<H: EndpointEvents>(
 pub(crate) fn take<H, S>(
     version: Version,
     arrived: Arrived<H>,
-    short: Option<ShortCall>,
+    short: Option<Short>,
     buffer: &mut Option<SendBuffer<H>>,
     mut sink: S,
     stats: &Arc<Stats>,

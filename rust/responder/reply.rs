@@ -26,13 +26,11 @@ use crate::proto::continuation::Split;
 use crate::proto::message::{
     self,
     ChunkKind,
+    Direction,
+    ErrorHeader,
     OnlyChunk,
-    PlainHeader, //
-};
-use crate::proto::v2::Direction;
-use crate::proto::{
-    v1,
-    v2, //
+    PlainHeader,
+    RdmaError, //
 };
 use crate::rdma::dma;
 use crate::responder::call::{
@@ -124,13 +122,8 @@ where
     if call.offers_chunks() {
         return None;
     }
-    let header = message::ReplyHeader {
-        version: terms.version,
-        xid: call.xid(),
-        credits: terms.credits,
-        write: &[],
-        reply: None,
-    };
+    let (version, xid) = (terms.version, call.xid());
+    let header = message::Outgoing::new(version, Direction::Reply, xid, terms.credits);
     let at = header.encode(message).ok()?;
     let reply = rqst.reply();
     let place = message.get_mut(at..terms.inline_max.min(message.len()))?;
@@ -212,38 +205,31 @@ where
     let call = rqst.call();
     let (xid, credits) = (call.xid(), terms.credits);
     let version = terms.version.number();
-    if !terms.version.rules().has_parts {
-        // RFC 8166 section 4.5.3.
-        let error = v1::ErrorHeader {
-            xid,
-            version,
-            credits,
-            error: v1::RdmaError::Chunk,
-        };
-        return error.encode(buffer).ok();
-    }
-    let error = v2::ErrorHeader {
+    let error = ErrorHeader {
         xid,
         version,
         credits,
         error: match error {
+            // RFC 8166 section 4.5.3.
+            _ if !terms.version.rules().has_parts => RdmaError::BadXdr,
             EMSGSIZE => shortage::<H, R>(rqst, &call.header()?, terms.inline_max)?,
-            _ => v2::RdmaError::System,
+            _ => RdmaError::System,
         },
     };
-    error.encode(buffer).ok()
+    error.encode(terms.version, buffer).ok()
 }
 
 /// Returns what a Call of Version Two has offered too little, or too much, of for its Reply, see
 /// [`message::shortage`].
-fn shortage<H, R>(rqst: &R, call: &message::Call<'_>, threshold: usize) -> Option<v2::RdmaError>
+fn shortage<H, R>(rqst: &R, call: &message::Header<'_>, threshold: usize) -> Option<RdmaError>
 where
     H: EndpointEvents,
     R: ReplySource<H>,
 {
     let results = results(rqst);
     let mut lengths = results.iter().map(|&(_, len)| len);
-    let offered = call.write.iter().map(move |chunk| message::OfferedChunk {
+    let offered = call.write_list().iter();
+    let offered = offered.map(move |chunk| message::OfferedChunk {
         segments: chunk.len(),
         room: chunk.total(),
         result: lengths.next(),
@@ -384,11 +370,12 @@ where
     let mut transfers = Transfers::new();
 
     // Results into the Write chunks, RFC 8166 section 4.3.2.
-    let mut returned = segments_of(header.write.most_segments(), header.write.iter())?;
+    let write_list = header.write_list();
+    let mut returned = segments_of(write_list.most_segments(), write_list.iter())?;
     let mut unused = returned.as_mut_slice();
     let mut chunks = [&[][..]; Limits::DEFAULT.write_chunks];
     let mut lengths = results.iter();
-    for (chunk, place) in header.write.iter().zip(&mut chunks) {
+    for (chunk, place) in write_list.iter().zip(&mut chunks) {
         let (segments, rest) = unused.split_at_mut_checked(chunk.len()).ok_or(EMSGSIZE)?;
         unused = rest;
         let mut writer = Writer::new(endpoint, segments);
@@ -398,13 +385,10 @@ where
         }
         *place = writer.finish();
     }
-    let lists = chunks.get(..header.write.len()).ok_or(EMSGSIZE)?;
-    let mut out = message::ReplyHeader {
-        version: terms.version,
-        xid: header.xid,
-        credits: terms.credits,
+    let lists = chunks.get(..write_list.len()).ok_or(EMSGSIZE)?;
+    let mut out = message::Outgoing {
         write: lists,
-        reply: None,
+        ..message::Outgoing::new(terms.version, Direction::Reply, header.xid, terms.credits)
     };
     let mut len = out.encode(message).map_err(|_| EMSGSIZE)?;
 
@@ -415,7 +399,7 @@ where
     let mut replied: Option<KVec<Segment>> = None;
     let spares = terms.version.rules().spares_reply_chunk;
     let reply_chunk = header
-        .reply
+        .reply_chunk()
         .filter(|chunk| !spares || !inline && chunk.total() as usize >= rest);
     if let Some(chunk) = reply_chunk {
         let segments = segments_of(chunk.len(), core::iter::once(chunk))?;
@@ -424,6 +408,7 @@ where
             writer.write(reply, from, to, &mut transfers)
         })?;
         writer.finish();
+        out.external = true;
         out.reply = replied.as_deref();
         len = out.encode(message).map_err(|_| EMSGSIZE)?;
     }

@@ -12,9 +12,9 @@ use crate::observe::trace::{
     RefusalReason, //
 };
 use crate::proto::message::{
-    self,
     ChunkKind,
-    ShortCall, //
+    Header,
+    Short, //
 };
 use crate::sunrpc::svc::counters::{
     count,
@@ -79,7 +79,7 @@ impl Stats {
 
     /// A Call was taken in: a message of `len` octets.
     #[inline]
-    pub(super) fn call(&self, call: &message::Call<'_>, len: usize) {
+    pub(super) fn call(&self, call: &Header<'_>, len: usize) {
         self.counts.calls.count();
         trace::call(
             self.number,
@@ -87,15 +87,15 @@ impl Stats {
             len,
             call.credits,
             call.reads().count(),
-            call.write.len(),
-            call.reply.map_or(0, |chunk| chunk.len()),
-            call.special,
+            call.write_list().len(),
+            call.reply_chunk().map_or(0, |chunk| chunk.len()),
+            call.is_external(),
         );
     }
 
     /// As [`Self::call`], for one with one chunk of one segment at most.
     #[inline]
-    pub(super) fn short_call(&self, call: &ShortCall, len: usize) {
+    pub(super) fn short_call(&self, call: &Short, len: usize) {
         self.counts.calls.count();
         let kind = call.chunk.map(|chunk| chunk.kind);
         let is = |wanted: fn(ChunkKind) -> bool| usize::from(kind.is_some_and(wanted));

@@ -48,7 +48,7 @@ use crate::policy::{
     stall::StallDetector, //
 };
 use crate::proto::message::{
-    ShortCall,
+    Short,
     Version, //
 };
 use crate::proto::session::Reason;
@@ -697,7 +697,7 @@ impl Connection {
         }
         let version = self.channel.spoken();
         let short = call::short(version, &arrived);
-        if let Some(short) = short.filter(ShortCall::reads_nothing) {
+        if let Some(short) = short.filter(Short::reads_nothing) {
             return match Call::of_short(short, arrived, Some(buffer), &self.stats) {
                 Ok(call) => rqst.deliver(call),
                 Err(error) => self.refuse(None, None, &Refusal::Lost(error)).map(|()| 0),

@@ -14,10 +14,13 @@ use std::collections::{
     VecDeque, //
 };
 
+use crate::headers::{
+    call_header_len,
+    reply_header_len, //
+};
 use crate::proto::{
     chunk::{
         Limits,
-        ReadSegment,
         Segment, //
     },
     cm_private::CmPrivate,
@@ -31,9 +34,8 @@ use crate::proto::{
     format::Usable,
     message::{
         self,
-        Call,
-        CallHeader,
-        ReplyHeader,
+        decode_call,
+        Outgoing,
         Version, //
     },
     props::{
@@ -411,18 +413,18 @@ impl Pair {
         let version_before = end.version();
         match end.connection.received(&bytes, &reception) {
             Incoming::Call { version, .. } => {
-                let Some(call) = Call::decode(version, &bytes) else {
+                let Some(call) = decode_call(version, &bytes) else {
                     panic!("what an end sends can be read: {bytes:?}");
                 };
-                let has_chunks = call.special || call.has_chunks();
+                let has_chunks = call.has_chunks();
                 let is_refused =
                     end.role == Role::Client && end.connection.refuses_call(has_chunks);
-                let (len, chunk) = match call.special {
+                let (len, chunk) = match call.is_external() {
                     true => (call.read_total().expect("not too long") - MAX_LEN, true),
                     false => {
                         let word = &bytes[call.header_len + 8..call.header_len + 12];
                         let len = u32::from_be_bytes(word.try_into().expect("a word"));
-                        (len, call.reply.is_some())
+                        (len, call.reply_chunk().is_some())
                     }
                 };
                 let xid = call.xid;
@@ -508,9 +510,9 @@ impl Pair {
         let reply_len = reply_len.clamp(12, MAX_LEN);
         let header_len = |special, reply| {
             let read = usize::from(special);
-            message::call_header_len(version, special, read, None, reply).expect("it is short")
+            call_header_len(version, special, read, None, reply).expect("it is short")
         };
-        let reply_header = message::reply_header_len(version, None, None).expect("it is short");
+        let reply_header = reply_header_len(version, None, None).expect("it is short");
         let chunk = reply_header + reply_len as usize > terms.receive_size as usize;
         let reply = chunk.then_some(1);
         let special = header_len(false, reply) + len as usize > terms.send_size as usize;
@@ -518,20 +520,12 @@ impl Pair {
             return true;
         }
         let body = [segment(MAX_LEN + reply_len)];
-        let read = [ReadSegment {
-            position: 0,
-            segment: body[0],
-        }];
         let offer = [segment(MAX_LEN)];
-        let header = CallHeader {
-            version,
-            xid,
-            credits: 8,
+        let header = Outgoing {
+            external: special,
             call: if special { &body } else { &[] },
-            read: if special { &read } else { &[] },
-            write: &[],
-            reply: if chunk || special { &offer } else { &[] },
-            invalidate: 0,
+            reply: (chunk || special).then_some(&offer[..]),
+            ..Outgoing::new(version, Direction::Call, xid, 8)
         };
         let mut bytes = vec![0; 512];
         let end_of_header = header.encode(&mut bytes).expect("it fits");
@@ -558,7 +552,7 @@ impl Pair {
         let Some(version) = end.version() else {
             return false;
         };
-        let inline = message::reply_header_len(version, None, None).expect("it is short");
+        let inline = reply_header_len(version, None, None).expect("it is short");
         let is_inline = inline + len as usize <= terms.reply_size as usize;
         assert!(is_inline || chunk, "a Reply of {len} octets has no way");
         let placed = [segment(len)];
@@ -568,12 +562,10 @@ impl Pair {
         };
         // Version One uses a chunk that is there.
         let uses = chunk && !(is_inline && version.rules().spares_reply_chunk) && len > 0;
-        let header = ReplyHeader {
-            version,
-            xid,
-            credits,
-            write: &[],
-            reply: uses.then_some(&placed),
+        let header = Outgoing {
+            external: uses,
+            reply: uses.then_some(&placed[..]),
+            ..Outgoing::new(version, Direction::Reply, xid, credits)
         };
         let mut bytes = vec![0; 512];
         let end_of_header = header.encode(&mut bytes).expect("it fits");

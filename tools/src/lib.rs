@@ -23,6 +23,7 @@ mod policy;
 mod waiting;
 
 pub mod earlier;
+mod headers;
 mod host;
 pub mod literal;
 pub mod oracle;

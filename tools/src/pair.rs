@@ -20,6 +20,12 @@ use std::collections::{
     VecDeque, //
 };
 
+use crate::headers::{
+    CallExternal,
+    CallInline,
+    ReplyExternal,
+    ReplyInline, //
+};
 use crate::host::{
     Host,
     Wish, //
@@ -62,16 +68,12 @@ use crate::proto::{
     },
     v2::{
         htype,
-        CallExternal,
-        CallInline,
         ConnProp,
         Direction,
         ErrorHeader,
         GrantHeader,
         Middle,
-        RdmaError,
-        ReplyExternal,
-        ReplyInline, //
+        RdmaError, //
     }, //
 };
 

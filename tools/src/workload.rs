@@ -10,8 +10,13 @@ pub use two::{
     SampleTwo, //
 };
 
+use crate::headers::{
+    CallHeader,
+    ReplyHeader, //
+};
 use crate::proto::{
     chunk::{
+        Limits,
         ReadSegment,
         Segment, //
     },
@@ -24,13 +29,11 @@ use crate::proto::{
         Usable,
         UNLIMITED, //
     },
-    message::Version,
-    v1::{
-        self,
-        CallHeader,
+    message::{
+        decode as decode_message,
         ErrorHeader,
         RdmaError,
-        ReplyHeader, //
+        Version, //
     }, //
 };
 
@@ -157,7 +160,7 @@ impl Sample {
                 credits: 128,
                 error: RdmaError::Version { low: 1, high: 1 },
             }
-            .encode(buf),
+            .encode(Version::One, buf),
         }
         .expect("samples are valid")
     }
@@ -192,7 +195,7 @@ impl Sample {
 /// If the message is not valid.
 #[inline]
 pub fn decode(bytes: &[u8]) -> u64 {
-    let header = v1::decode(bytes).expect("samples are valid");
+    let header = decode_message(Version::One, bytes, &Limits::DEFAULT).expect("samples are valid");
     let read = header.read_list().iter().map(|entry| entry.segment);
     let write = header.write_list().iter().flat_map(|chunk| chunk.iter());
     let reply = header.reply_chunk();
@@ -200,7 +203,7 @@ pub fn decode(bytes: &[u8]) -> u64 {
     read.chain(write)
         .chain(reply)
         .map(|segment| u64::from(segment.handle) ^ u64::from(segment.length) ^ segment.offset)
-        .fold(header.payload().len() as u64, u64::wrapping_add)
+        .fold(header.payload.len() as u64, u64::wrapping_add)
 }
 
 /// Chooses the payload format of a READ of so many octets, and returns the size of its Call.

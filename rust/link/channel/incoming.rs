@@ -29,12 +29,12 @@ use crate::{
             },
             Reception, //
         },
-        message::Version,
-        v1::{
-            self,
+        message::{
+            holds_call,
             DecodeError,
-            Direction, //
-        }, //
+            Version, //
+        },
+        v1, //
     }, //
 };
 
@@ -98,7 +98,7 @@ impl Channel {
     /// holds a Call of Version One need not be decoded to know that it does not.
     #[inline]
     pub(crate) fn may_answer(&self, bytes: &[u8], calls: bool) -> bool {
-        calls && !(self.version() == Some(Version::One) && v1::holds_call(bytes))
+        calls && !(self.version() == Some(Version::One) && holds_call(bytes))
     }
 
     /// Returns whether a message can be nothing but a Call that takes a credit of its own, as
@@ -167,10 +167,7 @@ impl Channel {
             self.note_quiet(&state);
         }
         drop(state);
-        Some(match plain.direction {
-            Direction::Call => Delivery::Call(Version::Two, None),
-            Direction::Reply => Delivery::Answer(Answer::plain(&plain), None),
-        })
+        Some(Delivery::whole(Incoming::of_short(&plain, false)))
     }
 
     /// Does the same in the earlier protocol, see
@@ -181,11 +178,10 @@ impl Channel {
         let short = state.connection.received_short(bytes, expects_answers)?;
         let refuses_invalidation = state.connection.refuses_invalidation();
         drop(state);
-        Some(if short.is_reply {
-            Delivery::Answer(Answer::short(&short, refuses_invalidation), None)
-        } else {
-            Delivery::Call(Version::Earlier, None)
-        })
+        Some(Delivery::whole(Incoming::of_short(
+            &short,
+            refuses_invalidation,
+        )))
     }
 
     /// Takes any message in, see [`Self::deliver`].

@@ -3,8 +3,7 @@
 //! Write chunks and the Reply chunk (RFC 8166, 3.4.6 and 4.3.3): counted arrays of segments.
 
 use super::{
-    list_len,
-    place::Place,
+    Span,
     SEGMENT_LEN, //
 };
 use crate::proto::prelude::*;
@@ -24,7 +23,7 @@ pub(crate) struct Chunk<'a> {
 
 impl<'a> Chunk<'a> {
     /// Reads and checks a chunk.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get(reader: &mut Reader<'a>, limits: &Limits) -> Result<Self> {
         let mut behind = *reader;
         let count = usize::try_from(behind.u32()?).map_err(|_| Fault::TooManySegments)?;
@@ -63,19 +62,22 @@ impl<'a> Chunk<'a> {
         self.segments.len() / SEGMENT_LEN
     }
 
-    /// Returns the place of the chunk in `message`, of which it is a part.
-    #[inline]
-    pub(crate) fn place(&self, message: &[u8]) -> Place<u32> {
-        Place::of(self.segments, message, self.total)
+    /// Reads and checks a chunk, and returns it with its place in the message of `reader`.
+    #[inline(always)]
+    pub(crate) fn find(reader: &mut Reader<'a>, limits: &Limits) -> Result<(Span, Self)> {
+        let at = reader.position().saturating_add(UNIT);
+        let chunk = Self::get(reader, limits)?;
+        let span = Span::new(at, chunk.segments.len(), chunk.total);
+        Ok((span, chunk))
     }
 
-    /// Returns the chunk again, which was at `place` in `message`.
+    /// Returns the chunk that was found in `message` before.
     #[inline]
-    pub(crate) fn at(place: &Place<u32>, message: &'a [u8]) -> Self {
+    pub(crate) fn at(span: &Span, message: &'a [u8]) -> Self {
         // INVARIANT: These octets were checked before.
         Self {
-            segments: place.list(message),
-            total: place.figure,
+            segments: span.list(message),
+            total: span.figure,
         }
     }
 
@@ -147,19 +149,6 @@ impl Iterator for Segments<'_> {
     }
 }
 
-/// Returns the encoded size of a chunk of `segments` segments.
-pub(crate) fn chunk_len(segments: usize) -> Result<usize> {
-    list_len(segments, SEGMENT_LEN)
-}
-
-/// Returns the encoded size of a Reply chunk of `segments` segments, or of no Reply chunk.
-pub(crate) fn reply_chunk_len(segments: Option<usize>) -> Result<usize> {
-    match segments {
-        None => Ok(UNIT),
-        Some(segments) => chunk_len(segments)?.checked_add(UNIT).ok_or(Fault::NoSpace),
-    }
-}
-
 /// Writes a chunk.
 #[inline]
 pub(crate) fn put_chunk(writer: &mut Writer<'_>, segments: &[Segment]) -> Result {
@@ -215,7 +204,6 @@ mod tests {
         let bytes = Bytes::from_writer(|writer| put_reply_chunk(writer, Some(&reply)))?;
         let (high, low) = OFFSET;
         assert!(bytes.is_words(&[1, 2, 1, 2, high, low, 3, 4, high, low]));
-        assert_eq!(bytes.get().len(), reply_chunk_len(Some(2))?);
 
         let bytes = Bytes::from_writer(|writer| put_reply_chunk(writer, Some(&[])))?;
         assert!(bytes.is_words(&[1, 0]));
@@ -228,7 +216,6 @@ mod tests {
     fn chunk_comes_back() -> Result {
         let segments = [segment(1, 10), segment(2, 0), segment(3, 7)];
         let bytes = Bytes::from_writer(|writer| put_chunk(writer, &segments))?;
-        assert_eq!(bytes.get().len(), chunk_len(segments.len())?);
         let mut reader = Reader::new(bytes.get());
         let chunk = Chunk::get(&mut reader, &Limits::DEFAULT)?;
         assert!(reader.is_empty());
@@ -331,15 +318,5 @@ mod tests {
             assert_eq!(chunk, Err(fault));
         }
         Ok(())
-    }
-
-    #[test]
-    fn sizes_are_checked() {
-        assert_eq!(chunk_len(0), Ok(4));
-        assert_eq!(chunk_len(3), Ok(52));
-        assert_eq!(chunk_len(usize::MAX), Err(Fault::NoSpace));
-        assert_eq!(reply_chunk_len(None), Ok(4));
-        assert_eq!(reply_chunk_len(Some(0)), Ok(8));
-        assert_eq!(reply_chunk_len(Some(usize::MAX)), Err(Fault::NoSpace));
     }
 }

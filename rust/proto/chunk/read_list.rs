@@ -3,9 +3,8 @@
 //! The Read list (RFC 8166, 3.4.5 and 4.3.1).
 
 use super::{
-    list_len,
-    place::Place,
     ReadSegment,
+    Span,
     READ_ENTRY_LEN, //
 };
 use crate::proto::prelude::*;
@@ -24,26 +23,8 @@ pub(crate) struct ReadList<'a> {
 }
 
 impl<'a> ReadList<'a> {
-    /// A list that is marked "not present".
-    pub(crate) const NONE: Self = Self {
-        entries: &[],
-        total: 0,
-    };
-
     /// Reads and checks a Read list.
-    #[inline]
     pub(crate) fn get(reader: &mut Reader<'a>, limits: &Limits) -> Result<Self> {
-        // Most messages have no Read list.
-        let mut behind = *reader;
-        if !behind.bool()? {
-            *reader = behind;
-            return Ok(Self::default());
-        }
-        Self::get_entries(reader, limits)
-    }
-
-    /// Reads and checks a Read list that is not empty.
-    fn get_entries(reader: &mut Reader<'a>, limits: &Limits) -> Result<Self> {
         let mut behind = *reader;
         let start = behind.rest();
         let mut len = 0_usize;
@@ -69,19 +50,24 @@ impl<'a> ReadList<'a> {
         })
     }
 
-    /// Returns the place of the list in `message`, of which it is a part.
-    #[inline]
-    pub(crate) fn place(&self, message: &[u8]) -> Place<u32> {
-        Place::of(self.entries, message, self.total)
+    /// Reads and checks a Read list, and returns it with its place in the message of `reader`.
+    #[inline(always)]
+    pub(crate) fn find(reader: &mut Reader<'a>, limits: &Limits) -> Result<(Span, Self)> {
+        if reader.skip_absent() {
+            return Ok(Default::default());
+        }
+        let at = reader.position();
+        let list = Self::get(reader, limits)?;
+        Ok((Span::new(at, list.entries.len(), list.total), list))
     }
 
-    /// Returns the list again, which was at `place` in `message`.
+    /// Returns the list that was found in `message` before.
     #[inline]
-    pub(crate) fn at(place: &Place<u32>, message: &'a [u8]) -> Self {
+    pub(crate) fn at(span: &Span, message: &'a [u8]) -> Self {
         // INVARIANT: These octets were checked before.
         Self {
-            entries: place.list(message),
-            total: place.figure,
+            entries: span.list(message),
+            total: span.figure,
         }
     }
 
@@ -108,7 +94,7 @@ impl<'a> ReadList<'a> {
 }
 
 /// Returns the length of the Position Zero Read chunk among `segments`, if there is one.
-pub(crate) fn position_zero_len(segments: impl IntoIterator<Item = ReadSegment>) -> Option<u32> {
+fn position_zero_len(segments: impl IntoIterator<Item = ReadSegment>) -> Option<u32> {
     segments
         .into_iter()
         .filter(|entry| entry.position == 0)
@@ -142,34 +128,22 @@ impl Iterator for ReadSegments<'_> {
     }
 }
 
-/// Returns the encoded size of a Read list of `segments` segments.
-pub(crate) fn read_list_len(segments: usize) -> Result<usize> {
-    list_len(segments, READ_ENTRY_LEN)
-}
-
-/// Writes a Read list.
-pub(crate) fn put_read_list(writer: &mut Writer<'_>, segments: &[ReadSegment]) -> Result {
+/// Writes a Read list: first the segments of `zero`, which are at position zero.
+#[inline]
+pub(crate) fn put_read_list(
+    writer: &mut Writer<'_>,
+    zero: &[Segment],
+    others: &[ReadSegment],
+) -> Result {
     let mut total = 0_u32;
-    for entry in segments {
+    for segment in zero {
+        total = segment.add_to(total)?;
+        writer.words([1, 0])?;
+        segment.put(writer)?;
+    }
+    for entry in others {
         total = entry.segment.add_to(total)?;
         entry.put(writer)?;
-    }
-    writer.bool(false)
-}
-
-/// Writes a Call chunk, which is a Read list with all segments at position zero
-/// (draft-ietf-nfsv4-rpcrdma-version-two-07, 6.3.5).
-pub(crate) fn put_position_zero(writer: &mut Writer<'_>, segments: &[Segment]) -> Result {
-    let mut total = 0_u32;
-    for segment in segments {
-        total = total
-            .checked_add(segment.length)
-            .ok_or(Fault::ChunkTooLong)?;
-        ReadSegment {
-            position: 0,
-            segment: *segment,
-        }
-        .put(writer)?;
     }
     writer.bool(false)
 }
@@ -202,11 +176,11 @@ mod tests {
     #[test]
     fn list_looks_as_in_the_rfc() -> Result {
         let bytes = Bytes::from_writer(|writer| {
-            put_read_list(writer, &[read_segment(8, 1, 2), read_segment(8, 3, 4)])
+            put_read_list(writer, &[], &[read_segment(8, 1, 2), read_segment(8, 3, 4)])
         })?;
         let (high, low) = OFFSET;
         assert!(bytes.is_words(&[1, 8, 1, 2, high, low, 1, 8, 3, 4, high, low, 0]));
-        let bytes = Bytes::from_writer(|writer| put_read_list(writer, &[]))?;
+        let bytes = Bytes::from_writer(|writer| put_read_list(writer, &[], &[]))?;
         assert!(bytes.is_words(&[0]));
         assert_eq!(read_list(&[0]), Ok(0));
         Ok(())
@@ -219,8 +193,7 @@ mod tests {
             read_segment(0, 2, 0),
             read_segment(128, 3, 27),
         ];
-        let bytes = Bytes::from_writer(|writer| put_read_list(writer, &entries))?;
-        assert_eq!(bytes.get().len(), read_list_len(entries.len())?);
+        let bytes = Bytes::from_writer(|writer| put_read_list(writer, &[], &entries))?;
 
         let mut reader = Reader::new(bytes.get());
         let list = ReadList::get(&mut reader, &Limits::DEFAULT)?;
@@ -239,7 +212,8 @@ mod tests {
             let fault = Err(Fault::UnalignedPosition(position));
             assert_eq!(read_list(&[1, position, 1, 4, 0, 0, 0]), fault);
             assert_eq!(
-                Bytes::from_writer(|w| put_read_list(w, &[read_segment(position, 1, 4)])).err(),
+                Bytes::from_writer(|w| put_read_list(w, &[], &[read_segment(position, 1, 4)]))
+                    .err(),
                 fault.err()
             );
         }
@@ -260,7 +234,7 @@ mod tests {
         );
         let segments = [read_segment(0, 1, half), read_segment(4, 1, half)];
         assert_eq!(
-            Bytes::from_writer(|writer| put_read_list(writer, &segments)).err(),
+            Bytes::from_writer(|writer| put_read_list(writer, &[], &segments)).err(),
             Some(Fault::ChunkTooLong)
         );
     }
@@ -301,7 +275,7 @@ mod tests {
     #[test]
     fn no_strict_prefix_is_accepted() -> Result {
         let bytes = Bytes::from_writer(|writer| {
-            put_read_list(writer, &[read_segment(4, 1, 2), read_segment(4, 3, 4)])
+            put_read_list(writer, &[], &[read_segment(4, 1, 2), read_segment(4, 3, 4)])
         })?;
         assert!(bytes.is_needed_whole(|reader| ReadList::get(reader, &Limits::DEFAULT)));
         Ok(())
@@ -317,17 +291,6 @@ mod tests {
         assert_eq!(
             read_list(&[1, 4, 1, 2, u32::MAX, u32::MAX, 0]),
             Err(Fault::OffsetOverflow)
-        );
-    }
-
-    #[test]
-    fn sizes_are_checked() {
-        assert_eq!(read_list_len(0), Ok(4));
-        assert_eq!(read_list_len(2), Ok(52));
-        assert_eq!(read_list_len(usize::MAX), Err(Fault::NoSpace));
-        assert_eq!(
-            read_list_len(usize::MAX / READ_ENTRY_LEN),
-            Ok(usize::MAX / READ_ENTRY_LEN * READ_ENTRY_LEN + 4)
         );
     }
 }

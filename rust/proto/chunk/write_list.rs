@@ -3,10 +3,9 @@
 //! The Write list (RFC 8166, 3.4.6 and 4.3.2).
 
 use super::{
-    chunk_len,
-    place::Place,
     put_chunk,
     Chunk,
+    Span,
     SEGMENT_LEN, //
 };
 use crate::proto::prelude::*;
@@ -26,26 +25,8 @@ pub(crate) struct WriteList<'a> {
 }
 
 impl<'a> WriteList<'a> {
-    /// A list that is marked "not present".
-    pub(crate) const NONE: Self = Self {
-        entries: &[],
-        count: 0,
-    };
-
     /// Reads and checks a Write list.
-    #[inline]
     pub(crate) fn get(reader: &mut Reader<'a>, limits: &Limits) -> Result<Self> {
-        // Most messages have no Write list.
-        let mut behind = *reader;
-        if !behind.bool()? {
-            *reader = behind;
-            return Ok(Self::default());
-        }
-        Self::get_entries(reader, limits)
-    }
-
-    /// Reads and checks a Write list that is not empty.
-    fn get_entries(reader: &mut Reader<'a>, limits: &Limits) -> Result<Self> {
         let mut behind = *reader;
         let mut count = 0_usize;
         let start = behind.rest();
@@ -70,19 +51,25 @@ impl<'a> WriteList<'a> {
         })
     }
 
-    /// Returns the place of the list in `message`, of which it is a part.
-    #[inline]
-    pub(crate) fn place(&self, message: &[u8]) -> Place<usize> {
-        Place::of(self.entries, message, self.count)
+    /// Reads and checks a Write list, and returns its place in the message that `reader` is at.
+    #[inline(always)]
+    pub(crate) fn find(reader: &mut Reader<'a>, limits: &Limits) -> Result<Span> {
+        if reader.skip_absent() {
+            return Ok(Span::default());
+        }
+        let at = reader.position();
+        let list = Self::get(reader, limits)?;
+        let count = u32::try_from(list.count).map_err(|_| Fault::TooManyChunks)?;
+        Ok(Span::new(at, list.entries.len(), count))
     }
 
-    /// Returns the list again, which was at `place` in `message`.
+    /// Returns the list that was found in `message` before.
     #[inline]
-    pub(crate) fn at(place: &Place<usize>, message: &'a [u8]) -> Self {
+    pub(crate) fn at(span: &Span, message: &'a [u8]) -> Self {
         // INVARIANT: These octets were checked before.
         Self {
-            entries: place.list(message),
-            count: place.figure,
+            entries: span.list(message),
+            count: usize::try_from(span.figure).unwrap_or(usize::MAX),
         }
     }
 
@@ -141,16 +128,6 @@ impl<'a> Iterator for Chunks<'a> {
         self.rest.u32().ok()?;
         Chunk::get_checked(&mut self.rest)
     }
-}
-
-/// Returns the encoded size of a Write list whose chunks have the given numbers of segments.
-pub(crate) fn write_list_len(chunks: impl IntoIterator<Item = usize>) -> Result<usize> {
-    chunks.into_iter().try_fold(UNIT, |len, segments| {
-        chunk_len(segments)?
-            .checked_add(UNIT)
-            .and_then(|entry| entry.checked_add(len))
-            .ok_or(Fault::NoSpace)
-    })
 }
 
 /// Writes a Write list.
@@ -225,10 +202,6 @@ mod tests {
     fn write_list_comes_back() -> Result {
         let chunks: [&[Segment]; 3] = [&[segment(1, 10), segment(2, 20)], &[], &[segment(3, 5)]];
         let bytes = Bytes::from_writer(|writer| put_write_list(writer, &chunks))?;
-        assert_eq!(
-            bytes.get().len(),
-            write_list_len(chunks.iter().map(|chunk| chunk.len()))?
-        );
 
         let mut reader = Reader::new(bytes.get());
         let list = WriteList::get(&mut reader, &Limits::DEFAULT)?;
@@ -293,16 +266,5 @@ mod tests {
     fn bad_discriminators_are_refused() {
         assert_eq!(write_list(&[3]), Err(Fault::BadDiscriminator(3)));
         assert_eq!(write_list(&[1, 0, 4]), Err(Fault::BadDiscriminator(4)));
-    }
-
-    #[test]
-    fn sizes_are_checked() {
-        assert_eq!(write_list_len([]), Ok(4));
-        assert_eq!(write_list_len([0, 2]), Ok(4 + 8 + 40));
-        assert_eq!(write_list_len([usize::MAX]), Err(Fault::NoSpace));
-        assert_eq!(
-            write_list_len([usize::MAX / 32, usize::MAX / 32, 2]),
-            Err(Fault::NoSpace)
-        );
     }
 }

@@ -5,7 +5,11 @@
 use super::super::{
     continuation::Placed,
     message::{
-        decode_counted,
+        decode,
+        DecodeError,
+        Direction,
+        Header,
+        RdmaError,
         Reply,
         Short,
         Version, //
@@ -14,17 +18,8 @@ use super::super::{
         Event,
         Extent, //
     },
-    v1::{
-        DecodeError,
-        Direction, //
-    },
-    v2::{
-        Header,
-        MessagePurpose,
-        Plain,
-        RdmaError, //
-    }, //
 };
+use crate::proto::prelude::*;
 use core::ffi::CStr;
 
 /// A part of an RPC message that comes in parts.
@@ -74,28 +69,14 @@ impl Answer<'_> {
         }
     }
 
-    /// A Reply of a version that counts Calls, with one chunk of one segment at most.
+    /// A Reply with one chunk of one segment at most, all in one message.
     #[inline]
     pub(crate) fn short(short: &Short, refuses_invalidation: bool) -> Self {
         Self {
-            credits: Some(short.credits),
+            credits: Some(short.credits).filter(|_| short.version != Version::Two),
             reply: Some(Reply::of_short(short)),
             refuses_invalidation,
             ..Self::failed(short.xid, None)
-        }
-    }
-
-    /// A Reply of Version Two that is all in one message, without chunks.
-    #[inline]
-    pub(crate) const fn plain(plain: &Plain<'_>) -> Self {
-        Self {
-            xid: plain.xid,
-            credits: None,
-            reply: Some(Reply::without_chunks(plain.header_len)),
-            last: None,
-            error: None,
-            ends_connection: false,
-            refuses_invalidation: false,
         }
     }
 }
@@ -153,27 +134,27 @@ impl<'a> Incoming<'a> {
             return call;
         }
         if let Some(short) = Short::decode(version, bytes) {
-            return Self::of_short(version, &short, false);
+            return Self::of_short(&short, false);
         }
-        match decode_counted(version, bytes) {
+        match decode(version, bytes, &Limits::DEFAULT) {
             Err(error) => Self::Bad(error),
-            Ok(header) if header.rpc_direction() == Direction::Call => call,
+            Ok(header) if header.is_call() => call,
             Ok(header) => Self::Answer(Answer {
                 credits: Some(header.credits),
-                reply: Reply::from_one(&header),
+                reply: Reply::of_header(&header),
                 ..Answer::failed(header.xid, None)
             }),
         }
     }
 
-    /// Returns a message of a version that counts Calls, with one chunk of one segment at most.
+    /// Returns a message with one chunk of one segment at most that holds all of an RPC message.
     #[inline]
-    pub(crate) fn of_short(version: Version, short: &Short, refuses_invalidation: bool) -> Self {
+    pub(crate) fn of_short(short: &Short, refuses_invalidation: bool) -> Self {
         if short.is_reply {
             return Self::Answer(Answer::short(short, refuses_invalidation));
         }
         Self::Call {
-            version,
+            version: short.version,
             last: None,
         }
     }
@@ -195,24 +176,12 @@ impl<'a> Incoming<'a> {
         }
     }
 
-    /// Returns a message of Version Two without chunks that holds all of an RPC message.
-    #[inline]
-    pub(crate) fn of_plain(plain: &Plain<'a>) -> Self {
-        match plain.direction {
-            Direction::Call => Self::Call {
-                version: Version::Two,
-                last: None,
-            },
-            Direction::Reply => Self::Answer(Answer::plain(plain)),
-        }
-    }
-
     /// Returns a message that holds an RPC message of Version Two, or a part of one.
     fn of_rpc(header: &Header<'a>, extent: Extent) -> Self {
-        let is_reply = header.purpose() != MessagePurpose::Call;
+        let is_reply = header.direction() != Some(Direction::Call);
         let part = |placed| IncomingPart {
             placed,
-            bytes: header.payload(),
+            bytes: header.payload,
             reply_xid: is_reply.then_some(header.xid),
         };
         let last = match extent {
@@ -228,7 +197,7 @@ impl<'a> Incoming<'a> {
             };
         }
         Self::Answer(Answer {
-            reply: Reply::from_two(header),
+            reply: Reply::of_header(header),
             last,
             ..Answer::failed(header.xid, None)
         })

@@ -5,7 +5,10 @@
 use super::{
     super::{
         continuation::Split,
-        message, //
+        message::{
+            self,
+            Direction, //
+        }, //
     },
     CallFormat,
     CallPlan,
@@ -138,7 +141,7 @@ fn choose_reply(shape: &CallShape, share: usize) -> Result<Offer> {
     };
     // Returns the number of messages in which the Reply comes, unless that is above `most`.
     let parts = |write: Option<usize>, inline: u32, most: u32| -> Result<Option<u32>> {
-        let header = message::reply_header_len(shape.version, write, None)?;
+        let header = message::header_len((shape.version, Direction::Reply, false), 0, write, None)?;
         Ok(parts(header, inline, shape.reply_inline, most))
     };
     let inline = |parts| Offer {
@@ -185,7 +188,7 @@ fn choose_reply(shape: &CallShape, share: usize) -> Result<Offer> {
         }
     };
     // Even a Reply whose RPC message is in the Reply chunk needs room for its header.
-    let header = message::reply_header_len(shape.version, write, reply)?;
+    let header = message::header_len((shape.version, Direction::Reply, true), 0, write, reply)?;
     if !self::fits(header, 0, shape.reply_inline)? {
         return Err(Fault::NoSpace);
     }
@@ -217,13 +220,8 @@ fn choose_call(shape: &CallShape, offer: &Offer, header_segments: usize) -> Resu
             if call.max(read) > usable.segments || segments > left {
                 return Ok(None);
             }
-            let header = message::call_header_len(
-                shape.version,
-                format.is_special(),
-                segments,
-                offer.write,
-                offer.reply,
-            )?;
+            let form = (shape.version, Direction::Call, format.is_special());
+            let header = message::header_len(form, segments, offer.write, offer.reply)?;
             let follows = usize::try_from(inline).map_err(|_| Fault::NoSpace)?;
             Ok(parts(header, inline, shape.call_inline, most)
                 .map(|parts| (format, header, follows, parts)))

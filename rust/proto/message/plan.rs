@@ -4,12 +4,10 @@
 //! 3.5, and 4.5.1 and 6.6.3 of the draft of Version Two.
 
 use super::{
-    only_chunk::ChunkKind,
-    received::{
-        Call,
-        ShortCall, //
-    },
-    uncut, //
+    uncut,
+    ChunkKind,
+    Header,
+    Short, //
 };
 use crate::proto::prelude::*;
 
@@ -42,7 +40,7 @@ impl Plan {
     /// Looks at the Read list: RFC 8166 sections 3.4.5 and 3.5. [`None`] if it can't be followed:
     /// positions that go backwards, or beyond the message. `splits` says whether a data item may be
     /// delivered apart. What does not lie where a Call may be cut, see [`uncut`], is not.
-    pub(crate) fn new(header: &Call<'_>, splits: bool) -> Option<Self> {
+    pub(crate) fn new(header: &Header<'_>, splits: bool) -> Option<Self> {
         let mut positions = header.reads().map(|entry| size(entry.position));
         if header.reads_nothing() {
             return Some(Self {
@@ -56,7 +54,7 @@ impl Plan {
         if total == 0 {
             // A chunk may be empty, as the item in its place is; a whole Call is not.
             let fits = walk(header, |_| Some(())).is_some();
-            return (fits && !header.special).then_some(Self {
+            return (fits && !header.is_external()).then_some(Self {
                 reads: false,
                 len: 0,
                 tail: 0,
@@ -65,7 +63,7 @@ impl Plan {
         }
         let first = positions.next()??;
         let is_one_item =
-            splits && !header.special && positions.all(|position| position == Some(first));
+            splits && !header.is_external() && positions.all(|position| position == Some(first));
         if let Some(plan) = is_one_item
             .then(|| Self::apart(first, total, header.payload))
             .flatten()
@@ -105,7 +103,7 @@ impl Plan {
     /// Does what [`Self::new`] does for a Call in `message` with one Read chunk, which is delivered
     /// apart. [`None`] for all others.
     #[inline]
-    pub(crate) fn of_short(call: &ShortCall, message: &[u8]) -> Option<Self> {
+    pub(crate) fn of_short(call: &Short, message: &[u8]) -> Option<Self> {
         let chunk = call.chunk?;
         match chunk.kind {
             ChunkKind::Read { position } => Self::apart(
@@ -149,7 +147,7 @@ pub(crate) enum Source {
 
 /// Goes through the pieces of a Call in the order of the message. [`None`] if the Read list can't
 /// be followed, or `each` says so.
-pub(crate) fn walk(header: &Call<'_>, mut each: impl FnMut(Piece) -> Option<()>) -> Option<()> {
+pub(crate) fn walk(header: &Header<'_>, mut each: impl FnMut(Piece) -> Option<()>) -> Option<()> {
     let mut base = Base::new(header);
     let mut entries = header
         .reads()
@@ -211,14 +209,14 @@ struct Base<'a> {
     /// The inline part, not taken yet.
     inline: core::ops::Range<usize>,
     /// The header, whose Read list has the segments at position zero.
-    header: Call<'a>,
+    header: Header<'a>,
     /// The octets that were taken of the Position Zero chunk.
     taken: usize,
 }
 
 impl<'a> Base<'a> {
     /// Nothing taken yet.
-    fn new(header: &Call<'a>) -> Self {
+    fn new(header: &Header<'a>) -> Self {
         Self {
             inline: 0..header.payload.len(),
             header: *header,
@@ -233,7 +231,7 @@ impl<'a> Base<'a> {
         mut each: impl FnMut(usize, Source) -> Option<()>,
     ) -> Option<()> {
         let all = len == usize::MAX;
-        if !self.header.special {
+        if !self.header.is_external() {
             let len = if all { self.inline.len() } else { len };
             if len > self.inline.len() {
                 return None;
@@ -293,7 +291,9 @@ mod tests {
                 testing::Bytes,
                 xdr::Writer, //
             },
-            sent::CallHeader,
+            decode_call,
+            Direction,
+            Outgoing,
             Version, //
         },
         *, //
@@ -318,7 +318,7 @@ mod tests {
     }
 
     /// What is planned for a Call, and its pieces.
-    fn planned(call: &Call<'_>, splits: bool) -> (Option<Plan>, Pieces) {
+    fn planned(call: &Header<'_>, splits: bool) -> (Option<Plan>, Pieces) {
         let mut pieces = ([(0, 0, false); MOST], 0_usize);
         let walked = walk(call, |piece| {
             let is_read = matches!(piece.source, Source::Segment(_));
@@ -348,15 +348,9 @@ mod tests {
         inline: usize,
         splits: bool,
     ) -> Result<(Option<Plan>, Pieces)> {
-        let header = CallHeader {
-            version,
-            xid: 0,
-            credits: 1,
-            call: &[],
+        let header = Outgoing {
             read,
-            write: &[],
-            reply: &[],
-            invalidate: 0,
+            ..Outgoing::new(version, Direction::Call, 0, 1)
         };
         let mut len = 0;
         let message = Bytes::from_encoder(|buf| {
@@ -366,7 +360,7 @@ mod tests {
             Ok(len)
         })?;
         let bytes = message.prefix(len.saturating_add(inline));
-        let call = Call::decode(version, bytes).ok_or(Fault::NoPayload)?;
+        let call = decode_call(version, bytes).ok_or(Fault::NoPayload)?;
         Ok(planned(&call, splits))
     }
 
@@ -563,7 +557,7 @@ mod tests {
             (Version::Two, Bytes::from_words(&two)?),
         ];
         for (version, message) in &messages {
-            let call = Call::decode(*version, message.get()).ok_or(Fault::NoPayload)?;
+            let call = decode_call(*version, message.get()).ok_or(Fault::NoPayload)?;
             for splits in [false, true] {
                 let (plan, pieces) = planned(&call, splits);
                 let plan = plan.ok_or(Fault::NoPayload)?;

@@ -4,13 +4,12 @@
 //! (draft-ietf-nfsv4-rpcrdma-version-two-07, 7.3.3 to 7.3.5).
 
 use super::{
-    super::v2::RdmaError,
-    reply_header_len,
+    super::chunk::SEGMENT_LEN,
+    header_len,
+    Direction,
+    RdmaError,
     Version, //
 };
-
-/// The size of a segment in a header, in octets.
-const SEGMENT: usize = 16;
 
 /// A Write chunk that a Call has offered, and the result for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,10 +40,10 @@ pub(crate) fn shortage(
     }
     let fits = |len: &usize| *len <= threshold;
     let external = |segments: usize, chunks: usize| {
-        let empty = reply_header_len(Version::Two, None, Some(1)).ok()?;
+        let empty = header_len((Version::Two, Direction::Reply, true), 0, None, Some(1)).ok()?;
         let more = chunks
             .checked_mul(8)?
-            .checked_add(segments.checked_mul(SEGMENT)?)?;
+            .checked_add(segments.checked_mul(SEGMENT_LEN)?)?;
         empty.checked_add(more)
     };
     let (mut count, mut segments, mut longest) = (0_usize, 0_usize, 0_usize);
@@ -59,7 +58,7 @@ pub(crate) fn shortage(
     // The most that each chunk may have, the Reply chunk with its one segment included.
     let room = external(0, count).and_then(|len| threshold.checked_sub(len));
     let max = room.map_or(0, |room| {
-        room.checked_div(SEGMENT)
+        room.checked_div(SEGMENT_LEN)
             .and_then(|all| all.checked_div(count))
             .unwrap_or(0)
     });

@@ -10,19 +10,18 @@
 use super::{
     super::{
         error::Fault,
+        message::{
+            direction_of,
+            Body,
+            Direction,
+            Header,
+            RdmaError,
+            ERROR, //
+        }, //
         props::{
             Properties,
             ReverseLevel, //
         },
-        v2::{
-            htype,
-            Body,
-            Direction,
-            Header,
-            MessagePurpose,
-            Offer,
-            RdmaError, //
-        }, //
     },
     Config,
     Reason, //
@@ -41,12 +40,12 @@ pub(crate) enum Rejection {
 
 /// Returns what to do about a Version Two message that cannot be decoded.
 pub(crate) fn to_fault(fault: Fault, code: u32, config: &Config) -> Rejection {
-    match (fault, MessagePurpose::of(code)) {
+    match (fault, direction_of(code)) {
         // Section 7: shorter than the prefix; an error code that is not known.
         (Fault::Runt | Fault::BadErrorCode(_), _) => Rejection::Silence,
         // Sections 6.1 and 7.1.3.
         (Fault::BadProcedure(_), _) => Rejection::Error(RdmaError::HeaderType),
-        (_, Some(MessagePurpose::Reply)) => Rejection::Close(Reason::BadReply),
+        (_, Some(Direction::Reply)) => Rejection::Close(Reason::BadReply),
         // Sections 5.1 and 7.2.2.
         (Fault::BadProperty(_), _) => Rejection::Error(RdmaError::BadProperty),
         // Section 7.3.3.
@@ -66,7 +65,7 @@ pub(crate) fn to_fault(fault: Fault, code: u32, config: &Config) -> Rejection {
 /// that may be.
 pub(crate) fn to_version(version: u32, code: u32, established: bool, config: &Config) -> Rejection {
     // The code of errors is the same in all versions.
-    if code == htype::ERROR {
+    if code == ERROR {
         return Rejection::Silence;
     }
     let known = (config.low..=config.high).contains(&version);
@@ -84,10 +83,10 @@ pub(crate) fn to_version(version: u32, code: u32, established: bool, config: &Co
 
 /// Returns what to do about a message that must not come at this point of a sequence, or does not
 /// continue it as it should (6.3.3, 6.3.4, 6.3.6, 6.3.9, 7.1.4).
-pub(crate) fn to_sequence(purpose: MessagePurpose) -> Rejection {
-    match purpose {
-        MessagePurpose::Call | MessagePurpose::Control => Rejection::Error(RdmaError::Continuation),
-        MessagePurpose::Reply => Rejection::Close(Reason::BadReply),
+pub(crate) fn to_sequence(direction: Option<Direction>) -> Rejection {
+    match direction {
+        Some(Direction::Call) | None => Rejection::Error(RdmaError::Continuation),
+        Some(Direction::Reply) => Rejection::Close(Reason::BadReply),
     }
 }
 
@@ -110,13 +109,9 @@ pub(crate) fn to_reverse(header: &Header<'_>, level: ReverseLevel) -> Option<Rdm
     if !supported {
         return Some(RdmaError::HeaderType);
     }
-    let offer = match header.body {
-        Body::CallInline { offer, .. } | Body::CallExternal(offer) => offer,
-        _ => return None,
-    };
-    if level >= ReverseLevel::General || offer.is_empty() {
+    if level >= ReverseLevel::General || !header.has_chunks() {
         None
-    } else if !offer.call.is_empty() || !offer.read.is_empty() {
+    } else if !header.reads_nothing() {
         // Section 7.3.1: no Read chunks at all.
         Some(RdmaError::ReadChunks { max: 0 })
     } else if level >= ReverseLevel::Continued {
@@ -131,7 +126,7 @@ pub(crate) fn to_reverse(header: &Header<'_>, level: ReverseLevel) -> Option<Rdm
 /// Returns the error about a Call that asks for more than is possible (7.3).
 ///
 /// Until it knows our properties a peer goes by their defaults, so these are accepted always.
-pub(crate) fn to_offer(offer: &Offer<'_>, config: &Config) -> Option<RdmaError> {
+pub(crate) fn to_offer(offer: &Header<'_>, config: &Config) -> Option<RdmaError> {
     let default = Properties::DEFAULT;
     let exceeds = |count: usize, max: u32| u32::try_from(count).map_or(true, |count| count > max);
     let max_count = config.own.segment_count.max(default.segment_count);
@@ -141,7 +136,7 @@ pub(crate) fn to_offer(offer: &Offer<'_>, config: &Config) -> Option<RdmaError> 
         Some(RdmaError::ReadChunks {
             max: config.read_chunks,
         })
-    } else if exceeds(offer.write.len(), config.write_chunks) {
+    } else if exceeds(offer.write_list().len(), config.write_chunks) {
         Some(RdmaError::WriteChunks {
             max: config.write_chunks,
         })

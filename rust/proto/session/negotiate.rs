@@ -4,11 +4,13 @@
 
 use super::{
     super::{
-        message::Version,
-        v2::{
-            self,
-            htype,
+        message::{
+            decode,
             Body,
+            Version, //
+        },
+        v2::{
+            htype,
             Prefix,
             RdmaError,
             NO_XID,
@@ -16,7 +18,6 @@ use super::{
             VERSION, //
         },
         v2_2016::{
-            header,
             option,
             procedure, //
         }, //
@@ -114,12 +115,12 @@ impl Session {
             procedure::OPTIONAL if bytes.len() >= option::MIN_LEN => {}
             // It is about nothing of ours.
             procedure::ERROR if prefix.xid != NO_XID => return Event::Nothing,
-            procedure::ERROR if header::is_invalid_option(bytes) => {}
+            procedure::ERROR if option::is_invalid_option(bytes) => {}
             procedure::ERROR => {
                 // A server of the later protocol answers with its codes. An error that can't be
                 // read is as good as none.
-                let body = v2::decode(bytes, &self.config.limits).map(|header| header.body);
-                return match body {
+                let decoded = decode(Version::Two, bytes, &self.config.limits);
+                return match decoded.map(|header| header.body) {
                     Ok(Body::Error(error)) => self.handle_refusal(prefix, error),
                     _ => Event::Nothing,
                 };
@@ -164,7 +165,7 @@ impl Session {
         if self.config.earlier.is_some() {
             return self.handle_answer_of_earlier(prefix, bytes);
         }
-        let refusal = match v2::decode(bytes, &self.config.limits) {
+        let refusal = match decode(Version::Two, bytes, &self.config.limits) {
             Ok(header) => match header.body {
                 Body::Error(error) => Ok(error),
                 _ => {

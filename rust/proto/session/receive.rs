@@ -4,26 +4,25 @@
 
 use super::{
     super::{
-        chunk::{
-            ReadList,
-            WriteList, //
-        },
         continuation::Assembly,
-        message::Version,
+        message::{
+            check_rpc,
+            decode,
+            direction_of,
+            Body,
+            Header,
+            Short,
+            Version, //
+        },
         props::ReverseLevel,
         v2::{
             self,
-            Body,
             Direction,
-            Header,
-            MessagePurpose,
-            Plain,
             Prefix,
             RdmaError,
             VERSION, //
         },
         v2_2016::{
-            header,
             option::{
                 self,
                 Content,
@@ -70,15 +69,15 @@ impl Session {
     /// [`Self::handle_received`] would have returned it as [`Extent::Whole`]. Else nothing has
     /// changed.
     #[inline]
-    pub(crate) fn handle_plain(&mut self, plain: &Plain<'_>) -> bool {
+    pub(crate) fn handle_plain(&mut self, plain: &Short, bytes: &[u8]) -> bool {
         let is_steady = self.stage == Stage::Speaking(Version::Two)
             && self.peer == Telling::Done
             && self.closing.is_none()
             && self.assembly.is_none()
             && self.discard.is_none();
         // What Calls a client takes depends.
-        let is_taken = self.config.role == Role::Server || plain.direction == Direction::Reply;
-        let may_come = is_steady && is_taken && plain.is_whole();
+        let is_taken = self.config.role == Role::Server || plain.is_reply;
+        let may_come = is_steady && is_taken && plain.is_whole(bytes);
         if !may_come || self.incoming.receive(Kind::Other).is_err() {
             return false;
         }
@@ -162,7 +161,7 @@ impl Session {
         match prefix.procedure {
             procedure::OPTIONAL if bytes.len() < option::MIN_LEN => Event::Nothing,
             procedure::OPTIONAL => self.handle_optional(prefix.xid, bytes),
-            procedure::ERROR if header::is_invalid_option(bytes) => {
+            procedure::ERROR if option::is_invalid_option(bytes) => {
                 self.exchange.refused(prefix.xid);
                 Event::Nothing
             }
@@ -207,7 +206,7 @@ impl Session {
 
     /// Handles a message of Version Two.
     pub(super) fn handle_two<'a>(&mut self, bytes: &'a [u8]) -> Event<'a> {
-        let decoded = v2::decode(bytes, &self.config.limits);
+        let decoded = decode(Version::Two, bytes, &self.config.limits);
         let (kind, credits) = match &decoded {
             Ok(header) => (kind(header), Some(header.credits)),
             Err(error) => (Kind::Other, error.prefix.map(|prefix| prefix.credits)),
@@ -250,7 +249,7 @@ impl Session {
     /// and discards the parts to come.
     fn abandon_after(&mut self, xid: u32, htype: u32) -> Event<'static> {
         let more = htype == v2::htype::CALL_MIDDLE;
-        if MessagePurpose::of(htype) != Some(MessagePurpose::Call) {
+        if direction_of(htype) != Some(Direction::Call) {
             return Event::Nothing;
         }
         if self.assembly.is_some_and(|a| a.is_of(Direction::Call, xid)) {
@@ -314,13 +313,9 @@ impl Session {
                     last,
                 }
             }
-            Body::CallExternal(_) | Body::CallInline { .. } => {
-                self.handle_rpc(header, Direction::Call)
-            }
-            Body::ReplyExternal { .. } | Body::ReplyInline { .. } => {
-                self.handle_rpc(header, Direction::Reply)
-            }
-            Body::Middle { direction, .. } => self.handle_rpc(header, direction),
+            Body::Inline(direction)
+            | Body::External(direction)
+            | Body::Middle { direction, .. } => self.handle_rpc(header, direction),
         }
     }
 
@@ -356,7 +351,7 @@ impl Session {
 
     /// Discards a message that must not come now.
     fn out_of_sequence(&mut self, header: &Header<'_>) -> Event<'static> {
-        self.answer(answer::to_sequence(header.purpose()), header.xid);
+        self.answer(answer::to_sequence(header.direction()), header.xid);
         if let Some((direction, false)) = part(header) {
             self.discard = Some((direction, header.xid));
         }
@@ -373,14 +368,10 @@ impl Session {
             }
         }
 
-        let payload = header.payload();
-        let is_external = matches!(
-            header.body,
-            Body::CallExternal(_) | Body::ReplyExternal { .. }
-        );
+        let payload = header.payload;
         let is_whole = self.assembly.is_none() && !is_middle;
-        if self.assembly.is_none() && !is_external {
-            let matches = v2::check_rpc(payload, header.xid, direction).is_ok();
+        if self.assembly.is_none() && !header.is_external() {
+            let matches = check_rpc(payload, header.xid, direction).is_ok();
             // Two words are the least that an RPC message can be.
             if !matches || (is_whole && payload.len() < 8) {
                 self.answer(answer::to_mismatch(direction), header.xid);
@@ -396,8 +387,7 @@ impl Session {
         match self.place(&header, direction) {
             Some(extent) => Event::Message { header, extent },
             None => {
-                let purpose = header.purpose();
-                self.answer(answer::to_sequence(purpose), header.xid);
+                self.answer(answer::to_sequence(Some(direction)), header.xid);
                 self.abandon_or_discard(&header, is_middle)
             }
         }
@@ -410,17 +400,15 @@ impl Session {
                 return Some(error);
             }
         }
-        match header.body {
-            Body::CallInline { offer, .. } | Body::CallExternal(offer) => {
-                answer::to_offer(&offer, &self.config)
-            }
-            _ => None,
+        if !header.is_call() {
+            return None;
         }
+        answer::to_offer(header, &self.config)
     }
 
     /// Finds out where a part belongs.
     fn place(&mut self, header: &Header<'_>, direction: Direction) -> Option<Extent> {
-        let len = header.payload().len();
+        let len = header.payload.len();
         let remaining = match header.body {
             Body::Middle { remaining, .. } => Some(remaining),
             _ => None,
@@ -434,7 +422,7 @@ impl Session {
             }
             (Some(assembly), Some(remaining)) => assembly.middle(len, remaining).map(Extent::Part),
             (Some(assembly), None) => {
-                let placed = assembly.last(len, moved(&header.body))?;
+                let placed = assembly.last(len, moved(header))?;
                 self.assembly = None;
                 Some(Extent::Last(placed))
             }
@@ -465,7 +453,7 @@ fn kind(header: &Header<'_>) -> Kind {
         Body::Grant => Kind::Grant,
         // One with properties that are not known is longer.
         Body::Properties { told, last: false }
-            if told.is_nothing() && header.header_len() == EMPTY_PROPERTIES_LEN =>
+            if told.is_nothing() && header.header_len == EMPTY_PROPERTIES_LEN =>
         {
             Kind::Grant
         }
@@ -478,26 +466,23 @@ fn kind(header: &Header<'_>) -> Kind {
 fn part(header: &Header<'_>) -> Option<(Direction, bool)> {
     match header.body {
         Body::Middle { direction, .. } => Some((direction, false)),
-        Body::CallInline { .. } => Some((Direction::Call, true)),
-        Body::ReplyInline { .. } => Some((Direction::Reply, true)),
+        Body::Inline(direction) => Some((direction, true)),
         _ => None,
     }
 }
 
 /// Returns the octets of the data items that the chunks of a last part move, without and with XDR
 /// padding.
-fn moved(body: &Body<'_>) -> [u32; 2] {
-    let (read, write) = match body {
-        Body::CallInline { offer, .. } => (offer.read, WriteList::NONE),
-        Body::ReplyInline { write, .. } => (ReadList::NONE, *write),
-        _ => return [0; 2],
+fn moved(header: &Header<'_>) -> [u32; 2] {
+    let Body::Inline(direction) = header.body else {
+        return [0; 2];
     };
     let (mut data, mut padded, mut item, mut position) = (0_u32, 0_u32, 0_u32, 0);
     let mut add = |item: u32| {
         data = data.saturating_add(item);
         padded = padded.saturating_add(item.checked_next_multiple_of(4).unwrap_or(u32::MAX));
     };
-    for entry in read.iter() {
+    for entry in header.read_list().iter() {
         // The segments of one item are adjacent and have its position.
         if entry.position != position {
             add(core::mem::replace(&mut item, 0));
@@ -506,7 +491,13 @@ fn moved(body: &Body<'_>) -> [u32; 2] {
         item = item.saturating_add(entry.segment.length);
     }
     add(item);
-    write.iter().for_each(|chunk| add(chunk.total()));
+    // In a Call they are for the Reply.
+    if direction == Direction::Reply {
+        header
+            .write_list()
+            .iter()
+            .for_each(|chunk| add(chunk.total()));
+    }
     [data, padded]
 }
 
@@ -609,7 +600,8 @@ mod tests {
                 for words in messages.into_iter().chain(messages) {
                     let bytes = Bytes::from_words(words)?;
                     let mut quick = session.clone();
-                    let handled = Plain::get(bytes.get()).filter(|plain| quick.handle_plain(plain));
+                    let plain = Short::decode(Version::Two, bytes.get());
+                    let handled = plain.filter(|plain| quick.handle_plain(plain, bytes.get()));
                     if handled.is_none() {
                         assert!(quick == session);
                     }
@@ -620,9 +612,9 @@ mod tests {
                             return Err(Fault::NoPayload);
                         };
                         assert_eq!(extent, Extent::Whole);
-                        let found = (header.xid, header.header_len());
+                        let found = (header.xid, header.header_len);
                         assert_eq!(found, (plain.xid, plain.header_len));
-                        assert_eq!(header.payload(), plain.payload);
+                        assert_eq!(header.payload, plain.payload(bytes.get()));
                         *short = short.saturating_add(1);
                     }
                 }
@@ -663,16 +655,16 @@ mod tests {
     #[test]
     fn directions_are_told_apart_by_header_type() -> Result {
         let mut session = speaking(Role::Server)?;
-        let purpose = |event: &Event<'_>| match event {
-            Event::Message { header, .. } => Some(header.purpose()),
+        let direction = |event: &Event<'_>| match event {
+            Event::Message { header, .. } => header.direction(),
             _ => None,
         };
         let call = [XID, 2, 100, 10, 0, 0, 0, 0, XID, 0];
         let reply = [XID, 2, 100, 13, 0, XID, 1];
-        let got = received(&mut session, &call, purpose)?;
-        assert_eq!(got, Some(MessagePurpose::Call));
-        let got = received(&mut session, &reply, purpose)?;
-        assert_eq!(got, Some(MessagePurpose::Reply));
+        let got = received(&mut session, &call, direction)?;
+        assert_eq!(got, Some(Direction::Call));
+        let got = received(&mut session, &reply, direction)?;
+        assert_eq!(got, Some(Direction::Reply));
         Ok(())
     }
 

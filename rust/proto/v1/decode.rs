@@ -1,206 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Decoding and checking of received Version One messages.
-
-use super::{
-    super::chunk::{
-        READ_ENTRY_LEN,
-        SEGMENT_LEN, //
-    },
-    error_code,
-    procedure,
-    Body,
-    ChunkLists,
-    DecodeError,
-    Direction,
-    Header,
-    Prefix,
-    RdmaError,
-    MIN_HEADER_LEN,
-    VERSION, //
-};
-use crate::proto::prelude::*;
-
-/// Decodes a received message.
-///
-/// # Errors
-///
-/// See [`Fault`]. No strict prefix of a valid message is accepted, except that an RPC message may
-/// lack its end, which only the RPC layer can tell.
-pub(crate) fn decode(bytes: &[u8]) -> core::result::Result<Header<'_>, DecodeError> {
-    decode_with(bytes, &Limits::DEFAULT)
-}
-
-/// Decodes a received message within the limits given by the caller.
-///
-/// # Errors
-///
-/// As for [`decode`].
-pub(crate) fn decode_with<'a>(
-    bytes: &'a [u8],
-    limits: &Limits,
-) -> core::result::Result<Header<'a>, DecodeError> {
-    let mut reader = Reader::new(bytes);
-    let prefix = Prefix::get(&mut reader).map_err(|_| Fault::Runt)?;
-
-    // Below 28 octets not even the transaction ID can be trusted. The RFC overlooks here that an
-    // RDMA_ERROR message with ERR_CHUNK has only 20.
-    if bytes.len() < MIN_HEADER_LEN && prefix.procedure != procedure::ERROR {
-        return Err(Fault::Runt.into());
-    }
-
-    let body = decode_body(&mut reader, &prefix, limits).map_err(|error| DecodeError {
-        prefix: Some(prefix),
-        ..error
-    })?;
-    Ok(Header {
-        xid: prefix.xid,
-        credits: prefix.credits,
-        body,
-        header_len: reader.position(),
-    })
-}
-
-/// Returns whether a message is an RDMA_MSG whose RPC message is a Call, sound or not. Then
-/// [`decode`] finds a Call, or a fault that is not one of a Reply.
-///
-/// This takes less than to decode it, but of a Call in a chunk (RDMA_NOMSG) it says no.
-pub(crate) fn holds_call(bytes: &[u8]) -> bool {
-    rpc_direction(bytes) == Some(0)
-}
-
-/// Skips the header of an RDMA_MSG, and returns the direction of the RPC message as it is.
-#[inline]
-fn rpc_direction(bytes: &[u8]) -> Option<u32> {
-    let mut reader = Reader::new(bytes);
-    let prefix = Prefix::get(&mut reader).ok()?;
-    if prefix.version != VERSION || prefix.procedure != procedure::MSG {
-        return None;
-    }
-    let skip_chunk = |reader: &mut Reader<'_>| {
-        let count = usize::try_from(reader.u32().ok()?).ok()?;
-        let segments = reader.bytes(count.checked_mul(SEGMENT_LEN)?);
-        segments.is_ok().then_some(())
-    };
-    while reader.bool().ok()? {
-        reader.array::<{ READ_ENTRY_LEN - UNIT }>().ok()?;
-    }
-    while reader.bool().ok()? {
-        skip_chunk(&mut reader)?;
-    }
-    if reader.bool().ok()? {
-        skip_chunk(&mut reader)?;
-    }
-    let [_, _, _, _, direction @ ..] = *reader.array::<{ 2 * UNIT }>().ok()?;
-    Some(u32::from_be_bytes(direction))
-}
-
-/// Decodes the header behind the prefix, up to the RPC message.
-#[inline]
-fn decode_body<'a>(
-    reader: &mut Reader<'a>,
-    prefix: &Prefix,
-    limits: &Limits,
-) -> core::result::Result<Body<'a>, DecodeError> {
-    // The procedure numbers of errors and of RDMA_MSG and RDMA_NOMSG are fixed for all versions.
-    if prefix.procedure == procedure::ERROR {
-        let body = match prefix.version {
-            VERSION => decode_error(reader),
-            other => Err(Fault::Version(other)),
-        };
-        return body.map_err(|fault| DecodeError {
-            direction: Some(Direction::Reply),
-            ..fault.into()
-        });
-    }
-    if prefix.version != VERSION {
-        return Err(Fault::Version(prefix.version).into());
-    }
-    match prefix.procedure {
-        procedure::MSG => decode_msg(reader, prefix.xid, limits),
-        procedure::NOMSG => decode_nomsg(reader, limits).map_err(DecodeError::from),
-        procedure::MSGP => Err(Fault::ObsoleteMsgp.into()),
-        procedure::DONE => Err(Fault::ObsoleteDone.into()),
-        other => Err(Fault::BadProcedure(other).into()),
-    }
-}
-
-/// Decodes the header of an RDMA_MSG message behind the prefix, up to the RPC message.
-#[inline]
-pub(crate) fn decode_msg<'a>(
-    reader: &mut Reader<'a>,
-    xid: u32,
-    limits: &Limits,
-) -> core::result::Result<Body<'a>, DecodeError> {
-    let chunks = ChunkLists::get(reader, limits)?;
-    let payload = reader.rest();
-
-    // The RPC message starts with its transaction ID and its direction.
-    let mut rpc = Reader::new(payload);
-    if rpc.is_empty() {
-        return Err(Fault::NoPayload.into());
-    }
-    let rpc_xid = rpc.u32()?;
-    let direction = match rpc.u32()? {
-        0 => Direction::Call,
-        1 => Direction::Reply,
-        other => return Err(Fault::BadDirection(other).into()),
-    };
-
-    let fault = if rpc_xid != xid {
-        Fault::XidMismatch
-    } else if direction == Direction::Reply && !chunks.read.is_empty() {
-        Fault::ReadListInReply
-    } else if chunks.read.position_zero_len().is_some() {
-        Fault::UnexpectedPositionZero
-    } else {
-        return Ok(Body::Msg {
-            direction,
-            chunks,
-            payload,
-        });
-    };
-    Err(DecodeError {
-        direction: Some(direction),
-        ..fault.into()
-    })
-}
-
-/// Decodes the header of an RDMA_NOMSG message behind the prefix.
-fn decode_nomsg<'a>(reader: &mut Reader<'a>, limits: &Limits) -> Result<Body<'a>> {
-    let chunks = ChunkLists::get(reader, limits)?;
-    if !reader.is_empty() {
-        return Err(Fault::TrailingBytes);
-    }
-
-    // The RPC message of a Call is in its Read list, that of a Reply in its Reply chunk.
-    let (direction, payload_len) = if chunks.read.is_empty() {
-        (Direction::Reply, chunks.reply.map(|chunk| chunk.total()))
-    } else {
-        (Direction::Call, chunks.read.position_zero_len())
-    };
-    if payload_len.unwrap_or(0) == 0 {
-        return Err(Fault::NoPayload);
-    }
-    Ok(Body::Nomsg { direction, chunks })
-}
-
-/// Decodes an RDMA_ERROR message behind the prefix.
-///
-/// Trailing bytes are ignored. The error is clear without them, and an RPC waits for it.
-pub(crate) fn decode_error<'a>(reader: &mut Reader<'a>) -> Result<Body<'a>> {
-    match reader.u32()? {
-        error_code::VERS => {
-            let (low, high) = (reader.u32()?, reader.u32()?);
-            if low > high {
-                return Err(Fault::BadVersionRange);
-            }
-            Ok(Body::Error(RdmaError::Version { low, high }))
-        }
-        error_code::CHUNK => Ok(Body::Error(RdmaError::Chunk)),
-        other => Err(Fault::BadErrorCode(other)),
-    }
-}
+//! Tests of the rules by which messages of Version One are decoded.
 
 #[cfg_attr(
     rpcrdma_kunit,
@@ -209,25 +9,32 @@ pub(crate) fn decode_error<'a>(reader: &mut Reader<'a>) -> Result<Body<'a>> {
 )]
 #[cfg_attr(not(rpcrdma_kunit), cfg(test))]
 mod tests {
-    use super::{
+    use super::super::{
         super::{
-            super::testing::{
+            message::{
+                holds_call,
+                Outgoing,
+                Version, //
+            },
+            testing::{
                 read_segment,
                 segment,
                 Bytes, //
-            },
-            testing::{
-                with_rpc,
-                CALL,
-                REPLY,
-                XID, //
-            },
-            CallHeader,
-            ErrorHeader,
-            ReplyHeader, //
+            }, //
         },
-        *, //
+        testing::{
+            decode,
+            with_rpc,
+            CALL,
+            REPLY,
+            XID, //
+        },
+        Direction,
+        ErrorHeader,
+        RdmaError,
+        MIN_HEADER_LEN, //
     };
+    use crate::proto::prelude::*;
 
     /// A Call and its Reply as a Linux server sends it.
     #[test]
@@ -239,10 +46,10 @@ mod tests {
         };
         assert_eq!(header.xid, XID);
         assert_eq!(header.credits, 32);
-        assert_eq!(header.rpc_direction(), Direction::Call);
-        assert_eq!(header.header_len(), MIN_HEADER_LEN);
-        assert_eq!(header.payload().len(), 8);
-        assert!(!header.is_nomsg() && header.reply_chunk().is_none());
+        assert_eq!(header.direction(), Some(Direction::Call));
+        assert_eq!(header.header_len, MIN_HEADER_LEN);
+        assert_eq!(header.payload.len(), 8);
+        assert!(!header.is_external() && header.reply_chunk().is_none());
         assert!(header.read_list().is_empty() && header.write_list().is_empty());
         assert!(header.reply_chunk().is_none() && header.error().is_none());
 
@@ -253,8 +60,8 @@ mod tests {
             return Err(Fault::NoPayload);
         };
         assert_eq!(header.credits, 0x80);
-        assert_eq!(header.rpc_direction(), Direction::Reply);
-        assert_eq!(header.payload().len(), 32);
+        assert_eq!(header.direction(), Some(Direction::Reply));
+        assert_eq!(header.payload.len(), 32);
         Ok(())
     }
 
@@ -286,7 +93,7 @@ mod tests {
             let bytes = Bytes::from_words(words)?;
             assert_eq!(holds_call(bytes.get()), holds);
             let direction = match decode(bytes.get()) {
-                Ok(header) => Some(header.rpc_direction()),
+                Ok(header) => header.direction(),
                 Err(error) => error.direction,
             };
             assert!(!holds || direction != Some(Direction::Reply));
@@ -296,23 +103,25 @@ mod tests {
 
     #[test]
     fn call_with_chunks() -> Result {
-        let call = CallHeader {
+        let chunk = [segment(7, 10), segment(8, 20)];
+        let reply_chunk = [segment(9, 300)];
+        let call = Outgoing {
             read: &[read_segment(64, 1, 100), read_segment(64, 2, 27)],
-            write: &[segment(7, 10), segment(8, 20)],
-            reply: &[segment(9, 300)],
+            write: &[&chunk],
+            reply: Some(&reply_chunk),
             ..CALL
         };
         let bytes = with_rpc(|buf| call.encode(buf), 0)?;
         let Ok(header) = decode(bytes.get()) else {
             return Err(Fault::NoPayload);
         };
-        assert_eq!(header.header_len().checked_add(8), Some(bytes.get().len()));
-        assert_eq!(header.rpc_direction(), Direction::Call);
+        assert_eq!(header.header_len.checked_add(8), Some(bytes.get().len()));
+        assert_eq!(header.direction(), Some(Direction::Call));
         assert!(header.read_list().iter().eq(call.read.iter().copied()));
         let write = header.write_list().single().ok_or(Fault::NoPayload)?;
-        assert!(write.iter().eq(call.write.iter().copied()));
+        assert!(write.iter().eq(chunk));
         let reply = header.reply_chunk().ok_or(Fault::NoPayload)?;
-        assert!(reply.iter().eq(call.reply.iter().copied()));
+        assert!(reply.iter().eq([segment(9, 300)]));
         assert_eq!(reply.total(), 300);
         Ok(())
     }
@@ -320,21 +129,22 @@ mod tests {
     /// RFC 8166, section 3.5.3.
     #[test]
     fn special_call() -> Result {
-        let call = CallHeader {
-            read: &[read_segment(0, 3, 5000), read_segment(0, 4, 4)],
-            reply: &[segment(10, 300)],
-            nomsg: true,
+        let reply_chunk = [segment(10, 300)];
+        let call = Outgoing {
+            call: &[segment(3, 5000), segment(4, 4)],
+            reply: Some(&reply_chunk),
+            external: true,
             ..CALL
         };
         let bytes = Bytes::from_encoder(|buf| call.encode(buf))?;
         let Ok(header) = decode(bytes.get()) else {
             return Err(Fault::NoPayload);
         };
-        assert!(header.is_nomsg());
-        assert_eq!(header.rpc_direction(), Direction::Call);
+        assert!(header.is_external());
+        assert_eq!(header.direction(), Some(Direction::Call));
         assert_eq!(header.read_list().position_zero_len(), Some(5004));
-        assert_eq!(header.header_len(), bytes.get().len());
-        assert!(header.payload().is_empty());
+        assert_eq!(header.header_len, bytes.get().len());
+        assert!(header.payload.is_empty());
         Ok(())
     }
 
@@ -342,18 +152,18 @@ mod tests {
     #[test]
     fn special_reply() -> Result {
         let chunk = [segment(11, 300), segment(12, 8)];
-        let reply = ReplyHeader {
+        let reply = Outgoing {
             write: &[&[segment(13, 10), segment(14, 0)], &[]],
             reply: Some(&chunk),
-            nomsg: true,
+            external: true,
             ..REPLY
         };
         let bytes = Bytes::from_encoder(|buf| reply.encode(buf))?;
         let Ok(header) = decode(bytes.get()) else {
             return Err(Fault::NoPayload);
         };
-        assert!(header.is_nomsg());
-        assert_eq!(header.rpc_direction(), Direction::Reply);
+        assert!(header.is_external());
+        assert_eq!(header.direction(), Some(Direction::Reply));
         assert_eq!(header.write_list().len(), 2);
         assert_eq!(header.reply_chunk().map(|chunk| chunk.total()), Some(308));
         Ok(())
@@ -362,21 +172,22 @@ mod tests {
     #[test]
     fn no_strict_prefix_is_accepted() -> Result {
         let segments = [segment(15, 10), segment(16, 20)];
-        let call = CallHeader {
+        let call = Outgoing {
             read: &[read_segment(64, 5, 100)],
-            write: &segments,
-            reply: &segments,
+            write: &[&segments],
+            reply: Some(&segments),
             ..CALL
         };
-        let special_call = CallHeader {
-            read: &[read_segment(0, 6, 100)],
-            nomsg: true,
+        let special_call = Outgoing {
+            call: &[segment(6, 100)],
+            read: &[],
+            external: true,
             ..call
         };
-        let special_reply = ReplyHeader {
+        let special_reply = Outgoing {
             write: &[&segments, &segments],
             reply: Some(&segments),
-            nomsg: true,
+            external: true,
             ..REPLY
         };
         let error = ErrorHeader {
@@ -386,7 +197,7 @@ mod tests {
             error: RdmaError::Version { low: 1, high: 2 },
         };
         let refusal = ErrorHeader {
-            error: RdmaError::Chunk,
+            error: RdmaError::BadXdr,
             ..error
         };
         for bytes in [
@@ -395,8 +206,8 @@ mod tests {
             with_rpc(|buf| REPLY.encode(buf), 1)?,
             Bytes::from_encoder(|buf| special_call.encode(buf))?,
             Bytes::from_encoder(|buf| special_reply.encode(buf))?,
-            Bytes::from_encoder(|buf| error.encode(buf))?,
-            Bytes::from_encoder(|buf| refusal.encode(buf))?,
+            Bytes::from_encoder(|buf| error.encode(Version::One, buf))?,
+            Bytes::from_encoder(|buf| refusal.encode(Version::One, buf))?,
         ] {
             assert!(decode(bytes.get()).is_ok());
             for len in 0..bytes.get().len() {
@@ -417,9 +228,9 @@ mod tests {
                 &[XID, 1, 0x80, 4, 1, 2, 9],
                 RdmaError::Version { low: 2, high: 9 },
             ),
-            (&[XID, 1, 0x80, 4, 2], RdmaError::Chunk),
+            (&[XID, 1, 0x80, 4, 2], RdmaError::BadXdr),
             // Trailing bytes do not matter.
-            (&[XID, 1, 0x80, 4, 2, 0, 0], RdmaError::Chunk),
+            (&[XID, 1, 0x80, 4, 2, 0, 0], RdmaError::BadXdr),
         ] {
             let bytes = Bytes::from_words(words)?;
             let Ok(header) = decode(bytes.get()) else {
@@ -428,8 +239,8 @@ mod tests {
             assert_eq!(header.xid, XID);
             assert_eq!(header.credits, 0x80);
             assert_eq!(header.error(), Some(expected));
-            assert_eq!(header.rpc_direction(), Direction::Reply);
-            assert!(header.payload().is_empty() && header.chunks().is_none());
+            assert_eq!(header.direction(), Some(Direction::Reply));
+            assert!(header.payload.is_empty() && !header.has_chunks());
             assert!(header.read_list().is_empty() && header.write_list().is_empty());
         }
         Ok(())

@@ -1,65 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Messages that are not accepted, and the Responder's answer to them (RFC 8166, 4.5).
-
-use super::{
-    super::error::Fault,
-    Direction,
-    ErrorHeader,
-    Prefix,
-    RdmaError,
-    VERSION, //
-};
-
-/// The reason why a message was not accepted, and the part of it that can be trusted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DecodeError {
-    /// The reason.
-    pub(crate) fault: Fault,
-    /// The first four words, unless the message is too short for them to be trusted.
-    pub(crate) prefix: Option<Prefix>,
-    /// The direction (Call or Reply), if it is known.
-    pub(crate) direction: Option<Direction>,
-}
-
-impl From<Fault> for DecodeError {
-    fn from(fault: Fault) -> Self {
-        Self {
-            fault,
-            prefix: None,
-            direction: None,
-        }
-    }
-}
-
-impl DecodeError {
-    /// Returns the error message with which a Responder answers, or `None` if the received message
-    /// must be discarded silently.
-    ///
-    /// Runts, RDMA_DONE and everything that comes from a Responder are not answered (RFC 8166,
-    /// 4.2.4, 4.5 and 4.6). If the direction is unknown, the caller decides whether this was a
-    /// Call.
-    pub(crate) fn answer(&self, credits: u32) -> Option<ErrorHeader> {
-        let prefix = self.prefix?;
-        if self.direction == Some(Direction::Reply) {
-            return None;
-        }
-        let error = match self.fault {
-            Fault::Runt | Fault::ObsoleteDone => return None,
-            Fault::Version(_) => RdmaError::Version {
-                low: VERSION,
-                high: VERSION,
-            },
-            _ => RdmaError::Chunk,
-        };
-        Some(ErrorHeader {
-            xid: prefix.xid,
-            version: prefix.version,
-            credits,
-            error,
-        })
-    }
-}
+//! Tests of the answers to messages of Version One that are not accepted (RFC 8166, 4.5).
 
 #[cfg_attr(
     rpcrdma_kunit,
@@ -68,28 +9,28 @@ impl DecodeError {
 )]
 #[cfg_attr(not(rpcrdma_kunit), cfg(test))]
 mod tests {
-    use super::{
+    use super::super::{
         super::{
-            super::{
-                error::Result,
-                testing::Bytes, //
-            },
-            decode,
-            testing::{
-                with_rpc,
-                CALL,
-                XID, //
-            },
-            MIN_HEADER_LEN, //
+            message::Version,
+            testing::Bytes, //
         },
-        *, //
+        testing::{
+            decode,
+            with_rpc,
+            CALL,
+            XID, //
+        },
+        Direction,
+        ErrorHeader,
+        MIN_HEADER_LEN, //
     };
+    use crate::proto::prelude::*;
 
     /// Decodes a message made of words and returns its direction.
-    fn direction_of(words: &[u32]) -> Result<Direction> {
+    fn direction_of(words: &[u32]) -> Result<Option<Direction>> {
         let bytes = Bytes::from_words(words)?;
         decode(bytes.get())
-            .map(|header| header.rpc_direction())
+            .map(|header| header.direction())
             .map_err(|error| error.fault)
     }
 
@@ -124,7 +65,7 @@ mod tests {
                 let words = [XID, version, 32, procedure, 0, 0, 0, XID, 0];
                 assert_eq!(direction_of(&words), Err(Fault::Version(version)));
                 let answer = answer_to(&words).ok_or(Fault::NoPayload)?;
-                let bytes = Bytes::from_encoder(|buf| answer.encode(buf))?;
+                let bytes = Bytes::from_encoder(|buf| answer.encode(Version::One, buf))?;
                 assert!(bytes.is_words(&[XID, version, 7, 4, 1, 1, 1]));
             }
         }
@@ -190,7 +131,7 @@ mod tests {
         ] {
             assert_eq!(direction_of(words), Err(fault));
             let answer = answer_to(words).ok_or(fault)?;
-            let bytes = Bytes::from_encoder(|buf| answer.encode(buf))?;
+            let bytes = Bytes::from_encoder(|buf| answer.encode(Version::One, buf))?;
             assert!(bytes.is_words(&[XID, 1, 7, 4, 2]));
         }
         Ok(())

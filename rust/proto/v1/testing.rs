@@ -3,9 +3,17 @@
 //! Helpers that several test modules of Version One share.
 
 use super::{
-    super::testing::Bytes,
-    CallHeader,
-    ReplyHeader, //
+    super::{
+        message::{
+            self,
+            Header,
+            Outgoing,
+            Version, //
+        },
+        testing::Bytes, //
+    },
+    DecodeError,
+    Direction, //
 };
 use crate::proto::prelude::*;
 
@@ -13,23 +21,15 @@ use crate::proto::prelude::*;
 pub(super) const XID: u32 = 0x1234_5678;
 
 /// A Call without chunks.
-pub(super) const CALL: CallHeader<'_> = CallHeader {
-    xid: XID,
-    credits: 32,
-    read: &[],
-    write: &[],
-    reply: &[],
-    nomsg: false,
-};
+pub(super) const CALL: Outgoing<'_> = Outgoing::new(Version::One, Direction::Call, XID, 32);
 
 /// A Reply without chunks.
-pub(super) const REPLY: ReplyHeader<'_> = ReplyHeader {
-    xid: XID,
-    credits: 32,
-    write: &[],
-    reply: None,
-    nomsg: false,
-};
+pub(super) const REPLY: Outgoing<'_> = Outgoing::new(Version::One, Direction::Reply, XID, 32);
+
+/// Decodes a message.
+pub(super) fn decode(bytes: &[u8]) -> core::result::Result<Header<'_>, DecodeError> {
+    message::decode(Version::One, bytes, &Limits::DEFAULT)
+}
 
 /// Encodes a header and appends the first two words of an RPC message.
 pub(super) fn with_rpc(

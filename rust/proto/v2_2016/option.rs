@@ -8,7 +8,7 @@ use super::{
             Fault,
             Result, //
         },
-        v1::{
+        message::{
             Direction,
             Prefix,
             PREFIX_LEN, //
@@ -19,9 +19,7 @@ use super::{
             UNIT, //
         }, //
     },
-    direction,
     error_code,
-    header,
     procedure,
     props::{
         put_set,
@@ -249,11 +247,7 @@ fn decode_with<'a>(bytes: &'a [u8], code: &mut u32) -> Result<Optional<'a>> {
     let direction = reader.u32()?;
     *code = reader.u32()?;
     let mut info = Reader::new(reader.opaque(usize::MAX)?);
-    let direction = match direction {
-        direction::CALL => Direction::Call,
-        direction::REPLY => Direction::Reply,
-        other => return Err(Fault::BadDirection(other)),
-    };
+    let direction = Direction::from_word(direction)?;
     let operation = match *code {
         code::CONNPROP => Operation::Connect {
             set: Set::get(&mut info)?,
@@ -266,7 +260,7 @@ fn decode_with<'a>(bytes: &'a [u8], code: &mut u32) -> Result<Optional<'a>> {
             other: Set::get(&mut info)?,
         }),
         code::REQPROP | code::RESPROP => {
-            return Err(Fault::BadDirection(header::word(direction)));
+            return Err(Fault::BadDirection(direction.word()));
         }
         code::UPDPROP => Operation::Update(Set::get(&mut info)?),
         _ => {
@@ -286,6 +280,15 @@ fn decode_with<'a>(bytes: &'a [u8], code: &mut u32) -> Result<Optional<'a>> {
         direction,
         operation,
     })
+}
+
+/// Returns whether a message, which has this version, is an error about an operation that is not
+/// known (B 3.1). All other errors are about RPCs.
+pub(crate) fn is_invalid_option(bytes: &[u8]) -> bool {
+    let mut reader = Reader::new(bytes);
+    let prefix = Prefix::get(&mut reader);
+    prefix.is_ok_and(|prefix| prefix.procedure == procedure::ERROR)
+        && reader.u32() == Ok(error_code::INVAL_OPTION)
 }
 
 /// The answer that will be sent to a request.
@@ -436,7 +439,7 @@ impl OptionalMessage {
         }
         prefix.procedure = procedure::OPTIONAL;
         prefix.put(&mut writer)?;
-        writer.u32(header::word(self.direction))?;
+        writer.u32(self.direction.word())?;
         writer.u32(self.content.code())?;
         let at = writer.len();
         writer.u32(0)?;

@@ -6,15 +6,15 @@ use crate::observe::trace::{
     Answer,
     RefusalReason, //
 };
+use crate::proto::chunk::Limits;
 use crate::proto::message::{
     self,
+    DecodeError,
+    ErrorHeader,
+    Header,
+    RdmaError,
     Version, //
 };
-use crate::proto::v1::{
-    self,
-    DecodeError, //
-};
-use crate::proto::v2;
 use kernel::error::Error;
 
 /// Why a message is not taken in.
@@ -44,8 +44,8 @@ impl Refusal {
             Self::Header(error) => {
                 // Which credits an answer carries does not matter here.
                 let answer = match error.answer(1).map(|answer| answer.error) {
-                    Some(v1::RdmaError::Version { .. }) => Answer::ErrVers,
-                    Some(v1::RdmaError::Chunk) => Answer::ErrChunk,
+                    Some(RdmaError::Version { .. }) => Answer::ErrVers,
+                    Some(_) => Answer::ErrChunk,
                     None => Answer::None,
                 };
                 (answer, RefusalReason::Fault(error.fault))
@@ -69,23 +69,23 @@ impl Refusal {
 /// The transaction ID of a message that was refused, whatever its version; zero if it is too short
 /// to have one.
 pub(crate) fn xid_of(message: &[u8]) -> u32 {
-    match v1::decode(message) {
+    match message::decode(Version::One, message, &Limits::DEFAULT) {
         Ok(header) => header.xid,
         Err(error) => error.prefix.map_or(0, |prefix| prefix.xid),
     }
 }
 
 /// Returns what is said in Version Two about a Call that was refused; [`None`] if nothing is.
-pub(crate) fn error(refusal: &Refusal, call: &message::Call<'_>) -> Option<v2::RdmaError> {
+pub(crate) fn error(refusal: &Refusal, call: &Header<'_>) -> Option<RdmaError> {
     match *refusal {
-        Refusal::Header(_) | Refusal::Chunks(_) => Some(v2::RdmaError::BadXdr),
+        Refusal::Header(_) | Refusal::Chunks(_) => Some(RdmaError::BadXdr),
         // Section 7.3.3: with fewer segments it would have been possible.
-        Refusal::Segments { max } if call.segment_count() > max as usize => {
-            Some(v2::RdmaError::Segments { max })
+        Refusal::Segments { max } if call.segments().count() > max as usize => {
+            Some(RdmaError::Segments { max })
         }
         // There is no code for segments that are few and long; another time there may be enough
         // of what they need.
-        Refusal::Segments { .. } => Some(v2::RdmaError::System),
+        Refusal::Segments { .. } => Some(RdmaError::System),
         Refusal::Drop | Refusal::Lost(_) => None,
     }
 }
@@ -99,28 +99,26 @@ pub(crate) fn answer(
     credits: u32,
     buffer: &mut [u8],
 ) -> Option<usize> {
+    let header = |xid, error| ErrorHeader {
+        xid,
+        version: version.number(),
+        credits,
+        error,
+    };
     if version.rules().has_parts {
-        let call = message::Call::decode(version, bytes)?;
-        return v2::ErrorHeader {
-            xid: call.xid,
-            version: v2::VERSION,
-            credits,
-            error: error(refusal, &call)?,
-        }
-        .encode(buffer)
-        .ok();
+        let call = message::decode_call(version, bytes)?;
+        let error = header(call.xid, error(refusal, &call)?);
+        return error.encode(version, buffer).ok();
     }
     let error = match refusal {
         Refusal::Header(error) => error.answer(credits)?,
-        Refusal::Chunks(_) | Refusal::Segments { .. } => v1::ErrorHeader {
-            xid: message::decode_counted(version, bytes).ok()?.xid,
-            version: version.number(),
-            credits,
-            error: v1::RdmaError::Chunk,
-        },
+        Refusal::Chunks(_) | Refusal::Segments { .. } => {
+            let decoded = message::decode(version, bytes, &Limits::DEFAULT);
+            header(decoded.ok()?.xid, RdmaError::BadXdr)
+        }
         Refusal::Drop | Refusal::Lost(_) => return None,
     };
-    error.encode(buffer).ok()
+    error.encode(version, buffer).ok()
 }
 
 #[cfg(rpcrdma_kunit)]
@@ -146,22 +144,16 @@ mod tests {
         };
         let read = [segment; 20];
         for count in [1, 8, 9, 20_u32] {
-            let header = message::CallHeader {
-                version: Version::Two,
-                xid: 0,
-                credits: 1,
-                call: &[],
+            let header = message::Outgoing {
                 read: read.get(..count as usize).ok_or(EINVAL)?,
-                write: &[],
-                reply: &[],
-                invalidate: 0,
+                ..message::Outgoing::new(Version::Two, message::Direction::Call, 0, 1)
             };
             let mut bytes = KVec::from_elem(0, 1024, GFP_KERNEL)?;
             header.encode(&mut bytes).map_err(|_| EINVAL)?;
-            let call = message::Call::decode(Version::Two, &bytes).ok_or(EINVAL)?;
+            let call = message::decode_call(Version::Two, &bytes).ok_or(EINVAL)?;
             let expected = match count {
-                ..=8 => v2::RdmaError::System,
-                _ => v2::RdmaError::Segments { max: 8 },
+                ..=8 => RdmaError::System,
+                _ => RdmaError::Segments { max: 8 },
             };
             let refusal = Refusal::Segments { max: 8 };
             assert_eq!(error(&refusal, &call), Some(expected));

@@ -14,6 +14,12 @@ use super::run::{
     Rpc,
     Tables, //
 };
+use crate::headers::{
+    CallExternal,
+    CallInline,
+    ReplyExternal,
+    ReplyInline, //
+};
 use crate::oracle::rpc::reply_chunk_len;
 use crate::pair::IN_ONE;
 use crate::proto::{
@@ -49,7 +55,7 @@ use crate::proto::{
         Usable, //
     },
     message::{
-        Call,
+        decode_call,
         Version, //
     },
     props::Properties,
@@ -62,13 +68,9 @@ use crate::proto::{
         Timer, //
     },
     v2::{
-        CallExternal,
-        CallInline,
         Direction,
         Middle,
-        RdmaError,
-        ReplyExternal,
-        ReplyInline, //
+        RdmaError, //
     }, //
 };
 
@@ -380,7 +382,7 @@ impl Ours {
             }
             Incoming::Middle(part) => self.assembly.extend(part.bytes),
             Incoming::Call { version, last } => {
-                let Some(call) = Call::decode(*version, bytes) else {
+                let Some(call) = decode_call(*version, bytes) else {
                     return;
                 };
                 let mut whole = std::mem::take(&mut self.assembly);
@@ -393,7 +395,7 @@ impl Ours {
                 self.replies.push_back(Waiting {
                     xid: call.xid,
                     len: reply,
-                    room: call.reply.map_or(0, |chunk| chunk.total()),
+                    room: call.reply_chunk().map_or(0, |chunk| chunk.total()),
                 });
             }
             Incoming::Answer(answer) => self.hear_answer(answer, bytes, end, tables),

@@ -4,19 +4,20 @@
 
 use crate::proto::{
     chunk::Limits,
-    message::Version,
+    message::{
+        decode,
+        Body,
+        Header,
+        Version, //
+    },
     props::Properties,
     session::{
         Config,
         Role,
         Session, //
     },
-    v1::{
-        self,
-        Body, //
-    },
+    v1,
     v2_2016::{
-        header,
         option::{
             self,
             Operation, //
@@ -27,7 +28,7 @@ use crate::proto::{
 
 /// A message of the earlier protocol.
 pub fn v2_2016_message(bytes: &[u8]) {
-    if let Ok(header) = header::decode(bytes) {
+    if let Ok(header) = decode(Version::Earlier, bytes, &Limits::DEFAULT) {
         rpc(bytes, &header);
     }
     let is_optional = bytes.len() >= option::MIN_LEN && bytes[7] == 2 && bytes[15] == 5;
@@ -44,20 +45,20 @@ pub fn v2_2016_message(bytes: &[u8]) {
 }
 
 /// Without the word for the direction an RPC message is one of Version One, and says the same.
-fn rpc(bytes: &[u8], header: &v1::Header<'_>) {
+fn rpc(bytes: &[u8], header: &Header<'_>) {
     let mut one = bytes.to_vec();
     one[4..8].copy_from_slice(&v1::VERSION.to_be_bytes());
     if header.error().is_none() {
         one.drain(16..20);
     }
-    let same = v1::decode(&one).expect("it is one of Version One");
-    assert_eq!(same.rpc_direction(), header.rpc_direction());
+    let same = decode(Version::One, &one, &Limits::DEFAULT).expect("it is one of Version One");
+    assert_eq!(same.direction(), header.direction());
     assert_eq!((same.xid, same.credits), (header.xid, header.credits));
-    assert_eq!(same.payload(), header.payload());
+    assert_eq!(same.payload, header.payload);
     match (same.body, header.body) {
         (Body::Error(one), Body::Error(two)) => assert_eq!(one, two),
         _ => {
-            assert_eq!(same.header_len() + 4, header.header_len());
+            assert_eq!(same.header_len + 4, header.header_len);
             assert!(same.read_list().iter().eq(header.read_list().iter()));
             assert_eq!(same.write_list().len(), header.write_list().len());
         }

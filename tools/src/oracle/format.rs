@@ -2,6 +2,10 @@
 
 //! The choice of payload format.
 
+use crate::headers::{
+    call_header_len,
+    reply_header_len, //
+};
 use crate::proto::{
     chunk::{
         Limits,
@@ -23,15 +27,13 @@ use crate::proto::{
         UNLIMITED, //
     },
     message::{
-        call_header_len,
+        decode_call,
         plan::{
             walk,
             Source, //
         },
-        reply_header_len,
-        Call,
-        CallHeader,
-        ReplyHeader,
+        Direction,
+        Outgoing,
         Version, //
     },
     xdr::Reader, //
@@ -183,7 +185,7 @@ fn is_put_together(shape: &CallShape, plan: &CallPlan, bytes: &[u8]) {
     if !is_message || segments_of(shape, plan) > Limits::DEFAULT.read_segments {
         return;
     }
-    let call = Call::decode(shape.version, bytes).unwrap();
+    let call = decode_call(shape.version, bytes).unwrap();
     let head = u64::from(sizes.head);
     // The Responder makes the padding itself.
     let padding = u64::from(data.next_multiple_of(4) - data);
@@ -252,12 +254,7 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &CallPlan) {
     let data = pieces(DATA, call.pages, in_read)
         .into_iter()
         .map(|segment| ReadSegment { position, segment });
-    // Where all is in a Position Zero Read chunk, that is the Read list in Version One.
-    let zeroes = call_chunk.iter().map(|segment| ReadSegment {
-        position: 0,
-        segment: *segment,
-    });
-    let read: Vec<ReadSegment> = zeroes.chain(data).collect();
+    let read: Vec<ReadSegment> = data.collect();
     let inline = if plan.call.is_special() { 0 } else { rest };
     assert_eq!(plan.inline_len as u64, u64::from(inline));
 
@@ -283,16 +280,18 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &CallPlan) {
     let is_limited = header_segments < UNLIMITED;
 
     // The Call's header is within what was planned, and all of the Call within its threshold.
-    let header = CallHeader {
-        version: shape.version,
-        // As in the zeroes behind it.
-        xid: 0,
-        credits: 1,
+    let lists = [write.as_slice()];
+    let header = Outgoing {
+        external: plan.call.is_special(),
         call: &call_chunk,
         read: &read,
-        write: &write,
-        reply: &reply_chunk,
-        invalidate: 0,
+        write: match write.as_slice() {
+            [] => &[],
+            _ => &lists,
+        },
+        reply: Some(reply_chunk.as_slice()).filter(|chunk| !chunk.is_empty()),
+        // The transaction ID is that of the zeroes behind it.
+        ..Outgoing::new(shape.version, Direction::Call, 0, 1)
     };
     let mut buf = vec![0; plan.header_len + plan.inline_len];
     let len = header.encode(&mut buf).unwrap();
@@ -373,12 +372,9 @@ pub(crate) fn plan_fits(shape: &CallShape, plan: &CallPlan) {
     let planned = parts(header_len, inline).filter(reply_allowed(in_parts));
     assert_eq!(planned, Some(plan.reply_parts));
     if reply_chunk.is_empty() {
-        let header = ReplyHeader {
-            version: shape.version,
-            xid: 1,
-            credits: 1,
+        let header = Outgoing {
             write: &chunks,
-            reply: None,
+            ..Outgoing::new(shape.version, Direction::Reply, 1, 1)
         };
         let mut buf = vec![0; header_len];
         assert_eq!(header.encode(&mut buf), Ok(header_len));

@@ -6,22 +6,32 @@ use super::chunk_lists::{
     check_totals,
     written, //
 };
+use crate::headers::{
+    CallHeader,
+    ReplyHeader, //
+};
 use crate::proto::{
     chunk::{
         self,
+        Limits,
         ReadSegment,
         Segment, //
     },
     error::Fault,
-    v1::{
-        self,
+    message::{
+        decode,
+        header_len,
         Body,
-        CallHeader,
+        DecodeError,
         Direction,
+        ErrorHeader,
+        Header,
         Prefix,
         RdmaError,
-        ReplyHeader, //
-    }, //
+        Version,
+        PREFIX_LEN, //
+    },
+    v1, //
 };
 
 /// The size in octets of the longest error: a prefix, and three words.
@@ -29,15 +39,20 @@ const LONGEST_ERROR: usize = 28;
 
 /// The Version One header.
 pub fn v1_message(bytes: &[u8]) {
-    match v1::decode(bytes) {
+    match decode_one(bytes) {
         Ok(header) => accepted(bytes, &header),
         Err(error) => rejected(bytes, &error),
     }
 }
 
+/// Decodes a message.
+fn decode_one(bytes: &[u8]) -> Result<Header<'_>, DecodeError> {
+    decode(Version::One, bytes, &Limits::DEFAULT)
+}
+
 /// Checks a message that was accepted: what was decoded, encoded again, is what was received.
-fn accepted(bytes: &[u8], header: &v1::Header<'_>) {
-    let (head, rest) = bytes.split_at(header.header_len());
+fn accepted(bytes: &[u8], header: &Header<'_>) {
+    let (head, rest) = bytes.split_at(header.header_len);
     let words: Vec<u32> = bytes
         .chunks_exact(4)
         .map(|word| u32::from_be_bytes(word.try_into().unwrap()))
@@ -48,55 +63,53 @@ fn accepted(bytes: &[u8], header: &v1::Header<'_>) {
 
     // Where the header ends not even its last octet can be missing.
     for len in head.len().saturating_sub(5)..head.len() {
-        assert!(v1::decode(&bytes[..len]).is_err());
+        assert!(decode_one(&bytes[..len]).is_err());
     }
 
-    let Some(chunks) = header.chunks() else {
-        let error = header.error().unwrap();
-        assert_eq!(header.rpc_direction(), Direction::Reply);
-        assert!(header.payload().is_empty());
+    if let Some(error) = header.error() {
+        assert_eq!(header.direction(), Some(Direction::Reply));
+        assert!(header.payload.is_empty());
         if header.credits != 0 {
             let mut buf = [0; LONGEST_ERROR];
-            let again = v1::ErrorHeader {
+            let again = ErrorHeader {
                 xid: header.xid,
                 version: v1::VERSION,
                 credits: header.credits,
                 error,
             };
-            let len = again.encode(&mut buf).unwrap();
+            let len = again.encode(Version::One, &mut buf).unwrap();
             assert_eq!(&buf[..len], head);
         }
         return;
-    };
+    }
 
-    let read: Vec<ReadSegment> = chunks.read.iter().collect();
-    let write: Vec<Vec<Segment>> = chunks.write.iter().map(|c| c.iter().collect()).collect();
-    let reply: Option<Vec<Segment>> = chunks.reply.map(|c| c.iter().collect());
-    check_totals(&chunks.read, &chunks.write, chunks.reply.as_ref());
+    let (read_list, write_list) = (header.read_list(), header.write_list());
+    let reply_chunk = header.reply_chunk();
+    let read: Vec<ReadSegment> = read_list.iter().collect();
+    let write: Vec<Vec<Segment>> = write_list.iter().map(|c| c.iter().collect()).collect();
+    let reply: Option<Vec<Segment>> = reply_chunk.map(|c| c.iter().collect());
+    check_totals(&read_list, &write_list, reply_chunk.as_ref());
 
     match header.body {
-        Body::Msg {
-            direction, payload, ..
-        } => {
-            assert_eq!(payload, rest);
-            assert_eq!(header.payload(), rest);
-            assert_eq!(&payload[..4], &bytes[..4]);
-            assert_eq!(u32::from(payload[7]), direction_word(direction));
-            assert_eq!(chunks.read.position_zero_len(), None);
+        Body::Inline(direction) => {
+            assert_eq!(header.payload, rest);
+            assert_eq!(&rest[..4], &bytes[..4]);
+            assert_eq!(u32::from(rest[7]), direction_word(direction));
+            assert_eq!(read_list.position_zero_len(), None);
             // Two words are the least that an RPC message can be.
-            assert!(v1::decode(&bytes[..head.len() + 7]).is_err());
+            assert!(decode_one(&bytes[..head.len() + 7]).is_err());
         }
-        Body::Nomsg { direction, .. } => {
+        Body::External(direction) => {
             assert!(rest.is_empty());
             let len = match direction {
-                Direction::Call => chunks.read.position_zero_len(),
-                Direction::Reply => chunks.reply.map(|chunk| chunk.total()),
+                Direction::Call => read_list.position_zero_len(),
+                Direction::Reply => reply_chunk.map(|chunk| chunk.total()),
             };
             assert!(len.unwrap() > 0);
         }
-        Body::Error(_) => unreachable!("errors have no chunk lists"),
+        _ => unreachable!("Version One has no other messages"),
     }
-    if header.rpc_direction() == Direction::Reply {
+    if header.direction() == Some(Direction::Reply) {
         assert!(read.is_empty());
     }
 
@@ -106,27 +119,29 @@ fn accepted(bytes: &[u8], header: &v1::Header<'_>) {
             xid: header.xid,
             version: v1::VERSION,
             credits: header.credits,
-            procedure: u32::from(header.is_nomsg()),
+            procedure: u32::from(header.is_external()),
         }
         .put(writer)?;
-        chunk::put_read_list(writer, &read)?;
+        chunk::put_read_list(writer, &[], &read)?;
         chunk::put_write_list(writer, &write)?;
         chunk::put_reply_chunk(writer, reply.as_deref())
     });
     assert_eq!(again, head);
-    assert_eq!(
-        v1::header_len(
-            read.len(),
-            write.iter().map(|c| c.len()),
-            reply.as_ref().map(Vec::len)
-        ),
-        Ok(head.len())
-    );
+    if let [] | [_] = write[..] {
+        let form = (Version::One, Direction::Call, header.is_external());
+        let write = write.first().map(|chunk| chunk.len());
+        let reply = reply.as_ref().map(Vec::len);
+        assert_eq!(header_len(form, read.len(), write, reply), Ok(head.len()));
+    }
 
     // The same by the encoder of that direction, as far as it makes such messages.
     let mut buf = vec![0; head.len()];
-    match header.rpc_direction() {
-        Direction::Call => {
+    match header.direction() {
+        Some(Direction::Call) => {
+            // The Call chunk comes first.
+            if !read.is_sorted_by_key(|entry| entry.position != 0) {
+                return;
+            }
             let one_chunk = match write.as_slice() {
                 [] => &[],
                 [segments] if !segments.is_empty() => *segments,
@@ -142,17 +157,17 @@ fn accepted(bytes: &[u8], header: &v1::Header<'_>) {
                 read: &read,
                 write: one_chunk,
                 reply,
-                nomsg: header.is_nomsg(),
+                nomsg: header.is_external(),
             };
             assert_eq!(call.encode(&mut buf), Ok(head.len()));
         }
-        Direction::Reply => {
+        _ => {
             let reply = ReplyHeader {
                 xid: header.xid,
                 credits: header.credits.max(1),
                 write: &write,
                 reply: reply.as_deref(),
-                nomsg: header.is_nomsg(),
+                nomsg: header.is_external(),
             };
             if reply.credits != header.credits {
                 return;
@@ -172,7 +187,7 @@ fn direction_word(direction: Direction) -> u32 {
 }
 
 /// Checks a message that was not accepted: whether and how it is answered.
-fn rejected(bytes: &[u8], error: &v1::DecodeError) {
+fn rejected(bytes: &[u8], error: &DecodeError) {
     let answer = error.answer(1);
     let Some(prefix) = error.prefix else {
         assert_eq!(error.fault, Fault::Runt);
@@ -180,7 +195,7 @@ fn rejected(bytes: &[u8], error: &v1::DecodeError) {
         assert_eq!(answer, None);
         return;
     };
-    assert!(bytes.len() >= v1::PREFIX_LEN);
+    assert!(bytes.len() >= PREFIX_LEN);
     assert!(bytes.len() >= v1::MIN_HEADER_LEN || prefix.procedure == 4);
 
     // RDMA_DONE and RDMA_ERROR are never answered.
@@ -193,17 +208,17 @@ fn rejected(bytes: &[u8], error: &v1::DecodeError) {
     assert_eq!(answer.xid, prefix.xid);
     assert_eq!(answer.version, prefix.version);
     let mut buf = [0; LONGEST_ERROR];
-    let len = answer.encode(&mut buf).unwrap();
+    let len = answer.encode(Version::One, &mut buf).unwrap();
     match answer.error {
         RdmaError::Version { low, high } => {
             assert_eq!((low, high), (v1::VERSION, v1::VERSION));
             assert_ne!(prefix.version, v1::VERSION);
         }
-        RdmaError::Chunk => {
+        _ => {
             assert_eq!(prefix.version, v1::VERSION);
-            let header = v1::decode(&buf[..len]).unwrap();
+            let header = decode_one(&buf[..len]).unwrap();
             assert_eq!(header.xid, prefix.xid);
-            assert_eq!(header.error(), Some(RdmaError::Chunk));
+            assert_eq!(header.error(), Some(RdmaError::BadXdr));
         }
     }
 }

@@ -8,23 +8,24 @@ use crate::proto::{
         ReadSegment, //
     },
     message::{
-        decode_counted,
+        decode,
+        decode_call,
         plan::{
             walk,
             Layout,
             Plan,
             Source, //
         },
-        Call,
+        Body,
         ChunkKind,
+        Direction,
+        Header,
         OnlyChunk,
         Reply,
         ReplyChunks,
         Short,
         Version, //
-    },
-    v1,
-    v2, //
+    }, //
 };
 
 /// The longest Call that is put together octet by octet.
@@ -44,7 +45,7 @@ enum Octet {
 /// A message of either version, as Requester and Responder see it.
 pub fn rpc_message(bytes: &[u8]) {
     for version in [Version::One, Version::Two, Version::Earlier] {
-        let call = Call::decode(version, bytes);
+        let call = decode_call(version, bytes);
         let reply = decode_reply(version, bytes);
         assert!(call.is_none() || reply.is_none());
         let (is_call, is_reply) = directions(version, bytes);
@@ -76,10 +77,11 @@ pub(crate) fn reply_chunk_len(reply: &Reply<'_>) -> Option<u32> {
 
 /// What is decoded in a few steps is what is decoded in many.
 fn check_short(version: Version, bytes: &[u8], short: &Short) {
-    let header = decode_counted(version, bytes).expect("it is sound");
-    let is_reply = header.rpc_direction() == v1::Direction::Reply;
+    let header = decode(version, bytes, &Limits::DEFAULT).expect("it is sound");
+    assert_eq!(header, short.header(bytes));
+    let is_reply = header.direction() == Some(Direction::Reply);
     assert_eq!(
-        (header.xid, header.credits, header.header_len(), is_reply),
+        (header.xid, header.credits, header.header_len, is_reply),
         (short.xid, short.credits, short.header_len, short.is_reply)
     );
     let mut all: Vec<OnlyChunk> = Vec::new();
@@ -102,45 +104,36 @@ fn check_short(version: Version, bytes: &[u8], short: &Short) {
         && short
             .chunk
             .is_some_and(|only| only.kind == ChunkKind::Reply);
-    assert_eq!(header.is_nomsg(), in_chunk);
+    assert_eq!(header.is_external(), in_chunk);
 }
 
 /// Decodes a Reply, as the connection's dispatcher does.
 fn decode_reply(version: Version, bytes: &[u8]) -> Option<Reply<'_>> {
-    match version {
-        Version::One | Version::Earlier => Reply::from_one(&decode_counted(version, bytes).ok()?),
-        Version::Two => Reply::from_two(&v2::decode(bytes, &Limits::DEFAULT).ok()?),
-    }
+    Reply::of_header(&decode(version, bytes, &Limits::DEFAULT).ok()?)
 }
 
 /// Returns whether a message is a sound Call, and whether it is a sound Reply.
 fn directions(version: Version, bytes: &[u8]) -> (bool, bool) {
-    match version {
-        Version::One | Version::Earlier => match decode_counted(version, bytes) {
-            Ok(header) => {
-                let is_call = header.rpc_direction() == v1::Direction::Call;
-                (is_call, !is_call && header.error().is_none())
-            }
-            Err(_) => (false, false),
-        },
-        Version::Two => match v2::decode(bytes, &Limits::DEFAULT).map(|header| header.body) {
-            Ok(v2::Body::CallInline { .. } | v2::Body::CallExternal(_)) => (true, false),
-            Ok(v2::Body::ReplyInline { .. } | v2::Body::ReplyExternal { .. }) => (false, true),
-            _ => (false, false),
-        },
+    match decode(version, bytes, &Limits::DEFAULT) {
+        Ok(header) if header.is_call() => (true, false),
+        Ok(header) => {
+            let is_rpc = matches!(header.body, Body::Inline(_) | Body::External(_));
+            (false, is_rpc)
+        }
+        Err(_) => (false, false),
     }
 }
 
 /// Checks a Call.
-fn check_call(bytes: &[u8], call: &Call<'_>) {
+fn check_call(bytes: &[u8], call: &Header<'_>) {
     let (header, payload) = bytes.split_at(call.header_len);
     assert_eq!(call.payload, payload);
     assert_eq!(call.xid.to_be_bytes(), header[..4]);
     assert_eq!(call.reads_nothing(), call.reads().next().is_none());
-    assert!(!call.special || call.reads().any(|entry| entry.position == 0));
+    assert!(!call.is_external() || call.reads().any(|entry| entry.position == 0));
     // It is never one of another Call.
     if let Some(handle) = call.invalidate() {
-        let chunks = call.write.iter().chain(call.reply);
+        let chunks = call.write_list().iter().chain(call.reply_chunk());
         let mut handles = call
             .reads()
             .map(|entry| entry.segment.handle)
@@ -153,7 +146,7 @@ fn check_call(bytes: &[u8], call: &Call<'_>) {
 }
 
 /// Checks how a Call is put together.
-fn check_plan(call: &Call<'_>, splits: bool) {
+fn check_plan(call: &Header<'_>, splits: bool) {
     let plan = Plan::new(call, splits);
     if call.reads_nothing() {
         assert!(plan.is_some_and(|plan| !plan.reads));
@@ -184,7 +177,7 @@ fn check_plan(call: &Call<'_>, splits: bool) {
         .map(|entry| u64::from(entry.segment.length))
         .sum();
     if plan.is_some_and(|plan| !plan.reads) {
-        assert!(total == 0 && !call.special && walked.is_some());
+        assert!(total == 0 && !call.is_external() && walked.is_some());
         assert_eq!(end, call.payload.len());
     } else if let Some(plan) = &plan {
         assert!(walked.is_some());
@@ -192,7 +185,7 @@ fn check_plan(call: &Call<'_>, splits: bool) {
         match plan.layout {
             Layout::Whole => assert_eq!(plan.len, end),
             Layout::Split { position } => {
-                assert!(splits && !call.special && position <= call.payload.len());
+                assert!(splits && !call.is_external() && position <= call.payload.len());
                 assert_eq!(plan.len as u64, total.next_multiple_of(4));
                 assert_eq!(plan.len + call.payload.len(), end);
             }
@@ -200,7 +193,7 @@ fn check_plan(call: &Call<'_>, splits: bool) {
     } else {
         // Nothing to be read, too much of it, or positions that can't be followed.
         let too_much = u32::try_from(total).is_err();
-        assert!((total == 0 && call.special) || too_much || walked.is_none());
+        assert!((total == 0 && call.is_external()) || too_much || walked.is_none());
     }
     if total <= MOST {
         let expected = octets(call);
@@ -223,7 +216,7 @@ fn check_plan(call: &Call<'_>, splits: bool) {
 }
 
 /// Puts a Call together octet by octet, in the simplest way.
-fn octets(call: &Call<'_>) -> Option<Vec<Octet>> {
+fn octets(call: &Header<'_>) -> Option<Vec<Octet>> {
     let memory = |position| {
         call.reads()
             .filter(move |entry| entry.position == position)
@@ -233,7 +226,7 @@ fn octets(call: &Call<'_>) -> Option<Vec<Octet>> {
                     .map(move |at| Octet::Memory(segment.handle, segment.offset + at))
             })
     };
-    let mut base: Vec<Octet> = match call.special {
+    let mut base: Vec<Octet> = match call.is_external() {
         true => memory(0).collect(),
         false => (0..call.payload.len()).map(Octet::Inline).collect(),
     };

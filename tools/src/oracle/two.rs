@@ -2,6 +2,12 @@
 
 //! What must be true of Version Two whatever bytes come in.
 
+use crate::headers::{
+    CallExternal,
+    CallInline,
+    ReplyExternal,
+    ReplyInline, //
+};
 use crate::proto::{
     chunk::{
         Limits,
@@ -13,7 +19,13 @@ use crate::proto::{
         Split, //
     },
     error::Fault,
-    message::Version,
+    message::{
+        decode,
+        direction_of,
+        Body,
+        Header,
+        Version, //
+    },
     props::{
         Advertised,
         AgreedTerms,
@@ -33,19 +45,12 @@ use crate::proto::{
     },
     v2::{
         self,
-        Body,
-        CallExternal,
-        CallInline,
         ConnProp,
         Direction,
         ErrorHeader,
         GrantHeader,
-        Header,
-        MessagePurpose,
         Middle,
-        RdmaError,
-        ReplyExternal,
-        ReplyInline, //
+        RdmaError, //
     },
     v2_2016,
     xdr::Reader, //
@@ -53,13 +58,13 @@ use crate::proto::{
 
 /// The Version Two header.
 pub fn v2_message(bytes: &[u8]) {
-    match v2::decode(bytes, &Limits::DEFAULT) {
+    match decode(Version::Two, bytes, &Limits::DEFAULT) {
         Ok(header) => accepted(bytes, &header),
         Err(error) => {
             assert_eq!(error.prefix.is_none(), bytes.len() < v2::PREFIX_LEN);
             assert_eq!(error.prefix.is_none(), error.fault == Fault::Runt);
             if let Some(prefix) = error.prefix {
-                let unknown = MessagePurpose::of(prefix.procedure).is_none();
+                let unknown = !(4..=13).contains(&prefix.procedure);
                 let bad_type = matches!(error.fault, Fault::BadProcedure(_));
                 assert_eq!(bad_type, unknown && prefix.version == v2::VERSION);
             }
@@ -69,19 +74,19 @@ pub fn v2_message(bytes: &[u8]) {
 
 /// Checks a message that was accepted: what was decoded, encoded again, is what was received.
 fn accepted(bytes: &[u8], header: &Header<'_>) {
-    let (head, rest) = bytes.split_at(header.header_len());
+    let (head, rest) = bytes.split_at(header.header_len);
     let mut prefix = Reader::new(bytes);
     assert_eq!(prefix.u32(), Ok(header.xid));
     assert_eq!(prefix.u32(), Ok(v2::VERSION));
     assert_eq!(prefix.u32(), Ok(header.credits));
     let htype = prefix.u32().unwrap();
-    assert_eq!(MessagePurpose::of(htype), Some(header.purpose()));
+    assert_eq!(direction_of(htype), header.direction());
 
     for len in head.len().saturating_sub(5)..head.len() {
-        assert!(v2::decode(&bytes[..len], &Limits::DEFAULT).is_err());
+        assert!(decode(Version::Two, &bytes[..len], &Limits::DEFAULT).is_err());
     }
     if !matches!(header.body, Body::Error(_)) {
-        assert_eq!(header.payload(), rest);
+        assert_eq!(header.payload, rest);
         assert!(rest.is_empty() || rest.len() >= 4);
     }
 
@@ -94,7 +99,7 @@ fn accepted(bytes: &[u8], header: &Header<'_>) {
             credits,
             error,
         }
-        .encode(&mut buf),
+        .encode(Version::Two, &mut buf),
         // The transaction ID is ignored, and ours is zero.
         Body::Grant => {
             assert_eq!(GrantHeader { credits }.encode(&mut buf), Ok(head.len()));
@@ -110,7 +115,7 @@ fn accepted(bytes: &[u8], header: &Header<'_>) {
             };
             let mut buf = vec![0; bytes.len() + 64];
             let len = message.encode(&mut buf).unwrap();
-            let again = v2::decode(&buf[..len], &Limits::DEFAULT).unwrap();
+            let again = decode(Version::Two, &buf[..len], &Limits::DEFAULT).unwrap();
             assert_eq!(again.body, header.body);
             return;
         }
@@ -125,25 +130,31 @@ fn accepted(bytes: &[u8], header: &Header<'_>) {
             remaining,
         }
         .encode(&mut buf),
-        Body::CallInline { offer, .. } | Body::CallExternal(offer) => {
-            let call: Vec<Segment> = offer.call.iter().map(|entry| entry.segment).collect();
-            let read: Vec<ReadSegment> = offer.read.iter().collect();
-            let write: Vec<Vec<Segment>> = offer.write.iter().map(|c| c.iter().collect()).collect();
+        Body::Inline(Direction::Call) | Body::External(Direction::Call) => {
+            let offer = header;
+            let (call_list, read_list) = (offer.call_list(), offer.read_list());
+            let (write_list, reply_chunk) = (offer.write_list(), offer.reply_chunk());
+            let call: Vec<Segment> = call_list.iter().map(|entry| entry.segment).collect();
+            let read: Vec<ReadSegment> = read_list.iter().collect();
+            let write: Vec<Vec<Segment>> = write_list.iter().map(|c| c.iter().collect()).collect();
             let write: Vec<&[Segment]> = write.iter().map(Vec::as_slice).collect();
-            let reply: Option<Vec<Segment>> = offer.reply.map(|c| c.iter().collect());
-            super::chunk_lists::check_totals(&offer.read, &offer.write, offer.reply.as_ref());
-            super::chunk_lists::check_totals(&offer.call, &offer.write, None);
+            let reply: Option<Vec<Segment>> = reply_chunk.map(|c| c.iter().collect());
+            super::chunk_lists::check_totals(&read_list, &write_list, reply_chunk.as_ref());
+            super::chunk_lists::check_totals(&call_list, &write_list, None);
             assert!(offer.read_chunks() <= read.len());
             assert!(read.is_sorted_by_key(|entry| entry.position));
             assert!(read.iter().all(|entry| entry.position != 0));
 
             // A handle of the header or none.
-            let known = offer.segments().any(|s| s.handle == offer.inv_handle);
-            assert_eq!(offer.invalidate().is_some(), known && offer.inv_handle != 0);
+            let known = offer.segments().any(|s| s.handle == offer.lists.inv_handle);
+            assert_eq!(
+                offer.invalidate().is_some(),
+                known && offer.lists.inv_handle != 0
+            );
             let common = CallInline {
                 xid,
                 credits,
-                inv_handle: offer.inv_handle,
+                inv_handle: offer.lists.inv_handle,
                 read: &read,
                 write: &write,
                 reply: reply.as_deref(),
@@ -153,17 +164,22 @@ fn accepted(bytes: &[u8], header: &Header<'_>) {
                 call: &call,
             };
             let outcome = match header.body {
-                Body::CallInline { .. } => common.encode(&mut buf),
+                Body::Inline(_) => common.encode(&mut buf),
                 _ => external.encode(&mut buf),
             };
-            if offer.inv_handle != 0 && !known {
-                assert_eq!(outcome, Err(Fault::UnknownHandle(offer.inv_handle)));
+            if offer.lists.inv_handle != 0 && !known {
+                assert_eq!(outcome, Err(Fault::UnknownHandle(offer.lists.inv_handle)));
                 return;
             }
             outcome
         }
-        Body::ReplyExternal { write, reply } => {
-            let write: Vec<Vec<Segment>> = write.iter().map(|c| c.iter().collect()).collect();
+        Body::External(Direction::Reply) => {
+            let reply = header.reply_chunk().unwrap();
+            let write: Vec<Vec<Segment>> = header
+                .write_list()
+                .iter()
+                .map(|c| c.iter().collect())
+                .collect();
             let write: Vec<&[Segment]> = write.iter().map(Vec::as_slice).collect();
             let reply: Vec<Segment> = reply.iter().collect();
             ReplyExternal {
@@ -174,8 +190,12 @@ fn accepted(bytes: &[u8], header: &Header<'_>) {
             }
             .encode(&mut buf)
         }
-        Body::ReplyInline { write, .. } => {
-            let write: Vec<Vec<Segment>> = write.iter().map(|c| c.iter().collect()).collect();
+        Body::Inline(Direction::Reply) => {
+            let write: Vec<Vec<Segment>> = header
+                .write_list()
+                .iter()
+                .map(|c| c.iter().collect())
+                .collect();
             let write: Vec<&[Segment]> = write.iter().map(Vec::as_slice).collect();
             ReplyInline {
                 xid,
@@ -385,7 +405,8 @@ impl Lonely {
                 message.credits
             }
         };
-        let header = v2::decode(&buf[..len], &Limits::DEFAULT).expect("what we send is valid");
+        let header =
+            decode(Version::Two, &buf[..len], &Limits::DEFAULT).expect("what we send is valid");
         assert_eq!(header.credits, credits);
         self.tell(credits);
     }
@@ -535,27 +556,23 @@ fn received(end: &mut Lonely, bytes: &[u8]) {
         end.has_final = last;
     }
     if let Event::Message { header, extent } = event {
-        assert_eq!(v2::decode(bytes, &Limits::DEFAULT), Ok(header));
+        assert_eq!(decode(Version::Two, bytes, &Limits::DEFAULT), Ok(header));
         let is_later = matches!(
             extent,
             crate::proto::session::Extent::Part(_) | crate::proto::session::Extent::Last(_)
         );
         assert_eq!(is_in_sequence, is_later, "between two parts");
-        if !is_later && !header.payload().is_empty() {
-            assert!(header.payload().starts_with(&header.xid.to_be_bytes()));
+        if !is_later && !header.payload.is_empty() {
+            assert!(header.payload.starts_with(&header.xid.to_be_bytes()));
         }
-        let is_rpc = matches!(
-            header.purpose(),
-            MessagePurpose::Call | MessagePurpose::Reply
-        );
-        assert!(is_rpc && !matches!(header.body, Body::Error(_)));
+        assert!(header.direction().is_some() && header.error().is_none());
         match extent {
             crate::proto::session::Extent::Whole => {}
             crate::proto::session::Extent::First(placed)
             | crate::proto::session::Extent::Part(placed)
             | crate::proto::session::Extent::Last(placed) => {
                 // It has its place in what there is room for.
-                let len = header.payload().len() as u32;
+                let len = header.payload.len() as u32;
                 assert!(placed.offset + len <= placed.total && placed.total <= 256);
             }
         }

@@ -4,11 +4,13 @@
 //! Reply.
 
 use super::*;
+use crate::headers::{
+    CallHeader,
+    ReplyHeader, //
+};
 use crate::proto::{
     chunk::ReadSegment,
     v1::{
-        CallHeader,
-        ReplyHeader,
         MIN_HEADER_LEN,
         MIN_INLINE, //
     }, //

@@ -330,7 +330,7 @@ impl Pair {
                     credits,
                     error,
                 };
-                self.post(at, encoded(|buf| header.encode(buf)));
+                self.post(at, encoded(|buf| header.encode(Version::Two, buf)));
             }
         }
         true

@@ -13,7 +13,7 @@ use crate::proto::{
         },
         Reception, //
     },
-    message::Call, //
+    message::decode_call, //
 };
 
 impl End {
@@ -85,18 +85,18 @@ impl End {
     /// Handles a Call, as its Responder does: from its header. What an RDMA Read would bring is the
     /// length of the Reply, in the length of the chunk.
     fn handle_call(&mut self, version: Version, message: &[u8], whole: Option<Vec<u8>>) {
-        let Some(call) = Call::decode(version, message) else {
+        let Some(call) = decode_call(version, message) else {
             assert!(self.trouble.misled, "a Call of ours can be decoded");
             return;
         };
         // Version One has no other way for a Reply that is too long.
-        let chunk = version == Version::One || call.reply.is_some();
+        let chunk = version == Version::One || call.reply_chunk().is_some();
         if strange::is_strange(call.xid) {
             // Of the Reply to a Call that nobody has made it matters only that it is sent.
             self.answer(call.xid, 12, version == Version::One);
             return;
         }
-        if call.special {
+        if call.is_external() {
             let total = call.read_total().expect("it is not too long");
             self.answer(call.xid, total - MAX_LEN, chunk);
             return;

@@ -115,13 +115,19 @@ impl Strange {
             6 => send::external(&reply, credits),
             7 => middle(Direction::Reply),
             8 => inline(&reply),
-            9 => encoded(|buf| refusal(1, 1).encode(buf)),
-            10 => encoded(|buf| refusal(2, 3).encode(buf)),
-            11 => encoded(|buf| error(XID, v2::VERSION, RdmaError::VersionMismatch).encode(buf)),
-            12 => encoded(|buf| error(NO_XID, v2::VERSION, RdmaError::BadXdr).encode(buf)),
+            9 => encoded(|buf| refusal(1, 1).encode(Version::Two, buf)),
+            10 => encoded(|buf| refusal(2, 3).encode(Version::Two, buf)),
+            11 => encoded(|buf| {
+                error(XID, v2::VERSION, RdmaError::VersionMismatch).encode(Version::Two, buf)
+            }),
+            12 => encoded(|buf| {
+                error(NO_XID, v2::VERSION, RdmaError::BadXdr).encode(Version::Two, buf)
+            }),
             13 => one::message(&call, credits.max(1)),
             14 => one::message(&reply, credits.max(1)),
-            15 => encoded(|buf| error(XID, v1::VERSION, RdmaError::BadXdr).encode(buf)),
+            15 => {
+                encoded(|buf| error(XID, v1::VERSION, RdmaError::BadXdr).encode(Version::Two, buf))
+            }
             // Header types that are not known: those of the earlier protocol, and others.
             16 => words(&[
                 XID,

@@ -4,6 +4,10 @@
 
 use proptest::prelude::*;
 
+use crate::headers::{
+    call_header_len,
+    reply_header_len, //
+};
 use crate::{
     oracle::{
         self,
@@ -24,8 +28,6 @@ use crate::{
             UNLIMITED, //
         },
         message::{
-            call_header_len,
-            reply_header_len,
             Version, //
         }, //
     }, //

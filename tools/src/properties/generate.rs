@@ -12,7 +12,7 @@ use crate::proto::{
         ReadSegment,
         Segment, //
     },
-    v1::RdmaError, //
+    message::RdmaError, //
 };
 
 /// Octets of a message. Its header is at most as long as the largest number of segments makes it.
@@ -57,21 +57,16 @@ pub(super) fn read_list() -> impl Strategy<Value = Vec<ReadSegment>> {
 
 /// The segments of a Read list in which the RPC message is.
 pub(super) fn special_read_list() -> impl Strategy<Value = Vec<ReadSegment>> {
-    (read_list(), chunk(1..8), any::<prop::sample::Index>()).prop_map(
-        |(mut entries, mut call, at)| {
-            call[0].length = call[0].length.max(1);
-            call[0].offset = call[0].offset.min(u64::MAX - u64::from(call[0].length));
-            let at = at.index(entries.len() + 1);
-            entries.splice(
-                at..at,
-                call.into_iter().map(|segment| ReadSegment {
-                    position: 0,
-                    segment,
-                }),
-            );
-            entries
-        },
-    )
+    (read_list(), chunk(1..8)).prop_map(|(mut entries, mut call)| {
+        call[0].length = call[0].length.max(1);
+        call[0].offset = call[0].offset.min(u64::MAX - u64::from(call[0].length));
+        let call = call.into_iter().map(|segment| ReadSegment {
+            position: 0,
+            segment,
+        });
+        entries.splice(0..0, call);
+        entries
+    })
 }
 
 /// A Call's header, with a Write list of one chunk at most.
@@ -153,7 +148,7 @@ pub(super) fn reply() -> impl Strategy<Value = Reply> {
 /// Any content of an RDMA_ERROR message.
 pub(super) fn rdma_error() -> impl Strategy<Value = RdmaError> {
     prop_oneof![
-        Just(RdmaError::Chunk),
+        Just(RdmaError::BadXdr),
         (edgy(), edgy()).prop_map(|(a, b)| RdmaError::Version {
             low: a.min(b),
             high: a.max(b),

@@ -17,21 +17,34 @@ use super::generate::{
     Reply,
     MAX_MESSAGE, //
 };
+use crate::headers::{
+    CallHeader,
+    ReplyHeader, //
+};
 use crate::{
     oracle,
     proto::{
-        chunk::Segment,
+        chunk::{
+            Limits,
+            Segment, //
+        },
         error::Fault,
-        v1::{
-            decode,
-            CallHeader,
+        message::{
+            self,
+            DecodeError,
             Direction,
             ErrorHeader,
-            ReplyHeader,
-            VERSION, //
-        }, //
+            Header,
+            Version, //
+        },
+        v1::VERSION, //
     }, //
 };
+
+/// Decodes a message.
+fn decode(bytes: &[u8]) -> Result<Header<'_>, DecodeError> {
+    message::decode(Version::One, bytes, &Limits::DEFAULT)
+}
 
 /// Returns the header of a Call.
 fn call_header(call: &Call) -> CallHeader<'_> {
@@ -111,11 +124,11 @@ proptest! {
         let header = decode(&message).unwrap();
         prop_assert_eq!(header.xid, call.xid);
         prop_assert_eq!(header.credits, call.credits);
-        prop_assert_eq!(header.rpc_direction(), Direction::Call);
-        prop_assert_eq!(header.is_nomsg(), call.nomsg);
+        prop_assert_eq!(header.direction(), Some(Direction::Call));
+        prop_assert_eq!(header.is_external(), call.nomsg);
         prop_assert_eq!(header.error(), None);
-        prop_assert_eq!(header.header_len(), header_len);
-        prop_assert_eq!(header.payload(), &message[header_len..]);
+        prop_assert_eq!(header.header_len, header_len);
+        prop_assert_eq!(header.payload, &message[header_len..]);
 
         prop_assert!(header.read_list().iter().eq(call.read.iter().copied()));
         let write = header.write_list();
@@ -138,10 +151,10 @@ proptest! {
         let header = decode(&message).unwrap();
         prop_assert_eq!(header.xid, reply.xid);
         prop_assert_eq!(header.credits, reply.credits);
-        prop_assert_eq!(header.rpc_direction(), Direction::Reply);
-        prop_assert_eq!(header.is_nomsg(), reply.nomsg);
-        prop_assert_eq!(header.header_len(), header_len);
-        prop_assert_eq!(header.payload(), &message[header_len..]);
+        prop_assert_eq!(header.direction(), Some(Direction::Reply));
+        prop_assert_eq!(header.is_external(), reply.nomsg);
+        prop_assert_eq!(header.header_len, header_len);
+        prop_assert_eq!(header.payload, &message[header_len..]);
         prop_assert!(header.read_list().is_empty());
 
         let write: Vec<Vec<Segment>> =
@@ -159,17 +172,17 @@ proptest! {
     fn errors_come_back(xid in edgy(), credits in 1..=u32::MAX, error in rdma_error()) {
         let header = ErrorHeader { xid, version: VERSION, credits, error };
         let mut message = vec![0; MAX_MESSAGE];
-        let len = header.encode(&mut message).unwrap();
+        let len = header.encode(Version::One, &mut message).unwrap();
         message.truncate(len);
 
         let decoded = decode(&message).unwrap();
         prop_assert_eq!(decoded.xid, xid);
         prop_assert_eq!(decoded.credits, credits);
         prop_assert_eq!(decoded.error(), Some(error));
-        prop_assert_eq!(decoded.header_len(), len);
+        prop_assert_eq!(decoded.header_len, len);
         oracle::v1_message(&message);
         no_prefix_is_accepted(&message, len)?;
-        needs_its_room(len, |buf| header.encode(buf))?;
+        needs_its_room(len, |buf| header.encode(Version::One, buf))?;
     }
 
     /// A valid message with a few octets changed is accepted or not, but never misunderstood.

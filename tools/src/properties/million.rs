@@ -16,8 +16,10 @@ use crate::proto::{
         ReadSegment,
         Segment, //
     },
-    message::Version,
-    v1::Direction, //
+    message::{
+        Direction,
+        Version, //
+    }, //
 };
 
 /// Headers in one block, which has a digest of its own.

@@ -8,16 +8,18 @@ use proptest::{
 };
 
 use crate::{
+    headers::{
+        CallExternal,
+        CallHeader,
+        CallInline, //
+    },
     oracle,
     proto::{
         chunk::{
             ReadSegment,
             Segment, //
         },
-        message::Version,
-        v1,
-        v2,
-        v2_2016, //
+        message::Version, //
     }, //
 };
 
@@ -95,7 +97,7 @@ impl Shape {
                     segment: *segment,
                 });
                 let read: Vec<ReadSegment> = body.chain(self.read.iter().copied()).collect();
-                let header = v1::CallHeader {
+                let header = CallHeader {
                     xid: 0,
                     credits: 1,
                     read: &read,
@@ -103,13 +105,10 @@ impl Shape {
                     reply: &[],
                     nomsg: !is_inline,
                 };
-                match self.version {
-                    Version::Earlier => v2_2016::header::encode_call(&header, &mut buf),
-                    _ => header.encode(&mut buf),
-                }
+                header.encode_in(self.version, &mut buf)
             }
             (Version::Two, is_inline) => {
-                let common = v2::CallInline {
+                let common = CallInline {
                     xid: 0,
                     credits: 1,
                     inv_handle: 0,
@@ -119,7 +118,7 @@ impl Shape {
                 };
                 match is_inline {
                     true => common.encode(&mut buf),
-                    false => v2::CallExternal {
+                    false => CallExternal {
                         common,
                         call: &self.call,
                     }

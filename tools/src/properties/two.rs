@@ -14,6 +14,12 @@ use super::generate::{
     read_list,
     MAX_MESSAGE, //
 };
+use crate::headers::{
+    CallExternal,
+    CallInline,
+    ReplyExternal,
+    ReplyInline, //
+};
 use crate::{
     oracle,
     proto::{
@@ -23,20 +29,21 @@ use crate::{
             Segment, //
         },
         error::Fault,
+        message::{
+            self,
+            Body,
+            DecodeError,
+            Header,
+            Version, //
+        },
         props::Advertised,
         v2::{
-            decode,
-            Body,
-            CallExternal,
-            CallInline,
             ConnProp,
             Direction,
             ErrorHeader,
             GrantHeader,
             Middle,
             RdmaError,
-            ReplyExternal,
-            ReplyInline,
             VERSION, //
         }, //
     },
@@ -116,6 +123,11 @@ fn error() -> impl Strategy<Value = RdmaError> {
     ]
 }
 
+/// Decodes a message.
+fn decode(bytes: &[u8]) -> Result<Header<'_>, DecodeError> {
+    message::decode(Version::Two, bytes, &Limits::DEFAULT)
+}
+
 /// Writes a header, and checks that nothing less than its room is enough.
 fn written(encode: impl Fn(&mut [u8]) -> Result<usize, Fault>) -> Vec<u8> {
     let mut buf = vec![0; MAX_MESSAGE];
@@ -132,18 +144,15 @@ fn written(encode: impl Fn(&mut [u8]) -> Result<usize, Fault>) -> Vec<u8> {
 fn is_needed(message: &[u8], needed: usize) {
     oracle::v2_message(message);
     for len in 0..needed {
-        assert!(
-            decode(&message[..len], &Limits::DEFAULT).is_err(),
-            "{len} octets"
-        );
+        assert!(decode(&message[..len]).is_err(), "{len} octets");
     }
 }
 
 /// Decodes a message that is valid.
-fn body(message: &[u8], numbers: (u32, u32)) -> Body<'_> {
-    let header = decode(message, &Limits::DEFAULT).unwrap();
+fn header(message: &[u8], numbers: (u32, u32)) -> Header<'_> {
+    let header = decode(message).unwrap();
     assert_eq!((header.xid, header.credits), numbers);
-    header.body
+    header
 }
 
 /// Bytes that look more like a message than random ones do.
@@ -195,24 +204,18 @@ proptest! {
         if is_inline {
             message.extend(&rpc);
         }
-        let offer = match body(&message, call.numbers) {
-            Body::CallInline { offer, payload } => {
-                prop_assert!(is_inline);
-                prop_assert_eq!(payload, &rpc[..]);
-                offer
-            }
-            Body::CallExternal(offer) => {
-                prop_assert!(!is_inline);
-                offer
-            }
-            _ => unreachable!(),
+        let offer = header(&message, call.numbers);
+        let (expected, payload) = match is_inline {
+            true => (Body::Inline(Direction::Call), &rpc[..]),
+            false => (Body::External(Direction::Call), &[][..]),
         };
+        prop_assert_eq!((offer.body, offer.payload), (expected, payload));
         prop_assert_eq!(offer.invalidate(), Some(inv_handle).filter(|handle| *handle != 0));
-        prop_assert!(offer.call.iter().map(|entry| entry.segment).eq(call.call));
-        prop_assert!(offer.read.iter().eq(call.read));
-        let written = offer.write.iter().flat_map(|c| c.iter());
+        prop_assert!(offer.call_list().iter().map(|entry| entry.segment).eq(call.call));
+        prop_assert!(offer.read_list().iter().eq(call.read));
+        let written = offer.write_list().iter().flat_map(|c| c.iter());
         prop_assert!(written.eq(call.write.into_iter().flatten()));
-        let reply: Option<Vec<Segment>> = offer.reply.map(|c| c.iter().collect());
+        let reply: Option<Vec<Segment>> = offer.reply_chunk().map(|c| c.iter().collect());
         prop_assert_eq!(reply, call.reply);
         is_needed(&message, if is_inline { header_len + 4 } else { header_len });
     }
@@ -234,16 +237,19 @@ proptest! {
         if reply.is_none() {
             message.extend(&rpc);
         }
-        match (body(&message, numbers), &reply) {
-            (Body::ReplyInline { write: list, payload }, None) => {
-                prop_assert_eq!(payload, &rpc[..]);
-                prop_assert!(list.iter().flat_map(|c| c.iter()).eq(write.into_iter().flatten()));
+        let found = header(&message, numbers);
+        let list = found.write_list();
+        prop_assert!(list.iter().flat_map(|c| c.iter()).eq(write.into_iter().flatten()));
+        match &reply {
+            None => {
+                prop_assert_eq!(found.body, Body::Inline(Direction::Reply));
+                prop_assert_eq!(found.payload, &rpc[..]);
             }
-            (Body::ReplyExternal { write: list, reply: chunk }, Some(reply)) => {
+            Some(reply) => {
+                prop_assert_eq!(found.body, Body::External(Direction::Reply));
+                let chunk = found.reply_chunk().unwrap();
                 prop_assert!(chunk.iter().eq(reply.iter().copied()));
-                prop_assert!(list.iter().flat_map(|c| c.iter()).eq(write.into_iter().flatten()));
             }
-            _ => unreachable!(),
         }
         is_needed(&message, if reply.is_none() { header_len + 4 } else { header_len });
     }
@@ -257,22 +263,21 @@ proptest! {
     ) {
         let sent = if is_call { Direction::Call } else { Direction::Reply };
         let (xid, credits) = numbers;
-        let header = Middle { direction: sent, xid, credits, remaining: left };
-        let mut message = written(|buf| header.encode(buf));
+        let middle = Middle { direction: sent, xid, credits, remaining: left };
+        let mut message = written(|buf| middle.encode(buf));
         message.extend(&rpc);
-        let Body::Middle { direction, remaining, payload } = body(&message, numbers) else {
-            unreachable!()
-        };
-        prop_assert_eq!((direction, remaining, payload), (sent, left, &rpc[..]));
+        let found = header(&message, numbers);
+        let expected = Body::Middle { direction: sent, remaining: left };
+        prop_assert_eq!((found.body, found.payload), (expected, &rpc[..]));
         is_needed(&message, 24);
     }
 
     #[test]
     fn errors_come_back(numbers in (edgy(), edgy()), error in error()) {
         let (xid, credits) = numbers;
-        let header = ErrorHeader { xid, version: VERSION, credits, error };
-        let message = written(|buf| header.encode(buf));
-        prop_assert_eq!(body(&message, numbers), Body::Error(error));
+        let sent = ErrorHeader { xid, version: VERSION, credits, error };
+        let message = written(|buf| sent.encode(Version::Two, buf));
+        prop_assert_eq!(header(&message, numbers).body, Body::Error(error));
         is_needed(&message, message.len());
     }
 
@@ -284,7 +289,7 @@ proptest! {
         last in any::<bool>(),
     ) {
         let message = written(|buf| GrantHeader { credits }.encode(buf));
-        prop_assert_eq!(body(&message, (0, credits)), Body::Grant);
+        prop_assert_eq!(header(&message, (0, credits)).body, Body::Grant);
         is_needed(&message, 16);
 
         let [send_size, receive_size, segment_size, segment_count, reverse] = words;
@@ -297,7 +302,7 @@ proptest! {
             host_auth: material.as_deref(),
         };
         let message = written(|buf| ConnProp { credits, told, last }.encode(buf));
-        prop_assert_eq!(body(&message, (0, credits)), Body::Properties { told, last });
+        prop_assert_eq!(header(&message, (0, credits)).body, Body::Properties { told, last });
         is_needed(&message, message.len());
         oracle::properties(&message[16..]);
     }

@@ -5,30 +5,35 @@
 
 use std::collections::BTreeMap;
 
+use crate::headers::{
+    CallExternal,
+    CallInline,
+    ReplyExternal,
+    ReplyInline, //
+};
 use crate::proto::{
     chunk::{
         Limits,
         ReadSegment,
         Segment, //
     },
+    message::{
+        decode,
+        Body,
+        Header,
+        Version, //
+    },
     props::{
         Advertised,
         Properties, //
     },
     v2::{
-        self,
-        Body,
-        CallExternal,
-        CallInline,
         ConnProp,
         Direction,
         ErrorHeader,
         GrantHeader,
-        Header,
         Middle,
-        RdmaError,
-        ReplyExternal,
-        ReplyInline, //
+        RdmaError, //
     }, //
 };
 
@@ -115,35 +120,30 @@ impl Said {
                 let host_auth = told.host_auth.map(<[u8]>::to_vec);
                 Self::Properties(*last, has_own.then_some(all), host_auth)
             }
-            Body::CallExternal(offer) | Body::CallInline { offer, .. } => {
-                let chunks = Chunks {
-                    inv_handle: offer.inv_handle,
-                    call: offer.call.iter().map(|entry| entry.segment).collect(),
-                    read: offer.read.iter().collect(),
-                    write: offer.write.iter().map(|c| c.iter().collect()).collect(),
-                    reply: offer.reply.map(|chunk| chunk.iter().collect()),
-                };
-                Self::Call(matches!(header.body, Body::CallExternal(_)), chunks)
-            }
             Body::Middle {
                 direction,
                 remaining,
-                ..
             } => Self::Middle(*direction, *remaining),
-            Body::ReplyExternal { write, reply } => {
+            Body::Inline(direction) | Body::External(direction) => {
                 let chunks = Chunks {
-                    write: write.iter().map(|c| c.iter().collect()).collect(),
-                    reply: Some(reply.iter().collect()),
-                    ..Chunks::default()
+                    inv_handle: header.lists.inv_handle,
+                    call: header
+                        .call_list()
+                        .iter()
+                        .map(|entry| entry.segment)
+                        .collect(),
+                    read: header.read_list().iter().collect(),
+                    write: header
+                        .write_list()
+                        .iter()
+                        .map(|c| c.iter().collect())
+                        .collect(),
+                    reply: header.reply_chunk().map(|chunk| chunk.iter().collect()),
                 };
-                Self::Reply(true, chunks)
-            }
-            Body::ReplyInline { write, .. } => {
-                let chunks = Chunks {
-                    write: write.iter().map(|c| c.iter().collect()).collect(),
-                    ..Chunks::default()
-                };
-                Self::Reply(false, chunks)
+                match direction {
+                    Direction::Call => Self::Call(header.is_external(), chunks),
+                    Direction::Reply => Self::Reply(header.is_external(), chunks),
+                }
             }
         }
     }
@@ -159,7 +159,7 @@ impl Said {
                 credits,
                 error: *error,
             }
-            .encode(buf),
+            .encode(Version::Two, buf),
             Self::Grant => GrantHeader { credits }.encode(buf),
             Self::Properties(last, all, host_auth) => {
                 let told = Advertised {
@@ -356,9 +356,9 @@ fn messages_are_those_of_the_xdr() {
         };
         assert_eq!(said.encode(credits), head, "{name}");
         let whole = [&head[..], &rpc].concat();
-        let header = v2::decode(&whole, &Limits::DEFAULT).expect(name);
+        let header = decode(Version::Two, &whole, &Limits::DEFAULT).expect(name);
         assert_eq!((header.xid, header.credits), (xid, credits), "{name}");
-        assert_eq!(header.payload(), rpc, "{name}");
+        assert_eq!(header.payload, rpc, "{name}");
         assert_eq!(Said::of(&header, &said), said, "{name}");
     }
     // One property each: this end always tells all of its own.
@@ -370,7 +370,7 @@ fn messages_are_those_of_the_xdr() {
         ("property-reverse", [0, 0, 0, 0, 3]),
     ] {
         let [head, _] = vectors.remove(name).expect(name);
-        let header = v2::decode(&head, &Limits::DEFAULT).expect(name);
+        let header = decode(Version::Two, &head, &Limits::DEFAULT).expect(name);
         let Body::Properties { told, last: false } = header.body else {
             panic!("{name} is something else");
         };

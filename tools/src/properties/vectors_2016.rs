@@ -10,24 +10,29 @@ use super::vectors::{
     read,
     segment, //
 };
+use crate::headers::{
+    CallHeader,
+    ReplyHeader, //
+};
 use crate::proto::{
     chunk::{
+        Limits,
         ReadSegment,
         Segment, //
     },
     message::{
+        self,
+        DecodeError,
+        Direction,
+        ErrorHeader,
+        Header,
         PlainHeader,
+        RdmaError,
         Version, //
     },
-    v1::{
-        self,
-        Direction,
-        RdmaError, //
-    },
-    v2,
     v2_2016::{
-        header,
         option::{
+            self,
             decode,
             Content,
             Operation,
@@ -46,6 +51,11 @@ use crate::proto::{
 
 const XID: u32 = 0x1234_5678;
 const CREDITS: u32 = 0x20;
+
+/// Decodes the header of an RPC message or of an error.
+fn decode_header(bytes: &[u8]) -> Result<Header<'_>, DecodeError> {
+    message::decode(Version::Earlier, bytes, &Limits::DEFAULT)
+}
 
 /// The vectors by name.
 type Vectors = BTreeMap<String, [Vec<u8>; 2]>;
@@ -75,7 +85,7 @@ struct Lists {
 
 impl Lists {
     /// Reads it from a header.
-    fn of(header: &v1::Header<'_>) -> Self {
+    fn of(header: &Header<'_>) -> Self {
         Self {
             read: header.read_list().iter().collect(),
             write: header
@@ -98,7 +108,7 @@ impl Lists {
                     [one] => one,
                     _ => return None,
                 };
-                let call = v1::CallHeader {
+                let call = CallHeader {
                     xid: XID,
                     credits: CREDITS,
                     read: &self.read,
@@ -106,17 +116,17 @@ impl Lists {
                     reply: self.reply.as_deref().unwrap_or_default(),
                     nomsg,
                 };
-                header::encode_call(&call, &mut buf)
+                call.encode_in(Version::Earlier, &mut buf)
             }
             Direction::Reply => {
-                let reply = v1::ReplyHeader {
+                let reply = ReplyHeader {
                     xid: XID,
                     credits: CREDITS,
                     write: &write,
                     reply: self.reply.as_deref(),
                     nomsg,
                 };
-                header::encode_reply(&reply, &mut buf)
+                reply.encode_in(Version::Earlier, &mut buf)
             }
         };
         buf.truncate(len.expect("it is valid"));
@@ -186,12 +196,12 @@ fn rpc_messages_are_those_of_the_xdr() {
     for (name, direction, nomsg, lists) in rpc_messages() {
         let [head, rpc] = vectors.remove(name).expect(name);
         let whole = [&head[..], &rpc].concat();
-        let read = header::decode(&whole).expect(name);
+        let read = decode_header(&whole).expect(name);
         assert_eq!((read.xid, read.credits), (XID, CREDITS), "{name}");
-        assert_eq!(read.rpc_direction(), direction, "{name}");
-        assert_eq!((read.is_nomsg(), read.error()), (nomsg, None), "{name}");
-        assert_eq!(read.header_len(), head.len(), "{name}");
-        assert_eq!(read.payload(), rpc, "{name}");
+        assert_eq!(read.direction(), Some(direction), "{name}");
+        assert_eq!((read.is_external(), read.error()), (nomsg, None), "{name}");
+        assert_eq!(read.header_len, head.len(), "{name}");
+        assert_eq!(read.payload, rpc, "{name}");
         assert_eq!(Lists::of(&read), lists, "{name}");
         match lists.encode(direction, nomsg) {
             Some(written) => assert_eq!(written, head, "{name}"),
@@ -227,7 +237,7 @@ fn errors_are_those_of_the_xdr() {
         ("error-vers", Some(versions), None),
         (
             "error-bad-header",
-            Some(RdmaError::Chunk),
+            Some(RdmaError::BadXdr),
             Some(Content::BadHeader),
         ),
         ("error-inval-option", None, Some(Content::UnknownOperation)),
@@ -237,15 +247,15 @@ fn errors_are_those_of_the_xdr() {
         let mut buf = [0; 64];
         if let Some(error) = error {
             // About an RPC.
-            let written = v1::ErrorHeader {
+            let written = ErrorHeader {
                 xid: XID,
                 version: 2,
                 credits: CREDITS,
                 error,
             };
-            let len = written.encode(&mut buf).expect(name);
+            let len = written.encode(Version::Earlier, &mut buf).expect(name);
             assert_eq!(buf[..len], head, "{name}");
-            let read = header::decode(&head).expect(name);
+            let read = decode_header(&head).expect(name);
             assert_eq!((read.xid, read.credits), (XID, CREDITS), "{name}");
             assert_eq!(read.error(), Some(error), "{name}");
         }
@@ -255,18 +265,18 @@ fn errors_are_those_of_the_xdr() {
             assert_eq!(buf[..len], head, "{name}");
         }
         let is_about_option = error.is_none();
-        assert_eq!(header::is_invalid_option(&head), is_about_option, "{name}");
-        assert_eq!(header::decode(&head).is_err(), is_about_option, "{name}");
+        assert_eq!(option::is_invalid_option(&head), is_about_option, "{name}");
+        assert_eq!(decode_header(&head).is_err(), is_about_option, "{name}");
     }
     // The session's own, in any protocol of this number.
     let mut buf = [0; 64];
-    let refusal = v2::ErrorHeader {
+    let refusal = ErrorHeader {
         xid: XID,
         version: 2,
         credits: CREDITS,
-        error: v2::RdmaError::Version { low: 1, high: 2 },
+        error: RdmaError::Version { low: 1, high: 2 },
     };
-    let len = refusal.encode(&mut buf).expect("it is valid");
+    let len = refusal.encode(Version::Two, &mut buf).expect("it is valid");
     assert_eq!(buf[..len], self::vectors()["error-vers"][0]);
     assert!(vectors.is_empty(), "nothing is compared with {vectors:?}");
 }

@@ -17,6 +17,10 @@ use super::{
         NULL_REPLY, //
     }, //
 };
+use crate::headers::{
+    CallInline,
+    ReplyInline, //
+};
 use crate::proto::{
     chunk::Limits,
     message::Version,
@@ -31,9 +35,7 @@ use crate::proto::{
     },
     v2::{
         htype,
-        CallInline,
-        Direction,
-        ReplyInline, //
+        Direction, //
     }, //
 };
 

@@ -3,6 +3,12 @@
 //! A message of each header type and of each error, in words.
 
 use super::document;
+use crate::headers::{
+    CallExternal,
+    CallInline,
+    ReplyExternal,
+    ReplyInline, //
+};
 use crate::proto::{
     chunk::{
         Limits,
@@ -10,20 +16,19 @@ use crate::proto::{
         Segment, //
     },
     error::Result,
-    props::Advertised,
-    v2::{
+    message::{
         decode,
         Body,
-        CallExternal,
-        CallInline,
+        Version, //
+    },
+    props::Advertised,
+    v2::{
         ConnProp,
         Direction,
         ErrorHeader,
         GrantHeader,
         Middle,
         RdmaError,
-        ReplyExternal,
-        ReplyInline,
         VERSION, //
     }, //
 };
@@ -159,7 +164,10 @@ pub(super) fn shown(title: &str, message: &[u8], names: &[&str]) -> Vec<String> 
 fn check(example: &str, messages: &[(&str, Vec<u8>, Vec<&'static str>)]) {
     let mut lines = vec![];
     for (title, message, names) in messages {
-        assert!(decode(message, &Limits::DEFAULT).is_ok(), "{title}");
+        assert!(
+            decode(Version::Two, message, &Limits::DEFAULT).is_ok(),
+            "{title}"
+        );
         lines.extend(shown(title, message, names));
     }
     lines.pop();
@@ -432,8 +440,10 @@ fn errors_are_as_documented() {
             credits: CREDITS,
             error,
         };
-        let message = written(|buf| header.encode(buf));
-        let decoded = decode(&message, &Limits::DEFAULT).unwrap().body;
+        let message = written(|buf| header.encode(Version::Two, buf));
+        let decoded = decode(Version::Two, &message, &Limits::DEFAULT)
+            .unwrap()
+            .body;
         assert_eq!(decoded, Body::Error(error));
         (name, message, named(&[&["rdma_err"], rest]))
     });

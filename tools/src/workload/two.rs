@@ -7,6 +7,12 @@ use super::{
     SEGMENT,
     XID, //
 };
+use crate::headers::{
+    CallExternal,
+    CallInline,
+    ReplyExternal,
+    ReplyInline, //
+};
 use crate::pair::IN_ONE;
 use crate::proto::{
     chunk::Limits,
@@ -15,6 +21,11 @@ use crate::proto::{
         receives::Receives,
         Connection,
         Reception, //
+    },
+    message::{
+        decode,
+        Body,
+        Version, //
     },
     props::{
         Advertised,
@@ -28,17 +39,12 @@ use crate::proto::{
     },
     v2::{
         self,
-        Body,
-        CallExternal,
-        CallInline,
         ConnProp,
         Direction,
         ErrorHeader,
         GrantHeader,
         Middle,
-        RdmaError,
-        ReplyExternal,
-        ReplyInline, //
+        RdmaError, //
     }, //
 };
 
@@ -127,7 +133,7 @@ impl SampleTwo {
                     needed: 1 << 20,
                 },
             }
-            .encode(buf),
+            .encode(Version::Two, buf),
             Self::Grant => GrantHeader { credits }.encode(buf),
             Self::ConnPropMiddle => ConnProp {
                 credits,
@@ -216,22 +222,17 @@ impl SampleTwo {
 /// If the message is not valid.
 #[inline]
 pub fn decode_two(bytes: &[u8]) -> u64 {
-    let header = v2::decode(bytes, &Limits::DEFAULT).expect("samples are valid");
-    let mut sum = header.payload().len() as u64;
+    let header = decode(Version::Two, bytes, &Limits::DEFAULT).expect("samples are valid");
+    let mut sum = header.payload.len() as u64;
     let mut add = |segment: crate::proto::chunk::Segment| {
         sum = sum.wrapping_add(u64::from(segment.length) ^ segment.offset);
     };
     match header.body {
-        Body::CallInline { offer, .. } | Body::CallExternal(offer) => {
-            offer.segments().for_each(&mut add);
-            sum = sum.wrapping_add(u64::from(offer.invalidate().unwrap_or(0)));
-        }
-        Body::ReplyInline { write, .. } => {
-            write.iter().flat_map(|c| c.iter()).for_each(&mut add);
-        }
-        Body::ReplyExternal { write, reply } => {
-            write.iter().flat_map(|c| c.iter()).for_each(&mut add);
-            reply.iter().for_each(&mut add);
+        Body::Inline(direction) | Body::External(direction) => {
+            header.segments().for_each(&mut add);
+            if direction == Direction::Call {
+                sum = sum.wrapping_add(u64::from(header.invalidate().unwrap_or(0)));
+            }
         }
         Body::Properties { told, .. } => {
             sum = sum.wrapping_add(told.receive_size.unwrap_or(0).into());
