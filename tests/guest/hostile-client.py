@@ -63,8 +63,7 @@ def settle(before):
 
 def client():
     """All cases, or those named in `$CASES`, while a load goes on."""
-    with Mount("4.2") as mount, Load(mount, jobs=3 if soak() else 2,
-                                     pause=0 if soak() else 0.01) as load:
+    with Mount("4.2") as mount, Load(mount, jobs=3 if soak() else 2, pause=0.01) as load:
         # After the processes of the load were made.
         from hostile_calls import Attack, CASES
         if os.environ.get("VARIANT") == "two":

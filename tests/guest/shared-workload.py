@@ -3,7 +3,8 @@
 # The workload over a mount whose server shares all Receives.
 # mode: pair
 # fabrics: rxe hca
-# variants: 4.2@ours-ours 4.2@ours-ours-one
+# variants-rxe: 4.2@ours-ours
+# variants-hca: 4.2@ours-ours-one
 # soak-variants: 4.2@ours-ours 3@ours-ours-one 4.2@ours-ours-2016 4.0@stock-ours
 # soak-smoke: uml-kasan uml-lockdep
 # soak-smoke-variants: 4.2@ours-ours

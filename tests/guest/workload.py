@@ -3,9 +3,9 @@
 # Files, names, attributes and locks over every NFS version; every octet compared.
 # mode: pair
 # fabrics: rxe siw hca
-# variants-rxe: 4.2 3 4.2@ours-ours 3@ours-ours-one 4.2@stock-ours 4.2@ours-ours-2016
+# variants-rxe: 4.2 3 4.2@ours-ours 4.2@stock-ours
 # variants-hca: 4.2@ours-ours 4.2@ours-ours-2016
-# variants-siw: 4.0 3@ours-ours 4.2@ours-ours-one
+# variants-siw: 4.0 3@ours-ours
 # device-variants: 4.2@ours-ours 3@ours-ours-one 4.0@ours-ours 4.2@ours-ours-one
 # kernels: uml
 # kernel-options: dma_debug=off

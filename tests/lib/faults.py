@@ -12,7 +12,7 @@ import time
 
 import versions
 from common import (Failure, Mount, check, digest, drop_caches, log, module_refs, netdev, pattern,
-                    rdmadev, read, remote, remote_call, run, slow, watchdog, status, wait_for,
+                    rdmadev, read, remote, remote_call, run, slow, soak, status, wait_for, watchdog,
                     write, xprt_stats)
 from memory import both_memories, check_memories
 
@@ -28,14 +28,15 @@ class Load:
     Each process has a cell in shared memory: how many steps it has done, and when
     it finished the last one. Every third step is direct, and every file is left
     as the last step wrote it, so that the server's copy can be compared at the end.
-    With a `pause` in seconds after each step they leave time to what is tested beside them.
+    After each step they pause, for `pause` seconds, or not in `make soak`: that leaves time to what
+    is tested beside them.
     """
 
     CELL = struct.Struct("Qd")
 
-    def __init__(self, mount, jobs=4, name="load", tolerant=False, pause=0):
+    def __init__(self, mount, jobs=4, name="load", tolerant=False, pause=0.005):
         self.mount, self.jobs, self.name, self.tolerant = mount, jobs, name, tolerant
-        self.pause = pause
+        self.pause = 0 if soak() else pause
         self.top = f"{mount.path}/{name}"
         self.shared = mmap.mmap(-1, 4096)
         self.pids = {}
