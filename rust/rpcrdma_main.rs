@@ -79,8 +79,8 @@ fn check_core() -> Result {
     for name in CORE {
         if kext::origin::is_foreign(name) {
             pr_err!(
-                "not loading: {name} was not built with this kernel (MLNX_OFED?); remove that stack, \
-                 or load the rpcrdma that it provides\n"
+                "not loading: {name} was not built with this kernel (MLNX_OFED?); remove that \
+                 stack, or load the rpcrdma that it provides\n"
             );
             return Err(ENOEXEC);
         }

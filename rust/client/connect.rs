@@ -302,8 +302,8 @@ fn negotiate(this: &Arc<Client>, began: u64) -> bool {
     let outcome = match channel.version() {
         Some(Version::Two) if channel.refusal().is_none() && !link.fits_payload() => {
             pr_warn_ratelimited!(
-                "server {}: segment limit in Version Two too low for 1 MiB; using Version One for 10 \
-                 minutes\n",
+                "server {}: segment limit in Version Two too low for 1 MiB; using Version One for \
+                 10 minutes\n",
                 this.xprt.display()
             );
             remember(this, Outcome::Refused, began);

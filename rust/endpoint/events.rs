@@ -20,6 +20,14 @@ pub(crate) trait ConnectionEvents: Send + Sync + 'static {
     /// Runs in the CM's handler: it must not wait for the connection's teardown.
     fn lost(&self);
 
+    /// Reports that the endpoint must end without waiting for a thread of the service: others need
+    /// what it has, and all threads may wait for that. Called after [`Self::lost`], from a work item.
+    fn evicted(_this: &Arc<Self>)
+    where
+        Self: Sized,
+    {
+    }
+
     /// Reports that the device goes away, which waits until nothing of the connection is on it.
     ///
     /// Called after [`Self::lost`], in the CM's handler: it must not wait for the connection's

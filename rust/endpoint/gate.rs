@@ -69,8 +69,8 @@ impl<H: EndpointEvents> SendGate<H> {
         })
     }
 
-    /// Closes the queue: nothing is posted any more, and nothing waits. What did is returned, to be
-    /// dropped without the lock; [`None`] for the queue if it was not open.
+    /// Closes the queue: nothing is posted any more, and nothing waits. The Replies that waited are
+    /// returned, to be dropped without the lock; [`None`] for the queue if it was not open.
     pub(super) fn close(&mut self) -> (Option<ClosedQueue<Endpoint<H>>>, Fifo<Reply<H>>) {
         let replies = core::mem::replace(&mut self.replies, Fifo::new());
         (self.queue.close(), replies)

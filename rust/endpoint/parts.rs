@@ -4,7 +4,8 @@
 //! of an RPC message (section 6.6.2 of the draft).
 //!
 //! They are kept as octets until all of them can be posted. Then each gets a Send buffer, or none
-//! does: of two messages that had some of the buffers that they need, each could wait for the other.
+//! does: of two messages that had some of the buffers that they need, each could wait for the
+//! other.
 
 use crate::kext::memalloc;
 use crate::kext::prelude::*;

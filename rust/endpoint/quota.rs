@@ -10,17 +10,17 @@
 //! there are fewer than a [`Quota`] says, of its connection and of all together. What it needs
 //! itself is not known then, so the bound is exceeded by what is in the hands of threads.
 //!
-//! The rule is in [`policy::budget`](crate::policy::budget). With a limit of *L* pages, *T* threads,
-//! *N* connections and *P* pages of the largest payload there are never more than *L* + (*T* + *N*)
-//! *P* pages.
+//! The rule is in [`policy::budget`](crate::policy::budget). With a limit of *L* pages, *T*
+//! threads, *N* connections and *P* pages of the largest payload there are never more than *L* +
+//! (*T* + *N*) *P* pages.
 //!
 //! A Call without chunks never needs pages. It is taken in whatever others have, before older ones
 //! that wait for pages, and does not count as unanswered then: such Calls could be on their way all
 //! the time.
 //!
-//! A connection is made with a few Send buffers. Those that are made later count until a check finds
-//! them unused, or the connection ends. When there may be no more of them it goes on with those that
-//! it has, which come back.
+//! A connection is made with a few Send buffers. Those that are made later count until a check
+//! finds them unused, or the connection ends. When there may be no more of them it goes on with
+//! those that it has, which come back.
 //!
 //! The octets of Receives are only summed up here. Nobody waits for them: the more there are the
 //! fewer credits all are granted, see [`free_share`](crate::proto::credits::free_share). What a

@@ -66,14 +66,14 @@ impl<H: EndpointEvents> Member for Endpoint<H> {
     fn end(this: &Arc<Self>) {
         this.cut_off();
         this.context.lost();
+        H::evicted(this.context.handler());
     }
 }
 
 impl<H: EndpointEvents> Endpoint<H> {
     /// A Receive has completed.
     fn taken_in(this: ArcBorrow<'_, Self>, buffer: Buffer<H>, completion: Completion<'_>) {
-        // What is no message has left in the buffer what was there before, maybe what another peer
-        // has sent.
+        // Without a message the buffer has its former content, maybe of another peer.
         if !completion.ok() || !completion.is_message() {
             trace::receive(this.number(), 0, completion.status());
             // Every connection ends with flushed Receives.
@@ -158,8 +158,8 @@ impl<H: EndpointEvents> Endpoint<H> {
     /// # Errors
     ///
     /// `ENOTCONN` after shutdown, `EBUSY` while the last such change has not
-    /// [ended](Self::enlarged), `EINVAL` if the endpoint was not made for that, `ENOMEM`. Then
-    /// nothing has changed.
+    /// [ended](Self::enlarged), `EINVAL` if the endpoint was not made for that. Then nothing has
+    /// changed.
     pub(crate) fn enlarge_receives(self: &Arc<Self>, size: u32) -> Result {
         if !self.sizes.may_enlarge || self.shares_receives() {
             return Err(EINVAL);

@@ -5,17 +5,18 @@
 //!
 //! # Who owns what, and what ends it
 //!
-//! The Writes of a Reply, with what keeps their memory, belong to the Send Queue from when the first
-//! of them was posted, until the Send has completed. The Reads of a Call, and their purpose, are a [`Pull`]: from when they are posted,
-//! or wait, they belong to the Send Queue, until their completion.
+//! The Writes of a Reply, with what keeps their memory, belong to the Send Queue from when the
+//! first of them was posted, until the Send has completed. The Reads of a Call, and their purpose,
+//! are a [`Pull`]: from when they are posted, or wait, they belong to the Send Queue, until their
+//! completion.
 //!
 //! # What waits for the Send Queue
 //!
-//! What finds no room waits in one of two lists, both under the lock of the Send Queue: Replies in
-//! the gate's, Reads in the queue's. Room goes to Replies first. The oldest Reply keeps it until it
-//! is posted, which may take credits; Reads use what it leaves. A completion has Reads posted, and
-//! the Writes of a Reply that has too many of them to be posted at once. To let the oldest Reply out
-//! is for its owner: it needs the channel's lock, which is taken before this one.
+//! Work that finds no room waits in one of two lists, both under the lock of the Send Queue:
+//! Replies in the gate's, Reads in the queue's. Room goes to Replies first. The oldest Reply keeps
+//! it until it is posted, which may take credits; Reads use what it leaves. A completion has Reads
+//! posted, and the Writes of a Reply that has too many of them to be posted at once. To let the
+//! oldest Reply out is for its owner: it needs the channel's lock, which is taken before this one.
 //!
 //! Messages of the session's own, and Calls, are in no list: they have room of their own, and a
 //! Reply may have to wait for them. Nothing comes between the parts of a Reply, which are posted at
@@ -235,8 +236,8 @@ impl<H: EndpointEvents> SendGate<H> {
 }
 
 impl<H: EndpointEvents> Endpoint<H> {
-    /// Posts a Reply, with `credits` if its headers don't have them yet. Returns the number that the
-    /// trace event of the Send's completion has.
+    /// Posts a Reply, with `credits` if its headers don't have them yet. Returns the number that
+    /// the trace event of the Send's completion has.
     ///
     /// # Errors
     ///
@@ -328,8 +329,9 @@ impl<H: EndpointEvents> Endpoint<H> {
         }
     }
 
-    /// Posts the oldest Reply that waits, with `credits` if its headers don't have them yet. Returns
-    /// it, to be dropped without a lock, and the place of its Send. If there is no room it waits on.
+    /// Posts the oldest Reply that waits, with `credits` if its headers don't have them yet.
+    /// Returns it, to be dropped without a lock, and the place of its Send. If there is no room it
+    /// waits on.
     pub(crate) fn post_next_reply(
         self: &Arc<Self>,
         credits: Option<u32>,
@@ -366,7 +368,8 @@ impl<H: EndpointEvents> Endpoint<H> {
     ///
     /// # Errors
     ///
-    /// See [`PostError`]. It is `Full` if as many wait as there are Send buffers.
+    /// See [`PostError`]. It is `Full` if as many wait as there are Send buffers, or without memory
+    /// for the list of those that wait.
     pub(crate) fn post_pull(self: &Arc<Self>, pull: KBox<Pull<H>>) -> Result<bool, PostError> {
         let posted = match self.try_post_pull(pull) {
             Err((PostError::Full, Some(pull))) if self.make_places().is_ok() => {

@@ -54,7 +54,10 @@ use crate::{
         },
         memalloc::NoFs,
         ratelimit::pr_warn_ratelimited,
-        time::HZ, //
+        time::{
+            jiffies,
+            HZ, //
+        }, //
     },
     rdma::{
         completion::Completion,
@@ -73,6 +76,10 @@ use crate::{
 use core::iter;
 use kernel::{
     seq_file::SeqFile,
+    sync::lock::{
+        spinlock::SpinLockBackend,
+        Guard, //
+    },
     time::{
         msecs_to_jiffies,
         Msecs, //
@@ -133,6 +140,8 @@ struct State<M: Member> {
     level: Level,
     /// The buffers that are neither posted nor lent. With room for all.
     idle: KVVec<SharedBuffer<M>>,
+    /// When a connection was ended at the floor, in jiffies.
+    ended: Option<usize>,
 }
 
 impl<M: Member> State<M> {
@@ -145,11 +154,13 @@ impl<M: Member> State<M> {
     ///
     /// # Errors
     ///
-    /// What the device reports. Then the queue has failed.
+    /// The device's error. Then the queue has failed.
     fn refill(&mut self) -> Result {
         loop {
             let count = self.level.to_post(self.idle());
-            let Self { srq, level, idle } = self;
+            let Self {
+                srq, level, idle, ..
+            } = self;
             let Some(srq) = srq.as_ref().filter(|_| count > 0) else {
                 return Ok(());
             };
@@ -172,6 +183,7 @@ impl<M: Member> SharedQueue<M> {
             srq: None,
             level: Level::new(depth)?,
             idle: KVVec::with_capacity(usize::try_from(buffers)?, GFP_KERNEL)?,
+            ended: None,
         };
         let own = device.try_clone().ok_or(ENODEV)?;
         let pd = ProtectionDomain::new(own)?;
@@ -270,11 +282,25 @@ impl<M: Member> SharedQueue<M> {
         result.map(|()| true)
     }
 
+    /// Posts idle buffers after a change of `state`, and has the work item look if they are few.
+    fn refill_and_look(self: &Arc<Self>, mut state: Guard<'_, State<M>, SpinLockBackend>) {
+        let refilled = state.refill();
+        let is_low = state.level.is_low(state.idle());
+        drop(state);
+        if refilled.is_err() {
+            self.fail();
+        } else if is_low {
+            DelayedWork::schedule(self, 0);
+        }
+    }
+
     /// Takes a buffer back that a message was in. Any context in which spinlocks may be taken.
     pub(super) fn recycle(self: &Arc<Self>, buffer: SharedBuffer<M>) {
         let mut state = self.state.lock();
         let keeps = state.level.keeps(state.idle());
-        let State { srq, level, idle } = &mut *state;
+        let State {
+            srq, level, idle, ..
+        } = &mut *state;
         // Without it the buffer is mere memory. Buffers are released under the lock: with another
         // reference the SRQ could end here.
         let Some(srq) = srq else { return };
@@ -302,8 +328,7 @@ impl<M: Member> SharedQueue<M> {
         }
     }
 
-    /// Ends the connection that holds most messages; or all, if none holds any and the Receives are
-    /// lost.
+    /// Ends the connection that holds most messages, if any holds some.
     fn end_one(self: &Arc<Self>, srq: &Srq<M>) {
         let most = srq.fold(None, |best, member| {
             holds_most(best, M::held(member), M::is_ending(member), member)
@@ -315,8 +340,6 @@ impl<M: Member> SharedQueue<M> {
                 self.device_name
             );
             M::end(&member);
-        } else if self.state.lock().level.is_worn() {
-            self.fail();
         }
     }
 
@@ -365,11 +388,24 @@ impl<M: Member> DelayedWorkItem for SharedQueue<M> {
         if made.is_err_and(|error| error != ENOMEM) {
             return this.fail();
         }
-        let state = this.state.lock();
-        let is_at_floor = state.level.is_at_floor(state.idle());
+        let now = jiffies();
+        let mut state = this.state.lock();
+        let is_spent = state.level.is_spent();
         let is_low = state.level.is_low(state.idle());
+        // The messages of the one that was ended before take a moment to come back.
+        let ends_one = state.level.is_at_floor(state.idle())
+            && state
+                .ended
+                .is_none_or(|ended| now.wrapping_sub(ended) >= RETRY);
+        if ends_one {
+            state.ended = Some(now);
+        }
         drop(state);
-        if is_at_floor {
+        if is_spent {
+            // Nobody holds them: they are lost.
+            return this.fail();
+        }
+        if ends_one {
             this.end_one(&srq);
         }
         if is_low {
@@ -389,19 +425,18 @@ impl<M: Member> SharedReceives for SharedQueue<M> {
     ) {
         let mut state = this.state.lock();
         state.level.complete(buffer.place());
-        let refilled = state.refill();
-        let is_low = state.level.is_low(state.idle());
-        drop(state);
-        if refilled.is_err() {
-            this.fail();
-        } else if is_low {
-            DelayedWork::schedule(this, 0);
-        }
+        this.refill_and_look(state);
         match member {
             Some(member) => M::arrived(member, buffer, completion),
             // Its QP is gone.
             None => this.recycle(buffer),
         }
+    }
+
+    fn left(this: &Arc<Self>) {
+        let mut state = this.state.lock();
+        state.level.left();
+        this.refill_and_look(state);
     }
 
     fn failed(this: &Arc<Self>) {

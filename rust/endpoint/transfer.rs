@@ -7,9 +7,9 @@
 //!
 //! A [`Transfer`] is one chain of work requests for one segment of the peer's, with the memory
 //! mapped for it. Its owner is, one after the other: who prepares it; when it is posted, the Send
-//! Queue, as a part of a [`Pull`](super::Pull) (Reads), or the Send buffer of a Reply (Writes); then
-//! the completion handler, which drops Writes, and unmaps Reads; last, for Reads, who takes the
-//! Call. The memory is unmapped exactly once, when the transfer is dropped at the latest.
+//! Queue, as a part of a [`Pull`](super::Pull) (Reads), or the Send buffer of a Reply (Writes);
+//! then the completion handler, which drops Writes, and unmaps Reads; last, for Reads, who takes
+//! the Call. The memory is unmapped exactly once, when the transfer is dropped at the latest.
 //!
 //! The core needs the QP for that. So an endpoint counts the transfers that are mapped under the
 //! lock of the Send gate, begins none when the gate is closed, and the shutdown waits for the last

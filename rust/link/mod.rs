@@ -408,7 +408,7 @@ impl<H: EndpointEvents> Link<H> {
         } else if !self.channel.may_grow(size) || self.endpoint.enlarge_receives(size).is_err() {
             return false;
         }
-        // Each answer takes one; and others of the same endpoint's, or pool's, come in between.
+        // Each answer takes one; and others of the same endpoint come in between.
         let requests = self.endpoint.shorter_receives().saturating_mul(2);
         self.channel.begin_growth(requests);
         !is_growing

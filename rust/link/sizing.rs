@@ -69,9 +69,9 @@ pub(crate) fn most_segments(regions: u32, limits: &DeviceLimits) -> u32 {
     }
 }
 
-/// Returns how many work requests of RDMA Reads may be posted at a time, if the peer answers `depth`
-/// of them: as many again, for which it need not be waited then. Over iWARP each has a registration
-/// and an invalidation.
+/// Returns how many work requests of RDMA Reads may be posted at a time, if the peer answers
+/// `depth` of them: as many again, for which it need not be waited then. Over iWARP each has a
+/// registration and an invalidation.
 pub(crate) fn reads_posted(depth: u8, limits: &DeviceLimits) -> u32 {
     let each = if limits.iwarp { 3 } else { 1 };
     2 * each * u32::from(depth)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who may have more of a memory that all connections share.
+//! Which connection may have more of a memory that all of them share.
 //!
 //! A connection may have as many pages as nobody has, and no more than its own limit. So the more
 //! connections keep pages the less each of them may keep: with *K* of them an equal share of *K* +
@@ -12,9 +12,10 @@
 //! are fewer.
 //!
 //! All connections would write the sum for each transfer, and a line of the cache can move from CPU
-//! to CPU only so often. So a connection adds and gives back in lots while there is plenty: its part
-//! of the sum may be a little more than its pages, until it is looked at the next time. Surpluses
-//! begin below an eighth of the limit only, so they come to that and a lot for each thread at most.
+//! to CPU only so often. So a connection adds and gives back in lots while there is plenty: its
+//! part of the sum may be a little more than its pages, until it is looked at the next time.
+//! Surpluses begin below an eighth of the limit only, so they come to that and a lot for each
+//! thread at most.
 
 /// With how many pages of RDMA Reads and Writes no further Call with chunks is taken in.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +95,7 @@ impl Pages {
 
     /// Returns whether the connection may take a further Call in when there are `all` pages
     /// together. `unanswered` says whether it has Calls that may still need some. Without
-    /// `may_settle` it has no surplus from now on: nobody would give it back.
+    /// `may_settle` it adds no surplus from now on: nobody would give it back.
     pub(crate) fn may_take_in(
         &mut self,
         quota: &Quota,

@@ -94,6 +94,8 @@ pub(crate) struct Allowance {
     growing: bool,
     /// Credits that were withdrawn, and that the caller is still ready for.
     withdrawn: u32,
+    /// The largest number of credits that were ever promised.
+    peak: u32,
     /// The number of Replies sent since credits were withdrawn, as far as they are not
     /// [settled](Self::settle_replied): `withdrawn` at most.
     replied: u32,
@@ -117,6 +119,7 @@ impl Allowance {
             used_up: false,
             growing: false,
             withdrawn: 0,
+            peak: initial.clamp(1, limit),
             replied: 0,
         }
     }
@@ -152,9 +155,10 @@ impl Allowance {
     ///
     /// Clients of Linux forget the Calls of a process that is killed, and send others in their
     /// place while we still work on the former. So there may be twice as many as were granted, when
-    /// all were forgotten. More than that is more than the peer was ever let have under way.
+    /// all were forgotten. They do not look at the credits of a Reply to such a Call either, and may
+    /// not know that credits were withdrawn: the most that were ever promised count.
     pub(crate) const fn is_overrun(&self, unanswered: u32) -> bool {
-        unanswered > self.promised().saturating_mul(MESSAGES_PER_CREDIT)
+        unanswered > self.peak.saturating_mul(MESSAGES_PER_CREDIT)
     }
 
     /// Returns how many more credits would be of use, if there may be `most`: as many again as
@@ -194,6 +198,7 @@ impl Allowance {
         let credits = credits.min(self.limit.saturating_sub(self.granted));
         // INVARIANT: The sum is not above `limit`.
         self.granted = self.granted.saturating_add(credits);
+        self.peak = self.peak.max(self.granted);
         self.used_up = false;
     }
 
@@ -451,7 +456,8 @@ mod tests {
             allowance.replied();
         }
         allowance.settle_replied();
-        assert!(!allowance.is_overrun(8) && allowance.is_overrun(9));
+        // It may not know of that.
+        assert!(!allowance.is_overrun(16) && allowance.is_overrun(17));
     }
 
     #[test]

@@ -58,6 +58,10 @@ pub(crate) trait SharedReceives: Sized + Send + Sync + 'static {
         completion: Completion<'_>,
     );
 
+    /// A QP is gone, and all of its completions were handled. The device may have lost a Receive
+    /// with it. Sleeps.
+    fn left(this: &Arc<Self>);
+
     /// The device has reported that the queue has failed. Runs in any context, also with interrupts
     /// off.
     fn failed(this: &Arc<Self>);
@@ -396,6 +400,7 @@ impl<R: SharedReceives> MemberOf for SharedReceiveQueue<R> {
         let user = self.shared.members.lock().remove(qp, user);
         // Outside of the lock, since it may be the last reference.
         drop(user);
+        R::left(&self.shared.owner);
     }
 }
 

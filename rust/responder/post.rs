@@ -18,8 +18,8 @@ use crate::proto::session::Refusal;
 use crate::responder::call::Pulling;
 use crate::responder::stats::Stats;
 
-/// Posts a Reply, or an error, unless it has to wait. What is left of it then has nothing to do with
-/// the endpoint.
+/// Posts a Reply, or an error, unless it has to wait. What is left of it then has nothing to do
+/// with the endpoint.
 ///
 /// # Errors
 ///

@@ -26,6 +26,7 @@ use crate::kext::delayed_work::{
 use crate::kext::memalloc::NoFs;
 use crate::kext::prelude::*;
 use crate::kext::ratelimit::pr_warn_ratelimited;
+use crate::kext::time::jiffies;
 use crate::kext::waiting::{
     wait_unless,
     Waiting, //
@@ -100,15 +101,19 @@ const TRANSFER_MEMORY: usize = 16 << 20;
 /// How long a thread waits before it looks again for the memory regions of a Reply.
 const LOOK: Delta = Delta::from_millis(20);
 
-/// How often it looks, which takes 20 seconds.
+/// How often it looks, which takes 20 seconds at least.
 const MAX_LOOKS: u32 = 1000;
+
+/// How often in a row it finds too few while nobody else has any, before it gives up: another one
+/// may have had some in between.
+const MAX_ALONE: u32 = 5;
 
 /// How often a thread has looked for the memory regions of a Reply.
 #[derive(Default)]
 struct Looks {
     count: u32,
-    /// Set if nobody else had any before the last look.
-    alone: bool,
+    /// How many of the last looks found that nobody else had any.
+    alone: u32,
 }
 
 /// Names the work item that takes a connection off its device.
@@ -163,6 +168,8 @@ pub(crate) struct Connection {
     callback: Mutex<Option<Arc<Callback<Connection>>>>,
     /// Set if there will be a check, see [`Self::watch`].
     watched: Atomic<bool>,
+    /// When the last check was, in jiffies.
+    checked: Atomic<usize>,
     /// Whether the client gives back pages of RDMA Reads and Writes. For checks alone.
     #[pin]
     stall: Mutex<StallDetector>,
@@ -420,8 +427,8 @@ impl Connection {
         endpoint.leave_reply(reply).map_err(|_| ENOTCONN)?;
         // There may have been room before it was there to be found.
         self.flush();
-        // It may wait for credits. The client cannot renew them before it knows of a Receive for its
-        // GRANT: that of the Call is back.
+        // It may wait for credits. The client cannot renew them before it knows of a Receive for
+        // its GRANT: that of the Call is back.
         self.act();
         Ok(())
     }
@@ -453,7 +460,8 @@ impl Connection {
     /// - A Call that SUNRPC drops without a Reply, with its Send buffer and its Receive:
     ///   `ServerTransport::given_up`. With the Receive goes a credit of the client's, which may
     ///   have no other one left, and so would wait for ever for a GRANT.
-    /// - A message that is not answered at all: [`Self::refuse`].
+    /// - A message that is not answered at all: [`Self::refuse`]; one that is put back for want of
+    ///   memory regions: [`Self::take_in`].
     /// - A Reply to a Call of ours, whose Receive is kept until its regions are fenced:
     ///   `EndpointEvents::fenced`.
     /// - A Call of ours that finds no credits or regions after it had taken a Send buffer:
@@ -565,7 +573,7 @@ impl Connection {
     ///
     /// A check clears `watched` first, and then looks, under the locks under which Send buffers are
     /// added, pages are counted and credits are withdrawn. So it finds what was left there before,
-    /// or the caller, who comes from the same lock, finds `watched` cleared. Pages are left to the
+    /// or the caller, which has held the same lock, finds `watched` cleared. Pages are left to the
     /// peer without a lock, but with a barrier, as the check has one.
     #[inline]
     fn watch(this: &Arc<Self>) {
@@ -574,7 +582,8 @@ impl Connection {
         }
     }
 
-    /// Has the connection checked after so many jiffies. When it ends nothing is scheduled any more.
+    /// Has the connection checked after so many jiffies. When it ends nothing is scheduled any
+    /// more.
     #[inline(never)]
     fn check_after(this: &Arc<Self>, jiffies: usize) {
         this.watched.store(true, Relaxed);
@@ -724,6 +733,8 @@ impl Connection {
             Taken::Crowded(arrived) => {
                 // First, since what comes back has others look again.
                 drop(buffer);
+                // A Reply in parts may have missed it.
+                self.flush();
                 wait_unless(self, || {
                     self.inbox.put_back(&self.xprt, arrived);
                     !endpoint.has_transfers()
@@ -752,12 +763,13 @@ impl Connection {
         if self.xprt.is_closing() {
             return Err(ENOTCONN);
         }
-        let alone = !endpoint.has_transfers();
-        let was_alone = core::mem::replace(&mut looks.alone, alone);
-        if !alone {
-            fsleep(LOOK);
-        }
-        Ok(!alone || !was_alone)
+        looks.alone = if endpoint.has_transfers() {
+            0
+        } else {
+            looks.alone + 1
+        };
+        fsleep(LOOK);
+        Ok(looks.alone < MAX_ALONE)
     }
 
     /// Sends a Reply.
@@ -798,6 +810,14 @@ impl DelayedWorkItem for Connection {
     fn run(this: Arc<Self>) {
         this.watched.store(false, Relaxed);
         smp_mb();
+        let is_growing = this.grow_receives();
+        let now = jiffies();
+        // Checks count by their interval, and growth is looked after more often than that.
+        if is_growing && now.wrapping_sub(this.checked.load(Relaxed)) < CHECK_INTERVAL {
+            this.act();
+            return Self::check_after(&this, GROWTH_INTERVAL);
+        }
+        this.checked.store(now, Relaxed);
         let waits = this.waits();
         this.review_credits();
         this.request_callbacks();
@@ -806,7 +826,6 @@ impl DelayedWorkItem for Connection {
         let again = again || this.channel.rules().has_optional;
         let again = this.take_back() || again;
         let again = Self::check_fences(&this) || again;
-        let is_growing = this.grow_receives();
         this.check_receives();
         this.act();
         if waits {

@@ -156,7 +156,7 @@ impl<H: EndpointEvents> Inbox<H> {
             whole,
             again: false,
         };
-        self.put(xprt, |queue| queue.arrived.push(arrived).is_ok());
+        self.put(xprt, |queue| queue.arrived.push(arrived).err());
     }
 
     /// Puts a message back that could not be taken in. It is the next one, when something has come
@@ -167,29 +167,31 @@ impl<H: EndpointEvents> Inbox<H> {
             queue.parked += 1;
             // Others may be taken meanwhile.
             queue.blocked = true;
-            queue.arrived.push_oldest(arrived).is_ok()
+            queue.arrived.push_oldest(arrived).err()
         });
     }
 
     /// Puts a Call in that was read, from any context.
     pub(super) fn put_call(&self, xprt: &SvcXprt, call: KBox<Pull<H>>) {
-        self.put(xprt, |queue| queue.pulled.push(call).is_ok());
+        self.put(xprt, |queue| queue.pulled.push(call).err());
     }
 
-    /// Puts something in, and tells SUNRPC.
-    fn put(&self, xprt: &SvcXprt, push: impl FnOnce(&mut Queue<H>) -> bool) {
+    /// Puts something in, and tells SUNRPC. `push` returns what there is no place for.
+    fn put<T>(&self, xprt: &SvcXprt, push: impl FnOnce(&mut Queue<H>) -> Option<T>) {
         let mut queue = self.queue.lock();
-        let done = push(&mut queue);
+        let refused = push(&mut queue);
         if core::mem::take(&mut queue.blocked) {
             // See `has_room` for the barrier.
             self.has_news.xchg(true, Full);
         }
         xprt.set_data();
         drop(queue);
-        if !done {
+        if refused.is_some() {
             // Not possible: there is a place for whatever the peer may send.
             xprt.close();
         }
+        // Not under the lock: it may have memory that takes others.
+        drop(refused);
         xprt.enqueue();
     }
 

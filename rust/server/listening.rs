@@ -2,10 +2,10 @@
 
 //! The transport that listens.
 //!
-//! A CM id that listens at one address must be destroyed with the device of the address, and gets no
-//! requests after the address has moved to another device: then another one is made, at once or as
-//! soon as that is possible. Meanwhile the transport stays in the list of the service, as one of TCP
-//! does when its address goes. Closing it is no alternative:
+//! A CM id that listens at one address must be destroyed with the device of the address, and gets
+//! no requests after the address has moved to another device: then another one is made, at once or
+//! as soon as that is possible. Meanwhile the transport stays in the list of the service, as one of
+//! TCP does when its address goes. Closing it is no alternative:
 //!
 //! - it takes a thread of the service, which may have none yet;
 //! - nobody can add a listener at one address to a service with threads;
@@ -296,8 +296,8 @@ impl Listening {
         drop(place);
         if !told {
             pr_warn!(
-                "cannot listen on {} ({error:?}); retrying every 2 s; check that an RDMA device has \
-                 this address\n",
+                "cannot listen on {} ({error:?}); retrying every 2 s; check that an RDMA device \
+                 has this address\n",
                 address.text()
             );
         }

@@ -227,8 +227,8 @@ impl<T: ConnectingTransport> ClassRegistration<T> {
         let registered = to_result(status);
         if registered == Err(EEXIST) {
             pr_err!(
-                "not loading: this kernel already has an RPC-over-RDMA transport (built in?); boot a \
-                 kernel with CONFIG_SUNRPC_XPRT_RDMA=m or n\n"
+                "not loading: this kernel already has an RPC-over-RDMA transport (built in?); boot \
+                 a kernel with CONFIG_SUNRPC_XPRT_RDMA=m or n\n"
             );
         }
         registered.map(|()| Self(PhantomData))

@@ -64,7 +64,7 @@ def threshold():
             wait_for("end of a connection", 30, lambda: connections() == {first})
         use_all(mount)
     wait_for("end of the connections", 30, lambda: not connections())
-    # Whoever came first has gone.
+    # The first client has gone.
     with Mount("4.2"):
         check(not is_shared(), "the only one shares")
     wait_for("end of the connections", 30, lambda: not connections())

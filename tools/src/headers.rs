@@ -16,6 +16,10 @@ use crate::proto::{
     }, //
 };
 
+/// The most segments of a Read list that is decoded, see
+/// [`Limits::DEFAULT`](crate::proto::chunk::Limits).
+const MOST_SEGMENTS: usize = 272;
+
 /// The header of a Call of Version One.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallHeader<'a> {
@@ -46,8 +50,8 @@ impl CallHeader<'_> {
             false => 0,
         };
         let (call, read) = self.read.split_at(zeroes);
-        // No message has more; nothing is allocated.
-        let mut segments = [Segment::default(); 32];
+        // No message that is decoded has more; nothing is allocated.
+        let mut segments = [Segment::default(); MOST_SEGMENTS];
         for (to, from) in segments.iter_mut().zip(call) {
             *to = from.segment;
         }

@@ -79,8 +79,8 @@ pub struct Reading {
     /// GRANT, ERROR and CONNPROP are in the counts: "the total number of RDMA Send channel
     /// operations".
     pub counts_control: bool,
-    /// Credits are renewed before half of them are used, without a message that carries them anyway:
-    /// "a good receiver implementation" (4.2.1.1).
+    /// Credits are renewed before half of them are used, without a message that carries them
+    /// anyway: "a good receiver implementation" (4.2.1.1).
     pub renews: bool,
     /// What `rdma_remaining` counts.
     pub remaining: Remaining,

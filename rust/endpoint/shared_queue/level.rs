@@ -28,6 +28,9 @@ pub(super) struct Level {
     completed: u64,
     /// The latest one that has completed.
     latest: u64,
+    /// The number of QPs that have gone since then: with each a Receive may be lost, and nothing
+    /// has completed that would have overtaken it.
+    gone: u32,
 }
 
 impl Level {
@@ -45,6 +48,7 @@ impl Level {
             posted: 0,
             completed: 0,
             latest: 0,
+            gone: 0,
         })
     }
 
@@ -73,15 +77,40 @@ impl Level {
         self.made
     }
 
-    /// Returns the number of Receives that are there for the next messages.
-    pub(super) fn available(&self) -> u32 {
+    /// Returns the number of Receives that were posted after the latest that has completed.
+    fn after_latest(&self) -> u32 {
         u32::try_from(self.posted.saturating_sub(self.latest)).unwrap_or(u32::MAX)
     }
 
-    /// Returns the number of Receives that others have overtaken: a message for them is arriving,
-    /// or they are lost.
+    /// Returns the number of Receives that are there for the next messages.
+    pub(super) fn available(&self) -> u32 {
+        self.after_latest().saturating_sub(self.gone)
+    }
+
+    /// Returns the number of Receives that others have overtaken, or that may be lost with a QP that
+    /// has gone: a message for them is arriving, or they are lost.
     pub(super) fn overtaken(&self) -> u32 {
-        u32::try_from(self.latest.saturating_sub(self.completed)).unwrap_or(u32::MAX)
+        let before = u32::try_from(self.latest.saturating_sub(self.completed)).unwrap_or(u32::MAX);
+        before.saturating_add(self.gone.min(self.after_latest()))
+    }
+
+    /// Returns how many further Receives may be posted.
+    fn room(&self) -> u32 {
+        let there = self.available().saturating_add(self.overtaken());
+        Self::most_posted(self.depth).saturating_sub(there)
+    }
+
+    /// Returns how many Receives there would be for the next messages with as many of `idle` buffers
+    /// as may be posted: no fewer than a batch.
+    fn within_reach(&self, idle: u32) -> u32 {
+        let room = Some(self.room()).filter(|room| *room >= RECEIVE_BATCH);
+        self.available().saturating_add(idle.min(room.unwrap_or(0)))
+    }
+
+    /// Returns whether so many Receives are lost that those that may be posted are too few.
+    pub(super) fn is_spent(&self) -> bool {
+        let most = Self::most_posted(self.depth).saturating_sub(self.overtaken());
+        most <= RECEIVE_BATCH.max(self.depth / 8)
     }
 
     /// Returns whether so many Receives may be lost that no further connection should use it.
@@ -91,9 +120,8 @@ impl Level {
 
     /// Returns how many of `idle` buffers to post now.
     pub(super) fn to_post(&self, idle: u32) -> u32 {
-        let there = self.available().saturating_add(self.overtaken());
-        let room = Self::most_posted(self.depth).saturating_sub(there);
-        let wanted = self.depth.saturating_sub(self.available()).min(room);
+        let missing = self.depth.saturating_sub(self.available());
+        let wanted = missing.min(self.room());
         if wanted < RECEIVE_BATCH {
             0
         } else {
@@ -110,12 +138,18 @@ impl Level {
 
     /// Returns whether half of the spare buffers are gone.
     pub(super) fn is_low(&self, idle: u32) -> bool {
-        self.available().saturating_add(idle) < self.depth.saturating_add(self.depth / 16)
+        let there = self.available().saturating_add(idle);
+        there < self.depth.saturating_add(self.depth / 16) || self.is_at_floor(idle)
     }
 
     /// Returns whether only the Receives are left below which the queue must not fall, or fewer.
     pub(super) fn is_at_floor(&self, idle: u32) -> bool {
-        self.available().saturating_add(idle) <= self.depth / 8
+        self.within_reach(idle) <= self.depth / 8
+    }
+
+    /// A QP is gone.
+    pub(super) fn left(&mut self) {
+        self.gone = self.gone.saturating_add(1);
     }
 
     /// Counts a buffer that the caller is about to make, if there are too few.
@@ -148,7 +182,11 @@ impl Level {
     pub(super) fn complete(&mut self, place: u32) {
         let number = self.numbers.get(place as usize).copied().unwrap_or(0);
         self.completed += 1;
-        self.latest = self.latest.max(number);
+        if number > self.latest {
+            self.latest = number;
+            // What was lost before is overtaken now.
+            self.gone = 0;
+        }
     }
 }
 
@@ -213,7 +251,8 @@ mod tests {
         Ok(())
     }
 
-    /// What has completed is replaced at once, a batch at a time, whoever has the messages.
+    /// Completed Receives are replaced at once, a batch at a time, even while their messages are
+    /// held.
     #[test]
     fn refills_follow_completions() -> Result {
         let mut level = filled()?;
@@ -273,7 +312,31 @@ mod tests {
             }
             assert!(level.available() + level.overtaken() <= Level::most_posted(DEPTH));
         }
-        assert!(level.is_worn() && level.is_at_floor(0));
+        // What is idle is of no use: there is no room for it.
+        assert!(level.is_worn() && level.is_spent());
+        assert!(level.is_at_floor(idle.len() as u32) && level.is_low(DEPTH));
+        Ok(())
+    }
+
+    /// QPs go one after the other in the middle of their first messages, and nothing completes.
+    #[test]
+    fn what_is_lost_in_silence_is_replaced_until_the_queue_is_spent() -> Result {
+        let mut level = filled()?;
+        let mut place = DEPTH;
+        for gone in 1..=DEPTH {
+            level.left();
+            for _ in 0..level.to_post(DEPTH) {
+                level.post(place);
+                place += 1;
+            }
+            assert!(level.available() + level.overtaken() <= Level::most_posted(DEPTH));
+            assert_eq!(level.overtaken(), gone);
+            assert_eq!(level.is_worn(), gone > DEPTH / 8);
+        }
+        assert!(level.is_spent() && level.is_low(DEPTH));
+        // One that completes after all shows that the others are there.
+        level.complete(0);
+        assert!(!level.is_spent() && !level.is_worn() && level.overtaken() == 0);
         Ok(())
     }
 

@@ -188,8 +188,8 @@ impl Channel {
     }
 
     /// Withdraws credits from a peer that can be told so at any time, if memory is short, and what
-    /// is beyond `limit`. [`Self::act`] tells it. What was withdrawn before is given back, as far
-    /// as the peer has heard of it.
+    /// is beyond `limit`. [`Self::act`] tells it. Receives of earlier withdrawals are given back,
+    /// as far as the peer has heard of these.
     pub(crate) fn review_credits<H: EndpointEvents>(
         &self,
         endpoint: &Endpoint<H>,
@@ -227,8 +227,8 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// [`Overrun`] if it should not have been sent, and has used a Receive that others share. What
-    /// comes beyond the peer's own Receives waits at the peer; over iWARP it ends the connection.
+    /// [`Overrun`] if it should not have been sent, and has used a Receive that others share. A
+    /// Call beyond the peer's own Receives waits at the peer; over iWARP it ends the connection.
     pub(crate) fn arrived<H: EndpointEvents>(
         &self,
         endpoint: &Endpoint<H>,

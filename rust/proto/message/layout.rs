@@ -4,8 +4,9 @@
 //!
 //! Every message starts with the [`Prefix`](super::Prefix), the last word of which is the header
 //! type. Its row says what follows: a word or none, the chunk lists in this order, and what is
-//! behind them. Headers are decoded, encoded and measured by it; what [`super::short`] does in
-//! fewer steps is compared with it by tests.
+//! behind them. Headers of RPC messages are decoded, encoded and measured by it, and all others are
+//! decoded by it. Code that does the same in fewer steps, for a message without chunks or with one
+//! ([`super::short`], [`super::sent`]), is compared with it by tests.
 //!
 //! Errors have the type 4 in all versions and a [table of their own](super::RdmaError). OPTIONAL
 //! messages of 2016 are not about RPC messages, see [`option`](super::super::v2_2016::option).

@@ -222,6 +222,7 @@ impl Outgoing<'_> {
     #[inline]
     const fn is_plain(&self) -> bool {
         !self.external
+            && self.call.is_empty()
             && self.read.is_empty()
             && self.write.is_empty()
             && self.reply.is_none()
@@ -241,6 +242,9 @@ impl Outgoing<'_> {
         };
         if self.external && holder.iter().all(|segment| segment.length == 0) {
             return Err(Fault::NoPayload);
+        }
+        if !self.external && !self.call.is_empty() {
+            return Err(Fault::UnexpectedPositionZero);
         }
         if self.credits == 0 && self.direction == Direction::Reply && !is_two {
             return Err(Fault::ZeroCredits);

@@ -13,11 +13,13 @@
 //! - Writes belong to the buffer of the Send behind them from when the first was posted, until that
 //!   Send has completed.
 //! - Reads belong to the queue from when they are posted, or wait: first in the list of those that
-//!   wait, then, with their last work request, in the ring. They come back when they have completed.
+//!   wait, then, with their last work request, in the ring. They come back when they have
+//!   completed.
 //! - What has not completed when the queue was closed and drained is unmapped by
-//!   [`ClosedQueue::reclaim`]. The memory stays until the QP is destroyed: siw loses Reads that were
-//!   under way behind one that the end of the connection cut off in the middle. So an [`OpenQueue`]
-//!   hands over to the entry [`ReadPart`], which the QP keeps, whatever becomes of it.
+//!   [`ClosedQueue::reclaim`]. The memory stays until the QP is destroyed: siw loses Reads that
+//!   were under way behind one that the end of the connection cut off in the middle. So an
+//!   [`OpenQueue`] hands over to the entry [`ReadPart`], which the QP keeps, whatever becomes of
+//!   it.
 //! - Completion entries, and the memory of Send buffers, are kept by the QP, see
 //!   [`posting`](crate::rdma::posting).
 //!
@@ -224,8 +226,8 @@ impl<O: SendQueueOwner> SendQueue<O> {
         self.open.as_ref().map_or((0, 0), |open| open.ring.used())
     }
 
-    /// Returns whether a chain of `requests` of what waits for nobody may be posted as a whole, with
-    /// `fences` to follow some day.
+    /// Returns whether a chain of `requests` that waits for no other may be posted as a whole, with
+    /// `fences` to follow later.
     pub(crate) fn has_room(&self, requests: u32, fences: u32) -> bool {
         let open = self.open.as_ref();
         open.is_some_and(|open| open.ring.has_room(requests, fences))
@@ -236,7 +238,8 @@ impl<O: SendQueueOwner> SendQueue<O> {
         self.open.as_ref().map_or(0, |open| open.ring.room())
     }
 
-    /// Returns how much room a Reply of `requests` waits for. If it is longer it is posted in parts.
+    /// Returns how much room a Reply of `requests` waits for. If it is longer it is posted in
+    /// parts.
     pub(crate) fn wanted(&self, requests: u32) -> u32 {
         let open = self.open.as_ref();
         open.map_or(0, |open| open.ring.wanted(requests))

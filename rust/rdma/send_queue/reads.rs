@@ -77,8 +77,8 @@ impl<O: SendQueueOwner> SendQueue<O> {
         };
         // Moving the box does not move the chain, which is in the contexts of the operations.
         if may {
-            // SAFETY: The chain was just linked. The ring has the Reads from now on, until they have
-            // completed, or with the queue.
+            // SAFETY: The chain was just linked. The ring has the Reads from now on, until they
+            // have completed, or with the queue.
             return unsafe { open.post_part(first, total, Some(reads)) }.map(|()| true);
         }
         // SAFETY: The chain was just linked, and is in the Reads, which stay with it.

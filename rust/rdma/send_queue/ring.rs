@@ -8,8 +8,8 @@
 //! order too, but over iWARP later Sends may complete before them.
 //!
 //! A chain that is posted in parts has an entry for each part, since others may be posted between
-//! them. Each part is signaled. All parts of Reads have one completion entry, and all of Writes have
-//! one: a completion is that of the oldest part.
+//! them. Each part is signaled. All parts of Reads have one completion entry, and all of Writes
+//! have one: a completion is that of the oldest part.
 
 use crate::kext::fifo::Fifo;
 use kernel::prelude::*;
@@ -63,8 +63,8 @@ pub(super) struct Ring<B, R> {
 }
 
 impl<B, R> Ring<B, R> {
-    /// A queue for `depth` work requests, of which `kept` are not for Replies and Reads, unless they
-    /// are more than a quarter. Reads get half of the rest at most, and no more than `reads`.
+    /// A queue for `depth` work requests, of which `kept` are not for Replies and Reads, unless
+    /// they are more than a quarter. Reads get half of the rest at most, and no more than `reads`.
     ///
     /// # Errors
     ///

@@ -206,6 +206,7 @@ impl Connection {
                 callback_taken: Atomic::new(false),
                 callback <- new_mutex!(None, "rpcrdma::Connection::callback"),
                 watched: Atomic::new(false),
+                checked: Atomic::new(0),
                 stall <- new_mutex!(StallDetector::default(), "rpcrdma::Connection::stall"),
                 host,
                 offenders: common.offenders.clone(),

@@ -207,6 +207,10 @@ impl ConnectionEvents for Connection {
         self.close();
     }
 
+    fn evicted(this: &Arc<Self>) {
+        DelayedWork::<Self, LEAVE_WORK>::schedule(this, 0);
+    }
+
     fn device_gone(this: &Arc<Self>) {
         this.device_gone.store(true, Relaxed);
         Self::leave_device(this);

@@ -3,9 +3,9 @@
 //! What the module's glue does with a session that lets nothing out: it waits.
 //!
 //! A Reply that has its form keeps it and waits as long as it takes (`responder/post.rs`), in a
-//! list that no other Reply overtakes (`endpoint/reply.rs`). No error takes its place, and no chunk. So
-//! it must not have more parts than will be let out one day ([`Connection::max_parts`]). Calls are
-//! put together anew each time (`requester/marshal.rs`).
+//! list that no other Reply overtakes (`endpoint/reply.rs`). No error takes its place, and no
+//! chunk. So it must not have more parts than will be let out one day ([`Connection::max_parts`]).
+//! Calls are put together anew each time (`requester/marshal.rs`).
 //!
 //! A Call keeps its Receive until its Reply is ready on a server, and until it is posted on a
 //! client. While a Reply of a server's waits no further Call is taken in, so that these keep

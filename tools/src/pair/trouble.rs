@@ -20,8 +20,8 @@ const RANGES: [(u32, u32); 5] = [(1, 2), (1, 2), (1, 2), (2, 2), (1, 1)];
 /// answered.
 const LEAST_AUTHENTICATED: u32 = 3;
 
-/// The longest CONNPROP message of an end that authenticates itself, in octets: short, so that there
-/// are many.
+/// The longest CONNPROP message of an end that authenticates itself, in octets: short, so that
+/// there are many.
 const ROOM: usize = 96;
 
 /// What is wrong with an end on one connection, and what its owner knows.

@@ -100,8 +100,6 @@ pub(super) fn decoded(version: Version, bytes: &[u8], limits: &Limits) -> String
                     call.offers_chunks(),
                 )
             });
-            // Limits of decode() and of the view differ.
-            let call = call.filter(|_| parts.1.contains("Call"));
             format!("{version:?} {parts:?} {call:?}")
         }
         Err(error) => {

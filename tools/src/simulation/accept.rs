@@ -115,7 +115,8 @@ fn a_host_with_many_addresses_starves_nobody() {
 }
 
 /// Returns how many looks of the listener pass while it accepts `count` connections, next to
-/// `silent` ones over TCP that stay and never show a file handle. Ours show one after `shows` looks.
+/// `silent` ones over TCP that stay and never show a file handle. Ours show one after `shows`
+/// looks.
 fn looks(count: u32, silent: u32, shows: usize) -> usize {
     const MOST: u32 = 64;
     let (mut now, mut newcomers) = (0, VecDeque::new());
@@ -139,14 +140,14 @@ fn looks(count: u32, silent: u32, shows: usize) -> usize {
     now
 }
 
-/// Connections over TCP that are silent, and such that keep coming, slow no mount down.
+/// Silent connections over TCP, however many, slow no mount down.
 #[test]
 fn silent_connections_over_other_transports_do_not_count() {
     for silent in [0, 24, 40, 63, 200] {
         assert_eq!(looks(50, silent, 0), 0);
         assert_eq!(looks(CROWD - 1, silent, 1000), 0);
     }
-    // Ours that are silent themselves are accepted all the same, at a pace that ends none of them.
+    // Ours that are silent themselves are accepted too, at a slower pace.
     let (count, rest) = (100, 100 - (CROWD as usize - 1));
     assert_eq!(looks(count, 0, 1_000_000), rest * PATIENCE as usize);
 }

@@ -243,10 +243,12 @@ fn hostages_are_ended_and_stop_nobody() {
     let before: u64 = server.clients.iter().map(|client| client.served).sum();
     server.run(6 * CHECK);
     let after: u64 = server.clients.iter().map(|client| client.served).sum();
-    assert!(after - before >= 15 * CHECK / 4);
+    // Each has one Call at the server in any case; now the limit allows about two.
+    assert!(after - before >= 25 * CHECK / 4, "{}", after - before);
 }
 
-/// A client that comes when others have taken what they can get has its first Call taken in at once.
+/// A client that comes when others have taken what they can get has its first Call taken in at
+/// once.
 #[test]
 fn a_newcomer_never_waits_for_others() {
     for others in [HONEST, HOSTAGE] {

@@ -312,8 +312,8 @@ fn each_rule_is_needed() {
     }
 }
 
-/// With one Receive less than two more than Calls of the server, a client can make both stand still,
-/// whatever rules there are.
+/// With one Receive less than two more than Calls of the server, a client can make both stand
+/// still, whatever rules there are.
 #[test]
 fn calls_of_the_server_need_receives() {
     let rules = Rules { without: &[] };
